@@ -1,0 +1,72 @@
+# Fairlead's habits, one target each. `make help` lists them.
+# Needs make and Python 3.11 or later; uses uv when it is on PATH because it is faster, and never requires it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+WORKERS ?= 2
+SEED ?= 1
+SEEDS ?= 1000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format sim bench docs soak requirements clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with everything pinned by hash (nothing to do when it is current)
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Fairlead needs Python 3.11 or later; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@set -e; if command -v uv >/dev/null 2>&1; then \
+		test -x $(BIN)/python || uv venv --quiet --python $(PYTHON) $(VENV); \
+		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt; \
+		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	else \
+		test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
+		$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --default-pip >/dev/null; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	fi
+	@touch $@
+
+run: $(STAMP) ## Show what the program can do so far
+	@$(BIN)/python -m fairlead --help
+
+test: $(STAMP) ## Run every test (ARGS= is passed on to pytest)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+check: $(STAMP) ## Format, lint, types, import contracts, house rules
+	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@out=$$($(BIN)/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+	@$(BIN)/python -m pytest -q --no-header tests/house
+
+format: $(STAMP) ## Rewrite the tree in the house format
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+sim: $(STAMP) ## Run the commit model over SEEDS= seeds starting at SEED=
+	@$(BIN)/python -m fairlead.sim.commit_model --first-seed $(SEED) --seeds $(SEEDS)
+
+bench: $(STAMP) ## List the benchmarks
+	@$(BIN)/python -m fairlead bench --help
+
+docs: $(STAMP) ## Test that the documents still describe the tree
+	@$(BIN)/python -m pytest -q --no-header tests/docs
+
+soak: $(STAMP) ## The long versions of the tests that have one
+	@$(BIN)/python -m fairlead.sim.commit_model --first-seed $(SEED) --seeds 20000
+	@FAIRLEAD_SOAK=1 $(BIN)/python -m pytest -m soak -n $(WORKERS) --dist worksteal --timeout 7200 $(ARGS)
+
+requirements: $(STAMP) ## Resolve the pins again from pyproject.toml (needs uv)
+	@uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 \
+		--upgrade pyproject.toml -o requirements/runtime.txt
+	@uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 \
+		--upgrade --extra dev pyproject.toml -o requirements/dev.txt
+
+clean: ## Remove caches and the virtual environment
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
