@@ -33,7 +33,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 run: $(STAMP) ## Show what the program can do so far
-	@$(BIN)/python -m fairlead --help
+	@$(BIN)/fairlead --help
 
 test: $(STAMP) ## Run every test (ARGS= is passed on to pytest)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -53,7 +53,7 @@ sim: $(STAMP) ## Run the commit model over SEEDS= seeds starting at SEED=
 	@$(BIN)/python -m fairlead.sim.commit_model --first-seed $(SEED) --seeds $(SEEDS)
 
 bench: $(STAMP) ## List the benchmarks
-	@$(BIN)/python -m fairlead bench --help
+	@$(BIN)/fairlead bench --help
 
 docs: $(STAMP) ## Test that the documents still describe the tree
 	@$(BIN)/python -m pytest -q --no-header tests/docs
