@@ -1,0 +1,309 @@
+"""Owns the seeded event loop: virtual time, a seeded choice of who runs next, and a hash of everything that ran.
+
+One seed is one run: the same program gives the same steps, times and trace hash in any process, on any machine, whatever
+PYTHONHASHSEED says. Never opens a socket, starts a thread or reads a clock; code that asks for one fails with
+SimForbidden. Called by the simulator's worlds (`run`) and, through asyncio, by the production code they run.
+
+How it differs from asyncio's own loop:
+
+- When several *tasks* are ready, the seed picks which of them steps next. Plain callbacks keep their order, because
+  asyncio promises that order and production code may rely on it.
+- When nothing is ready, time jumps to the next timer. When there is no timer either, nothing can ever happen again:
+  SimDeadlock, with the names of the tasks that wait.
+- Tasks and futures hash by serial number, so a set of tasks has the same order in every process.
+- An exception that asyncio would only log ends the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import gc
+import hashlib
+import heapq
+import itertools
+import random
+import struct
+import weakref
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+PICK_WINDOW = 16  # Candidates looked at for each seeded pick: enough to reorder any burst, and a bound on its cost.
+STEPS_MAX = 20_000_000  # A run this long is a livelock; the largest real one is three orders of magnitude shorter.
+UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs more swallows its cancellation.
+GC_EVERY_STEPS = 100_000  # Collections happen at fixed steps, so finalizers run at the same step in every process.
+CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
+
+
+class SimError(Exception):
+    """The simulation itself cannot go on. Never raised for what the simulated program does."""
+
+
+class SimDeadlock(SimError):
+    """Nothing is ready and no timer is set, yet the main task waits."""
+
+
+class SimOverrun(SimError):
+    """More steps than any real run needs."""
+
+
+class SimForbidden(SimError):
+    """The program reached for a thread."""
+
+
+class SimFuture(asyncio.Future[T]):
+    """A future whose hash is its serial number in its loop."""
+
+    def __init__(self, serial: int, loop: SimLoop) -> None:
+        self.serial = serial
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+class SimTask(asyncio.Task[T]):
+    """A task whose hash and default name come from its serial number in its loop."""
+
+    def __init__(
+        self,
+        serial: int,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        loop: SimLoop,
+        name: str | None,
+        context: contextvars.Context | None,
+    ) -> None:
+        self.serial = serial  # Before super(): the base class already puts the task into a set.
+        super().__init__(coro, loop=loop, name=name or f"task-{serial}", context=context)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    handle: asyncio.Handle
+    task: SimTask[Any] | None  # whose step this is; None for a plain callback
+    label: str
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Replaces the one method of BaseEventLoop that does the work (`_run_once`) and everything that feeds it."""
+
+    def __init__(self, seed: int, steps_max: int = STEPS_MAX) -> None:
+        super().__init__()
+        self.set_debug(False)  # PYTHONASYNCIODEBUG would add callbacks and so change the trace.
+        self.seed = seed
+        self.steps = 0
+        self._steps_max = steps_max
+        self._now_s = 0.0
+        self._serials = itertools.count(1)
+        self._picks = random.Random(f"{seed}/picks")
+        self._queue: collections.deque[_Ready] = collections.deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, str]] = []
+        self._timers_cancelled = 0
+        self._tasks: weakref.WeakValueDictionary[int, SimTask[Any]] = weakref.WeakValueDictionary()
+        self._trace = hashlib.blake2b(digest_size=16)
+        self._failures: list[dict[str, Any]] = []
+
+    # What a world uses.
+
+    def stream(self, purpose: str) -> random.Random:
+        """A generator of its own for each purpose, so that one more draw here moves no draw elsewhere."""
+        return random.Random(f"{self.seed}/{purpose}")
+
+    def note(self, text: str) -> None:
+        """Folds an event of the program into the trace hash."""
+        self._trace.update(text.encode())
+
+    def trace_hash(self) -> str:
+        return self._trace.copy().hexdigest()
+
+    def waiting_tasks(self) -> list[str]:
+        return [f"{task.get_name()} in {_place(task)}" for _, task in sorted(self._tasks.items()) if not task.done()]
+
+    def drop_tasks(self) -> None:
+        """Cancels what the run leaves behind and lets it unwind, without virtual time."""
+        self._steps_max = self.steps + UNWIND_STEPS_MAX
+        for _ in range(100):  # A task may catch a cancellation once or twice; one that always does is a bug.
+            leftover = [task for _, task in sorted(self._tasks.items()) if not task.done()]
+            if not leftover:
+                return
+            for task in leftover:
+                task.cancel()
+            while self._queue:
+                self._step()
+        raise SimError(f"tasks that refuse to be cancelled: {self.waiting_tasks()}")
+
+    # What asyncio asks of a loop.
+
+    def time(self) -> float:
+        return self._now_s
+
+    def create_future(self) -> SimFuture[Any]:
+        return SimFuture(next(self._serials), self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+        **_: Any,
+    ) -> SimTask[T]:
+        serial = next(self._serials)
+        task = SimTask(serial, coro, self, None if name is None else str(name), context)
+        self._tasks[serial] = task
+        return task
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        owner = getattr(callback, "__self__", None)
+        task = owner if isinstance(owner, SimTask) else None
+        self._queue.append(_Ready(handle, task, _label(callback)))
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        # There is one thread, so this is call_soon; asyncio itself comes here to close async generators.
+        return self.call_soon(callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        # The serial breaks ties, so timers for one moment fire in the order they were set.
+        heapq.heappush(self._timers, (when, next(self._serials), handle, _label(callback)))
+        # TimerHandle.cancel() reports to the loop only if this says the timer is in its heap.
+        handle._scheduled = True  # type: ignore[attr-defined]
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._timers_cancelled += 1
+        if self._timers_cancelled > CANCELLED_TIMERS_MAX and self._timers_cancelled * 2 > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._timers_cancelled = 0
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        raise SimForbidden(f"{_label(func)} asked for a thread; in simulation it must be reached through a port")
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self._failures.append(context)
+
+    def _run_once(self) -> None:
+        if not self._queue:
+            self._advance()
+        self._step()
+        if self._failures:
+            context = self._failures.pop(0)
+            error = context.get("exception")
+            raise error if isinstance(error, BaseException) else SimError(str(context.get("message")))
+
+    # The two moves: time jumps, or one thing runs.
+
+    def _advance(self) -> None:
+        """Moves time to the earliest live timer and makes everything due at that moment ready."""
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+            self._timers_cancelled = max(0, self._timers_cancelled - 1)
+        if not self._timers:
+            waiting = self.waiting_tasks()
+            raise SimDeadlock(f"nothing can happen any more at {self._now_s:.3f} s; waiting: {'; '.join(waiting)}")
+        self._now_s = max(self._now_s, self._timers[0][0])
+        while self._timers and self._timers[0][0] <= self._now_s:
+            _, _, handle, label = heapq.heappop(self._timers)
+            handle._scheduled = False  # type: ignore[attr-defined]
+            self._queue.append(_Ready(handle, None, label))
+
+    def _step(self) -> None:
+        # Before the pick: a step that is taken off the queue and not run would leave its task hanging for ever.
+        if self.steps >= self._steps_max:
+            raise SimOverrun(f"{self.steps} steps by {self._now_s:.3f} s; waiting: {'; '.join(self.waiting_tasks())}")
+        ready = self._pick()
+        if ready.handle.cancelled():
+            return
+        self.steps += 1
+        serial = ready.task.serial if ready.task is not None else 0
+        self._trace.update(struct.pack("<dq", self._now_s, serial))
+        if not serial:
+            self._trace.update(ready.label.encode())
+        ready.handle._run()
+        if self.steps % GC_EVERY_STEPS == 0:
+            gc.collect()
+
+    def _pick(self) -> _Ready:
+        queue = self._queue
+        first = queue.popleft()
+        if first.task is None or not queue or queue[0].task is None:
+            return first
+        queue.appendleft(first)
+        candidates = list(itertools.takewhile(lambda r: r.task is not None, itertools.islice(queue, PICK_WINDOW)))
+        chosen = candidates[self._picks.randrange(len(candidates))].task
+        # One task's own callbacks (a step, then a cancel someone scheduled) stay in order.
+        index = next(i for i, ready in enumerate(candidates) if ready.task is chosen)
+        ready = queue[index]
+        del queue[index]
+        return ready
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a run came to. Two runs of one seed are equal in every field."""
+
+    value: T
+    steps: int
+    simulated_s: float
+    trace: str
+
+
+def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max: int = STEPS_MAX) -> Outcome[T]:
+    """Runs `main` to its end on a fresh loop; what it leaves running is cancelled and counts no more."""
+    loop = SimLoop(seed, steps_max)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        value = loop.run_until_complete(main(loop))
+        outcome = Outcome(value, loop.steps, loop.time(), loop.trace_hash())
+    finally:
+        asyncio.events._set_running_loop(loop)
+        try:
+            loop.drop_tasks()
+        finally:
+            asyncio.events._set_running_loop(None)
+            loop.close()
+            if collecting:
+                gc.enable()
+    return outcome
+
+
+async def sleep(seconds: float) -> None:
+    """Lets virtual time pass for the calling task."""
+    await asyncio.sleep(seconds)
+
+
+def _label(callback: Callable[..., object]) -> str:
+    return getattr(callback, "__qualname__", None) or type(callback).__name__
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    frames = task.get_stack(limit=1)
+    if not frames:
+        return "no frame"
+    code = frames[-1].f_code
+    return f"{code.co_qualname}:{frames[-1].f_lineno}"
