@@ -1,7 +1,7 @@
 """Owns the seeded event loop: virtual time, a seeded choice of who runs next, and a hash of everything that ran.
 
-One seed is one run: the same program gives the same steps, times and trace hash in any process, on any machine, whatever
-PYTHONHASHSEED says. Never opens a socket, starts a thread or reads a clock; code that asks for one fails with
+One seed is one run: the same program gives the same steps, times and trace hash in any process, whatever PYTHONHASHSEED
+says. Never opens a socket, starts a thread or reads a clock; code that asks for one fails with
 SimForbidden. Called by the simulator's worlds (`run`) and, through asyncio, by the production code they run.
 
 How it differs from asyncio's own loop:
