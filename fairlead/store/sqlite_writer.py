@@ -287,13 +287,20 @@ def _put(connection: apsw.Connection, statement: str, rows: Sequence[ObjectRow])
     offset = 1  # substr counts from one
     for key, position, value in rows:
         if offset + len(value) > STATEMENT_BYTES_MAX:
-            connection.execute(statement, (b"".join(values), msgspec.json.encode(index).decode()))
+            _put_some(connection, statement, index, values)
             index, values, offset = [], [], 1
         index.append((key, position, offset, len(value)))
         values.append(value)
         offset += len(value)
     if index:
-        connection.execute(statement, (b"".join(values), msgspec.json.encode(index).decode()))
+        _put_some(connection, statement, index, values)
+
+
+def _put_some(
+    connection: apsw.Connection, statement: str, index: list[tuple[str, int, int, int]], values: list[bytes]
+) -> None:
+    # The byte at the end: substr of an empty blob is NULL, not empty, and all the values may be empty.
+    connection.execute(statement, (b"".join(values) + b"\0", msgspec.json.encode(index).decode()))
 
 
 def _seeds(connection: apsw.Connection) -> int:

@@ -5,7 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 
-from fairlead.store.contract import NO_HASH, Batch, Checkpoint, Compacted, Fence, Head, ObjectRow, Store
+from fairlead.store.contract import NO_HASH, Batch, Checkpoint, Committed, Compacted, Fence, Head, ObjectRow, Store
+
+ODD_KEYS = [
+    "Ärger/工作負載/🚢",
+    'it\'s "quoted" \\ and % and _ and ;--',
+    "/a/b c/\t\n/../",
+    '[1, {"json": null}]',
+    "x" * 1000,
+    " ",
+    "null",
+    "1",
+    "e\u0301",  # decomposed, beside its composed twin: no engine may normalise
+    "\u00e9",
+    "a",
+    "A",
+]
+ODD_VALUES = [b"", b"\0", bytes(range(256)), b"\xff" * 1000, b"'; DROP TABLE head; --", b"[1,2]", b"null", b"\0" * 10]
 
 
 def chained(previous: bytes, blob: bytes) -> bytes:
@@ -60,3 +76,11 @@ async def whole_tail(store: Store, after: int = 0) -> list[Batch]:
 async def in_chunks(*chunks: Sequence[ObjectRow]) -> AsyncIterator[list[ObjectRow]]:
     for chunk in chunks:
         yield list(chunk)
+
+
+async def committed(store: Store, fence: Fence, count: int, effects: int = 1) -> list[Batch]:
+    """`count` batches after the head; the test fails if one is not committed."""
+    batches = chain(count, await store.head(), effects)
+    for batch in batches:
+        assert await store.commit(fence, batch) == Committed()
+    return batches
