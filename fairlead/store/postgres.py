@@ -73,12 +73,8 @@ class PostgresStore:
             raise _unreachable(error) from error
         finally:
             self._streams.discard(connection)
-            await close(connection, self._limits.connect_s)
-        if found is not None and found > FORMAT:
-            raise FormatTooNew(
-                f"plane schema {self._schema} has format {found}, this version reads up to {FORMAT}: "
-                "upgrade fairlead, or point it at another plane"
-            )
+            await close(connection)
+        _refuse_newer(f"plane schema {self._schema}", FORMAT if found is None else found)
         return await self.head()
 
     async def close(self) -> None:
@@ -181,6 +177,7 @@ class PostgresStore:
 
     async def seed(self, head: Head, chunks: AsyncIterator[list[ObjectRow]]) -> None:
         """One transaction: whoever tries to lead meanwhile waits for the head row; an interruption leaves nothing."""
+        _refuse_newer("the data to seed", head.format)
         connection = await self._session("seed", SETUP_S)
         try:
             async with connection.transaction():
@@ -284,6 +281,11 @@ class PostgresStore:
 
 def _columns(fence: Fence) -> tuple[int, int, str]:
     return fence.incarnation, fence.epoch, fence.holder
+
+
+def _refuse_newer(where: str, found: int) -> None:
+    if found > FORMAT:
+        raise FormatTooNew(f"{where} has format {found}, this version reads up to {FORMAT}: upgrade Fairlead first")
 
 
 def _unreachable(error: BaseException) -> StoreUnreachable:

@@ -26,6 +26,7 @@ else:
 # asyncpg raises its own InternalClientError (no primary among the hosts) beside errors of the server and of the socket.
 FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 IDLE_IN_TRANSACTION_S = 60.0  # Only a load or a seed is ever idle in a transaction, while a chunk is worked on.
+GOODBYE_S = 0.5  # Only politeness: a hang-up ends a session as well, with a line in the server's log.
 TRANSACTION_TIMEOUT_SINCE = 17  # The server version that can end a transaction whose client went silent.
 
 # What to do next, by SQLSTATE or its class. retry_after_s is long where only an operator can help.
@@ -162,7 +163,7 @@ class Link:
         connection, self._connection = self._connection, None
         self._prepared.clear()
         if connection is not None:
-            await close(connection, self._limits.connect_s)
+            await close(connection)
 
     def discard(self) -> None:
         connection, self._connection = self._connection, None
@@ -185,10 +186,10 @@ class Link:
         return statement
 
 
-async def close(connection: Connection, timeout_s: float) -> None:
+async def close(connection: Connection) -> None:
     """Says goodbye if the server listens, hangs up if it does not."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(GOODBYE_S):
             await connection.close()
     except FAULTS:
         connection.terminate()

@@ -123,7 +123,7 @@ class Proxy:
         return len(flows)
 
     async def wait_until(self, reached: Callable[[Counts], bool]) -> None:
-        """Waits for the counters, so that tests need no sleeping: `await proxy.wait_until(lambda c: c.held_bytes > 0)`."""
+        """Waits for the counters instead of sleeping: `await proxy.wait_until(lambda c: c.held_bytes > 0)`."""
         if not reached(self.counts):
             future = asyncio.get_running_loop().create_future()
             self._waiting.append((reached, future))
@@ -203,7 +203,8 @@ class _Flow:
         counts = self._proxy.counts
         counts.held_bytes -= len(data)
         counts.released_bytes += len(data)
-        self.answered.clear()
+        if not self._server[0].at_eof():  # A server that hung up meanwhile will not answer.
+            self.answered.clear()
         await self._forward(data)
         self._delivered.set()
         self._proxy.changed()
@@ -217,7 +218,7 @@ class _Flow:
         if self.held:
             await self._delivered.wait()
             await self.answered.wait()  # A server that sees EOF too early might not run what it was sent.
-        self._server[1].transport.abort() if self._server[1].is_closing() else self._server[1].close()
+        self._server[1].close()
 
     async def _request(self, data: bytes) -> None:
         counts, rule = self._proxy.counts, self.rule
