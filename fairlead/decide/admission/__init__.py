@@ -7,17 +7,51 @@ the command line for `--dry-run=client`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from fairlead.decide.admission import capacity, policy, work, workload
 from fairlead.decide.admission.metadata import check_metadata
 from fairlead.decide.admission.report import Report
+from fairlead.decide.admission.workload import execution_of, slots_of
 from fairlead.model.commands import Fault
 from fairlead.model.meta import Record
 from fairlead.model.registry import KindInfo
 
-__all__ = ["OBJECT_BYTES_MAX", "faults"]
+__all__ = ["OBJECT_BYTES_MAX", "RULES", "execution_of", "faults", "nothing_more", "slots_of"]
 
 OBJECT_BYTES_MAX: Final = 256 * 1024  # A thousand objects of the largest size still fit one journal batch.
+
+
+def nothing_more(report: Report, new: Any, old: Any) -> None:
+    """Nothing beyond the rules all kinds share: the authority makes these itself, or they only record what was."""
+
+
+# Every kind of the registry stands here; tests/decide/test_admission.py fails on one that does not.
+RULES: Final[dict[str, Callable[[Report, Any, Any], None]]] = {
+    "Tenant": capacity.check_tenant,
+    "Quota": capacity.check_quota,
+    "Region": capacity.check_region,
+    "Workload": workload.check_workload,
+    "SchedulerPolicy": policy.check_scheduler_policy,
+    "PolicyChannel": policy.check_policy_channel,
+    "Override": policy.check_override,
+    "RecoveryBudget": capacity.check_recovery_budget,
+    "Grant": capacity.check_grant,
+    "Assignment": work.check_assignment,
+    "EvictionRequest": work.check_eviction_request,
+    "Node": capacity.check_node,
+    "NodePool": capacity.check_node_pool,
+    "SchedulingRequest": work.check_scheduling_request,
+    "Endpoints": work.check_endpoints,
+    "Reservation": nothing_more,
+    "Binding": nothing_more,
+    "Instance": nothing_more,
+    "Lease": nothing_more,
+    "Event": nothing_more,
+    "Decision": nothing_more,
+    "Plane": nothing_more,
+}
 
 
 def faults(info: KindInfo, new: Record, old: Record | None, *, encoded_bytes: int = 0) -> tuple[Fault, ...]:
@@ -33,4 +67,5 @@ def faults(info: KindInfo, new: Record, old: Record | None, *, encoded_bytes: in
         report.add("", f"the object may have {OBJECT_BYTES_MAX} bytes, has {encoded_bytes}")
     if before is not None and info.immutable and after.spec != before.spec:
         report.add("spec", f"a {info.kind} never changes; create a new one instead")
+    RULES[info.kind](report, after, before)
     return report.faults()

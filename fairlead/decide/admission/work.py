@@ -1,0 +1,109 @@
+"""What assignments, scheduling requests, evictions and endpoints must keep. Called through RULES in this package."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead.decide.admission.placement import check_placement
+from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
+from fairlead.decide.admission.workload import PORT_MAX, REPLICAS_MAX, check_devices, check_requests
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import Ask, Assignment, Endpoints, EvictionRequest, SchedulingRequest, SchedulingRequestSpec
+
+EPOCH_MAX: Final = 1 << 53
+REASON_MAX: Final = 1_024
+
+
+def _check_slot(report: Report, path: str, slot: SlotRef) -> None:
+    report.label(f"{path}.workload", slot.workload)
+    report.need(bool(slot.uid), f"{path}.uid", "is required: the uid of the workload, which tells a recreated one apart")
+    report.within(f"{path}.index", slot.index, 0, COUNT_MAX)
+
+
+def check_assignment(report: Report, new: Assignment, old: Assignment | None) -> None:
+    spec = new.spec
+    report.label("spec.workload", spec.workload)
+    report.label("spec.region", spec.region)
+    report.need(bool(spec.workload_uid), "spec.workloadUid", "is required, is empty")
+    report.within("spec.generation", spec.generation, 1, EPOCH_MAX)
+    end = -1
+    for index, span in enumerate(spec.slots):
+        path = f"spec.slots[{index}]"
+        report.within(f"{path}.first", span.first, 0, COUNT_MAX)
+        report.within(f"{path}.epoch", span.epoch, 1, EPOCH_MAX)
+        if span.last < span.first:
+            report.add(f"{path}.last", f"must be first or more, which is {span.first}, got {span.last}")
+        report.within(f"{path}.last", span.last, 0, COUNT_MAX)
+        if index and span.first <= end:
+            report.add(f"{path}.first", f"must be above {end}, where the range before ends: ranges stand in order, none twice")
+        end = max(end, span.last)
+    if old is not None:
+        report.unchanged("spec.workload", spec.workload, old.spec.workload)
+        report.unchanged("spec.workloadUid", spec.workload_uid, old.spec.workload_uid)
+        report.unchanged("spec.region", spec.region, old.spec.region)
+
+
+def check_scheduling_request(report: Report, new: SchedulingRequest, old: SchedulingRequest | None) -> None:
+    spec = new.spec
+    _check_slot(report, "spec.slot", spec.slot)
+    if new.metadata.name != spec.slot.object_name:
+        message = f"must be {shown(spec.slot.object_name)}, as spec.slot says, got {shown(new.metadata.name)}"
+        report.add("metadata.name", message)
+    report.within("spec.epoch", spec.epoch, 1, EPOCH_MAX)
+    report.within("spec.generation", spec.generation, 1, EPOCH_MAX)
+    if spec.exclusive == "global" and spec.execution != "Exclusive":
+        report.add("spec.exclusive", "global needs execution: Exclusive; leave it out or set execution")
+    _check_gang(report, spec)
+    _check_ask(report, "spec.ask", spec.ask)
+    if old is not None:
+        if spec.slot != old.spec.slot:
+            report.add("spec.slot", f"may not change; it is {old.spec.slot.object_name} of workload {shown(old.spec.slot.uid)}")
+        for field, value, least in (
+            ("epoch", spec.epoch, old.spec.epoch),
+            ("generation", spec.generation, old.spec.generation),
+        ):
+            if value < least:  # A lower one would hand a life that is over its rights back.
+                report.add(f"spec.{field}", f"may not go back: it is {least}, got {value}")
+
+
+def _check_gang(report: Report, spec: SchedulingRequestSpec) -> None:
+    if spec.gang:
+        report.within("spec.gangSize", spec.gang_size, 1, REPLICAS_MAX)
+    elif spec.gang_size:
+        report.add("spec.gangSize", f"must be left out without a gang, got {spec.gang_size}")
+
+
+def _check_ask(report: Report, path: str, ask: Ask) -> None:
+    check_requests(report, f"{path}.requests", ask.requests)
+    check_devices(report, f"{path}.devices", ask.devices)
+    check_placement(report, f"{path}.placement", ask.placement, None)
+    report.label(f"{path}.workloadClass", ask.workload_class)
+    report.within(f"{path}.maxObservationAgeSeconds", ask.max_observation_age_seconds, 0, SECONDS_MAX)
+    report.unique(f"{path}.ports", ask.ports)
+    for index, port in enumerate(ask.ports):
+        report.within(f"{path}.ports[{index}]", port, 1, PORT_MAX)
+
+
+def check_eviction_request(report: Report, new: EvictionRequest, old: EvictionRequest | None) -> None:
+    _check_slot(report, "spec.slot", new.spec.slot)
+    if not new.spec.reason.strip():
+        report.add("spec.reason", "is required: say why, for whoever is moved")
+    elif len(new.spec.reason) > REASON_MAX:
+        report.add("spec.reason", f"may have {REASON_MAX} characters, has {len(new.spec.reason)}")
+    if old is not None:
+        report.need(new.spec.slot == old.spec.slot, "spec.slot", "may not change; file another request")
+
+
+def check_endpoints(report: Report, new: Endpoints, old: Endpoints | None) -> None:
+    spec = new.spec
+    report.within("spec.version", spec.version, 0, EPOCH_MAX)
+    report.unique("spec.endpoints", [endpoint.slot for endpoint in spec.endpoints], "slot")
+    for index, endpoint in enumerate(spec.endpoints):
+        path = f"spec.endpoints[{index}]"
+        report.within(f"{path}.slot", endpoint.slot, 0, COUNT_MAX)
+        report.subdomain(f"{path}.node", endpoint.node)
+        report.need(bool(endpoint.address), f"{path}.address", "is required, is empty")
+        for name, port in endpoint.ports.items():
+            report.within(f"{path}.ports.{name[:80]}", port, 1, PORT_MAX)
+    if old is not None and spec.version < old.spec.version:
+        report.add("spec.version", f"may not go back: it is {old.spec.version}, got {spec.version}")

@@ -1,0 +1,214 @@
+"""What a Workload must keep: counts that agree with each other, a template that can run, and what it may never change.
+
+Placement's rules are in placement.py. Called through RULES in this package.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from fairlead.decide.admission.placement import check_placement
+from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
+from fairlead.model.kinds.intent import EnvVar, Port, Probe, Probes, ResourceSpec, Template, Workload, WorkloadSpec
+from fairlead.model.resources import SHARE_WHOLE, DeviceAsk, Resources
+
+REPLICAS_MAX: Final = 10_000
+COMPLETIONS_MAX: Final = 1_000_000
+DEVICES_MAX: Final = 1_024  # of one resource for one slot: more than any node has
+TOTAL_BITS: Final = 62  # sums are kept in signed 64-bit columns; one bit is left for an addition that is then refused
+PORT_MAX: Final = 65_535
+
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,252}")
+_PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?")
+
+_RANGES: Final = (
+    ("replicas", 0, REPLICAS_MAX),
+    ("start_target_seconds", 0, SECONDS_MAX),
+    ("recovery.min_serving", 0, REPLICAS_MAX),
+    ("recovery.deadline_seconds", 1, SECONDS_MAX),
+    ("disruption.min_serving", 0, REPLICAS_MAX),
+    ("disruption.drain_timeout_seconds", 0, SECONDS_MAX),
+    ("rollout.max_surge", 0, REPLICAS_MAX),
+    ("rollout.max_unavailable", 0, REPLICAS_MAX),
+    ("rollout.progress_deadline_seconds", 1, SECONDS_MAX),
+    ("freshness.max_observation_age_seconds", 0, SECONDS_MAX),
+    ("template.max_restarts", 0, COUNT_MAX),
+    ("template.stop_grace_seconds", 0, SECONDS_MAX),
+)
+_JOB_RANGES: Final = (
+    ("completions", 1, COMPLETIONS_MAX),
+    ("parallelism", 1, REPLICAS_MAX),
+    ("retries", 0, COUNT_MAX),
+)
+_PROBE_RANGES: Final = (
+    ("initial_delay_seconds", 0, SECONDS_MAX),
+    ("period_seconds", 0.1, SECONDS_MAX),
+    ("timeout_seconds", 0.1, SECONDS_MAX),
+    ("success_threshold", 1, COUNT_MAX),
+    ("failure_threshold", 1, COUNT_MAX),
+)
+
+
+def execution_of(spec: WorkloadSpec) -> Literal["Replicated", "Exclusive"]:
+    """What an absent `execution` means: a job never runs twice at once unless it says that it may."""
+    if spec.execution is not None:
+        return spec.execution
+    return "Exclusive" if spec.job is not None else "Replicated"
+
+
+def slots_of(spec: WorkloadSpec) -> int:
+    """How many slots run at once when all is well."""
+    return spec.job.parallelism if spec.job is not None else spec.replicas
+
+
+def check_workload(report: Report, new: Workload, old: Workload | None) -> None:
+    spec = new.spec
+    report.ranges("spec", spec, _RANGES)
+    _check_counts(report, spec)
+    _check_template(report, spec.template)
+    check_resources(report, "spec.resources", spec.resources)
+    _check_totals(report, spec)
+    check_placement(report, "spec.placement", spec.placement, slots_of(spec))
+    report.label("spec.workloadClass", spec.workload_class)
+    if spec.priority_class_name:
+        report.label("spec.priorityClassName", spec.priority_class_name)
+    if spec.recovery.budget_name:
+        report.subdomain("spec.recovery.budgetName", spec.recovery.budget_name)
+    if old is not None:
+        report.unchanged("spec.execution", execution_of(spec), execution_of(old.spec))
+        report.unchanged("spec.exclusive", spec.exclusive, old.spec.exclusive)
+        if (spec.job is None) != (old.spec.job is None):
+            was = "a service" if old.spec.job is None else "a job"
+            report.add("spec.job", f"may not change: this workload is {was}; create another one")
+
+
+def _check_counts(report: Report, spec: WorkloadSpec) -> None:
+    slots, counted = slots_of(spec), "parallelism" if spec.job is not None else "replicas"
+    for field, least in (("disruption", spec.disruption.min_serving), ("recovery", spec.recovery.min_serving)):
+        if least > slots:
+            report.add(f"spec.{field}.minServing", f"may be at most {counted}, which is {slots}, got {least}")
+    if spec.rollout.max_surge == 0 and spec.rollout.max_unavailable == 0:
+        report.add("spec.rollout", "maxSurge and maxUnavailable may not both be 0: no rollout could take a step")
+    if spec.exclusive == "global" and execution_of(spec) != "Exclusive":
+        report.add("spec.exclusive", "global needs execution: Exclusive; leave it out or set execution")
+    if spec.job is not None:
+        report.ranges("spec.job", spec.job, _JOB_RANGES)
+        if spec.job.parallelism > spec.job.completions:
+            message = f"may be at most completions, which is {spec.job.completions}, got {spec.job.parallelism}"
+            report.add("spec.job.parallelism", message)
+        if spec.replicas != 1:
+            report.add("spec.replicas", "must be left out for a job; job.parallelism says how many run at once")
+
+
+def _check_totals(report: Report, spec: WorkloadSpec) -> None:
+    slots = max(slots_of(spec), 0)
+    for name, amount in spec.resources.requests.amounts().items():
+        if slots * amount >= 1 << TOTAL_BITS:
+            report.add(f"spec.resources.requests.{name[:80]}", f"times {slots} slots is too large; the sum must stay below 2^62")
+
+
+def check_resources(report: Report, path: str, resources: ResourceSpec) -> None:
+    check_requests(report, f"{path}.requests", resources.requests)
+    check_devices(report, f"{path}.devices", resources.devices)
+
+
+def check_requests(report: Report, path: str, requests: Resources) -> None:
+    report.amounts(path, requests)
+    if requests.cpu == 0 and requests.memory == 0:
+        report.add(path, "must ask for cpu or memory: what asks for nothing would be packed without end")
+
+
+def check_devices(report: Report, path: str, devices: tuple[DeviceAsk, ...]) -> None:
+    report.unique(path, [ask.resource for ask in devices], "resource")
+    for index, ask in enumerate(devices):
+        here = f"{path}[{index}]"
+        report.label_key(f"{here}.resource", ask.resource)
+        report.within(f"{here}.count", ask.count, 1, DEVICES_MAX)
+        report.within(f"{here}.shareThousandths", ask.share_thousandths, 1, SHARE_WHOLE)
+        if ask.share_thousandths < SHARE_WHOLE and ask.count != 1:
+            report.add(f"{here}.count", f"must be 1 where a device is shared, got {ask.count}")
+        report.unique(f"{here}.models", ask.models)
+        for number, model in enumerate(ask.models):
+            report.need(bool(model), f"{here}.models[{number}]", "is empty; name a model, or leave models out for any")
+
+
+def _check_template(report: Report, template: Template) -> None:
+    path = "spec.template"
+    report.label(f"{path}.driver", template.driver)
+    if template.driver == "process" and not (template.command and template.command[0]):
+        report.add(f"{path}.command", "is required for driver process: the program and its arguments, as a list")
+    for index, word in enumerate(template.command):
+        _check_no_nul(report, f"{path}.command[{index}]", word)
+    _check_no_nul(report, f"{path}.workingDir", template.working_dir)
+    _check_env(report, f"{path}.env", template.env)
+    _check_ports(report, f"{path}.ports", template.ports)
+    _check_probes(report, f"{path}.probes", template.probes, template.ports)
+
+
+def _check_no_nul(report: Report, path: str, text: str) -> None:
+    report.need("\0" not in text, path, "may not hold a NUL character: no process can be given one")
+
+
+def _check_env(report: Report, path: str, env: tuple[EnvVar, ...]) -> None:
+    report.unique(path, [variable.name for variable in env], "name")
+    for index, variable in enumerate(env):
+        if not _ENV_NAME.fullmatch(variable.name):
+            message = f"must be letters, digits, '_', '-' and '.', not starting with a digit, got {shown(variable.name)}"
+            report.add(f"{path}[{index}].name", message)
+        _check_no_nul(report, f"{path}[{index}].value", variable.value)
+
+
+def _check_ports(report: Report, path: str, ports: tuple[Port, ...]) -> None:
+    seen: dict[tuple[object, ...], int] = {}
+    for index, port in enumerate(ports):
+        report.within(f"{path}[{index}].port", port.port, 0, PORT_MAX)
+        if port.name and not _PORT_NAME.fullmatch(port.name):
+            message = f"must be 1 to 15 of a-z, 0-9 and '-', with at least one letter, got {shown(port.name)}"
+            report.add(f"{path}[{index}].name", message)
+        # Port 0 is "pick one", so it may repeat; a name, or a number within one protocol, may not.
+        for field, value in (
+            ("name", (port.name,) if port.name else ()),
+            ("port", (port.port, port.protocol) if port.port else ()),
+        ):
+            if value and value in seen:
+                report.add(f"{path}[{index}].{field}", f"repeats {path}[{seen[value]}]; each may stand here once")
+            elif value:
+                seen[value] = index
+    if len(ports) > 1:
+        for index, port in enumerate(ports):
+            report.need(bool(port.name), f"{path}[{index}].name", "is required where there is more than one port")
+
+
+def _check_probes(report: Report, path: str, probes: Probes, ports: tuple[Port, ...]) -> None:
+    for name, probe in (("startup", probes.startup), ("readiness", probes.readiness), ("liveness", probes.liveness)):
+        if probe is not None:
+            _check_probe(report, f"{path}.{name}", probe, ports)
+
+
+def _check_probe(report: Report, path: str, probe: Probe, ports: tuple[Port, ...]) -> None:
+    report.ranges(path, probe, _PROBE_RANGES)
+    actions = [a for a in (probe.http_get, probe.tcp_socket, probe.exec) if a is not None]
+    if len(actions) != 1:
+        report.add(path, f"needs exactly one of httpGet, tcpSocket and exec, has {len(actions) or 'none'}")
+    if probe.http_get is not None:
+        _check_probe_port(report, f"{path}.httpGet.port", probe.http_get.port, ports)
+        if not probe.http_get.path.startswith("/"):
+            report.add(f"{path}.httpGet.path", f"must start with '/', got {shown(probe.http_get.path)}")
+    if probe.tcp_socket is not None:
+        _check_probe_port(report, f"{path}.tcpSocket.port", probe.tcp_socket.port, ports)
+    if probe.exec is not None:
+        if not (probe.exec.command and probe.exec.command[0]):
+            report.add(f"{path}.exec.command", "is required: the program and its arguments, as a list")
+        for index, word in enumerate(probe.exec.command):
+            _check_no_nul(report, f"{path}.exec.command[{index}]", word)
+
+
+def _check_probe_port(report: Report, path: str, wanted: str, ports: tuple[Port, ...]) -> None:
+    """A port's name, its number, or nothing for the first one. Any other number would probe somebody else's process."""
+    known = {port.name for port in ports if port.name} | {str(port.port) for port in ports if port.port}
+    if not wanted:
+        report.need(bool(ports), path, "has nothing to probe: the template has no ports")
+    elif wanted not in known:
+        choices = ", ".join(sorted(known)) or "none"
+        report.add(path, f"must be the name or number of a port of the template ({choices}), got {shown(wanted)}")
