@@ -1,0 +1,55 @@
+"""The compact form in which objects, commands and batches are kept: msgpack, with deterministic order and exact integers.
+
+Owns the hooks for types that choose their own form. JSON and YAML live in fairlead/wire and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.model.resources import Resources
+
+T = TypeVar("T")
+
+# Few distinct shapes exist beside millions of bindings, so equal ones share one object. Cleared when a flood of
+# different shapes makes it useless, because an unbounded cache is a leak.
+_SHAPES_MAX = 100_000
+_shapes: dict[Resources, Resources] = {}
+
+
+def intern_resources(value: Resources) -> Resources:
+    if len(_shapes) > _SHAPES_MAX:
+        _shapes.clear()
+    return _shapes.setdefault(value, value)
+
+
+def _to_plain(value: object) -> object:
+    if isinstance(value, Resources):
+        if value.scalars:
+            return (value.cpu, value.memory, value.scalars)
+        return (value.cpu, value.memory)
+    raise TypeError(f"{type(value).__name__} has no stored form")
+
+
+def _from_plain(wanted: type, plain: Any) -> object:
+    if wanted is Resources:
+        cpu, memory = plain[0], plain[1]
+        scalars = plain[2] if len(plain) > 2 else ()
+        return intern_resources(Resources(cpu, memory, ((name, amount) for name, amount in scalars)))
+    raise TypeError(f"{wanted.__name__} has no stored form")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_to_plain, order="deterministic")
+encode = _encoder.encode
+
+
+def decoder(wanted: type[T]) -> msgspec.msgpack.Decoder[T]:
+    """A decoder for one record type. Unknown fields are skipped, so a newer version's records can be read."""
+    return msgspec.msgpack.Decoder(wanted, dec_hook=_from_plain)
+
+
+def convert(plain: Any, wanted: type[T]) -> T:
+    """What a decoder without a type left as maps and lists, as the record it is."""
+    return msgspec.convert(plain, wanted, dec_hook=_from_plain)

@@ -1,0 +1,37 @@
+"""Names for the plain strings and integers that identify things, so that a type checker tells them apart."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+Tenant = NewType("Tenant", str)
+NodeName = NewType("NodeName", str)
+RegionName = NewType("RegionName", str)
+Uid = NewType("Uid", str)
+Actor = NewType("Actor", str)  # who sent a command: a person, a service account, a component's process
+Key = NewType("Key", str)  # PLURAL/TENANT/NAME; the tenant is empty for kinds that belong to no tenant
+Position = NewType("Position", int)  # of one effect in the plane's journal
+Revision = NewType("Revision", int)  # incarnation and position in one integer; grows with every effect
+
+# P6: revision = incarnation * 2^44 + position. 2^44 effects at 10,000 a second last 55 years.
+POSITION_BITS = 44
+_POSITION_MASK = (1 << POSITION_BITS) - 1
+
+
+def revision(incarnation: int, position: int) -> Revision:
+    assert 0 <= position <= _POSITION_MASK, f"position {position} does not fit in {POSITION_BITS} bits"
+    return Revision((incarnation << POSITION_BITS) | position)
+
+
+def split_revision(value: int) -> tuple[int, int]:
+    """(incarnation, position) of a revision."""
+    return value >> POSITION_BITS, value & _POSITION_MASK
+
+
+def key(plural: str, tenant: str, name: str) -> Key:
+    return Key(f"{plural}/{tenant}/{name}")
+
+
+def split_key(value: str) -> tuple[str, str, str]:
+    plural, tenant, name = value.split("/", 2)
+    return plural, tenant, name

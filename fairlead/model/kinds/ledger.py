@@ -1,0 +1,88 @@
+"""What is written down about the plane itself: leases of roles, events, decisions, and the plane's own record."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from fairlead.model.meta import Condition, Metadata, Record
+
+
+class LeaseSpec(Record, frozen=True):
+    """Who acts in a role. `epoch` grows each time the holder changes; every command of the role carries it (S9)."""
+
+    role: str = ""
+    holder: str = ""
+    epoch: int = 0
+    ttl_seconds: float = 10.0
+    renewed_time: datetime | None = None
+
+
+class LeaseStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Lease(Record, frozen=True):
+    metadata: Metadata
+    spec: LeaseSpec = LeaseSpec()
+    status: LeaseStatus = LeaseStatus()
+
+
+class EventSpec(Record, frozen=True):
+    regarding: str  # the key of the object it is about
+    reason: str
+    note: str = ""
+    type: Literal["Normal", "Warning"] = "Normal"
+    reporter: str = ""
+    correlation: str = ""
+
+
+class EventStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Event(Record, frozen=True):
+    metadata: Metadata
+    spec: EventSpec
+    status: EventStatus = EventStatus()
+
+
+class DecisionSpec(Record, frozen=True):
+    """One attempt to place; the body grows with the scheduler."""
+
+    slot: str
+    outcome: str
+    generation: int = 0
+    policy_revision: int = 0
+    body: dict[str, str] = {}
+
+
+class DecisionStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Decision(Record, frozen=True):
+    metadata: Metadata
+    spec: DecisionSpec
+    status: DecisionStatus = DecisionStatus()
+
+
+class PlaneSpec(Record, frozen=True):
+    """One record a plane, rewritten by every new leader: the epoch-start batch of P4."""
+
+    plane: Literal["global", "region"] = "region"
+    region: str = ""
+    holder: str = ""
+    epoch: int = 0
+    incarnation: int = 1
+    acquired_time: datetime | None = None
+
+
+class PlaneStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Plane(Record, frozen=True):
+    metadata: Metadata
+    spec: PlaneSpec = PlaneSpec()
+    status: PlaneStatus = PlaneStatus()

@@ -1,0 +1,186 @@
+"""Work on its way: assignments, the durable queue, bindings, instances, evictions and endpoints. Regional planes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from fairlead.model.kinds.intent import Placement, Template
+from fairlead.model.kinds.slot import SlotRef, Token, Transition
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Condition, Metadata, Record
+from fairlead.model.resources import NOTHING, DeviceAsk, DeviceHold, Resources
+
+
+class SlotRange(Record, frozen=True):
+    """Slots first..last at one epoch. An assignment holds ranges, and exceptions as ranges of one."""
+
+    first: int
+    last: int
+    epoch: int = 1
+
+
+class AssignmentSpec(Record, frozen=True):
+    workload: str
+    workload_uid: str
+    generation: int
+    region: str
+    slots: tuple[SlotRange, ...] = ()
+    template: Template = Template()
+    priority: int = 0
+    budget_name: str = ""
+
+
+class AssignmentStatus(Record, frozen=True):
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Assignment(Record, frozen=True):
+    metadata: Metadata
+    spec: AssignmentSpec
+    status: AssignmentStatus = AssignmentStatus()
+
+
+class Ask(Record, frozen=True):
+    """Everything about a slot that decides where it may go. Equal asks share one score vector in the scheduler."""
+
+    requests: Resources = NOTHING
+    devices: tuple[DeviceAsk, ...] = ()
+    placement: Placement = Placement()
+    isolation: Literal["Shared", "TenantExclusive"] = "Shared"
+    workload_class: str = "standard"
+    ports: tuple[int, ...] = ()
+    max_observation_age_seconds: float = 0.0
+
+
+class SchedulingRequestSpec(Record, frozen=True):
+    slot: SlotRef
+    epoch: int = 1
+    generation: int = 1
+    ask: Ask = Ask()
+    execution: Literal["Replicated", "Exclusive"] = "Replicated"
+    exclusive: Literal["region", "global"] = "region"
+    priority: int = 0
+    gang: str = ""
+    gang_size: int = 0
+    deadline_time: datetime | None = None
+    may_borrow: bool = False
+    supersedes: str = ""  # the slot a recovery slot stands in for (P11)
+    budget_name: str = ""
+
+
+class SchedulingRequestStatus(Record, frozen=True):
+    state: SlotState = SlotState.PENDING
+    attempt: int = 0  # lives of this epoch so far; the next binding takes attempt + 1
+    reason: str = "PendingEvaluation"
+    detail: str = ""
+    since_time: datetime | None = None
+    next_owner: str = "scheduler"
+    next_attempt_time: datetime | None = None
+    last_transition: Transition | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class SchedulingRequest(Record, frozen=True):
+    metadata: Metadata
+    spec: SchedulingRequestSpec
+    status: SchedulingRequestStatus = SchedulingRequestStatus()
+
+
+class BindingSpec(Record, frozen=True):
+    slot: SlotRef
+    node: str
+    token: Token
+    generation: int = 1
+    requests: Resources = NOTHING
+    devices: tuple[DeviceHold, ...] = ()
+    execution: Literal["Replicated", "Exclusive"] = "Replicated"
+    exclusive: Literal["region", "global"] = "region"
+    priority: int = 0
+    policy_revision: int = 0
+    grant_version: int = 0
+    borrowed: bool = False  # lent capacity: evicted at once when its holder claims it (P12)
+    start_after: tuple[str, ...] = ()  # bindings whose processes must be gone before this one starts
+    provisional_until_time: datetime | None = None
+    decision: str = ""  # hash of the decision record; its body lies in the archive
+    supersedes: str = ""
+
+
+class BindingStatus(Record, frozen=True):
+    state: SlotState = SlotState.BOUND
+    last_transition: Transition | None = None
+    before_unknown: SlotState | None = None
+    drain_deadline_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Binding(Record, frozen=True):
+    metadata: Metadata
+    spec: BindingSpec
+    status: BindingStatus = BindingStatus()
+
+
+class InstanceSpec(Record, frozen=True):
+    node: str
+    token: Token
+
+
+class InstanceStatus(Record, frozen=True):
+    ready: bool = False
+    restarts: int = 0
+    exit_code: int | None = None
+    ports: dict[str, int] = {}
+    started_time: datetime | None = None
+    ready_time: datetime | None = None
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Instance(Record, frozen=True):
+    """What the agent says of the process behind the binding of the same name."""
+
+    metadata: Metadata
+    spec: InstanceSpec
+    status: InstanceStatus = InstanceStatus()
+
+
+class EvictionRequestSpec(Record, frozen=True):
+    slot: SlotRef
+    reason: str
+    requester: str = ""
+    deadline_time: datetime | None = None
+
+
+class EvictionRequestStatus(Record, frozen=True):
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class EvictionRequest(Record, frozen=True):
+    metadata: Metadata
+    spec: EvictionRequestSpec
+    status: EvictionRequestStatus = EvictionRequestStatus()
+
+
+class Endpoint(Record, frozen=True):
+    slot: int
+    node: str
+    address: str
+    ports: dict[str, int] = {}
+
+
+class EndpointsSpec(Record, frozen=True):
+    workload_uid: str = ""
+    version: int = 0
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class EndpointsStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Endpoints(Record, frozen=True):
+    metadata: Metadata
+    spec: EndpointsSpec = EndpointsSpec()
+    status: EndpointsStatus = EndpointsStatus()

@@ -1,0 +1,59 @@
+"""The closed list of reasons for a refusal, with what a caller should do and the HTTP status the front door answers.
+
+`docs/reference/refusals.md` is generated from it. A refusal with a reason that is not here is a bug.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class RefusalInfo(NamedTuple):
+    http_status: int
+    advice: str
+
+
+REFUSALS: Final[dict[str, RefusalInfo]] = {
+    # The object itself.
+    "Invalid": RefusalInfo(422, "mend the fields named in the faults"),
+    "UnknownKind": RefusalInfo(404, "use a kind this plane serves"),
+    "NotFound": RefusalInfo(404, "create it first, or check tenant and name"),
+    "AlreadyExists": RefusalInfo(409, "update it, or choose another name"),
+    "Conflict": RefusalInfo(409, "read again and repeat the change on what is there now"),
+    "Immutable": RefusalInfo(422, "create a new object instead"),
+    "TooLarge": RefusalInfo(413, "send less in one command"),
+    "InUse": RefusalInfo(409, "release what the facts name first"),
+    "BeingDeleted": RefusalInfo(409, "wait until its finalizers are done"),
+    # The caller.
+    "NotOwner": RefusalInfo(403, "only the owner of this step or field may do this"),
+    "WrongTenant": RefusalInfo(403, "use credentials for that tenant"),
+    "WrongNode": RefusalInfo(403, "an agent speaks for its own node only"),
+    "FencedOut": RefusalInfo(403, "stop acting and acquire the lease again"),
+    "LeaseHeld": RefusalInfo(409, "wait until the holder's lease has run out"),
+    # The id.
+    "IdReused": RefusalInfo(422, "choose a new id: this one belongs to a command with another body"),
+    "ReceiptExpired": RefusalInfo(410, "read the object to see what happened; never send this id again"),
+    # The slot, and what the proposal was decided on.
+    "StaleEpoch": RefusalInfo(409, "the slot has begun another life; read it again"),
+    "StaleGeneration": RefusalInfo(409, "the workload changed; decide again on its present generation"),
+    "StalePolicy": RefusalInfo(409, "another policy revision is in force; decide again under it"),
+    "StaleGrant": RefusalInfo(409, "the grant changed; decide again on its present version"),
+    "StaleToken": RefusalInfo(409, "this life of the slot is over; stop acting for it"),
+    "StaleEvidence": RefusalInfo(409, "observe again, then decide"),
+    "NotPending": RefusalInfo(409, "the slot is not waiting for a place; read its state"),
+    "AlreadyBound": RefusalInfo(409, "the slot has a binding; the facts name it"),
+    "NoSuchStep": RefusalInfo(409, "the slot cannot go from its present state to that one"),
+    "Expired": RefusalInfo(409, "the reservation has run out; reserve again"),
+    "GangIncomplete": RefusalInfo(409, "bind all members in one command"),
+    "GangRefused": RefusalInfo(409, "one member does not fit; the facts name it"),
+    # The node and the money.
+    "NoFit": RefusalInfo(409, "choose another node; the facts hold every reason"),
+    "NoGrant": RefusalInfo(409, "ask for a grant for this tenant in this region"),
+    "GrantExceeded": RefusalInfo(409, "wait for use to fall or the grant to grow"),
+    "VictimNotAllowed": RefusalInfo(409, "choose victims of lower priority on that node"),
+    "FenceNotPassed": RefusalInfo(409, "wait until the old copy is certainly gone"),
+    # The plane.
+    "Overloaded": RefusalInfo(429, "wait as long as retryAfter says"),
+    "NotLeader": RefusalInfo(503, "send it to the leader"),
+    "StoreUnavailable": RefusalInfo(503, "nothing was written; the detail says what the store needs"),
+}

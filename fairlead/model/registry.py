@@ -1,0 +1,164 @@
+"""Every kind and every side effect as data: who owns it, what is authoritative, how it is cleaned up, by when, and which test
+shows it. docs/reference/objects.md is generated from KINDS; tests/model/test_registry.py fails on a kind or effect not listed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from fairlead.model.kinds import capacity, intent, ledger, policy, work
+from fairlead.model.lifecycle import Role
+
+GLOBAL: Final = "global"
+REGION: Final = "region"
+
+_PEOPLE: Final = frozenset({Role.USER, Role.OPERATOR, Role.BREAK_GLASS})
+_OPERATORS: Final = frozenset({Role.OPERATOR, Role.BREAK_GLASS})
+
+
+class KindInfo(NamedTuple):
+    kind: str
+    plural: str
+    record: type[Any]
+    planes: frozenset[str]
+    spec_owners: frozenset[Role]
+    status_owners: frozenset[Role]
+    clean_up: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    immutable: bool = False
+    # Too many to keep decoded: memory holds the encoded bytes and a few hot fields (P17).
+    many: bool = False
+    # Written only by commands of their own (bind, report, lease), never by a plain put.
+    commands_only: bool = False
+
+    @property
+    def authoritative_fields(self) -> tuple[str, ...]:
+        return tuple(self.record.__struct_fields__)[:-1]
+
+    @property
+    def spec_fields(self) -> tuple[str, ...]:
+        return tuple(_part_of(self.record, "spec").__struct_encode_fields__)
+
+    @property
+    def status_fields(self) -> tuple[str, ...]:
+        return tuple(self.status_record.__struct_encode_fields__)
+
+    @property
+    def status_record(self) -> type[Any]:
+        return _part_of(self.record, "status")
+
+
+def _part_of(record: type[Any], part: str) -> type[Any]:
+    found: type[Any] = get_type_hints(record)[part]
+    return found
+
+
+def _kinds() -> dict[str, KindInfo]:
+    glo, reg, both = frozenset({GLOBAL}), frozenset({REGION}), frozenset({GLOBAL, REGION})
+    r = Role
+    rows = [
+        KindInfo("Tenant", "tenants", intent.Tenant, both, _OPERATORS, frozenset({r.QUOTA}),
+                 "deletion is refused while anything of the tenant is charged", namespaced=False),
+        KindInfo("Quota", "quotas", intent.Quota, glo, _OPERATORS, frozenset({r.QUOTA}),
+                 "deletion is refused while a grant is exposed"),
+        KindInfo("Region", "regions", intent.Region, both, _OPERATORS, frozenset({r.REGION_HEALTH}),
+                 "decommission drill", namespaced=False),
+        KindInfo("Workload", "workloads", intent.Workload, both, _PEOPLE, frozenset({r.WORKLOAD}),
+                 "finalizer until all slots are released", short_names=("wl",),
+                 finalizers=("fairlead.dev/slots-released",)),
+        KindInfo("SchedulerPolicy", "schedulerpolicies", policy.SchedulerPolicy, both, _OPERATORS, frozenset({r.POLICY}),
+                 "retired when no channel and no binding names it", namespaced=False, immutable=True),
+        KindInfo("PolicyChannel", "policychannels", policy.PolicyChannel, both, _OPERATORS | {r.POLICY},
+                 frozenset({r.POLICY}), "never: one a plane", namespaced=False),
+        KindInfo("Override", "overrides", policy.Override, both, _OPERATORS, frozenset({r.OVERRIDE}),
+                 "expires by itself and undoes its effect", finalizers=("fairlead.dev/override-undone",)),
+        KindInfo("RecoveryBudget", "recoverybudgets", capacity.RecoveryBudget, both, _OPERATORS, frozenset({r.RECOVERY}),
+                 "expiry; returned after failback", finalizers=("fairlead.dev/standing-returned",)),
+        KindInfo("Grant", "grants", capacity.Grant, both, _OPERATORS | {r.QUOTA}, frozenset({r.AUTHORITY, r.QUOTA}),
+                 "expiry or return"),
+        KindInfo("Assignment", "assignments", work.Assignment, both, frozenset({r.WORKLOAD, r.RECOVERY}),
+                 frozenset({r.ASSIGNMENT}), "when its slots are released", finalizers=("fairlead.dev/slots-released",)),
+        KindInfo("EvictionRequest", "evictionrequests", work.EvictionRequest, reg,
+                 _PEOPLE | {r.ROLLOUT, r.REPAIR, r.AUTOSCALER, r.NODE}, frozenset({r.DISRUPTION}),
+                 "done, refused or expired"),
+        KindInfo("Node", "nodes", capacity.Node, reg, _OPERATORS | {r.AGENT}, frozenset({r.NODE, r.AGENT}),
+                 "drain, then deregister", namespaced=False, short_names=("no",)),
+        KindInfo("NodePool", "nodepools", capacity.NodePool, reg, _OPERATORS, frozenset({r.AUTOSCALER}),
+                 "drain, then deregister", namespaced=False),
+        KindInfo("SchedulingRequest", "schedulingrequests", work.SchedulingRequest, reg,
+                 frozenset({r.ASSIGNMENT, r.REPAIR}), frozenset({r.SCHEDULER}), "bound, withdrawn or expired",
+                 short_names=("sr",)),
+        KindInfo("Reservation", "reservations", capacity.Reservation, reg, frozenset({r.SCHEDULER}),
+                 frozenset({r.AUTHORITY}), "bind, release, or repair at expiry", commands_only=True),
+        KindInfo("Binding", "bindings", work.Binding, reg, frozenset({r.SCHEDULER}), frozenset({r.AUTHORITY}),
+                 "release after stop or fence", many=True, commands_only=True),
+        KindInfo("Instance", "instances", work.Instance, reg, frozenset({r.AGENT}), frozenset({r.AGENT}),
+                 "with its binding", many=True, commands_only=True),
+        KindInfo("Endpoints", "endpoints", work.Endpoints, reg, frozenset({r.ROLLOUT}), frozenset({r.ROLLOUT}),
+                 "with its workload", short_names=("ep",)),
+        KindInfo("Lease", "leases", ledger.Lease, both, frozenset(Role) - _PEOPLE, frozenset(), "expiry",
+                 namespaced=False, commands_only=True),
+        KindInfo("Event", "events", ledger.Event, both, frozenset(Role) - {r.USER}, frozenset(), "retention, 30 days",
+                 many=True, short_names=("ev",)),
+        KindInfo("Decision", "decisions", ledger.Decision, both, frozenset({r.SCHEDULER}), frozenset(),
+                 "retention, 30 days", many=True),
+        KindInfo("Plane", "planes", ledger.Plane, both, frozenset({r.AUTHORITY}), frozenset({r.AUTHORITY}),
+                 "never: one a plane", namespaced=False, commands_only=True),
+    ]  # fmt: skip
+    return {row.plural: row for row in rows}
+
+
+KINDS: Final = _kinds()
+BY_KIND: Final = {info.kind: info for info in KINDS.values()}
+
+
+class SideEffect(NamedTuple):
+    """Something the control plane leaves in the world. Nothing unsafe without an owner, a deadline and a repair."""
+
+    name: str
+    repair: str
+    owner: Role
+    deadline_s: float
+    test: str  # the test that shows the repair; tests/model/test_registry.py checks that it exists once it is built
+
+
+PLANNED: Final = "planned"  # The capability that makes this effect does not exist yet, so nothing can leak.
+
+SIDE_EFFECTS: Final = (
+    SideEffect("reservation", "released by the authority at expiry; swept by repair", Role.REPAIR, 90.0,
+               "tests/authority/test_reservations.py::test_an_expired_reservation_is_ended_by_the_authority_exactly_once"),
+    SideEffect("binding", "released by repair once its node is lost and its fence time has passed", Role.REPAIR, 90.0,
+               "tests/authority/test_slots.py::test_repair_releases_an_unknown_slot_only_after_its_fence_time"),
+    SideEffect("process", "the agent stops it on contact, or by itself before its fence time", Role.AGENT, 60.0, PLANNED),
+    SideEffect("port", "freed with the process", Role.AGENT, 60.0, PLANNED),
+    SideEffect("endpoint", "withdrawn when readiness is lost", Role.ROLLOUT, 35.0, PLANNED),
+    SideEffect("grant", "expires with its lease", Role.QUOTA, 600.0, PLANNED),
+    SideEffect("standing reservation", "returned when its budget is gone", Role.REPAIR, 90.0, PLANNED),
+    SideEffect("cordon", "an override with a deadline, or an operator's choice shown in `get nodes`", Role.OPERATOR, 14400.0,
+               PLANNED),
+    SideEffect("scaled-up node", "scaled down after its cool-down", Role.AUTOSCALER, 3600.0, PLANNED),
+    SideEffect("canary", "rolled back at its deadline", Role.POLICY, 14400.0, PLANNED),
+    SideEffect("override", "without effect from its expiry on; undone by its finalizer", Role.OVERRIDE, 14400.0, PLANNED),
+)  # fmt: skip
+
+
+class Finalizer(NamedTuple):
+    """A registered finalizer: who removes it, and after how long its absence of progress is escalated."""
+
+    name: str
+    owner: Role
+    deadline_s: float
+
+
+FINALIZERS: Final = {
+    f.name: f
+    for f in (
+        Finalizer("fairlead.dev/slots-released", Role.WORKLOAD, 900.0),
+        Finalizer("fairlead.dev/override-undone", Role.OVERRIDE, 60.0),
+        Finalizer("fairlead.dev/standing-returned", Role.RECOVERY, 300.0),
+        Finalizer("foregroundDeletion", Role.GARBAGE, 600.0),
+        Finalizer("orphan", Role.GARBAGE, 600.0),
+    )
+}

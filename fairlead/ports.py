@@ -1,0 +1,89 @@
+"""What Fairlead asks of the world: time, randomness, ids, tasks. The only module (with main.py) that may touch the real ones.
+
+Everything else takes these as parameters, so that the simulator can supply its own and a seed reproduces a run exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as _random
+import secrets
+import sys
+import time
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+
+class Clock(Protocol):
+    """Two clocks with different jobs: `monotonic` measures, `wall` is for display and for a cold start only (P5)."""
+
+    def monotonic(self) -> float: ...
+
+    def wall(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Random(Protocol):
+    def random(self) -> float: ...
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1, /) -> int: ...
+
+
+class Ids(Protocol):
+    def token(self) -> str:
+        """A new unguessable name, unique for ever: a holder, a session, a client."""
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        # CLOCK_BOOTTIME goes on while a machine sleeps, so a resumed leader or agent knows how long it was away (P9).
+        if sys.platform == "linux":
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class SystemIds:
+    def token(self) -> str:
+        return secrets.token_hex(8)
+
+
+def system_random() -> Random:
+    return _random.Random(secrets.randbits(64))
+
+
+class Tasks:
+    """A group of tasks that live no longer than the block that opened it. The one place where tasks are made."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.cancel()
+        await self._group.__aexit__(kind, error, trace)
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = self._group.create_task(work, name=name)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
+        return task
+
+    def cancel(self) -> None:
+        """In the order they were started: a set's order would differ from run to run."""
+        for task in list(self._tasks):
+            task.cancel()
