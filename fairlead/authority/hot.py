@@ -1,0 +1,84 @@
+"""What judging keeps of each object without decoding it again (P17): a few fields for the kinds of which there are millions,
+the decoded object for the rest. Called by State for every object that comes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.authority.state import DECODERS, INTERNAL
+from fairlead.model import codec
+from fairlead.model.kinds.slot import SlotRef, Token
+from fairlead.model.kinds.work import Binding
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.registry import KINDS
+from fairlead.model.resources import NOTHING, DeviceHold, Resources
+
+
+class BindingHot(msgspec.Struct, frozen=True, gc=False):
+    node: str
+    state: SlotState
+    token: Token
+    requests: Resources
+    devices: tuple[DeviceHold, ...]
+    borrowed: bool
+    priority: int
+    generation: int
+    workload_uid: str
+    index: int
+
+
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    slot: SlotRef
+    node: str
+    token: Token
+    generation: int = 1
+    requests: Resources = NOTHING
+    devices: tuple[DeviceHold, ...] = ()
+    borrowed: bool = False
+    priority: int = 0
+
+
+class _Status(msgspec.Struct, gc=False, rename="camel"):
+    state: SlotState = SlotState.BOUND
+
+
+class _Skimmed(msgspec.Struct, gc=False):
+    """The parts of a Binding that are hot; decoding skips the others."""
+
+    spec: _Spec
+    status: _Status = _Status()
+
+
+_skim = codec.decoder(_Skimmed).decode
+_names: dict[str, str] = {}
+
+
+def intern_name(name: str) -> str:
+    """Node names and uids repeat in a million bindings; one string each."""
+    return _names.setdefault(name, name)
+
+
+def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
+    spec = binding.spec
+    return BindingHot(
+        intern_name(spec.node),
+        binding.status.state,
+        spec.token,
+        spec.requests,
+        spec.devices,
+        spec.borrowed,
+        spec.priority,
+        spec.generation,
+        intern_name(spec.slot.uid),
+        spec.slot.index,
+    )
+
+
+def hot_of(plural: str, raw: bytes) -> Any:
+    if plural == "bindings":
+        return binding_hot(_skim(raw))
+    if plural in INTERNAL or KINDS[plural].many:
+        return None
+    return DECODERS[plural].decode(raw)

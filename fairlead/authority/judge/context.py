@@ -1,0 +1,167 @@
+"""What a judge may look at, and what it answers with. Judging is pure: it reads the speculative state, makes no I/O, asks no
+clock, and returns either the effects to make or a refusal with the facts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from fairlead.authority.hot import hot_of
+from fairlead.authority.ledger import Ledger
+from fairlead.authority.owners import Owners
+from fairlead.authority.state import Rec, State
+from fairlead.decide.fit import DeviceNeed, Need
+from fairlead.model import codec
+from fairlead.model.commands import Refused
+from fairlead.model.ids import Uid, key, revision
+from fairlead.model.kinds.policy import PolicyChannel
+from fairlead.model.kinds.slot import Token
+from fairlead.model.kinds.work import Ask
+from fairlead.model.resources import SHARE_WHOLE
+
+_NEEDS_MAX = 50_000
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a plane is configured with. The defaults are INVARIANTS.md's."""
+
+    plane: str = "region"
+    region: str = "local"
+    clock_rate_error: float = 0.01
+    node_lease_s: float = 15.0
+    fence_margin_s: float = 2.0
+    max_observation_age_s: float = 30.0
+    reservation_ttl_max_s: float = 300.0
+
+    @property
+    def fence_s(self) -> float:
+        """After this long without a renewal an agent has certainly stopped what it must (P9)."""
+        return self.node_lease_s * (1 + self.clock_rate_error) + self.fence_margin_s
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """One object as it will be: `raw` None deletes it. `hot` spares the state a decode."""
+
+    plural: str
+    tenant: str
+    name: str
+    raw: bytes | None
+    hot: Any = None
+
+    @property
+    def key(self) -> str:
+        return key(self.plural, self.tenant, self.name)
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """An acceptance. With no effects it repeats or changes nothing, and `position` says where the object stands."""
+
+    effects: list[Effect]
+    key: str = ""
+    uid: str = ""
+    epoch: int = 0
+    token: Token | None = None
+    position: int = 0
+    soft: tuple[tuple[str, int], ...] = ()  # soft facts judged on: (node, when it was last heard)
+    dry_run: bool = False
+
+
+Judgement = Draft | Refused
+
+
+class Context:
+    """The plane as one command finds it. `now_ms` is the batch's plane time."""
+
+    def __init__(self, state: State, settings: Settings) -> None:
+        self.state = state
+        self.ledger = Ledger(state)
+        self.owners = Owners(state)
+        self.settings = settings
+        self.incarnation = 1
+        self.leader_since_ms = 0
+        self._needs: dict[int, tuple[Ask, str, Need]] = {}
+        self.now_ms = 0
+        self.now: datetime
+        self.set_time(0)
+
+    def set_time(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.now = instant(now_ms)
+
+    def revision(self, position: int) -> int:
+        return revision(self.incarnation, position)
+
+    def next_uid(self, ahead: int = 0) -> Uid:
+        """The uid of the object that the effect `ahead` places after the next will create: where it is born names it."""
+        return Uid(f"{self.settings.region}.{self.incarnation:x}.{self.state.position + 1 + ahead:x}")
+
+    def policy_in_force(self, tenant: str) -> tuple[int, ...]:
+        """The policy revisions a decision for this tenant may have been made under; 0 is the built-in one."""
+        channel: PolicyChannel | None = self.state.hot("policychannels", "", "default")
+        if channel is None:
+            return (0,)
+        canary = channel.spec.canary
+        if canary is not None and (tenant in canary.tenants or canary.share_percent > 0):
+            return (channel.spec.current, canary.revision)
+        return (channel.spec.current,)
+
+    def need_of(self, ask: Ask, tenant: str, borrows: bool) -> Need:
+        """The ask compiled. Equal slots of one workload share the ask object, so the look-up is by identity."""
+        found = self._needs.get(id(ask))
+        if found is not None and found[0] is ask and found[1] == tenant and found[2].borrows == borrows:
+            return found[2]
+        need = self._compile(ask, tenant, borrows)
+        if len(self._needs) > _NEEDS_MAX:
+            self._needs.clear()
+        self._needs[id(ask)] = (ask, tenant, need)
+        return need
+
+    def _compile(self, ask: Ask, tenant: str, borrows: bool) -> Need:
+        age_s = ask.max_observation_age_seconds or self.settings.max_observation_age_s
+        return Need(
+            cpu=ask.requests.cpu,
+            memory=ask.requests.memory,
+            slots=1,
+            firm_cpu=0 if borrows else ask.requests.cpu,
+            firm_memory=0 if borrows else ask.requests.memory,
+            scalars=ask.requests.scalars,
+            devices=tuple(
+                DeviceNeed(
+                    d.resource,
+                    d.models,
+                    whole=d.count if d.share_thousandths == SHARE_WHOLE else 0,
+                    share=0 if d.share_thousandths == SHARE_WHOLE else d.share_thousandths,
+                )
+                for d in ask.devices
+            ),
+            max_age_ms=int(age_s * 1000),
+            classes=self.ledger.classes.verdicts(ask, tenant),
+            borrows=borrows,
+        )
+
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, tz=_EPOCH.tzinfo)
+
+
+def to_ms(when: datetime) -> int:
+    return round((when - _EPOCH).total_seconds() * 1000)
+
+
+def put(plural: str, tenant: str, name: str, value: Any, hot: Any = None) -> Effect:
+    raw = codec.encode(value)
+    return Effect(plural, tenant, name, raw, hot if hot is not None else hot_of(plural, raw))
+
+
+def drop(plural: str, tenant: str, name: str) -> Effect:
+    return Effect(plural, tenant, name, None)
+
+
+def describe(ctx: Context, rec: Rec) -> dict[str, Any]:
+    """The facts about an object that a refusal carries."""
+    return {"key": rec.key, "revision": ctx.revision(rec.position)}

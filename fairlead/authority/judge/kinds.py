@@ -1,0 +1,134 @@
+"""Rules that only the authority can judge, because they need the plane's other objects: per kind, on put and on delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.authority.hot import BindingHot
+from fairlead.authority.judge.context import Context, Effect, drop
+from fairlead.authority.state import Rec
+from fairlead.model.commands import Caller, Refused
+from fairlead.model.kinds.capacity import Node
+from fairlead.model.kinds.work import SchedulingRequest
+from fairlead.model.lifecycle import Role, SlotState, may_step, owner_of
+from fairlead.model.registry import KindInfo
+
+_DELETERS_OF_FINISHED = frozenset({Role.REPAIR, Role.ASSIGNMENT, Role.JOB, Role.GARBAGE, Role.AUTHORITY})
+_FINISHED = frozenset({SlotState.RELEASED, SlotState.SUCCEEDED})
+
+
+def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> Refused | None:
+    match info.plural:
+        case "schedulingrequests":
+            return _refuse_request(ctx, caller, new, old)
+        case "nodes":
+            return _refuse_node(ctx, caller, new, old)
+        case _:
+            return None
+
+
+def side_effects_of_put(ctx: Context, caller: Caller, info: KindInfo, new: Any) -> list[Effect]:
+    """Released -> Pending: the new request takes the place of the old life's binding."""
+    if info.plural != "schedulingrequests":
+        return []
+    name, tenant = new.metadata.name, new.metadata.namespace
+    return [
+        drop(plural, tenant, name)
+        for plural in ("bindings", "instances")
+        if ctx.state.get(plural, tenant, name) is not None
+    ]
+
+
+def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: SchedulingRequest | None) -> Refused | None:
+    """new -> Pending is the assignment controller's; Released -> Pending (epoch + 1) is repair's."""
+    if ctx.state.get("grants", new.metadata.namespace, ctx.settings.region) is None:
+        return Refused("NoGrant", f"tenant {new.metadata.namespace} has no grant in {ctx.settings.region}")
+    if old is not None:
+        return _refuse_newer_request(new, old)
+    rec = ctx.state.get("bindings", new.metadata.namespace, new.metadata.name)
+    if rec is None:
+        return None if caller.role is Role.ASSIGNMENT else _not_owner(caller, None)
+    hot: BindingHot = rec.hot
+    if hot.state is not SlotState.RELEASED:
+        facts = {"state": hot.state.value, "node": hot.node, "token": hot.token}
+        return Refused("AlreadyBound", f"{new.metadata.name} is {hot.state.value} on {hot.node}", facts)
+    if not may_step(SlotState.RELEASED, SlotState.PENDING, caller.role):
+        return _not_owner(caller, SlotState.RELEASED)
+    if new.spec.epoch != hot.token.epoch + 1:
+        wanted = hot.token.epoch + 1
+        return Refused("StaleEpoch", f"the next life of {new.metadata.name} has epoch {wanted}", {"epoch": wanted})
+    return None
+
+
+def _refuse_newer_request(new: SchedulingRequest, old: SchedulingRequest) -> Refused | None:
+    """A request is replaced only to carry a newer generation to a slot that still waits."""
+    if new.spec.epoch != old.spec.epoch or new.spec.generation < old.spec.generation:
+        facts = {"epoch": old.spec.epoch, "generation": old.spec.generation}
+        return Refused("StaleEpoch", f"{new.metadata.name} waits at epoch {old.spec.epoch} already", facts)
+    if old.status.state is not SlotState.PENDING and new.spec != old.spec:
+        return Refused("NotPending", f"{new.metadata.name} is {old.status.state.value}", {"state": old.status.state.value})
+    return None
+
+
+def _not_owner(caller: Caller, before: SlotState | None) -> Refused:
+    owner = owner_of(before, SlotState.PENDING)
+    name = before.value if before else "new"
+    return Refused("NotOwner", f"{name} -> Pending belongs to {owner.value if owner else 'nobody'}, not to {caller.role.value}")
+
+
+def _refuse_node(ctx: Context, caller: Caller, new: Node, old: Node | None) -> Refused | None:
+    if caller.role is not Role.AGENT:
+        return None
+    if caller.node != new.metadata.name:
+        return Refused("WrongNode", f"{caller.actor} speaks for {caller.node or 'no node'}, not for {new.metadata.name}")
+    if new.spec.region != ctx.settings.region:
+        return Refused("WrongNode", f"this plane is {ctx.settings.region}; the node says {new.spec.region!r}")
+    if old is not None and (new.spec.taints, new.spec.unschedulable) != (old.spec.taints, old.spec.unschedulable):
+        return Refused("NotOwner", "taints and cordons belong to operators, not to agents")
+    return None
+
+
+def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: Any) -> Refused | None:
+    match info.plural:
+        case "bindings":
+            return _refuse_binding_delete(caller, rec)
+        case "nodes":
+            return _refuse_node_delete(ctx, caller, rec)
+        case "tenants":
+            return _refuse_tenant_delete(ctx, rec)
+        case "leases" | "planes" | "reservations" | "instances":
+            return Refused("NotOwner", f"{info.kind} objects end by commands of their own")
+    if caller.role not in info.spec_owners and caller.role not in (Role.GARBAGE, Role.AUTHORITY):
+        owners = ", ".join(sorted(role.value for role in info.spec_owners))
+        return Refused("NotOwner", f"a {info.kind} belongs to {owners}, not to {caller.role.value}")
+    return None
+
+
+def _refuse_binding_delete(caller: Caller, rec: Rec) -> Refused | None:
+    if caller.role not in _DELETERS_OF_FINISHED:
+        return Refused("NotOwner", f"bindings are removed by controllers once released, not by {caller.role.value}")
+    state: SlotState = rec.hot.state
+    if state not in _FINISHED:
+        return Refused("InUse", f"{rec.key} is {state.value}", {"state": state.value})
+    return None
+
+
+def _refuse_node_delete(ctx: Context, caller: Caller, rec: Rec) -> Refused | None:
+    if caller.role not in (Role.OPERATOR, Role.BREAK_GLASS, Role.AUTOSCALER):
+        return Refused("NotOwner", f"nodes are deregistered by operators, not by {caller.role.value}")
+    account = ctx.ledger.nodes.get(rec.name)
+    if account is None:
+        return None
+    using = [b.key for b in account.bindings if b.hot.state not in _FINISHED] + [r.key for r in account.reservations]
+    if using:
+        facts = {"count": len(using), "first": using[:10]}
+        return Refused("InUse", f"{rec.name} still carries {len(using)} slots; drain it first", facts)
+    return None
+
+
+def _refuse_tenant_delete(ctx: Context, rec: Rec) -> Refused | None:
+    used = {name: n for name, n in ctx.ledger.tenant(rec.name).used.items() if n}
+    if used:
+        return Refused("InUse", f"tenant {rec.name} is still charged", {"used": used})
+    return None
+

@@ -1,0 +1,83 @@
+"""Leases of roles: acquired, renewed, given up. The epoch grows with every acquisition and fences the one before (S9)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.authority.judge.context import Context, Draft, Judgement, put, to_ms
+from fairlead.authority.state import Rec
+from fairlead.model.commands import Caller, LeaseAcquire, LeaseRelease, LeaseRenew, Refused
+from fairlead.model.ids import key
+from fairlead.model.kinds.ledger import Lease, LeaseSpec
+from fairlead.model.meta import Metadata
+
+
+def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
+    if caller.role is not body.role:
+        return Refused("NotOwner", f"{caller.role.value} cannot acquire a lease for {body.role.value}")
+    rec = ctx.state.get("leases", "", body.name)
+    lease: Lease | None = rec.hot if rec else None
+    if lease is not None and lease.spec.holder not in ("", caller.actor):
+        left_s = _left_s(ctx, lease)
+        if left_s > 0:
+            return Refused(
+                "LeaseHeld",
+                f"{lease.spec.holder} holds {body.name} for another {left_s:.1f} s unless it renews",
+                {"holder": lease.spec.holder, "epoch": lease.spec.epoch, "leftSeconds": left_s},
+                retry_after_s=left_s,
+            )
+    epoch = lease.spec.epoch + 1 if lease else 1
+    spec = LeaseSpec(
+        role=body.role.value, holder=caller.actor, epoch=epoch, ttl_seconds=body.ttl_s, renewed_time=ctx.now
+    )
+    metadata = lease.metadata if lease else Metadata(name=body.name, uid=ctx.next_uid(), creation_time=ctx.now)
+    return _put(Lease(metadata=metadata, spec=spec), epoch)
+
+
+def renew(ctx: Context, caller: Caller, body: LeaseRenew) -> Judgement:
+    rec = ctx.state.get("leases", "", body.name)
+    refused = _not_ours(rec, caller, body.name, body.epoch)
+    if refused is not None or rec is None:
+        return refused or Refused("NotFound", f"there is no lease {body.name}")
+    lease: Lease = rec.hot
+    return _put(_with(lease, msgspec.structs.replace(lease.spec, renewed_time=ctx.now)), body.epoch)
+
+
+def release(ctx: Context, caller: Caller, body: LeaseRelease) -> Judgement:
+    rec = ctx.state.get("leases", "", body.name)
+    refused = _not_ours(rec, caller, body.name, body.epoch)
+    if refused is not None or rec is None:
+        return refused or Refused("NotFound", f"there is no lease {body.name}")
+    lease: Lease = rec.hot
+    # The epoch stays: whoever comes next takes the one after it, so an old command can never match again.
+    return _put(_with(lease, msgspec.structs.replace(lease.spec, holder="")), body.epoch)
+
+
+def _left_s(ctx: Context, lease: Lease) -> float:
+    """Until another may take it. A new leader counts every lease from its own start: it cannot know of renewals that were
+    acknowledged but not yet durable when the old leader died (P5)."""
+    renewed_ms = to_ms(lease.spec.renewed_time) if lease.spec.renewed_time else 0
+    since_ms = max(renewed_ms, ctx.leader_since_ms)
+    return since_ms / 1000 + lease.spec.ttl_seconds * (1 + ctx.settings.clock_rate_error) - ctx.now_ms / 1000
+
+
+def _not_ours(rec: Rec | None, caller: Caller, name: str, epoch: int) -> Refused | None:
+    if rec is None:
+        return Refused("NotFound", f"there is no lease {name}")
+    spec: LeaseSpec = rec.hot.spec
+    if spec.holder != caller.actor or spec.epoch != epoch:
+        return Refused(
+            "FencedOut",
+            f"lease {name} is at epoch {spec.epoch}, held by {spec.holder or 'nobody'}",
+            {"epoch": spec.epoch, "holder": spec.holder},
+        )
+    return None
+
+
+def _with(lease: Lease, spec: LeaseSpec) -> Lease:
+    return msgspec.structs.replace(lease, spec=spec)
+
+
+def _put(lease: Lease, epoch: int) -> Draft:
+    name = lease.metadata.name
+    return Draft([put("leases", "", name, lease, lease)], key("leases", "", name), lease.metadata.uid, epoch)

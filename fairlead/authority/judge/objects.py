@@ -1,0 +1,198 @@
+"""Plain objects: put, status, delete, by Kubernetes' rules for generation, revision, uid, finalizers and owners.
+
+generation grows with the spec only; a write that changes nothing makes no revision; status is its owner's; an object with
+finalizers is marked and goes when the last is removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
+from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
+from fairlead.authority.state import Rec
+from fairlead.decide.admission import faults
+from fairlead.model import codec
+from fairlead.model.commands import Caller, Delete, Fault, Put, PutStatus, Refused
+from fairlead.model.ids import key
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata, Record
+from fairlead.model.registry import BY_KIND, KindInfo
+
+OBJECT_BYTES_MAX = 256 * 1024
+
+
+def put_object(ctx: Context, caller: Caller, body: Put) -> Judgement:
+    info = _kind(ctx, body.kind)
+    if isinstance(info, Refused):
+        return info
+    new = body.object
+    if not isinstance(new, info.record):
+        return Refused("Invalid", f"the body is not a {info.kind}", faults=(Fault("", f"expected a {info.kind}"),))
+    metadata: Metadata = new.metadata
+    rec = ctx.state.get(info.plural, metadata.namespace, metadata.name)
+    refused = _refuse_put(ctx, caller, info, body, rec)
+    if refused is not None:
+        return refused
+    old: Any = _decoded(rec) if rec else None
+    found = faults(info, new, old)
+    if found:
+        return Refused("Invalid", f"{info.kind} {metadata.name}: {found[0].path}: {found[0].message}", faults=found)
+    merged = _merge(ctx, info, new, old)
+    refused = refuse_put(ctx, caller, info, merged, old)
+    if refused is not None:
+        return refused
+    object_key = key(info.plural, metadata.namespace, metadata.name)
+    if old is not None and merged == old and rec is not None:
+        return Draft([], object_key, old.metadata.uid, position=rec.position, dry_run=body.dry_run)
+    if merged.metadata.deletion_time is not None and not merged.metadata.finalizers:
+        return Draft([drop(info.plural, metadata.namespace, metadata.name)], object_key, merged.metadata.uid)
+    effect = put(info.plural, metadata.namespace, metadata.name, merged)
+    if effect.raw is not None and len(effect.raw) > OBJECT_BYTES_MAX:
+        return Refused("TooLarge", f"{info.kind} {metadata.name} takes {len(effect.raw)} bytes of at most {OBJECT_BYTES_MAX}")
+    effects = [effect, *side_effects_of_put(ctx, caller, info, merged)]
+    return Draft(effects, object_key, merged.metadata.uid, dry_run=body.dry_run)
+
+
+def put_status(ctx: Context, caller: Caller, body: PutStatus) -> Judgement:
+    info = _kind(ctx, body.kind)
+    if isinstance(info, Refused):
+        return info
+    if caller.role not in info.status_owners:
+        owners = ", ".join(sorted(role.value for role in info.status_owners)) or "nobody"
+        return Refused("NotOwner", f"the status of a {info.kind} belongs to {owners}, not to {caller.role.value}")
+    rec = ctx.state.get(info.plural, body.tenant, body.name)
+    if rec is None:
+        return Refused("NotFound", f"there is no {info.kind} {body.tenant}/{body.name}")
+    old = _decoded(rec)
+    refused = _refuse_version(ctx, rec, old, body.expected_revision, body.uid)
+    if refused is not None:
+        return refused
+    refused = _refuse_status(info, caller, old, body)
+    if refused is not None:
+        return refused
+    if old.status == body.status:
+        return Draft([], rec.key, old.metadata.uid, position=rec.position)
+    new = msgspec.structs.replace(old, status=body.status)
+    return Draft([put(info.plural, body.tenant, body.name, new)], rec.key, old.metadata.uid)
+
+
+def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
+    info = _kind(ctx, body.kind)
+    if isinstance(info, Refused):
+        return info
+    rec = ctx.state.get(info.plural, body.tenant, body.name)
+    if rec is None:
+        return Refused("NotFound", f"there is no {info.kind} {body.tenant}/{body.name}")
+    old = _decoded(rec)
+    refused = _refuse_version(ctx, rec, old, body.expected_revision, body.uid) or refuse_delete(ctx, caller, info, rec, old)
+    if refused is not None:
+        return refused
+    finalizers = old.metadata.finalizers
+    if body.propagation == "Foreground" and "foregroundDeletion" not in finalizers and ctx.owners.has_dependents(old.metadata.uid):
+        finalizers = (*finalizers, "foregroundDeletion")
+    if body.propagation == "Orphan" and "orphan" not in finalizers and ctx.owners.has_dependents(old.metadata.uid):
+        finalizers = (*finalizers, "orphan")
+    if not finalizers:
+        effects = [drop(info.plural, body.tenant, body.name), *_companions(ctx, info, body)]
+        return Draft(effects, rec.key, old.metadata.uid, dry_run=body.dry_run)
+    if old.metadata.deletion_time is not None and finalizers == old.metadata.finalizers:
+        return Draft([], rec.key, old.metadata.uid, position=rec.position)
+    metadata = msgspec.structs.replace(
+        old.metadata, deletion_time=old.metadata.deletion_time or ctx.now, finalizers=finalizers
+    )
+    marked = msgspec.structs.replace(old, metadata=metadata)
+    return Draft([put(info.plural, body.tenant, body.name, marked)], rec.key, old.metadata.uid, dry_run=body.dry_run)
+
+
+def _companions(ctx: Context, info: KindInfo, body: Delete) -> list[Effect]:
+    """What cannot outlive the object: a withdrawn request's reservation, a binding's instance."""
+    pairs = {"schedulingrequests": "reservations", "bindings": "instances"}
+    companion = pairs.get(info.plural)
+    if companion and ctx.state.get(companion, body.tenant, body.name) is not None:
+        return [drop(companion, body.tenant, body.name)]
+    return []
+
+
+def _kind(ctx: Context, kind: str) -> KindInfo | Refused:
+    info = BY_KIND.get(kind)
+    if info is None:
+        return Refused("UnknownKind", f"there is no kind {kind!r}")
+    if ctx.settings.plane not in info.planes:
+        return Refused("UnknownKind", f"{kind} objects live on the {'/'.join(sorted(info.planes))} plane, not on this one")
+    return info
+
+
+def _decoded(rec: Rec) -> Any:
+    return rec.hot if isinstance(rec.hot, Record) else rec.decode()
+
+
+def _refuse_put(ctx: Context, caller: Caller, info: KindInfo, body: Put, rec: Rec | None) -> Refused | None:
+    if info.commands_only:
+        return Refused("NotOwner", f"{info.kind} objects are made by commands of their own, not by a put")
+    if caller.role not in info.spec_owners:
+        owners = ", ".join(sorted(role.value for role in info.spec_owners))
+        return Refused("NotOwner", f"the spec of a {info.kind} belongs to {owners}, not to {caller.role.value}")
+    if rec is None:
+        if body.mode == "update" or body.expected_revision:
+            return Refused("NotFound", f"there is no {info.kind} {body.object.metadata.name} to update")
+        return None
+    old = _decoded(rec)
+    if body.mode == "create":
+        return Refused("AlreadyExists", f"{info.kind} {rec.name} exists", describe(ctx, rec))
+    return _refuse_version(ctx, rec, old, body.expected_revision, body.object.metadata.uid)
+
+
+def _refuse_version(ctx: Context, rec: Rec, old: Any, expected_revision: int, uid: str) -> Refused | None:
+    if uid and uid != old.metadata.uid:
+        return Refused("Conflict", f"{rec.key} is another object now (uid {old.metadata.uid})", describe(ctx, rec))
+    if expected_revision and expected_revision != ctx.revision(rec.position):
+        return Refused("Conflict", f"{rec.key} has changed since revision {expected_revision}", describe(ctx, rec))
+    return None
+
+
+def _refuse_status(info: KindInfo, caller: Caller, old: Any, body: PutStatus) -> Refused | None:
+    wanted = type(old.status)
+    if not isinstance(body.status, wanted):
+        return Refused("Invalid", f"the body is not the status of a {info.kind}")
+    before = getattr(old.status, "observed_generation", 0)
+    after = getattr(body.status, "observed_generation", 0)
+    if after < before or after > old.metadata.generation:
+        detail = f"observedGeneration may not go from {before} to {after} at generation {old.metadata.generation}"
+        return Refused("Invalid", detail, faults=(Fault("status.observedGeneration", detail),))
+    if info.plural == "schedulingrequests":
+        same = (body.status.state, body.status.attempt) == (old.status.state, old.status.attempt)
+        if not same:
+            return Refused("NotOwner", "a request's state and attempt change by reserve, bind and release only")
+    if info.plural == "nodes" and caller.role is Role.AGENT and caller.node != body.name:
+        return Refused("WrongNode", f"{caller.actor} speaks for {caller.node or 'no node'}, not for {body.name}")
+    if len(codec.encode(body.status)) > OBJECT_BYTES_MAX:
+        return Refused("TooLarge", f"the status of {info.kind} {body.name} is larger than {OBJECT_BYTES_MAX} bytes")
+    return None
+
+
+def _merge(ctx: Context, info: KindInfo, new: Any, old: Any) -> Any:
+    """What will be stored: the caller's spec, labels, annotations, finalizers and owners; our uid, times and generation."""
+    if old is None:
+        given: Metadata = new.metadata
+        wanted = tuple(dict.fromkeys((*given.finalizers, *info.finalizers)))
+        metadata = msgspec.structs.replace(
+            given, uid=ctx.next_uid(), generation=1, creation_time=ctx.now, deletion_time=None, finalizers=wanted
+        )
+        return type(new)(metadata=metadata, spec=new.spec)
+    finalizers = new.metadata.finalizers
+    if old.metadata.deletion_time is not None:  # going: finalizers may be removed, never added
+        finalizers = tuple(f for f in finalizers if f in old.metadata.finalizers)
+    generation = old.metadata.generation + (new.spec != old.spec)
+    metadata = msgspec.structs.replace(
+        old.metadata,
+        labels=new.metadata.labels,
+        annotations=new.metadata.annotations,
+        owner_references=new.metadata.owner_references,
+        finalizers=finalizers,
+        generation=generation,
+    )
+    return msgspec.structs.replace(old, metadata=metadata, spec=new.spec)
+

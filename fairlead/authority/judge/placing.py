@@ -1,0 +1,362 @@
+"""The scheduler's steps: Pending -> Reserved -> Bound, Pending -> Bound in one entry, gangs, and the release of a reservation.
+
+Every hard gate is asked again here, on the present state, with the function the proposer used. What was decided on something
+stale is refused with a reason of its own and the facts that changed.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from fairlead.authority.hot import BindingHot, binding_hot
+from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
+from fairlead.authority.judge.victims import Claim, claim_victims
+from fairlead.authority.ledger import NodeAccount, device_charge
+from fairlead.authority.state import Rec
+from fairlead.decide.devices import pick_devices
+from fairlead.decide.fit import Need, feasible, reasons
+from fairlead.decide.grants import limits_of, shortage
+from fairlead.model.commands import Bind, BindGang, Caller, Refused, ReleaseReservation, Reserve
+from fairlead.model.ids import key
+from fairlead.model.kinds.capacity import Grant, Reservation, ReservationSpec
+from fairlead.model.kinds.slot import Token, Transition
+from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, SchedulingRequest
+from fairlead.model.lifecycle import SlotState, may_step, owner_of
+from fairlead.model.meta import Evidence, Metadata
+from fairlead.model.resources import DeviceHold
+
+_REQUESTS, _RESERVATIONS, _BINDINGS = "schedulingrequests", "reservations", "bindings"
+
+
+def reserve(ctx: Context, caller: Caller, body: Reserve, evidence: Evidence | None) -> Judgement:
+    request = _pending(ctx, caller, body, SlotState.RESERVED)
+    if not isinstance(request, SchedulingRequest):
+        return request
+    if request.status.state is SlotState.RESERVED:
+        return _repeated_reserve(ctx, body)
+    if not 0 < body.ttl_s <= ctx.settings.reservation_ttl_max_s:
+        return Refused("Invalid", f"ttl_s must lie above 0 and at or below {ctx.settings.reservation_ttl_max_s:.0f}")
+    fitted = _fit(ctx, body, request, Claim())
+    if isinstance(fitted, Refused):
+        return fitted
+    spec = request.spec
+    attempt = request.status.attempt + 1
+    token = Token(incarnation=ctx.incarnation, epoch=spec.epoch, attempt=attempt)
+    step = _step(ctx, caller, SlotState.PENDING, SlotState.RESERVED, evidence)
+    uid = ctx.next_uid(1)
+    reservation = Reservation(
+        metadata=Metadata(name=body.name, namespace=body.tenant, uid=uid, creation_time=ctx.now),
+        spec=ReservationSpec(
+            node=body.node,
+            requests=spec.ask.requests,
+            devices=fitted,
+            slot=spec.slot,
+            token=token,
+            owner=caller.actor,
+            expiry_time=ctx.now + timedelta(seconds=body.ttl_s),
+            policy_revision=body.policy_revision,
+            grant_version=body.grant_version,
+        ),
+    )
+    status = msgspec.structs.replace(
+        request.status, state=SlotState.RESERVED, attempt=attempt, last_transition=step, reason="Reserved"
+    )
+    waiting = msgspec.structs.replace(request, status=status)
+    return Draft(
+        [
+            put(_REQUESTS, body.tenant, body.name, waiting, waiting),
+            put(_RESERVATIONS, body.tenant, body.name, reservation, reservation),
+        ],
+        key(_RESERVATIONS, body.tenant, body.name),
+        uid,
+        token=token,
+        soft=((body.node, ctx.ledger.node(body.node).observed_ms),),
+    )
+
+
+def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in_gang: bool = False) -> Judgement:
+    request = _pending(ctx, caller, body, SlotState.BOUND)
+    if not isinstance(request, SchedulingRequest):
+        return request
+    if request.spec.gang and not in_gang:
+        return Refused("GangIncomplete", f"{body.name} belongs to gang {request.spec.gang} of {request.spec.gang_size}")
+    state = request.status.state
+    attempt = request.status.attempt
+    effects: list[Effect] = []
+    claim = Claim()
+    if state is SlotState.RESERVED:
+        held = _reserved(ctx, caller, body)
+        if isinstance(held, Refused):
+            return held
+        devices = held
+        effects.append(drop(_RESERVATIONS, body.tenant, body.name))
+    else:
+        attempt += 1
+        if body.victims:
+            claimed = claim_victims(ctx, caller, body, request)
+            if isinstance(claimed, Refused):
+                return claimed
+            claim = claimed
+        fitted = _fit(ctx, body, request, claim)
+        if isinstance(fitted, Refused):
+            return fitted
+        devices = fitted
+    effects.append(drop(_REQUESTS, body.tenant, body.name))
+    effects.extend(claim.effects)
+    token = Token(incarnation=ctx.incarnation, epoch=request.spec.epoch, attempt=attempt)
+    uid = ctx.next_uid(len(effects))
+    binding = _binding(ctx, body, request, token, devices, claim)
+    binding = msgspec.structs.replace(
+        binding,
+        metadata=Metadata(name=body.name, namespace=body.tenant, uid=uid, creation_time=ctx.now),
+        status=BindingStatus(last_transition=_step(ctx, caller, state, SlotState.BOUND, evidence)),
+    )
+    effects.append(put(_BINDINGS, body.tenant, body.name, binding, binding_hot(binding)))
+    observed = ((body.node, ctx.ledger.node(body.node).observed_ms),)
+    return Draft(effects, key(_BINDINGS, body.tenant, body.name), uid, token=token, soft=observed)
+
+
+def bind_gang(ctx: Context, caller: Caller, body: BindGang, evidence: Evidence | None) -> Judgement:
+    """All or none (S20). Each member is judged on the state the ones before it leave, and that state is then taken back:
+    the caller applies the effects, as for any command."""
+    refused = _gang_incomplete(ctx, body)
+    if refused is not None:
+        return refused
+    state, mark = ctx.state, ctx.state.position
+    effects: list[Effect] = []
+    soft: list[tuple[str, int]] = []
+    try:
+        for member in body.binds:
+            judged = bind(ctx, caller, member, evidence, in_gang=True)
+            if isinstance(judged, Refused):
+                facts = {"member": member.name, "reason": judged.reason, **judged.facts}
+                return Refused("GangRefused", f"{member.name}: {judged.detail}", facts)
+            for effect in judged.effects:
+                state.apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot)
+            effects.extend(judged.effects)
+            soft.extend(judged.soft)
+    finally:
+        state.undo_to(mark)
+    if not effects:  # every member was bound by an earlier copy of this command
+        last = body.binds[-1]
+        rec = state.get(_BINDINGS, last.tenant, last.name)
+        return Draft([], key(_BINDINGS, last.tenant, last.name), position=rec.position if rec else 0)
+    return Draft(effects, effects[-1].key, soft=tuple(soft))
+
+
+def _gang_incomplete(ctx: Context, body: BindGang) -> Refused | None:
+    if not body.binds:
+        return Refused("Invalid", "a gang has at least one member")
+    names = {(bind.tenant, bind.name) for bind in body.binds}
+    if len(names) != len(body.binds):
+        return Refused("Invalid", "a member is named twice")
+    gangs: dict[str, int] = {}
+    for tenant, name in names:
+        request: SchedulingRequest | None = ctx.state.hot(_REQUESTS, tenant, name)
+        if request is not None:
+            gangs[f"{tenant}/{request.spec.gang}"] = request.spec.gang_size
+    if len(gangs) > 1:
+        return Refused("GangIncomplete", f"members of different gangs: {', '.join(sorted(gangs))}")
+    for gang, size in gangs.items():
+        if len(names) != size:
+            return Refused("GangIncomplete", f"gang {gang} has {size} members, {len(names)} were sent")
+    return None
+
+
+def release_reservation(ctx: Context, caller: Caller, body: ReleaseReservation, reason: str = "Released") -> Judgement:
+    rec = ctx.state.get(_RESERVATIONS, body.tenant, body.name)
+    if rec is None or rec.hot.spec.token != body.token:
+        return Draft([], key(_RESERVATIONS, body.tenant, body.name), position=ctx.state.durable)
+    if not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role):
+        return _not_owner(caller, SlotState.RESERVED, SlotState.PENDING)
+    return Draft(
+        release_effects(ctx, caller, body.tenant, body.name, reason), key(_REQUESTS, body.tenant, body.name)
+    )
+
+
+def release_effects(ctx: Context, caller: Caller, tenant: str, name: str, reason: str) -> list[Effect]:
+    """Ends a reservation and puts its slot back into the queue, in one entry (S8)."""
+    effects = [drop(_RESERVATIONS, tenant, name)]
+    request: SchedulingRequest | None = ctx.state.hot(_REQUESTS, tenant, name)
+    if request is not None:
+        status = msgspec.structs.replace(
+            request.status,
+            state=SlotState.PENDING,
+            reason="PendingEvaluation",
+            detail=reason,
+            last_transition=_step(ctx, caller, SlotState.RESERVED, SlotState.PENDING, None),
+        )
+        waiting = msgspec.structs.replace(request, status=status)
+        effects.append(put(_REQUESTS, tenant, name, waiting, waiting))
+    return effects
+
+
+# --- the guards ----------------------------------------------------------------------------------------------------
+
+
+def _pending(ctx: Context, caller: Caller, body: Reserve | Bind, to: SlotState) -> SchedulingRequest | Judgement:
+    """The request of a slot that waits at the epoch and generation the proposal names, under policy and grant in force."""
+    request: SchedulingRequest | None = ctx.state.hot(_REQUESTS, body.tenant, body.name)
+    if request is None:
+        return _no_request(ctx, body)
+    spec, state = request.spec, request.status.state
+    if body.epoch != spec.epoch:
+        return Refused("StaleEpoch", f"slot epoch is {spec.epoch}, not {body.epoch}", {"epoch": spec.epoch})
+    if body.generation != spec.generation:
+        facts = {"generation": spec.generation}
+        return Refused("StaleGeneration", f"generation is {spec.generation}, not {body.generation}", facts)
+    if not may_step(state, to, caller.role) and not (state is to is SlotState.RESERVED):
+        return _not_owner(caller, state, to)
+    policies = ctx.policy_in_force(body.tenant)
+    if body.policy_revision not in policies:
+        detail = f"policy revision {policies[0]} is in force, not {body.policy_revision}"
+        return Refused("StalePolicy", detail, {"policyRevision": policies[0]})
+    if request.metadata.deletion_time is not None:
+        return Refused("BeingDeleted", f"{body.name} is being withdrawn")
+    return request
+
+
+def _no_request(ctx: Context, body: Reserve | Bind) -> Judgement:
+    """No request: either the slot was bound (perhaps by an earlier copy of this very command), or it was never asked for."""
+    rec = ctx.state.get(_BINDINGS, body.tenant, body.name)
+    if rec is None:
+        return Refused("NotFound", f"no slot {body.tenant}/{body.name} waits here")
+    hot: BindingHot = rec.hot
+    same_life = hot.token.epoch == body.epoch and hot.state is not SlotState.RELEASED
+    if isinstance(body, Bind) and same_life and hot.node == body.node:
+        return Draft([], rec.key, token=hot.token, position=rec.position)
+    facts = {**describe(ctx, rec), "node": hot.node, "token": hot.token, "state": hot.state.value}
+    return Refused("AlreadyBound", f"{body.name} is {hot.state.value} on {hot.node}", facts)
+
+
+def _repeated_reserve(ctx: Context, body: Reserve) -> Judgement:
+    rec = ctx.state.get(_RESERVATIONS, body.tenant, body.name)
+    assert rec is not None, f"{body.name} is Reserved without a reservation"
+    spec: ReservationSpec = rec.hot.spec
+    if spec.node == body.node:
+        return Draft([], rec.key, rec.hot.metadata.uid, token=spec.token, position=rec.position)
+    facts = {**describe(ctx, rec), "node": spec.node}
+    return Refused("NotPending", f"{body.name} is reserved on {spec.node} by {spec.owner}", facts)
+
+
+def _reserved(ctx: Context, caller: Caller, body: Bind) -> tuple[DeviceHold, ...] | Refused:
+    """The devices of the slot's live reservation, if this binding is the one it was made for."""
+    rec = ctx.state.get(_RESERVATIONS, body.tenant, body.name)
+    assert rec is not None, f"{body.name} is Reserved without a reservation"
+    spec: ReservationSpec = rec.hot.spec
+    if spec.node != body.node or spec.owner != caller.actor:
+        facts = {**describe(ctx, rec), "node": spec.node, "owner": spec.owner}
+        return Refused("NotPending", f"{body.name} is reserved on {spec.node} by {spec.owner}", facts)
+    if spec.expiry_time is not None and ctx.now_ms >= to_ms(spec.expiry_time):
+        return Refused("Expired", f"the reservation of {body.name} ran out", describe(ctx, rec))
+    account = ctx.ledger.nodes[spec.node]
+    if not (account.known and account.healthy and account.schedulable):
+        return Refused("NoFit", f"{spec.node} is not ready any more", {"node": spec.node, "reasons": {"health": "not ready"}})
+    return spec.devices
+
+
+def _fit(
+    ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: Claim
+) -> tuple[DeviceHold, ...] | Refused:
+    """Node, devices and grant, on the present state. Answers with the devices taken."""
+    spec = request.spec
+    account = ctx.ledger.nodes.get(body.node)
+    if account is None or not account.known:
+        return Refused("NoFit", f"there is no node {body.node}", {"node": body.node, "reasons": {"node": "unknown"}})
+    need = ctx.need_of(spec.ask, body.tenant, spec.may_borrow)
+    row = claim.row(account) if body_has_victims(body) else account
+    if not feasible(need, row, ctx):
+        return _no_fit(ctx, need, row, body.node)
+    devices: tuple[DeviceHold, ...] = ()
+    if need.devices:
+        picked = pick_devices(need.devices, account.devices, row.device_used)
+        if picked is None:
+            return _no_fit(ctx, need, row, body.node)
+        devices = picked
+    refused = _grant(ctx, body, request, account, devices)
+    return refused if refused is not None else devices
+
+
+def body_has_victims(body: Reserve | Bind) -> bool:
+    return isinstance(body, Bind) and bool(body.victims)
+
+
+def _no_fit(ctx: Context, need: Need, account: NodeAccount, node: str) -> Refused:
+    why = reasons(need, account, ctx) or {"devices": "the free devices do not combine to what is asked"}
+    facts = {
+        "node": node,
+        "reasons": why,
+        "cpuFree": account.cpu_free,
+        "memoryFree": account.memory_free,
+        "slotsFree": account.slots_free,
+    }
+    return Refused("NoFit", f"{node}: {'; '.join(why.values())}", facts)
+
+
+def _grant(
+    ctx: Context, body: Reserve | Bind, request: SchedulingRequest, account: NodeAccount, devices: tuple[DeviceHold, ...]
+) -> Refused | None:
+    """No grant means refused; an older version than the one in force, too; and never above it (S4)."""
+    rec: Rec | None = ctx.state.get("grants", body.tenant, ctx.settings.region)
+    if rec is None:
+        return Refused("NoGrant", f"tenant {body.tenant} has no grant in {ctx.settings.region}")
+    grant: Grant = rec.hot
+    if body.grant_version != grant.spec.version:
+        facts = {"grantVersion": grant.spec.version}
+        return Refused("StaleGrant", f"grant version is {grant.spec.version}, not {body.grant_version}", facts)
+    ended = grant.spec.lease_end_time is not None and ctx.now_ms >= to_ms(grant.spec.lease_end_time)
+    limits = limits_of(grant.spec.after if ended else grant.spec.during)
+    ask = request.spec.ask.requests.amounts()
+    if devices:
+        ask |= device_charge(account, devices)
+    short = shortage(ctx.ledger.tenant(body.tenant).used, ask, limits)
+    if not short:
+        return None
+    detail = "; ".join(f"{name}: {text}" for name, text in short.items())
+    return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", {"short": short, "grantVersion": grant.spec.version})
+
+
+def _binding(
+    ctx: Context, body: Bind, request: SchedulingRequest, token: Token, devices: tuple[DeviceHold, ...], claim: Claim
+) -> Binding:
+    spec = request.spec
+    until = ctx.now + timedelta(seconds=body.provisional_s) if body.provisional_s > 0 else None
+    return Binding(
+        metadata=request.metadata,
+        spec=BindingSpec(
+            slot=spec.slot,
+            node=body.node,
+            token=token,
+            generation=spec.generation,
+            requests=spec.ask.requests,
+            devices=devices,
+            execution=spec.execution,
+            exclusive=spec.exclusive,
+            priority=spec.priority,
+            policy_revision=body.policy_revision,
+            grant_version=body.grant_version,
+            borrowed=spec.may_borrow,
+            start_after=claim.start_after,
+            provisional_until_time=until,
+            decision=body.decision,
+            supersedes=spec.supersedes,
+        ),
+    )
+
+
+def _step(
+    ctx: Context, caller: Caller, before: SlotState | None, to: SlotState, evidence: Evidence | None
+) -> Transition:
+    return Transition(
+        to=to, by=caller.actor, time=ctx.now, before=before, epoch=caller.fencing_epoch, evidence=evidence
+    )
+
+
+def _not_owner(caller: Caller, before: SlotState | None, to: SlotState) -> Refused:
+    owner = owner_of(before, to)
+    name = before.value if before else "nothing"
+    if owner is None:
+        return Refused("NoSuchStep", f"a slot never goes from {name} to {to.value}", {"state": name})
+    return Refused("NotOwner", f"{name} -> {to.value} belongs to {owner.value}, not to {caller.role.value}", {"state": name})

@@ -1,0 +1,146 @@
+"""The steps of a bound slot: what its agent reports, and what controllers move. Each by its owner, under the slot's token."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from fairlead.authority.hot import BindingHot, binding_hot
+from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, drop, put, to_ms
+from fairlead.authority.state import Rec
+from fairlead.model.commands import Caller, Move, Refused, Report
+from fairlead.model.kinds.slot import Transition
+from fairlead.model.kinds.work import Binding, Endpoints, Instance, InstanceSpec
+from fairlead.model.lifecycle import Role, SlotState, may_step, owner_of
+from fairlead.model.meta import Evidence, Metadata
+
+_BINDINGS, _INSTANCES = "bindings", "instances"
+
+# A process that is gone leaves no instance behind.
+_GONE = frozenset({SlotState.RELEASED})
+
+
+def report(ctx: Context, caller: Caller, body: Report, evidence: Evidence | None) -> Judgement:
+    """An agent's word about its own instance: facts, and the steps it owns."""
+    found = _bound(ctx, caller, body)
+    if isinstance(found, Refused):
+        return found
+    hot: BindingHot = found.hot
+    if caller.role is not Role.AGENT or caller.node != hot.node:
+        return Refused("WrongNode", f"{body.name} runs on {hot.node}; {caller.actor} speaks for {caller.node or 'no node'}")
+    effects: list[Effect] = []
+    if body.to is not None and body.to is not hot.state:
+        if not may_step(hot.state, body.to, caller.role):
+            return _no_step(caller, hot.state, body.to)
+        effects.append(_moved(ctx, caller, found, body.to, evidence))
+    if body.to in _GONE:
+        if ctx.state.get(_INSTANCES, body.tenant, body.name) is not None:
+            effects.append(drop(_INSTANCES, body.tenant, body.name))
+    elif body.status is not None:
+        changed = _instance(ctx, body, hot, len(effects))
+        if changed is not None:
+            effects.append(changed)
+    if not effects:
+        return Draft([], found.key, token=hot.token, position=found.position)
+    return Draft(effects, found.key, token=hot.token)
+
+
+def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) -> Judgement:
+    """A controller's step: serve, stop serving, drain, lose, find again, release."""
+    found = _bound(ctx, caller, body)
+    if isinstance(found, Refused):
+        return found
+    hot: BindingHot = found.hot
+    if body.to is hot.state:
+        return Draft([], found.key, token=hot.token, position=found.position)
+    if not may_step(hot.state, body.to, caller.role) or caller.role is Role.AGENT:
+        return _no_step(caller, hot.state, body.to)
+    binding: Binding = found.decode()
+    if hot.state is SlotState.UNKNOWN and body.to is SlotState.RELEASED:
+        refused = _not_proven_gone(ctx, binding)
+        if refused is not None:
+            return refused
+    effects = [_moved(ctx, caller, found, body.to, evidence, body.deadline_s, binding)]
+    if body.to in _GONE and ctx.state.get(_INSTANCES, body.tenant, body.name) is not None:
+        effects.append(drop(_INSTANCES, body.tenant, body.name))
+    return Draft(effects, found.key, token=hot.token)
+
+
+def _bound(ctx: Context, caller: Caller, body: Move | Report) -> Rec | Refused:
+    rec = ctx.state.get(_BINDINGS, body.tenant, body.name)
+    if rec is None:
+        return Refused("NotFound", f"no slot {body.tenant}/{body.name} is bound here")
+    token = rec.hot.token
+    if token != body.token:
+        detail = f"{body.name} lives under token {tuple_of(token)}, not {tuple_of(body.token)}"
+        return Refused("StaleToken", detail, {"token": token})
+    return rec
+
+
+def tuple_of(token: object) -> tuple[int, ...]:
+    return msgspec.structs.astuple(token)  # type: ignore[arg-type]
+
+
+def _moved(
+    ctx: Context,
+    caller: Caller,
+    rec: Rec,
+    to: SlotState,
+    evidence: Evidence | None,
+    deadline_s: float = 0.0,
+    binding: Binding | None = None,
+) -> Effect:
+    binding = binding if binding is not None else rec.decode()
+    assert binding is not None
+    before = binding.status.state
+    status = msgspec.structs.replace(
+        binding.status,
+        state=to,
+        before_unknown=before if to is SlotState.UNKNOWN else None,
+        drain_deadline_time=ctx.now + timedelta(seconds=deadline_s) if deadline_s > 0 else binding.status.drain_deadline_time,
+        last_transition=Transition(
+            to=to, by=caller.actor, time=ctx.now, before=before, epoch=caller.fencing_epoch, evidence=evidence
+        ),
+    )
+    moved = msgspec.structs.replace(binding, status=status)
+    return put(_BINDINGS, rec.tenant, rec.name, moved, binding_hot(moved))
+
+
+def _instance(ctx: Context, body: Report, hot: BindingHot, ahead: int) -> Effect | None:
+    rec = ctx.state.get(_INSTANCES, body.tenant, body.name)
+    assert body.status is not None
+    if rec is None:
+        metadata = Metadata(name=body.name, namespace=body.tenant, uid=ctx.next_uid(ahead), creation_time=ctx.now)
+        instance = Instance(metadata=metadata, spec=InstanceSpec(node=hot.node, token=hot.token), status=body.status)
+    else:
+        old: Instance = rec.decode()
+        spec = InstanceSpec(node=hot.node, token=hot.token)
+        instance = msgspec.structs.replace(old, spec=spec, status=body.status)
+        if instance == old:
+            return None
+    return put(_INSTANCES, body.tenant, body.name, instance)
+
+
+def _not_proven_gone(ctx: Context, binding: Binding) -> Refused | None:
+    """Exclusive: the fence time has passed since it was last heard. Replicated: no traffic is sent to it any more."""
+    spec, step = binding.spec, binding.status.last_transition
+    if spec.execution == "Exclusive":
+        since_ms = max(to_ms(step.time) if step else ctx.now_ms, ctx.leader_since_ms)
+        left_s = since_ms / 1000 + ctx.settings.fence_s - ctx.now_ms / 1000
+        if left_s > 0:
+            detail = f"{binding.metadata.name} may still run for {left_s:.1f} s"
+            return Refused("FenceNotPassed", detail, {"leftSeconds": left_s}, retry_after_s=left_s)
+        return None
+    endpoints: Endpoints | None = ctx.state.hot("endpoints", binding.metadata.namespace, spec.slot.workload)
+    if endpoints is not None and any(e.slot == spec.slot.index for e in endpoints.spec.endpoints):
+        return Refused("FenceNotPassed", f"{binding.metadata.name} still receives traffic; withdraw it from Endpoints first")
+    return None
+
+
+def _no_step(caller: Caller, before: SlotState, to: SlotState) -> Refused:
+    owner = owner_of(before, to)
+    facts = {"state": before.value}
+    if owner is None:
+        return Refused("NoSuchStep", f"a slot never goes from {before.value} to {to.value}", facts)
+    return Refused("NotOwner", f"{before.value} -> {to.value} belongs to {owner.value}, not to {caller.role.value}", facts)

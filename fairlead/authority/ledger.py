@@ -1,0 +1,220 @@
+"""Accounts derived from objects: what each node has promised, held and lent (P12), and what each tenant uses.
+
+Owns nothing durable: every figure is the sum over bindings and reservations, kept up to date by State telling it of each change
+(and of each change taken back). The authority refuses by it; nobody else writes it. A node's account is the row the gates of
+fairlead/decide/fit.py read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.authority.hot import BindingHot
+from fairlead.authority.state import Rec, State
+from fairlead.decide.classes import Classes
+from fairlead.model.kinds.capacity import Node, NodePool, Reservation
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.model.resources import SHARE_WHOLE, Device, DeviceHold, Resources
+
+FIRM, HELD, LENT = 0, 1, 2
+
+
+class NodeAccount:
+    """One node. Free and unlent amounts may be negative when a node shrank under what it runs: nothing new fits then."""
+
+    __slots__ = (
+        "allocatable", "bindings", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "healthy", "known",
+        "memory_free", "memory_unlent", "name", "node_class", "observed_ms", "observed_session", "pool", "reservations",
+        "scalars_free", "scalars_unlent", "schedulable", "slots_free",
+    )  # fmt: skip
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known = False
+        self.allocatable = Resources()
+        self.cpu_free = self.memory_free = self.cpu_unlent = self.memory_unlent = self.slots_free = 0
+        self.scalars_free: dict[str, int] = {}
+        self.scalars_unlent: dict[str, int] = {}
+        self.devices: tuple[Device, ...] = ()
+        self.device_used: dict[str, int] = {}
+        self.node_class = 0
+        self.pool = ""
+        self.schedulable = self.healthy = self.cordoned = 0
+        self.observed_ms = 0  # soft: set by heartbeats, never journalled by itself
+        self.observed_session = 0
+        self.bindings: dict[Rec, None] = {}
+        self.reservations: dict[Rec, None] = {}
+
+    def scalar_free(self, name: str) -> int:
+        return self.scalars_free.get(name, 0)
+
+    def scalar_unlent(self, name: str) -> int:
+        return self.scalars_unlent.get(name, 0)
+
+    def devices_whole(self, resource: str, models: tuple[str, ...]) -> int:
+        used = self.device_used
+        return sum(
+            1 for d in self.devices if d.resource == resource and (not models or d.model in models) and not used.get(d.id)
+        )
+
+    def devices_share(self, resource: str, models: tuple[str, ...]) -> int:
+        used = self.device_used
+        rooms = (
+            SHARE_WHOLE - used.get(d.id, 0) for d in self.devices if d.resource == resource and (not models or d.model in models)
+        )
+        return max(rooms, default=0)
+
+    def add(self, requests: Resources, devices: tuple[DeviceHold, ...], how: int, sign: int) -> None:
+        """Books (sign 1) or takes back (sign -1) one use of this node."""
+        cpu, memory = sign * requests.cpu, sign * requests.memory
+        if how != LENT:
+            self.cpu_free -= cpu
+            self.memory_free -= memory
+        if how != HELD:
+            self.cpu_unlent -= cpu
+            self.memory_unlent -= memory
+            self.slots_free -= sign
+        for name, amount in requests.scalars:
+            if how != LENT:
+                self.scalars_free[name] = self.scalars_free.get(name, 0) - sign * amount
+            if how != HELD:
+                self.scalars_unlent[name] = self.scalars_unlent.get(name, 0) - sign * amount
+        for hold in devices:
+            left = self.device_used.get(hold.id, 0) + sign * hold.thousandths
+            if left:
+                self.device_used[hold.id] = left
+            else:
+                self.device_used.pop(hold.id, None)
+
+
+class TenantAccount:
+    """What a tenant uses in this plane, by dimension; devices as thousandths under `device:RESOURCE`."""
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+
+    def add(self, requests: Resources, device_thousandths: dict[str, int] | None, sign: int) -> None:
+        used = self.used
+        if requests.cpu:
+            used["cpu"] = used.get("cpu", 0) + sign * requests.cpu
+        if requests.memory:
+            used["memory"] = used.get("memory", 0) + sign * requests.memory
+        for name, amount in requests.scalars:
+            used[name] = used.get(name, 0) + sign * amount
+        for name, amount in (device_thousandths or {}).items():
+            used[name] = used.get(name, 0) + sign * amount
+
+
+class Ledger:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.nodes: dict[str, NodeAccount] = {}
+        self.tenants: dict[str, TenantAccount] = {}
+        self.classes = Classes()
+        state.derive("nodes", self._node_changed)
+        state.derive("nodepools", self._pool_changed)
+        state.derive("bindings", self._binding_changed)
+        state.derive("reservations", self._reservation_changed)
+
+    def node(self, name: str) -> NodeAccount:
+        account = self.nodes.get(name)
+        if account is None:
+            account = self.nodes[name] = NodeAccount(name)
+        return account
+
+    def tenant(self, name: str) -> TenantAccount:
+        account = self.tenants.get(name)
+        if account is None:
+            account = self.tenants[name] = TenantAccount()
+        return account
+
+    def _book(
+        self, tenant: str, node: str, requests: Resources, devices: tuple[DeviceHold, ...], how: int, sign: int
+    ) -> None:
+        account = self.node(node)
+        account.add(requests, devices, how, sign)
+        charged = device_charge(account, devices) if devices else None
+        self.tenant(tenant).add(requests, charged, sign)
+
+    def _binding_changed(self, old: Rec | None, new: Rec | None) -> None:
+        before: BindingHot | None = old.hot if old is not None else None
+        after: BindingHot | None = new.hot if new is not None else None
+        held = before is not None and before.state in HOLDS_CAPACITY
+        holds = after is not None and after.state in HOLDS_CAPACITY
+        if before is not None and old is not None:
+            self.node(before.node).bindings.pop(old, None)
+        if after is not None and new is not None:
+            self.node(after.node).bindings[new] = None
+            if held and holds and before is not None and before.node == after.node and before.requests == after.requests:
+                return  # the same claim in another state: nothing to book
+            if holds:
+                how = LENT if after.borrowed else FIRM
+                self._book(new.tenant, after.node, after.requests, after.devices, how, 1)
+        if held and before is not None and old is not None:
+            how = LENT if before.borrowed else FIRM
+            self._book(old.tenant, before.node, before.requests, before.devices, how, -1)
+
+    def _reservation_changed(self, old: Rec | None, new: Rec | None) -> None:
+        for rec, sign in ((old, -1), (new, 1)):
+            if rec is None:
+                continue
+            reservation: Reservation = rec.hot
+            spec = reservation.spec
+            if sign < 0:
+                self.node(spec.node).reservations.pop(rec, None)
+            else:
+                self.node(spec.node).reservations[rec] = None
+            self._book(rec.tenant, spec.node, spec.requests, spec.devices, HELD if spec.budget else FIRM, sign)
+
+    def _node_changed(self, old: Rec | None, new: Rec | None) -> None:
+        name = (new or old).name  # type: ignore[union-attr]
+        account = self.node(name)
+        if old is not None:
+            self._capacity(account, old.hot, -1)
+        account.known = new is not None
+        if new is None:
+            account.schedulable = 0
+            return
+        node: Node = new.hot
+        self._capacity(account, node, 1)
+        account.allocatable = node.spec.allocatable
+        account.devices = node.spec.devices
+        account.pool = node.spec.pool
+        account.schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
+        account.healthy = int(node.status.health == "Ready")
+        account.cordoned = int(node.spec.unschedulable)
+        account.node_class = self.classes.number_of(node, self._state.hot("nodepools", "", node.spec.pool))
+
+    @staticmethod
+    def _capacity(account: NodeAccount, node: Node, sign: int) -> None:
+        have = node.spec.allocatable
+        account.cpu_free += sign * have.cpu
+        account.cpu_unlent += sign * have.cpu
+        account.memory_free += sign * have.memory
+        account.memory_unlent += sign * have.memory
+        account.slots_free += sign * node.spec.max_slots
+        for name, amount in have.scalars:
+            account.scalars_free[name] = account.scalars_free.get(name, 0) + sign * amount
+            account.scalars_unlent[name] = account.scalars_unlent.get(name, 0) + sign * amount
+
+    def _pool_changed(self, old: Rec | None, new: Rec | None) -> None:
+        """A pool's rules are part of its nodes' class."""
+        name = (new or old).name  # type: ignore[union-attr]
+        pool: NodePool | None = new.hot if new is not None else None
+        for account in self.nodes.values():
+            if account.pool == name and account.known:
+                node: Any = self._state.hot("nodes", "", account.name)
+                if node is not None:
+                    account.node_class = self.classes.number_of(node, pool)
+
+
+def device_charge(account: NodeAccount, devices: tuple[DeviceHold, ...]) -> dict[str, int]:
+    """Thousandths by device resource, as a tenant is charged for them."""
+    kinds = {device.id: device.resource for device in account.devices}
+    out: dict[str, int] = {}
+    for hold in devices:
+        name = f"device:{kinds.get(hold.id, 'gpu')}"
+        out[name] = out.get(name, 0) + hold.thousandths
+    return out

@@ -1,0 +1,216 @@
+"""The plane's whole state in memory: one record per object, the chain of its recent versions, and the ring they hang on.
+
+Owns get, list and read views at a revision; knows nothing of commands. `apply` is the only way in: live, when loading, when
+tailing and (backwards) when a batch is undone, so that what is derived from objects can never disagree with them.
+Called by the authority's judge, pipeline and reader.
+
+Two heads (P3): `position` is the speculative head, `durable` what the store has confirmed. The newest record of an object may
+be speculative; its older versions hang on `previous` for as long as the ring remembers them, so a read at the durable head,
+or at any revision since `horizon`, walks a few links and copies nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from fairlead.authority.ordered import OrderedNames
+from fairlead.model import codec
+from fairlead.model.ids import Key, key
+from fairlead.model.registry import KINDS
+
+ADDED, MODIFIED, DELETED = 0, 1, 2
+
+# Internal tables: stored and loaded like objects, never served as such.
+RECEIPTS = "receipts"
+SESSIONS = "sessions"
+INTERNAL = frozenset({RECEIPTS, SESSIONS})
+
+
+class Rec(msgspec.Struct, gc=False, eq=False):
+    """One version of one object. `raw` None marks a deletion. `hot` is what judging needs without decoding."""
+
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes | None
+    hot: Any
+    previous: Rec | None
+    change: int
+
+    @property
+    def key(self) -> Key:
+        return key(self.plural, self.tenant, self.name)
+
+    def decode(self) -> Any:
+        if self.raw is None:
+            return None
+        return DECODERS[self.plural].decode(self.raw)
+
+
+DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    plural: codec.decoder(info.record) for plural, info in KINDS.items()
+}
+
+
+class Bucket:
+    """The objects of one kind and tenant. `members` also holds deletions until the ring forgets them."""
+
+    __slots__ = ("live", "members", "names")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Rec] = {}
+        self.names = OrderedNames()
+        self.live = 0
+
+
+# Told of every change as (old, new), either of which may be None; called backwards when a batch is undone.
+Derived = Callable[[Rec | None, Rec | None], None]
+HotOf = Callable[[str, bytes], Any]
+
+
+class State:
+    def __init__(self, hot_of: HotOf, ring_size: int = 200_000) -> None:
+        self._buckets: dict[tuple[str, str], Bucket] = {}
+        self._tenants: dict[str, dict[str, Bucket]] = {}
+        self._ring: deque[Rec] = deque()
+        self._ring_size = ring_size
+        self._derived: dict[str, list[Derived]] = {}
+        self._hot_of = hot_of
+        self.position = 0
+        self.durable = 0
+        self.horizon = 0  # the oldest position a view can still be taken at
+
+    def derive(self, plural: str, told: Derived) -> None:
+        self._derived.setdefault(plural, []).append(told)
+
+    def bucket(self, plural: str, tenant: str) -> Bucket:
+        found = self._buckets.get((plural, tenant))
+        if found is None:
+            found = self._buckets[plural, tenant] = Bucket()
+            self._tenants.setdefault(plural, {})[tenant] = found
+        return found
+
+    def tenants_of(self, plural: str) -> list[str]:
+        return sorted(self._tenants.get(plural, ()))
+
+    # --- reading the speculative head: for judging only -------------------------------------------------------------
+
+    def get(self, plural: str, tenant: str, name: str) -> Rec | None:
+        bucket = self._buckets.get((plural, tenant))
+        if bucket is None:
+            return None
+        rec = bucket.members.get(name)
+        return rec if rec is not None and rec.raw is not None else None
+
+    def hot(self, plural: str, tenant: str, name: str) -> Any:
+        rec = self.get(plural, tenant, name)
+        return rec.hot if rec is not None else None
+
+    def count(self, plural: str, tenant: str | None = None) -> int:
+        buckets = self._tenants.get(plural, {})
+        if tenant is not None:
+            return buckets[tenant].live if tenant in buckets else 0
+        return sum(bucket.live for bucket in buckets.values())
+
+    def live(self, plural: str, tenant: str | None = None) -> Iterator[Rec]:
+        """All present records, in no particular order. For loading, checks and small kinds: it scans."""
+        buckets = self._tenants.get(plural, {})
+        for bucket in list(buckets.values()) if tenant is None else [buckets[tenant]] if tenant in buckets else []:
+            yield from (rec for rec in list(bucket.members.values()) if rec.raw is not None)
+
+    # --- the only way in -------------------------------------------------------------------------------------------
+
+    def apply(self, plural: str, tenant: str, name: str, raw: bytes | None, hot: Any = None) -> Rec:
+        """The next effect. `hot` may come from whoever made the object; otherwise it is decoded from `raw`."""
+        position = self.position = self.position + 1
+        bucket = self._buckets.get((plural, tenant)) or self.bucket(plural, tenant)
+        members = bucket.members
+        old = members.get(name)
+        present = old is not None and old.raw is not None
+        if raw is not None and hot is None:
+            hot = self._hot_of(plural, raw)
+        change = DELETED if raw is None else MODIFIED if present else ADDED
+        rec = Rec(plural, tenant, name, position, raw, hot, old, change)
+        members[name] = rec
+        if change == ADDED:
+            bucket.live += 1
+            if old is None:
+                bucket.names.add(name)
+        elif change == DELETED and present:
+            bucket.live -= 1
+        for told in self._derived.get(plural, ()):
+            told(old if present else None, rec if raw is not None else None)
+        ring = self._ring
+        ring.append(rec)
+        if len(ring) > self._ring_size and ring[0].position <= self.durable:
+            self._forget(ring.popleft())
+        return rec
+
+    def _forget(self, rec: Rec) -> None:
+        """The ring forgets this change: what was there before it is gone for good."""
+        rec.previous = None
+        self.horizon = rec.position
+        if rec.raw is None:
+            bucket = self._buckets[rec.plural, rec.tenant]
+            if bucket.members.get(rec.name) is rec:
+                del bucket.members[rec.name]
+                bucket.names.discard(rec.name)
+
+    def undo_to(self, position: int) -> None:
+        """Takes back every effect after `position`, newest first. Never past the durable head."""
+        assert position >= self.durable, f"cannot undo to {position}: {self.durable} is durable"
+        ring = self._ring
+        while self.position > position:
+            rec = ring.pop()
+            old = rec.previous
+            bucket = self._buckets[rec.plural, rec.tenant]
+            if old is None:
+                del bucket.members[rec.name]
+                bucket.names.discard(rec.name)
+            else:
+                bucket.members[rec.name] = old
+            present = old is not None and old.raw is not None
+            bucket.live += int(present) - int(rec.raw is not None)
+            for told in self._derived.get(rec.plural, ()):
+                told(rec if rec.raw is not None else None, old if present else None)
+            self.position -= 1
+
+    def load(self, plural: str, tenant: str, name: str, raw: bytes) -> None:
+        """Takes one object of a checkpoint: as it stands, with no history and no position of its own."""
+        bucket = self._buckets.get((plural, tenant)) or self.bucket(plural, tenant)
+        rec = Rec(plural, tenant, name, 0, raw, self._hot_of(plural, raw), None, ADDED)
+        bucket.members[name] = rec
+        bucket.live += 1
+        bucket.names.add(name)
+        for told in self._derived.get(plural, ()):
+            told(None, rec)
+
+    def loaded(self, position: int) -> None:
+        """The checkpoint is complete: everything in it is at most this old."""
+        self.position = self.durable = self.horizon = position
+
+    def confirm(self, position: int) -> None:
+        assert self.durable <= position <= self.position
+        self.durable = position
+
+    def changes_since(self, position: int) -> list[Rec]:
+        """The changes after `position`, oldest first. The caller has checked the horizon."""
+        out: list[Rec] = []
+        for rec in reversed(self._ring):
+            if rec.position <= position:
+                break
+            out.append(rec)
+        out.reverse()
+        return out
+
+
+def at(rec: Rec | None, position: int) -> Rec | None:
+    """The version of an object that stood at `position`; None where it did not exist."""
+    while rec is not None and rec.position > position:
+        rec = rec.previous
+    return rec if rec is not None and rec.raw is not None else None
