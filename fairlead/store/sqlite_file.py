@@ -129,7 +129,10 @@ def read_head(connection: apsw.Connection) -> Head:
     row = connection.execute(READ_HEAD).fetchone()
     if row is None:
         raise Corrupt("head", "the row is missing")
-    return Head(*row)
+    try:
+        return msgspec.convert(dict(zip(HEAD_FIELDS, row, strict=True)), Head)
+    except msgspec.ValidationError as error:
+        raise Corrupt("head", str(error)) from error
 
 
 def replace_head(connection: apsw.Connection, head: Head) -> None:

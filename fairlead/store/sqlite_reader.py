@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TypeVar
 
 import apsw
+import msgspec
 
 from fairlead.store.contract import Batch, Compacted, Corrupt, Head, ObjectRow, StoreStats
 from fairlead.store.sqlite_file import Settings, connect, read_failure, read_head
@@ -106,7 +107,11 @@ class ObjectCursor:
         if self._connection is None:
             return []
         try:
-            chunk: list[ObjectRow] = list(islice(self._rows, CHUNK_ROWS))
+            # Converted, that is checked, in one call: a damaged page can give a row other types than its table has.
+            chunk = msgspec.convert(list(islice(self._rows, CHUNK_ROWS)), list[ObjectRow])
+        except msgspec.ValidationError as error:
+            self.close()
+            raise Corrupt("objects", str(error)) from error
         except (apsw.Error, UnicodeDecodeError) as error:
             self.close()
             raise read_failure(error, "objects") from error
@@ -140,7 +145,7 @@ def _batches(connection: apsw.Connection, after: int, limit_bytes: int) -> list[
     size = 0
     cursor = connection.execute(TAIL, (after,))
     for row in cursor:
-        batch = Batch(*row)
+        batch = _batch(row)
         size += len(batch.blob)
         if found and size > limit_bytes:
             break
@@ -148,6 +153,13 @@ def _batches(connection: apsw.Connection, after: int, limit_bytes: int) -> list[
         found.append(batch)
     cursor.close(True)
     return found
+
+
+def _batch(row: tuple[object, ...]) -> Batch:
+    try:
+        return msgspec.convert(dict(zip(Batch.__struct_fields__, row, strict=True)), Batch)
+    except msgspec.ValidationError as error:
+        raise Corrupt(f"journal row {row[0]}", str(error)) from error
 
 
 def _check(batch: Batch, before: Batch | None) -> None:

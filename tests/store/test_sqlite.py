@@ -1,0 +1,300 @@
+"""What only the SQLite engine can get wrong: its file, its lock, its log and its threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from fairlead.store.contract import (
+    FORMAT,
+    Batch,
+    Committed,
+    Corrupt,
+    FormatTooNew,
+    StoreError,
+    StoreUnreachable,
+    Unavailable,
+)
+from fairlead.store.rules import EMPTY
+from fairlead.store.sqlite import CHECKPOINT_FALLBACK_FACTOR, SqliteStore
+from tests.store.batches import batch_after, chain, collect, committed, in_chunks, lead, whole_tail
+
+PAGE_BYTES = 4096
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "plane.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(path)
+    await made.open()
+    yield made
+    await made.close()
+
+
+def execute(path: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(path))
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+async def open_and_close(path: Path) -> None:
+    store = SqliteStore(path)
+    try:
+        await store.open()
+    finally:
+        await store.close()
+
+
+# --- the file
+
+
+async def test_a_database_of_somebody_else_is_refused_and_left_alone(path: Path) -> None:
+    execute(path, "CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="not a Fairlead store"):
+        await open_and_close(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_database_with_another_application_id_is_refused(path: Path) -> None:
+    execute(path, "PRAGMA application_id = 1234")
+    with pytest.raises(StoreError, match="not a Fairlead store"):
+        await open_and_close(path)
+
+
+async def test_a_file_that_is_no_database_is_called_corrupt(path: Path) -> None:
+    path.write_bytes(b"certainly not a database " * 1000)
+    with pytest.raises(Corrupt, match=r"plane\.db"):
+        await open_and_close(path)
+
+
+async def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    await open_and_close(path)
+    await open_and_close(path)
+
+
+async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnreachable, match="no-such-directory"):
+        await open_and_close(tmp_path / "no-such-directory" / "plane.db")
+
+
+async def test_a_file_whose_tables_are_newer_is_refused_before_they_are_read(path: Path) -> None:
+    await open_and_close(path)
+    execute(path, f"PRAGMA user_version = {FORMAT + 1}", "DROP TABLE head")
+    with pytest.raises(FormatTooNew, match=f"format {FORMAT + 1}, this Fairlead reads up to {FORMAT}"):
+        await open_and_close(path)
+
+
+async def test_many_that_create_one_file_at_once_agree(path: Path) -> None:
+    stores = [SqliteStore(path) for _ in range(6)]
+    assert await asyncio.gather(*(store.open() for store in stores)) == [EMPTY] * 6
+    for store in stores:
+        await store.close()
+
+
+async def test_a_store_that_was_never_opened_can_be_closed(path: Path) -> None:
+    await SqliteStore(path).close()
+
+
+# --- damage
+
+
+async def three_batches(store: SqliteStore) -> list[Batch]:
+    fence = await lead(store)
+    batches = await committed(store, fence, 3)
+    await store.materialise(fence, 3, [("a", 3, b"a")], [])
+    return batches
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE journal SET blob = x'00' WHERE first = 2",
+        "UPDATE journal SET hash = zeroblob(32) WHERE first = 2",
+        "UPDATE journal SET previous = zeroblob(32) WHERE first = 2",
+    ],
+)
+async def test_a_changed_journal_row_is_named(store: SqliteStore, path: Path, damage: str) -> None:
+    batches = await three_batches(store)
+    execute(path, damage)
+    with pytest.raises(Corrupt, match="journal row 2"):
+        await store.tail(0)
+    assert await store.tail(2) == batches[2:]
+
+
+async def test_a_missing_journal_row_is_noticed(store: SqliteStore, path: Path) -> None:
+    await three_batches(store)
+    execute(path, "DELETE FROM journal WHERE first = 2")
+    with pytest.raises(Corrupt, match="journal row 3"):
+        await store.tail(0)
+
+
+async def test_a_missing_head_is_corrupt(store: SqliteStore, path: Path) -> None:
+    await three_batches(store)
+    execute(path, "DELETE FROM head")
+    with pytest.raises(Corrupt, match="head"):
+        await store.head()
+
+
+async def test_an_overwritten_page_is_corrupt_for_reads_and_unavailable_for_writes(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await three_batches(store)
+    await store.close()
+    content = bytearray(path.read_bytes())
+    for page in range(1, len(content) // PAGE_BYTES):
+        content[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = b"\xee" * PAGE_BYTES
+    path.write_bytes(content)
+    store = SqliteStore(path)
+    with pytest.raises(Corrupt):
+        await store.open()
+    with pytest.raises(Corrupt):
+        await store.tail(0)
+    refused = await store.acquire("somebody", EMPTY)
+    assert isinstance(refused, Unavailable)
+    assert refused.reason == "Corrupt"
+    await store.close()
+
+
+async def test_a_value_of_another_type_than_its_table_has_is_corrupt(store: SqliteStore, path: Path) -> None:
+    await three_batches(store)
+    execute(
+        path,
+        "DROP TABLE objects",
+        "CREATE TABLE objects (key, position, value)",
+        "INSERT INTO objects VALUES (1, 2, 3)",
+    )
+    with pytest.raises(Corrupt, match="objects"):
+        await collect(await store.load())
+
+
+# --- the lock
+
+
+async def test_a_writer_that_finds_the_lock_taken_waits_a_bounded_time(path: Path) -> None:
+    store = SqliteStore(path, busy_timeout_s=0.02)
+    await store.open()
+    fence = await lead(store)
+    blocker = apsw.Connection(str(path))
+    blocker.execute("BEGIN IMMEDIATE")
+    refused = await store.commit(fence, batch_after(None))
+    assert isinstance(refused, Unavailable)
+    assert refused.reason == "Busy"
+    assert (await store.head()).position == 0, "reads go on under another's lock"
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    assert await store.commit(fence, batch_after(None)) == Committed()
+    await store.close()
+
+
+async def test_a_reader_never_blocks_a_commit(store: SqliteStore) -> None:
+    fence = await lead(store)
+    await committed(store, fence, 1)
+    await store.materialise(fence, 1, [(f"{n}", 1, b"v") for n in range(5000)], [])
+    checkpoint = await store.load()
+    first = await anext(checkpoint.chunks)
+    await committed(store, fence, 3)
+    await store.materialise(fence, 4, [], [f"{n}" for n in range(5000)])
+    rest = [row async for chunk in checkpoint.chunks for row in chunk]
+    assert len(first) + len(rest) == 5000, "the snapshot is the one of the moment it was taken"
+
+
+async def test_a_store_made_read_only_says_so(path: Path) -> None:
+    name = "read-only-file"
+
+    class ReadOnlyFile(apsw.VFSFile):
+        def xWrite(self, data: object, offset: int) -> None:
+            raise apsw.ReadOnlyError("remounted read-only")
+
+    class ReadOnlyDisk(apsw.VFS):
+        def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+            return ReadOnlyFile("", name, flags)
+
+    await open_and_close(path)
+    disk = ReadOnlyDisk(name, "")
+    store = SqliteStore(path, vfs=name)
+    await store.open()
+    refused = await store.acquire("somebody", EMPTY)
+    assert isinstance(refused, Unavailable)
+    assert refused.reason == "ReadOnly"
+    assert await store.head() == EMPTY
+    await store.close()
+    disk.unregister()
+
+
+# --- the log
+
+
+async def test_checkpoints_keep_the_log_bounded_while_commits_never_pause(path: Path) -> None:
+    limit = 256 * 1024
+    store = SqliteStore(path, checkpoint_bytes=limit)
+    await store.open()
+    fence = await lead(store)
+    last = None
+    for number in range(400):
+        last = batch_after(last, b"%d" % number * 4000)
+        assert await store.commit(fence, last) == Committed()
+    log_bytes = int((await store.stats()).detail["wal_bytes"])
+    written = sum(len(batch.blob) for batch in await whole_tail(store))
+    # Behind the fallback there is what is committed while a checkpoint runs; twice the bound leaves room for that.
+    assert log_bytes < 2 * CHECKPOINT_FALLBACK_FACTOR * limit < written
+    await store.close()
+
+
+async def test_the_log_shrinks_again_after_a_long_load(path: Path) -> None:
+    limit = 64 * 1024
+    store = SqliteStore(path, checkpoint_bytes=limit)
+    await store.open()
+    fence = await lead(store)
+    await committed(store, fence, 1)
+    await store.materialise(fence, 1, [(f"{n}", 1, b"v" * 100) for n in range(5000)], [])
+    checkpoint = await store.load()
+    await anext(checkpoint.chunks)
+    for batch in chain(50, await store.head()):
+        assert await store.commit(fence, batch) == Committed()
+    await collect(checkpoint)
+    for number in range(100):
+        assert await store.commit(fence, batch_after(await store.head(), b"%d" % number * 2000)) == Committed()
+    await store.stats()  # stands behind the last checkpoint on the upkeep thread
+    connection = apsw.Connection(str(path))
+    connection.execute("SELECT * FROM head").fetchall()  # opens the log; without it a checkpoint says -1
+    frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    connection.close()
+    assert 0 <= frames * PAGE_BYTES < 2 * CHECKPOINT_FALLBACK_FACTOR * limit
+    await store.close()
+
+
+async def test_truncation_removes_the_rows_and_not_only_the_mark(store: SqliteStore, path: Path) -> None:
+    fence = await lead(store)
+    await committed(store, fence, 100)
+    await store.materialise(fence, 100, [], [])
+    await store.truncate(fence, 90, b"anchor")
+    connection = apsw.Connection(str(path))
+    assert connection.execute("SELECT count(*), min(first) FROM journal").fetchall() == [(10, 91)]
+    connection.close()
+
+
+async def test_a_seed_overtaken_by_another_stops(store: SqliteStore, path: Path) -> None:
+    other = SqliteStore(path)
+    await other.open()
+    seeded = await store.head()
+
+    async def overtaken() -> AsyncIterator[list[tuple[str, int, bytes]]]:
+        yield [("first", 1, b"1")]
+        await other.seed(EMPTY, in_chunks([("second", 1, b"2")]))
+        yield [("first again", 1, b"1")]
+
+    with pytest.raises(StoreError, match="another seed"):
+        await store.seed(seeded, overtaken())
+    assert await collect(await other.load()) == {"second": (1, b"2")}
+    await other.close()
