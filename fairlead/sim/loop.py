@@ -34,6 +34,8 @@ from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+Draws = random.Random  # The type of a stream, for those who may not import random.
+
 PICK_WINDOW = 16  # Candidates looked at for each seeded pick: enough to reorder any burst, and a bound on its cost.
 STEPS_MAX = 20_000_000  # A run this long is a livelock; the largest real one is three orders of magnitude shorter.
 UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs more swallows its cancellation.
@@ -114,7 +116,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # What a world uses.
 
-    def stream(self, purpose: str) -> random.Random:
+    def stream(self, purpose: str) -> Draws:
         """A generator of its own for each purpose, so that one more draw here moves no draw elsewhere."""
         return random.Random(f"{self.seed}/{purpose}")
 

@@ -143,6 +143,9 @@ def _task_group_names(tree: ast.AST) -> set[str]:
                 names.add(node.arg)
         elif isinstance(node, ast.AnnAssign) and "TaskGroup" in ast.unparse(node.annotation):
             names.add(_last_name(node.target))
+    for node in ast.walk(tree):  # `self._group = group`
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in names:
+            names.update(_last_name(target) for target in node.targets)
     return names
 
 
