@@ -39,7 +39,7 @@ from fairlead.store.contract import (
     StoreUnreachable,
     Unavailable,
 )
-from fairlead.store.postgres_link import FAULTS, Connection, Limits, Link, close, connect, unavailable
+from fairlead.store.postgres_link import FAULTS, Connection, Limits, Link, connect, unavailable
 from fairlead.store.postgres_sql import DELETE_BATCHES, HEAD_FIELDS, Statements, schema_name, statements
 from fairlead.store.rules import EMPTY, is_empty, may_commit, why_not_committed
 
@@ -64,17 +64,11 @@ class PostgresStore:
         self._streams: set[Connection] = set()
 
     async def open(self) -> Head:
-        connection = await self._session("setup", SETUP_S)
-        try:
-            if not await connection.fetchval(self._sql.exists):
-                await self._create(connection)
-            found = await connection.fetchval(self._sql.format)
-        except FAULTS as error:
-            raise _unreachable(error) from error
-        finally:
-            self._streams.discard(connection)
-            await close(connection)
-        _refuse_newer(f"plane schema {self._schema}", FORMAT if found is None else found)
+        if not (await self._read(self._sql.exists))[0][0]:
+            await self._create()
+        # Before the head is read: a newer format may have given it other columns.
+        for row in await self._read(self._sql.format):
+            _refuse_newer(f"plane schema {self._schema}", row[0])
         return await self.head()
 
     async def close(self) -> None:
@@ -146,13 +140,9 @@ class PostgresStore:
             raise
         return Checkpoint(head, head.materialised, self._chunks(connection, cursor))
 
-    async def materialise(
-        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]
-    ) -> FencedWriteResult:
+    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
         keys, positions, values = ([row[column] for row in rows] for column in range(3))
-        done = await self._fenced(
-            self._upkeep, self._sql.materialise, fence, upto, keys, positions, values, list(deleted)
-        )
+        done = await self._fenced(self._upkeep, self._sql.materialise, fence, upto, keys, positions, values, list(deleted))
         # Under the same fence only one thing refuses: newer rows are there already, which is what was asked for.
         if isinstance(done, Fenced) and done.head.fence() == fence:
             return Committed()
@@ -221,16 +211,22 @@ class PostgresStore:
         self._streams.discard(connection)
         connection.terminate()
 
-    async def _create(self, connection: Connection) -> None:
-        encoding = connection.get_settings().server_encoding
-        if encoding != "UTF8":
-            raise StoreError(f"the database's encoding is {encoding}: create one with ENCODING 'UTF8'")
-        async with connection.transaction():
-            # CREATE ... IF NOT EXISTS is not safe against itself; two processes that start together take turns.
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", self._schema)
-            for statement in self._sql.create:
-                await connection.execute(statement)
-            await connection.execute(self._sql.insert_head, *(getattr(EMPTY, field) for field in HEAD_FIELDS))
+    async def _create(self) -> None:
+        connection = await self._session("setup", SETUP_S)
+        try:
+            encoding = connection.get_settings().server_encoding
+            if encoding != "UTF8":
+                raise StoreError(f"the database's encoding is {encoding}: create one with ENCODING 'UTF8'")
+            async with connection.transaction():
+                # CREATE ... IF NOT EXISTS is not safe against itself; two processes that start together take turns.
+                await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", self._schema)
+                for statement in self._sql.create:
+                    await connection.execute(statement)
+                await connection.execute(self._sql.insert_head, *(getattr(EMPTY, field) for field in HEAD_FIELDS))
+        except FAULTS as error:
+            raise _unreachable(error) from error
+        finally:
+            self._hang_up(connection)
 
     async def _chunks(
         self, connection: Connection, cursor: asyncpg.cursor.Cursor[asyncpg.Record]

@@ -42,8 +42,15 @@ SETTINGS = {
     "log_checkpoints": "off",
 }
 
-# Kills the server when our end of stdin closes, so that a test run killed with SIGKILL leaves no server behind.
-WATCHDOG = '"$@" </dev/null & server=$!; read -r _; kill -QUIT $server 2>/dev/null; wait $server'
+# Kills the server when our end of stdin closes, and removes its data unless we said a line first, so that a test run
+# that was killed leaves nothing behind.
+WATCHDOG = """
+directory=$1; shift
+"$@" </dev/null & server=$!
+read -r _; told=$?
+kill -QUIT $server 2>/dev/null; wait $server
+[ $told -eq 0 ] || rm -rf "$directory"
+"""
 
 
 class NoPostgres(Exception):
@@ -89,7 +96,7 @@ class PostgresServer:
         (self.data / "postmaster.pid").unlink(missing_ok=True)  # Ours alone; kill() has seen the old one dead.
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", WATCHDOG, "sh", *command],
+                ["/bin/sh", "-c", WATCHDOG, "sh", str(self.directory), *command],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.directory,
                 user=self.user, start_new_session=True,
             )  # fmt: skip
@@ -184,6 +191,7 @@ class PostgresServer:
 
     def _reap(self) -> None:
         if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(b"stopped on purpose\n")
             self._process.stdin.close()
             self._process.wait(timeout=START_S)
             self._process = None

@@ -15,6 +15,7 @@ from fairlead.store.contract import (
 )
 from fairlead.store.postgres import PostgresStore
 from fairlead.store.postgres_link import Limits
+from fairlead.store.postgres_sql import schema_name, statements
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.store.postgres_engine import next_plane, server_or_skip
@@ -29,6 +30,7 @@ class Plane:
 
     def __init__(self, server: PostgresServer, proxy: Proxy) -> None:
         self.name = next_plane()
+        self.sql = statements(schema_name(self.name))
         self.server = server
         self.proxy = proxy
         self.stores: list[PostgresStore] = []
@@ -63,6 +65,19 @@ async def sessions_in_transaction(plane: Plane) -> int:
             "SELECT count(DISTINCT pid) FROM pg_locks "
             "WHERE granted AND mode = 'RowExclusiveLock' AND relation = $1::text::regclass",
             f'"fairlead_{plane.name}".head',
+        )
+        return found
+    finally:
+        await connection.close()
+
+
+async def sessions_waiting(plane: Plane) -> int:
+    """Sessions of this plane that wait for somebody else's lock."""
+    connection = await asyncpg.connect(plane.server.dsn())
+    try:
+        found: int = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE '%' || $1",
+            plane.name,
         )
         return found
     finally:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import asyncpg
 import pytest
@@ -29,6 +29,7 @@ from tests.store.postgres_plane import (
     major_version,
     new_plane,
     sessions_in_transaction,
+    sessions_waiting,
     set_for_new_sessions,
     until,
     warm,
@@ -207,3 +208,59 @@ async def test_many_processes_may_create_the_same_plane_at_once(plane: Plane) ->
     plane.stores.extend(stores)
     heads = await asyncio.gather(*(store.open() for store in stores))
     assert len({head.hash for head in heads}) == 1
+
+
+async def test_a_materialisation_under_way_hinders_no_commit_but_makes_a_takeover_wait(plane: Plane) -> None:
+    store, standby = await plane.proxied(), await plane.proxied()
+    fence = await lead(store)
+    first, second = chain(2)
+    await warm(store, fence, [first])
+    observed = await standby.head()
+    connection = await asyncpg.connect(plane.server.dsn())
+    try:
+        async with connection.transaction():
+            arguments: tuple[object, ...] = (*fence_columns(fence), 1, ["key"], [1], [b"value"], [])
+            assert await connection.fetch(plane.sql.materialise, *arguments)
+            assert await store.commit(fence, second) == Committed()
+            assert await store.renew(fence) == Committed()
+            blocked = await standby.acquire("standby", observed)
+            assert isinstance(blocked, Unavailable)
+            assert blocked.reason == "Locked"
+    finally:
+        await connection.close()
+    assert isinstance(await standby.acquire("standby", observed), Fence)
+
+
+@pytest.mark.parametrize("write", ["commit", "materialise", "renew", "truncate", "set_incarnation"])
+async def test_a_write_that_waited_for_a_takeover_to_finish_is_fenced(plane: Plane, write: str) -> None:
+    """It began before the takeover was committed, so its snapshot still shows the old fence; its guard must not."""
+    store = await plane.direct()
+    fence = await lead(store)
+    first, second = chain(2)
+    await warm(store, fence, [first])
+    assert await store.materialise(fence, 1, [("key", 1, b"before")], []) == Committed()
+    calls: dict[str, Callable[[], Coroutine[None, None, object]]] = {
+        "commit": lambda: store.commit(fence, second),
+        "materialise": lambda: store.materialise(fence, 2, [("key", 2, b"after"), ("new", 2, b"after")], []),
+        "renew": lambda: store.renew(fence),
+        "truncate": lambda: store.truncate(fence, 1, b"anchor"),
+        "set_incarnation": lambda: store.set_incarnation(fence, 9),
+    }
+    connection = await asyncpg.connect(plane.server.dsn())
+    try:
+        async with asyncio.TaskGroup() as tasks, connection.transaction():
+            arguments = (*fence_columns(fence), "new leader")
+            assert await connection.fetch(plane.sql.acquire, *arguments)
+            waiting = tasks.create_task(calls[write]())
+            await until(lambda: sessions_waiting(plane))
+    finally:
+        await connection.close()
+    assert isinstance(waiting.result(), Fenced)
+    head = await store.head()
+    assert (head.position, head.materialised, head.renewals, head.truncated) == (1, 1, 0, 0)
+    assert (head.epoch, head.holder, head.incarnation) == (fence.epoch + 1, "new leader", fence.incarnation)
+    assert await collect(await store.load()) == {"key": (1, b"before")}
+
+
+def fence_columns(fence: Fence) -> tuple[int, int, str]:
+    return fence.incarnation, fence.epoch, fence.holder
