@@ -22,8 +22,10 @@ OWNERS_MAX: Final = 32
 def check_metadata(report: Report, info: KindInfo, new: Metadata, old: Metadata | None) -> None:
     _check_names(report, info, new)
     _check_labels(report, new)
-    _check_finalizers(report, new, old)
-    _check_owners(report, info, new)
+    if new.finalizers:
+        _check_finalizers(report, new, old)
+    if new.owner_references:
+        _check_owners(report, info, new)
     if old is not None:
         _check_identity(report, new, old)
 

@@ -16,11 +16,14 @@ WEIGHT_MAX: Final = 100
 SPREAD_MAX: Final = 10_000  # a skew above the largest number of replicas says nothing
 RULES_MAX: Final = 64  # of one sort in one placement; each is a column operation per node in every cycle
 
+_ANYWHERE: Final = Placement()
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 def check_placement(report: Report, path: str, placement: Placement, slots: int | None) -> None:
     """`slots` is how many there are to place, where that is known."""
+    if placement == _ANYWHERE:  # most say nothing, and admission stands in the path of every write
+        return
     for field in ("node_labels", "tolerations", "spread", "affinity", "anti_affinity", "preferences"):
         _check_length(report, path, placement, field)
     report.labels(f"{path}.regions.allowed", placement.regions.allowed)

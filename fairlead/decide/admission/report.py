@@ -1,13 +1,14 @@
 """Collects the faults of one object, and the few checks that every kind's rules are made of.
 
 Owns the wording that rules share and the bound on how much is reported. Never decides what a kind needs. Used by the other
-modules of this package only.
+modules of this package, and by fairlead/wire to collect what it cannot read.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from fairlead.model.commands import Fault
@@ -52,6 +53,15 @@ def camel(path: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match.group(1).upper(), path)
 
 
+class Ranges:
+    """Rows of (attribute path, lowest, highest), compiled: admission stands in the path of every write."""
+
+    def __init__(self, *rows: tuple[str, float, float]) -> None:
+        assert len(rows) > 1, "attrgetter gives a tuple only for two or more"
+        self.rows = rows
+        self.values_of: Callable[[Any], tuple[float, ...]] = operator.attrgetter(*(row[0] for row in rows))
+
+
 class Report:
     """The faults found so far."""
 
@@ -79,13 +89,10 @@ class Report:
         if not low <= value <= high:
             self.add(path, f"must be {low} to {high}, got {value}")
 
-    def ranges(self, path: str, record: Any, table: Iterable[tuple[str, float, float]]) -> None:
-        """`table` rows are (attribute path, lowest, highest)."""
-        for attribute, low, high in table:
-            value = record
-            for step in attribute.split("."):
-                value = getattr(value, step)
-            self.within(f"{path}.{camel(attribute)}", value, low, high)
+    def ranges(self, path: str, record: Any, table: Ranges) -> None:
+        for value, (attribute, low, high) in zip(table.values_of(record), table.rows, strict=True):
+            if not low <= value <= high:
+                self.within(f"{path}.{camel(attribute)}", value, low, high)
 
     def label(self, path: str, text: str) -> None:
         if not is_label(text):

@@ -9,7 +9,7 @@ import re
 from typing import Final, Literal
 
 from fairlead.decide.admission.placement import check_placement
-from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
+from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.model.kinds.intent import EnvVar, Port, Probe, Probes, ResourceSpec, Template, Workload, WorkloadSpec
 from fairlead.model.resources import SHARE_WHOLE, DeviceAsk, Resources
 
@@ -22,7 +22,7 @@ PORT_MAX: Final = 65_535
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,252}")
 _PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?")
 
-_RANGES: Final = (
+_RANGES: Final = Ranges(
     ("replicas", 0, REPLICAS_MAX),
     ("start_target_seconds", 0, SECONDS_MAX),
     ("recovery.min_serving", 0, REPLICAS_MAX),
@@ -36,12 +36,12 @@ _RANGES: Final = (
     ("template.max_restarts", 0, COUNT_MAX),
     ("template.stop_grace_seconds", 0, SECONDS_MAX),
 )
-_JOB_RANGES: Final = (
+_JOB_RANGES: Final = Ranges(
     ("completions", 1, COMPLETIONS_MAX),
     ("parallelism", 1, REPLICAS_MAX),
     ("retries", 0, COUNT_MAX),
 )
-_PROBE_RANGES: Final = (
+_PROBE_RANGES: Final = Ranges(
     ("initial_delay_seconds", 0, SECONDS_MAX),
     ("period_seconds", 0.1, SECONDS_MAX),
     ("timeout_seconds", 0.1, SECONDS_MAX),
