@@ -135,6 +135,8 @@ class SqliteStore:
         run = await self._write(self._writer.seed_begin)
         async for chunk in chunks:
             await self._write(lambda rows=chunk: self._writer.seed_rows(run, rows))  # type: ignore[misc]
+            if self._checkpointing is not None:  # Nobody waits for a seed, so it may wait for the log to be copied.
+                await asyncio.wrap_future(self._checkpointing)
         await self._write(lambda: self._writer.seed_end(run, head))
 
     # --- threads
