@@ -131,6 +131,12 @@ class MemoryDisk:
         self.head = replace(self.head, renewals=self.head.renewals + 1)
         return Committed()
 
+    def resign(self, fence: Fence) -> Committed | Fenced:
+        if self.head.fence() != fence:
+            return Fenced(self.head)
+        self.head = replace(self.head, holder="")
+        return Committed()
+
     def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         if not may_commit(self.head, fence, batch):
             return why_not_committed(self.head, fence, batch, self._hash_at(batch.first))
@@ -256,6 +262,12 @@ class MemoryStore:
 
     async def renew(self, fence: Fence) -> FencedWriteResult:
         return await self._write("renew", lambda: self._disk.renew(fence))
+
+    async def resign(self, fence: Fence) -> FencedWriteResult:
+        return await self._write("resign", lambda: self._disk.resign(fence))
+
+    async def leader_gone(self) -> bool:
+        return False  # Simulated processes leave no proof of their death: their lease has to run out.
 
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         return await self._write("commit", lambda: self._disk.commit(fence, batch))

@@ -109,6 +109,12 @@ class SqliteStore:
     async def renew(self, fence: Fence) -> FencedWriteResult:
         return await self._write(lambda: self._writer.renew(fence))
 
+    async def resign(self, fence: Fence) -> FencedWriteResult:
+        return await self._write(lambda: self._writer.resign(fence))
+
+    async def leader_gone(self) -> bool:
+        return False  # SQLite's lock is held for a transaction only, so a free one proves nothing about the leader.
+
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         return await self._write(lambda: self._writer.commit(fence, batch))
 

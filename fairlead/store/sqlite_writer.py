@@ -36,6 +36,7 @@ Result = TypeVar("Result")
 _FENCED = "WHERE incarnation = ? AND epoch = ? AND holder = ?"
 ACQUIRE = f"UPDATE head SET epoch = epoch + 1, holder = ? {_FENCED}"
 RENEW = f"UPDATE head SET renewals = renewals + 1 {_FENCED}"
+RESIGN = f"UPDATE head SET holder = '' {_FENCED}"
 ADVANCE = f"UPDATE head SET position = ?, hash = ? {_FENCED} AND position = ? AND hash = ?"
 APPEND = "INSERT INTO journal (first, last, previous, hash, blob) VALUES (?, ?, ?, ?, ?)"
 MATERIALISED = f"UPDATE head SET materialised = ? {_FENCED} AND materialised <= ?"
@@ -96,6 +97,9 @@ class Writer:
 
     def renew(self, fence: Fence) -> FencedWriteResult:
         return self._transact(lambda connection: _guarded(connection, RENEW, _fields(fence)))
+
+    def resign(self, fence: Fence) -> FencedWriteResult:
+        return self._transact(lambda connection: _guarded(connection, RESIGN, _fields(fence)))
 
     def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         def work(connection: apsw.Connection) -> CommitResult:

@@ -175,6 +175,29 @@ async def test_a_renewal_and_a_commit_side_by_side_both_take_effect(engine: Engi
         assert (head.position, head.renewals) == (step, before.renewals + step)
 
 
+async def test_a_leader_that_resigns_leaves_an_empty_place_and_its_fence_is_void(engine: Engine) -> None:
+    store, standby = await engine.open_store(), await engine.open_store()
+    if not hasattr(store, "resign"):
+        pytest.skip("this engine has no resign yet")
+    fence = await lead(store, "first")
+    await committed(store, fence, 1)
+    before = await store.head()
+    assert await store.resign(replace(fence, holder="stranger")) == Fenced(before)
+    assert await store.resign(fence) == Committed()
+    assert await standby.head() == replace(before, holder="")
+    assert await store.renew(fence) == Fenced(await standby.head())
+    assert await store.resign(fence) == Fenced(await standby.head())
+    assert await lead(standby, "second") == Fence(fence.incarnation, fence.epoch + 1, "second")
+
+
+async def test_nobody_is_called_dead_without_proof(engine: Engine) -> None:
+    store, standby = await engine.open_store(), await engine.open_store()
+    if not hasattr(store, "leader_gone"):
+        pytest.skip("this engine has no leader_gone yet")
+    await lead(store)
+    assert not await standby.leader_gone()
+
+
 # --- fencing, every write and every field
 
 
