@@ -27,7 +27,8 @@ ADDED, MODIFIED, DELETED = 0, 1, 2
 # Internal tables: stored and loaded like objects, never served as such.
 RECEIPTS = "receipts"
 SESSIONS = "sessions"
-INTERNAL = frozenset({RECEIPTS, SESSIONS})
+CLOCK = "clock"  # the plane time of the last materialised batch; among the store's objects only
+INTERNAL = frozenset({RECEIPTS, SESSIONS, CLOCK})
 
 
 class Rec(msgspec.Struct, gc=False, eq=False):

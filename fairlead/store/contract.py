@@ -178,6 +178,13 @@ class Store(Protocol):
     async def renew(self, fence: Fence) -> FencedWriteResult:
         """Raises `renewals` by one if the fence holds."""
 
+    async def resign(self, fence: Fence) -> FencedWriteResult:
+        """Gives leadership up: the head's holder becomes empty, so that the next leader need not wait for a lease."""
+
+    async def leader_gone(self) -> bool:
+        """True only if the engine can prove that the process which acquired last is dead (a lock that died with it).
+        Most cannot, and say False: then only the lease's silence tells."""
+
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         """Atomic and durable. Succeeds only if the fence is the head's and the head is at batch.first - 1 with batch.previous
         as its hash. Where it does not: Fenced if the fence differs, AlreadyThere if the row at batch.first has this hash,

@@ -53,7 +53,7 @@ def _fenced(ctx: Context, command: Command) -> Refused | None:
     if lease is None:
         return Refused("FencedOut", f"{caller.role.value} acts under a lease; there is none named {caller.lease!r}")
     spec = lease.spec
-    if spec.epoch == caller.fencing_epoch and spec.role == caller.role.value:
+    if (spec.epoch, spec.role, spec.incarnation) == (caller.fencing_epoch, caller.role.value, ctx.incarnation):
         return None
     return Refused(
         "FencedOut",

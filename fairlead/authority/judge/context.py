@@ -3,6 +3,7 @@ clock, and returns either the effects to make or a refusal with the facts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -82,6 +83,7 @@ class Context:
         self.incarnation = 1
         self.leader_since_ms = 0
         self._needs: dict[int, tuple[Ask, str, Need]] = {}
+        self.plane_ms: Callable[[], int] = lambda: 0  # the running term's clock, for work between batches
         self.now_ms = 0
         self.now: datetime
         self.set_time(0)

@@ -28,7 +28,12 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
             )
     epoch = lease.spec.epoch + 1 if lease else 1
     spec = LeaseSpec(
-        role=body.role.value, holder=caller.actor, epoch=epoch, ttl_seconds=body.ttl_s, renewed_time=ctx.now
+        role=body.role.value,
+        holder=caller.actor,
+        epoch=epoch,
+        ttl_seconds=body.ttl_s,
+        renewed_time=ctx.now,
+        incarnation=ctx.incarnation,
     )
     metadata = lease.metadata if lease else Metadata(name=body.name, uid=ctx.next_uid(), creation_time=ctx.now)
     return _put(Lease(metadata=metadata, spec=spec), epoch)
@@ -36,7 +41,7 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
 
 def renew(ctx: Context, caller: Caller, body: LeaseRenew) -> Judgement:
     rec = ctx.state.get("leases", "", body.name)
-    refused = _not_ours(rec, caller, body.name, body.epoch)
+    refused = _not_ours(ctx, rec, caller, body.name, body.epoch)
     if refused is not None or rec is None:
         return refused or Refused("NotFound", f"there is no lease {body.name}")
     lease: Lease = rec.hot
@@ -45,7 +50,7 @@ def renew(ctx: Context, caller: Caller, body: LeaseRenew) -> Judgement:
 
 def release(ctx: Context, caller: Caller, body: LeaseRelease) -> Judgement:
     rec = ctx.state.get("leases", "", body.name)
-    refused = _not_ours(rec, caller, body.name, body.epoch)
+    refused = _not_ours(ctx, rec, caller, body.name, body.epoch)
     if refused is not None or rec is None:
         return refused or Refused("NotFound", f"there is no lease {body.name}")
     lease: Lease = rec.hot
@@ -61,11 +66,11 @@ def _left_s(ctx: Context, lease: Lease) -> float:
     return since_ms / 1000 + lease.spec.ttl_seconds * (1 + ctx.settings.clock_rate_error) - ctx.now_ms / 1000
 
 
-def _not_ours(rec: Rec | None, caller: Caller, name: str, epoch: int) -> Refused | None:
+def _not_ours(ctx: Context, rec: Rec | None, caller: Caller, name: str, epoch: int) -> Refused | None:
     if rec is None:
         return Refused("NotFound", f"there is no lease {name}")
     spec: LeaseSpec = rec.hot.spec
-    if spec.holder != caller.actor or spec.epoch != epoch:
+    if spec.holder != caller.actor or spec.epoch != epoch or spec.incarnation != ctx.incarnation:
         return Refused(
             "FencedOut",
             f"lease {name} is at epoch {spec.epoch}, held by {spec.holder or 'nobody'}",

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
-from fairlead.authority.state import Rec
+from fairlead.authority.state import RECEIPTS, Rec
 from fairlead.decide.admission import faults
 from fairlead.model import codec
 from fairlead.model.commands import Caller, Delete, Fault, Put, PutStatus, Refused
@@ -80,6 +80,8 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus) -> Judgement:
 
 
 def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
+    if body.kind == "Receipt" and caller.role is Role.AUTHORITY:
+        return Draft([drop(RECEIPTS, "", body.name)], key(RECEIPTS, "", body.name))
     info = _kind(ctx, body.kind)
     if isinstance(info, Refused):
         return info
@@ -91,10 +93,9 @@ def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
     if refused is not None:
         return refused
     finalizers = old.metadata.finalizers
-    if body.propagation == "Foreground" and "foregroundDeletion" not in finalizers and ctx.owners.has_dependents(old.metadata.uid):
-        finalizers = (*finalizers, "foregroundDeletion")
-    if body.propagation == "Orphan" and "orphan" not in finalizers and ctx.owners.has_dependents(old.metadata.uid):
-        finalizers = (*finalizers, "orphan")
+    wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(body.propagation)
+    if wanted and wanted not in finalizers and ctx.owners.has_dependents(old.metadata.uid):
+        finalizers = (*finalizers, wanted)
     if not finalizers:
         effects = [drop(info.plural, body.tenant, body.name), *_companions(ctx, info, body)]
         return Draft(effects, rec.key, old.metadata.uid, dry_run=body.dry_run)
@@ -132,7 +133,7 @@ def _decoded(rec: Rec) -> Any:
 def _refuse_put(ctx: Context, caller: Caller, info: KindInfo, body: Put, rec: Rec | None) -> Refused | None:
     if info.commands_only:
         return Refused("NotOwner", f"{info.kind} objects are made by commands of their own, not by a put")
-    if caller.role not in info.spec_owners:
+    if caller.role not in info.spec_owners and caller.role is not Role.AUTHORITY:
         owners = ", ".join(sorted(role.value for role in info.spec_owners))
         return Refused("NotOwner", f"the spec of a {info.kind} belongs to {owners}, not to {caller.role.value}")
     if rec is None:

@@ -16,6 +16,7 @@ class LeaseSpec(Record, frozen=True):
     epoch: int = 0
     ttl_seconds: float = 10.0
     renewed_time: datetime | None = None
+    incarnation: int = 1  # a restore ends every lease: its epochs may be taken again in the new history (S16)
 
 
 class LeaseStatus(Record, frozen=True):

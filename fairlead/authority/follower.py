@@ -1,0 +1,98 @@
+"""Loading and following: a checkpoint, then the journal, batch by batch, with the chain of hashes checked at every step.
+
+Used by a starting server, by a standby that keeps warm, and by a new leader that catches up. Reads the store, writes only the
+state in memory.
+"""
+
+from __future__ import annotations
+
+from fairlead.authority.state import CLOCK, State
+from fairlead.model.ids import split_key
+from fairlead.model.journal import Blob, chain_hash, decode_blob
+from fairlead.ports import Clock
+from fairlead.store.contract import Batch, Compacted, Corrupt, Head, Store
+
+
+class Forked(Exception):
+    """The store's history is not the one in memory: it lost a tail, or was restored. Memory must be dropped (P4, P6)."""
+
+
+class Follower:
+    def __init__(self, store: Store, clock: Clock, state: State) -> None:
+        self._store = store
+        self._clock = clock
+        self.state = state
+        self.chain = b""
+        self.last_ms = 0  # plane time of the last batch seen
+        self.seen_at = 0.0  # our monotonic clock when we saw it happen; 0: it happened before we came
+        self._live = False  # false while catching up on what happened before we came
+
+    async def load(self) -> Head:
+        """Fills the empty state from the store's objects. The journal after them comes with `catch_up`."""
+        state = self.state
+        checkpoint = await self._store.load()
+        async for chunk in checkpoint.chunks:
+            for object_key, _, raw in chunk:
+                plural, tenant, name = split_key(object_key)
+                if plural == CLOCK:
+                    self.last_ms = int.from_bytes(raw, "big")
+                else:
+                    # Some may be newer than the checkpoint's position; the journal repeats them in their place.
+                    state.load(plural, tenant, name, raw)
+            await self._clock.sleep(0)
+        state.loaded(checkpoint.position)
+        self.chain = b""  # not known before the first batch; with none to come, the head's own is taken
+        self._live = False
+        return checkpoint.head
+
+    async def catch_up(self, head: Head) -> int:
+        """Applies the journal up to the head. Raises Forked when it does not continue what is in memory."""
+        state = self.state
+        if head.position < state.position:
+            raise Forked(f"the store is at {head.position}, memory at {state.position}: it lost its tail")
+        applied = 0
+        while state.position < head.position:
+            batches = await self._store.tail(state.position)
+            if isinstance(batches, Compacted):
+                raise Forked(f"the journal starts after {batches.truncated}, memory is at {state.position}")
+            if not batches:
+                raise Corrupt(f"journal after {state.position}", f"the head is at {head.position}, but nothing follows")
+            for batch in batches:
+                if batch.last > head.position:
+                    return applied
+                self.apply(batch)
+                applied += 1
+            await self._clock.sleep(0)
+        if self.chain and head.position == state.position and head.hash != self.chain:
+            raise Forked(f"at position {head.position} the store has another history than memory")
+        if head.position == state.position:
+            self.chain = head.hash
+            self._live = True
+        return applied
+
+    def apply(self, batch: Batch) -> None:
+        state = self.state
+        if batch.first != state.position + 1:
+            raise Forked(f"batch {batch.first}..{batch.last} does not follow {state.position}")
+        if self.chain and batch.previous != self.chain:
+            raise Forked(f"batch {batch.first} continues another history")
+        if chain_hash(batch.previous, batch.blob) != batch.hash:
+            raise Corrupt(f"journal row {batch.first}", "its content does not match its hash")
+        blob = _decode(batch)
+        for entry in blob.entries:
+            for object_key, raw in entry.effects:
+                plural, tenant, name = split_key(object_key)
+                state.apply(plural, tenant, name, raw)
+        if state.position != batch.last:
+            raise Corrupt(f"journal row {batch.first}", f"it holds effects up to {state.position}, not {batch.last}")
+        state.confirm(batch.last)
+        self.chain = batch.hash
+        self.last_ms = blob.header.time_ms
+        self.seen_at = self._clock.monotonic() if self._live else 0.0
+
+
+def _decode(batch: Batch) -> Blob:
+    try:
+        return decode_blob(batch.blob)
+    except Exception as error:
+        raise Corrupt(f"journal row {batch.first}", f"it cannot be read: {error}") from error

@@ -1,0 +1,190 @@
+"""Watches. One shared log per topic, and each watcher only a position in it: a stuck watcher costs the others nothing, because
+nothing is ever queued for it; when the log has moved on, it is told to list again.
+
+Topics exist while somebody watches: a kind, a kind in one tenant, or the bindings of one node. Catching up from an earlier
+revision reads the state's ring. Called by the pipeline when a batch is durable, and by readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fairlead.authority.state import INTERNAL, Rec, State
+
+TOPIC_EVENTS_MAX = 10_000  # How far a watcher may fall behind before it must list again.
+
+
+class Expired(Exception):
+    """The wanted revision is no longer in memory, or the watcher was too slow: list again from the present (410)."""
+
+    def __init__(self, detail: str, oldest: int) -> None:
+        super().__init__(detail)
+        self.oldest = oldest
+
+
+class Topic:
+    __slots__ = ("base", "events", "waiters", "watchers")
+
+    def __init__(self) -> None:
+        self.events: list[Rec] = []
+        self.base = 0  # how many events were dropped from the front
+        self.waiters: list[asyncio.Future[None]] = []
+        self.watchers = 0
+
+    def wake(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def trim(self) -> None:
+        """Halves the log when it is full: dropping from the front costs once per many events."""
+        if len(self.events) > 2 * TOPIC_EVENTS_MAX:
+            drop = len(self.events) - TOPIC_EVENTS_MAX
+            del self.events[:drop]
+            self.base += drop
+
+
+TopicKey = tuple[str, str]  # ("", "") all, ("tenant", T), ("node", N)
+EVERYTHING: TopicKey = ("", "")
+
+
+class Watch:
+    """One watcher. `next` gives the events since the last call, oldest first."""
+
+    def __init__(self, hub: Hub, plural: str, topic_key: TopicKey, backlog: list[Rec], accepts: Callable[[Rec], bool] | None):
+        self._hub = hub
+        self._plural = plural
+        self._topic_key = topic_key
+        self._topic = hub.topic(plural, topic_key)
+        self._topic.watchers += 1
+        self._cursor = self._topic.base + len(self._topic.events)
+        self._backlog = backlog
+        self._accepts = accepts
+        self._closed = False
+
+    def take_nowait(self) -> list[Rec]:
+        """What is there now, possibly nothing. Raises Expired when this watcher fell too far behind."""
+        if self._backlog:
+            out, self._backlog = self._backlog, []
+            return out
+        topic = self._topic
+        if self._cursor < topic.base:
+            self.close()
+            raise Expired("this watch fell too far behind; list again", self._hub.horizon)
+        events = topic.events[self._cursor - topic.base :]
+        self._cursor = topic.base + len(topic.events)
+        if self._accepts is not None:
+            events = [rec for rec in events if self._accepts(rec)]
+        return events
+
+    async def wait(self) -> list[Rec]:
+        """The next events, at least one."""
+        while True:
+            events = self.take_nowait()
+            if events:
+                return events
+            if self._closed:
+                raise Expired("this server stopped leading; list again from another", self._hub.horizon)
+            waiter = asyncio.get_running_loop().create_future()
+            self._topic.waiters.append(waiter)
+            await waiter
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._topic.watchers -= 1
+            self._topic.wake()
+            if self._topic.watchers == 0:
+                self._hub.forget(self._plural, self._topic_key)
+
+    def end(self) -> None:
+        self._closed = True
+
+
+class Hub:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._topics: dict[str, dict[TopicKey, Topic]] = {}
+
+    @property
+    def horizon(self) -> int:
+        return self._state.horizon
+
+    def topic(self, plural: str, topic_key: TopicKey) -> Topic:
+        return self._topics.setdefault(plural, {}).setdefault(topic_key, Topic())
+
+    def forget(self, plural: str, topic_key: TopicKey) -> None:
+        topics = self._topics.get(plural, {})
+        topics.pop(topic_key, None)
+        if not topics:
+            self._topics.pop(plural, None)
+
+    def watch(
+        self,
+        plural: str,
+        after: int,
+        *,
+        tenant: str | None = None,
+        node: str | None = None,
+        accepts: Callable[[Rec], bool] | None = None,
+    ) -> Watch:
+        """Events after position `after`. Raises Expired when that is further back than memory reaches."""
+        state = self._state
+        if after < state.horizon:
+            raise Expired(f"position {after} is older than the oldest in memory, {state.horizon}", state.horizon)
+        topic_key = ("node", node) if node is not None else ("tenant", tenant) if tenant is not None else EVERYTHING
+        backlog = [
+            rec
+            for rec in state.changes_since(after)
+            if rec.position <= state.durable and rec.plural == plural and _belongs(rec, topic_key)
+        ]
+        if accepts is not None:
+            backlog = [rec for rec in backlog if accepts(rec)]
+        return Watch(self, plural, topic_key, backlog, accepts)
+
+    def publish(self, recs: list[Rec]) -> None:
+        """The changes of one durable batch."""
+        topics_by_plural = self._topics
+        if not topics_by_plural:
+            return
+        touched: dict[int, Topic] = {}
+        for rec in recs:
+            topics = topics_by_plural.get(rec.plural)
+            if topics is None or rec.plural in INTERNAL:
+                continue
+            for topic_key in ((EVERYTHING, ("tenant", rec.tenant), ("node", node_of(rec)))):
+                topic = topics.get(topic_key)
+                if topic is not None:
+                    topic.events.append(rec)
+                    touched[id(topic)] = topic
+        for topic in touched.values():
+            topic.trim()
+            topic.wake()
+
+    def end(self) -> None:
+        """Leadership is over: every watcher learns that it must go elsewhere."""
+        for topics in self._topics.values():
+            for topic in topics.values():
+                topic.base += len(topic.events) + 1
+                topic.events.clear()
+                topic.wake()
+        self._topics.clear()
+
+
+def node_of(rec: Rec) -> str:
+    """The node a slot's object lies on, for watches by node; empty for everything else."""
+    if rec.plural != "bindings":
+        return ""
+    hot = rec.hot if rec.raw is not None else rec.previous.hot if rec.previous is not None else None
+    return hot.node if hot is not None else ""
+
+
+def _belongs(rec: Rec, topic_key: TopicKey) -> bool:
+    kind, value = topic_key
+    if kind == "tenant":
+        return rec.tenant == value
+    if kind == "node":
+        return node_of(rec) == value
+    return True

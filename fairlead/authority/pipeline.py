@@ -1,0 +1,357 @@
+"""From commands to durable effects: judge, gather, commit, publish, answer. One instance per term of leadership.
+
+Two loops share the work. The judge takes commands from the lanes and applies what it accepts to the speculative state; the
+committer sends one batch at a time to the store, and while it waits the next batch grows: that is the group commit.
+Nothing is answered before the head it was judged on is durable (P3). After OutcomeUnknown the same bytes go again (P1).
+Ends with Deposed when the store says that somebody else leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.authority.judge import Context, Draft, judge
+from fairlead.authority.judge.context import Effect
+from fairlead.authority.lanes import Call, Lanes
+from fairlead.authority.meters import Meters
+from fairlead.authority.receipts import Receipts, body_hash
+from fairlead.authority.state import Rec
+from fairlead.authority.term import Term
+from fairlead.model import codec
+from fairlead.model.commands import Accepted, Bind, BindGang, Command, Outcome, Refused, ReleaseReservation, Reserve, Unknown
+from fairlead.model.ids import key
+from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_command
+from fairlead.ports import Clock
+from fairlead.store.contract import (
+    BATCH_BYTES_MAX,
+    BATCH_COMMANDS_MAX,
+    FORMAT,
+    AlreadyThere,
+    Batch,
+    Committed,
+    Fenced,
+    OutcomeUnknown,
+    Store,
+    Superseded,
+    Unavailable,
+)
+
+READY_MAX = 2  # Batches that may wait for the store before judging pauses.
+SLICE_COMMANDS = 256
+SLICE_S = 0.004  # The loop is given back at least this often while judging (P17: no callback over 10 ms).
+RESUBMIT_S = (0.0, 0.02, 0.05, 0.1, 0.25)  # Waits between resubmissions; the last one repeats.
+_BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around the entries
+_ENTRY_MAX = BATCH_BYTES_MAX // 2
+_SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
+
+# P7: the slot's own state is the receipt of these, so a session's window need not remember them.
+_OWN_RECEIPT = (Bind, Reserve, BindGang, ReleaseReservation)
+
+
+class Deposed(Exception):
+    """This process does not lead any more: all its state is history."""
+
+
+class Building:
+    """A batch that is still growing."""
+
+    __slots__ = ("answers", "commands", "entries", "first", "recs", "size", "time_ms")
+
+    def __init__(self, first: int, time_ms: int) -> None:
+        self.first = first
+        self.time_ms = time_ms
+        self.entries: list[bytes] = []
+        self.recs: list[Rec] = []
+        self.answers: list[tuple[Call, int, Outcome]] = []
+        self.size = 0
+        self.commands = 0
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A batch as the store will get it; `batch` is None where there were only refusals and repetitions to answer."""
+
+    batch: Batch | None
+    building: Building
+
+
+Published = Callable[[Batch, int, list[Rec]], None]
+
+
+class Pipeline:
+    def __init__(
+        self, ctx: Context, receipts: Receipts, store: Store, clock: Clock, term: Term, lanes: Lanes, meters: Meters,
+        published: Published,
+    ) -> None:  # fmt: skip
+        self._ctx = ctx
+        self._receipts = receipts
+        self._store = store
+        self._clock = clock
+        self._term = term
+        self._lanes = lanes
+        self._meters = meters
+        self._published = published
+        self._building: Building | None = None
+        self._ready: deque[Sealed] = deque()
+        self._sending: Sealed | None = None
+        self._again: deque[tuple[Call, int]] = deque()  # judged on a head that was taken back
+        self._judge_wake = asyncio.Event()
+        self._commit_wake = asyncio.Event()
+        self._chain = term.chain  # hash of the speculative head
+
+    def wake(self) -> None:
+        self._judge_wake.set()
+
+    # --- judging -----------------------------------------------------------------------------------------------------
+
+    async def judge_loop(self) -> None:
+        while True:
+            if len(self._ready) >= READY_MAX or not (self._again or len(self._lanes)):
+                self._judge_wake.clear()
+                await self._judge_wake.wait()
+                continue
+            self._judge_slice()
+            if self._sending is None and not self._ready and self._building is not None:
+                self._seal()
+            await self._clock.sleep(0)
+
+    def _judge_slice(self) -> None:
+        until = self._clock.monotonic() + SLICE_S
+        budget = SLICE_COMMANDS
+        while budget > 0 and len(self._ready) < READY_MAX:
+            if self._again:
+                call, index = self._again.popleft()
+                self._judge_one(call, index)
+                budget -= 1
+                continue
+            call_next = self._lanes.take()
+            if call_next is None:
+                return
+            budget -= self._judge_some(call_next, budget, until)
+            if self._clock.monotonic() > until:
+                return
+
+    def _judge_some(self, call: Call, budget: int, until: float) -> int:
+        judged = 0
+        commands = len(call.commands)
+        while call.next < commands and judged < budget and len(self._ready) < READY_MAX:
+            index = call.next
+            call.next += 1
+            self._judge_one(call, index)
+            judged += 1
+            if judged % 32 == 0 and self._clock.monotonic() > until:
+                break
+        if call.next < commands:
+            self._lanes.unfinished(call)
+        return judged
+
+    def _judge_one(self, call: Call, index: int) -> None:
+        building = self._building
+        if building is None:
+            building = self._start()
+        command = call.commands[index]
+        try:
+            body = codec.encode(command.body)
+        except (TypeError, OverflowError, ValueError) as error:
+            building.answers.append((call, index, Refused("Invalid", f"the command cannot be stored: {error}")))
+            return
+        hashed = body_hash(body) if command.id is not None else b""
+        outcome: Outcome | None = self._receipts.find(self._ctx, command, hashed) if command.id is not None else None
+        if outcome is None:
+            outcome = self._judge_new(command, body, hashed)
+            if outcome is None:  # it did not fit into this batch: the next one takes it, judged on the head it will see
+                self._seal()
+                self._again.appendleft((call, index))
+                return
+        elif isinstance(outcome, Accepted):
+            self._meters.replays_total += 1
+        building.answers.append((call, index, outcome))
+        if building.commands >= BATCH_COMMANDS_MAX:
+            self._seal()
+
+    def _judge_new(self, command: Command, body: bytes, hashed: bytes) -> Outcome | None:
+        ctx = self._ctx
+        judged = judge(ctx, command)
+        if isinstance(judged, Refused):
+            self._meters.refused(judged.reason)
+            if command.id is not None:
+                self._receipts.refused(ctx, command, hashed, judged)
+            return judged
+        if judged.dry_run or not judged.effects:
+            position = judged.position or ctx.state.position
+            revision = ctx.revision(position)
+            return Accepted(revision, judged.key, judged.uid, judged.epoch, judged.token, replayed=not judged.dry_run)
+        return self._accept(command, body, hashed, judged)
+
+    def _accept(self, command: Command, body: bytes, hashed: bytes, draft: Draft) -> Outcome | None:
+        ctx, building = self._ctx, self._building
+        assert building is not None
+        effects = draft.effects
+        if command.id is not None:
+            receipt = self._receipts.effect_of_key(ctx, command, hashed, draft)
+            if receipt is not None:
+                effects = [*effects, receipt]
+        pairs = tuple([(key(e.plural, e.tenant, e.name), e.raw) for e in effects])
+        entry = codec.encode(Entry(msgspec.Raw(encode_command(command, body)), pairs, draft.soft))
+        if len(entry) > _ENTRY_MAX:
+            return Refused("TooLarge", f"the command takes {len(entry)} bytes of at most {_ENTRY_MAX}; split it")
+        if building.size + len(entry) > _BATCH_ROOM and building.entries:
+            return None
+        last = len(draft.effects) - 1
+        position = ctx.state.position + last + 1
+        apply = ctx.state.apply
+        for effect in effects:
+            building.recs.append(apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
+        building.entries.append(entry)
+        building.size += len(entry)
+        building.commands += 1
+        if command.id is not None and not isinstance(command.body, _OWN_RECEIPT):
+            building.size += self._receipts.accepted(ctx, command, hashed, draft, position) * _SESSION_ANSWER_BYTES
+        return Accepted(ctx.revision(position), draft.key, draft.uid, draft.epoch, draft.token)
+
+    def _start(self) -> Building:
+        self._ctx.set_time(self._term.plane_ms())
+        self._building = building = Building(self._ctx.state.position + 1, self._ctx.now_ms)
+        return building
+
+    def _seal(self) -> None:
+        """Closes the growing batch: the session windows it changed, the header, the hash."""
+        building = self._building
+        assert building is not None
+        self._building = None
+        ctx = self._ctx
+        batch: Batch | None = None
+        windows = self._receipts.seal(ctx)
+        if windows:
+            building.entries.append(self._own_entry(building, windows))
+        if building.entries:
+            fence = self._term.fence
+            header = Header(FORMAT, fence.incarnation, fence.epoch, fence.holder, building.first, building.time_ms)
+            blob = encode_blob(header, building.entries)
+            hashed = chain_hash(self._chain, blob)
+            batch = Batch(building.first, ctx.state.position, self._chain, hashed, blob)
+            self._chain = hashed
+        self._ready.append(Sealed(batch, building))
+        self._commit_wake.set()
+
+    def _own_entry(self, building: Building, effects: list[Effect]) -> bytes:
+        for effect in effects:
+            building.recs.append(self._ctx.state.apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
+        return codec.encode(Entry(NO_COMMAND, tuple([(e.key, e.raw) for e in effects])))
+
+    async def commit_own(self, effects: list[Effect]) -> None:
+        """Makes effects of the authority's own durable before anything else: the epoch-start batch. Retries until it is."""
+        while True:
+            building = self._start()
+            building.entries.append(self._own_entry(building, effects))
+            self._seal()
+            sealed = self._ready.popleft()
+            assert sealed.batch is not None
+            await self._commit(sealed, sealed.batch)
+            if self._ctx.state.durable >= building.first:
+                return
+            await self._clock.sleep(0.5)
+
+    async def wait_idle(self) -> None:
+        """Until everything that was sent has its answer."""
+        while self._again or len(self._lanes) or self._building or self._ready or self._sending:
+            await self._clock.sleep(0.01)
+
+    # --- committing --------------------------------------------------------------------------------------------------
+
+    async def commit_loop(self) -> None:
+        while True:
+            if not self._ready:
+                if self._building is None:
+                    self._commit_wake.clear()
+                    await self._commit_wake.wait()
+                    continue
+                self._seal()
+            sealed = self._sending = self._ready.popleft()
+            self._judge_wake.set()
+            if sealed.batch is None:
+                await self._confirm_leadership()
+                self._answer(sealed.building)
+            else:
+                await self._commit(sealed, sealed.batch)
+            self._sending = None
+
+    async def _commit(self, sealed: Sealed, batch: Batch) -> None:
+        tries = 0
+        while True:
+            sent = self._clock.monotonic()
+            result = await self._store.commit(self._term.fence, batch)
+            match result:
+                case Committed() | AlreadyThere():
+                    self._term.renewed(sent)
+                    self._meters.committed(batch, sealed.building.commands, self._clock.monotonic() - sent)
+                    self._ctx.state.confirm(batch.last)
+                    self._term.chain = batch.hash
+                    self._published(batch, sealed.building.time_ms, sealed.building.recs)
+                    self._answer(sealed.building)
+                    return
+                case Unavailable() if tries == 0:
+                    self._take_back(sealed, result)
+                    return
+                case OutcomeUnknown() | Unavailable():
+                    # Once an attempt is in doubt, not even a refusal settles it: the first one may still land.
+                    self._meters.commit_unknown_total += tries == 0
+                    await self._clock.sleep(RESUBMIT_S[min(tries, len(RESUBMIT_S) - 1)])
+                    tries += 1
+                case Fenced() | Superseded():
+                    self._meters.deposed_total += 1
+                    raise Deposed(f"{type(result).__name__}: epoch {result.head.epoch} leads, held by {result.head.holder}")
+
+    def _take_back(self, sealed: Sealed, why: Unavailable) -> None:
+        """Certainly not written: undo it and everything judged on top of it; those are judged again (P3)."""
+        follow = [pair for later in self._ready for pair in later.building.answers]
+        if self._building is not None:
+            follow.extend(self._building.answers)
+        self._ready.clear()
+        self._building = None
+        before = sealed.building.first - 1
+        self._ctx.state.undo_to(before)
+        self._receipts.undone(before)
+        self._chain = self._term.chain
+        self._again.extend((call, index) for call, index, _ in follow)
+        self._meters.unavailable_total += 1
+        refused = Refused("StoreUnavailable", f"{why.reason}: {why.detail}", {}, (), why.retry_after_s)
+        for call, index, _ in sealed.building.answers:
+            call.answer(index, refused)
+        self._judge_wake.set()
+
+    async def _confirm_leadership(self) -> None:
+        """A refusal or a repetition says what the present is; only a leader whose lease still runs may say that."""
+        while not self._term.valid(self._clock.monotonic()):
+            sent = self._clock.monotonic()
+            result = await self._store.renew(self._term.fence)
+            if isinstance(result, Fenced):
+                raise Deposed(f"epoch {result.head.epoch} leads, held by {result.head.holder}")
+            if isinstance(result, Committed):
+                self._term.renewed(sent)
+            else:
+                await self._clock.sleep(0.1)
+
+    @staticmethod
+    def _answer(building: Building) -> None:
+        for call, index, outcome in building.answers:
+            call.answer(index, outcome)
+
+    def close(self) -> None:
+        """The term is over. What was under way is in doubt; what never left this process certainly did not happen."""
+        doubt = Unknown("leadership was lost while this was under way; ask for its receipt or send the same id again")
+        if self._sending is not None:
+            for call, index, _ in self._sending.building.answers:
+                call.answer(index, doubt)
+        no = Refused("NotLeader", "this server lost leadership before it could commit", retry_after_s=1.0)
+        for building in [sealed.building for sealed in self._ready] + ([self._building] if self._building else []):
+            for call, index, _ in building.answers:
+                call.answer(index, no)
+        for call, index in self._again:
+            call.answer(index, no)
+        for call in self._lanes.drain():
+            for index in range(call.next, len(call.commands)):
+                call.answer(index, no)

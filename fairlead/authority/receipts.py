@@ -1,0 +1,221 @@
+"""Once and only once (P7): what each command id came to, so that a repetition gets the same answer and changes nothing.
+
+Components number their commands within a session; people send an Idempotency-Key that is kept for 24 hours. Both are stored with
+the effects they belong to, in the same batch. Refusals are remembered in memory for as long as the session may repeat them: a
+late duplicate of a refused command must not take effect after all.
+Called by the pipeline before and after judging.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from fairlead.authority.judge.context import Context, Draft, Effect
+from fairlead.authority.state import RECEIPTS, SESSIONS, Rec, State, at
+from fairlead.model import codec
+from fairlead.model.commands import Accepted, Command, IdempotencyKey, Refused, SessionId
+from fairlead.model.kinds.slot import Token
+
+KEY_RETENTION_MS = 24 * 3600 * 1000
+WINDOW_MAX = 1024  # Answers kept for one session. A client that has more commands under way is not waiting for any of them.
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What an accepted command came to."""
+
+    position: int
+    body_hash: bytes
+    key: str = ""
+    uid: str = ""
+    epoch: int = 0
+    token: Token | None = None
+    time_ms: int = 0
+    incarnation: int = 1
+
+
+class _Window(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A session as it is stored."""
+
+    floor: int
+    answers: dict[int, Answer]
+    time_ms: int = 0
+    incarnation: int = 1
+
+
+class _Session:
+    __slots__ = ("answers", "floor", "refused")
+
+    def __init__(self, floor: int = 0, answers: dict[int, Answer] | None = None) -> None:
+        self.floor = floor
+        self.answers = answers if answers is not None else {}
+        self.refused: dict[int, tuple[bytes, Refused]] = {}
+
+
+_encode = codec.encode
+_decode_window = codec.decoder(_Window).decode
+_decode_answer = codec.decoder(Answer).decode
+
+
+def body_hash(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=8).digest()
+
+
+def key_name(actor: str, key: str) -> str:
+    """Keys belong to whoever sent them: two people may choose the same."""
+    return hashlib.blake2b(f"{actor}\0{key}".encode(), digest_size=16).hexdigest()
+
+
+class Receipts:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._sessions: dict[str, _Session] = {}
+        self._touched: dict[str, int] = {}  # sessions changed since their record was last written, and where
+        self._changed_at: dict[str, int] = {}
+        self._key_times: dict[str, int] = {}  # receipt -> when, in order of time: what to forget first
+        state.derive(RECEIPTS, self._key_changed)
+
+    def _key_changed(self, old: Rec | None, new: Rec | None) -> None:
+        if new is None:
+            if old is not None:
+                self._key_times.pop(old.name, None)
+        elif new.raw is not None:
+            self._key_times[new.name] = _decode_answer(new.raw).time_ms
+
+    def _session(self, ctx: Context, client: str) -> _Session:
+        session = self._sessions.get(client)
+        if session is None:
+            rec = self._state.get(SESSIONS, "", client)
+            if rec is not None and rec.raw is not None:
+                window = _decode_window(rec.raw)
+                session = _Session(window.floor, dict(window.answers))
+                if window.incarnation != ctx.incarnation:
+                    # A restore lies between: what was answered then belongs to a history that may be gone (S16).
+                    session = _Session(max(window.answers, default=window.floor - 1) + 1)
+            else:
+                session = _Session()
+            self._sessions[client] = session
+        return session
+
+    # --- before judging ----------------------------------------------------------------------------------------------
+
+    def find(self, ctx: Context, command: Command, hashed: bytes) -> Accepted | Refused | None:
+        """The answer this id already has; None if it is new."""
+        match command.id:
+            case SessionId(client=client, sequence=sequence, floor=floor):
+                return self._find_in_session(ctx, client, sequence, floor, hashed)
+            case IdempotencyKey(key=key):
+                rec = self._state.get(RECEIPTS, "", key_name(command.caller.actor, key))
+                if rec is None or rec.raw is None:
+                    return None
+                return _repeat(ctx, _decode_answer(rec.raw), hashed)
+            case None:
+                return None
+
+    def _find_in_session(
+        self, ctx: Context, client: str, sequence: int, floor: int, hashed: bytes
+    ) -> Accepted | Refused | None:
+        session = self._session(ctx, client)
+        if sequence < session.floor:
+            return Refused("ReceiptExpired", f"{client} has said it will not send {sequence} again (floor {session.floor})")
+        if floor > session.floor:
+            session.floor = floor
+            session.answers = {n: answer for n, answer in session.answers.items() if n >= floor}
+            session.refused = {n: refused for n, refused in session.refused.items() if n >= floor}
+        answer = session.answers.get(sequence)
+        if answer is not None:
+            return _repeat(ctx, answer, hashed)
+        refused = session.refused.get(sequence)
+        if refused is not None:
+            return refused[1] if refused[0] == hashed else _reused()
+        return None
+
+    def lookup(self, ctx: Context, actor: str, key: str) -> Accepted | Refused | None:
+        """For a caller who asks what its key came to: only what is durable counts."""
+        rec = at(self._state.bucket(RECEIPTS, "").members.get(key_name(actor, key)), self._state.durable)
+        if rec is None or rec.raw is None:
+            return None
+        answer = _decode_answer(rec.raw)
+        return _repeat(ctx, answer, answer.body_hash)
+
+    # --- after judging -----------------------------------------------------------------------------------------------
+
+    def effect_of_key(self, ctx: Context, command: Command, hashed: bytes, draft: Draft) -> Effect | None:
+        """The receipt of an Idempotency-Key: one more effect of its command."""
+        if not isinstance(command.id, IdempotencyKey):
+            return None
+        position = self._state.position + len(draft.effects)
+        answer = Answer(
+            position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation
+        )
+        return Effect(RECEIPTS, "", key_name(command.caller.actor, command.id.key), _encode(answer))
+
+    def accepted(self, ctx: Context, command: Command, hashed: bytes, draft: Draft, position: int) -> int:
+        """Remembers the answer; tells how many answers more the batch will carry for it."""
+        if not isinstance(command.id, SessionId):
+            return 0
+        client = command.id.client
+        session = self._session(ctx, client)
+        more = 1 if client in self._touched else len(session.answers) + 1
+        session.answers[command.id.sequence] = Answer(
+            position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation
+        )
+        if len(session.answers) > WINDOW_MAX:
+            oldest = min(session.answers)
+            del session.answers[oldest]
+            session.floor = max(session.floor, oldest + 1)
+        self._touched[client] = self._changed_at[client] = position
+        return more
+
+    def refused(self, ctx: Context, command: Command, hashed: bytes, refused: Refused) -> None:
+        if isinstance(command.id, SessionId):
+            memory = self._session(ctx, command.id.client).refused
+            memory[command.id.sequence] = (hashed, refused)
+            if len(memory) > WINDOW_MAX:
+                del memory[min(memory)]
+
+    def seal(self, ctx: Context) -> list[Effect]:
+        """The windows of the sessions that this batch changed, as its last effects."""
+        out = []
+        for client in self._touched:
+            session = self._sessions[client]
+            window = _Window(session.floor, session.answers, ctx.now_ms, ctx.incarnation)
+            out.append(Effect(SESSIONS, "", client, _encode(window)))
+        self._touched.clear()
+        return out
+
+    def undone(self, position: int) -> None:
+        """Effects after `position` were taken back: forget what they told the sessions, and read it again when asked."""
+        self._touched.clear()
+        for client, changed_at in list(self._changed_at.items()):
+            if changed_at > position:
+                self._sessions.pop(client, None)
+                del self._changed_at[client]
+
+    def clear(self) -> None:
+        self._sessions.clear()
+        self._touched.clear()
+        self._changed_at.clear()
+
+    def expired_keys(self, now_ms: int, limit: int = 500) -> list[str]:
+        out: list[str] = []
+        for name, time_ms in self._key_times.items():
+            if time_ms + KEY_RETENTION_MS > now_ms or len(out) >= limit:
+                break
+            out.append(name)
+        return out
+
+
+def _repeat(ctx: Context, answer: Answer, hashed: bytes) -> Accepted | Refused:
+    if answer.body_hash != hashed:
+        return _reused()
+    if answer.incarnation != ctx.incarnation:
+        return Refused("ReceiptExpired", "this was answered before a restore; read the object to see what is left of it")
+    return Accepted(
+        ctx.revision(answer.position), answer.key, answer.uid, answer.epoch, answer.token, replayed=True
+    )
+
+
+def _reused() -> Refused:
+    return Refused("IdReused", "this id was used for a command with another body; choose a new id")

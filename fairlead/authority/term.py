@@ -1,0 +1,34 @@
+"""One term of leadership: the fence, how long this process may trust itself, the chain of hashes, and plane time (P4, P5)."""
+
+from __future__ import annotations
+
+from fairlead.ports import Clock
+from fairlead.store.contract import Fence
+
+LEASE_TTL_S = 10.0
+CLOCK_RATE_ERROR = 0.01  # rho: how far two machines' monotonic clocks may drift apart
+
+
+class Term:
+    def __init__(self, fence: Fence, chain: bytes, sent: float, clock: Clock, ttl_s: float, last_ms: int) -> None:
+        self.fence = fence
+        self.chain = chain
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._trusted_until = sent + ttl_s * (1 - CLOCK_RATE_ERROR)
+        self._last_ms = last_ms
+        self._base_ms = last_ms
+        self._base_monotonic = clock.monotonic()
+
+    def renewed(self, sent: float) -> None:
+        """The store confirmed a renewal or a commit that left at `sent`: trust counts from then, not from the answer."""
+        self._trusted_until = max(self._trusted_until, sent + self._ttl_s * (1 - CLOCK_RATE_ERROR))
+
+    def valid(self, now: float) -> bool:
+        return now < self._trusted_until
+
+    def plane_ms(self) -> int:
+        """Plane time: where the journal stood, plus what passed since on our own monotonic clock. Never goes back."""
+        passed = int((self._clock.monotonic() - self._base_monotonic) * 1000)
+        self._last_ms = max(self._last_ms, self._base_ms + passed)
+        return self._last_ms

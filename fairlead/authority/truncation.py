@@ -1,0 +1,91 @@
+"""Keeps the engine's journal short: minutes of it (P8), never beyond what is materialised and archived.
+
+What is cut off leaves a signed anchor behind: position, time and chain hash, under the plane's own key, so that a shortened
+journal can be told from a forged one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.authority.materialiser import Materialiser
+from fairlead.model import codec
+from fairlead.ports import Clock
+from fairlead.store.contract import Batch, Fence, Fenced, Store
+
+EVERY_S = 5.0
+
+
+class JournalKept(msgspec.Struct, frozen=True):
+    """How much journal the engine keeps, and the key that signs what was cut off."""
+
+    keep_s: float = 600.0
+    keep_bytes: int = 256 * 1024 * 1024
+    anchor_key: bytes = b""
+
+
+class Anchor(msgspec.Struct, frozen=True, array_like=True):
+    position: int
+    hash: bytes
+    time_ms: int
+    signature: bytes
+
+
+def sign_anchor(key: bytes, position: int, hashed: bytes, time_ms: int) -> bytes:
+    message = position.to_bytes(8, "big") + hashed + time_ms.to_bytes(8, "big")
+    return codec.encode(Anchor(position, hashed, time_ms, hmac.digest(key, message, hashlib.sha256)))
+
+
+def anchor_is_genuine(key: bytes, raw: bytes) -> bool:
+    anchor = codec.decoder(Anchor).decode(raw)
+    return hmac.compare_digest(raw, sign_anchor(key, anchor.position, anchor.hash, anchor.time_ms))
+
+
+class Truncation:
+    def __init__(
+        self, store: Store, clock: Clock, materialiser: Materialiser, kept: JournalKept, archived: Callable[[], int] | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._materialiser = materialiser
+        self._kept = kept
+        self._archived = archived
+        self._batches: deque[tuple[int, int, int, bytes]] = deque()  # last position, time, bytes, hash
+        self._bytes = 0
+
+    def note(self, batch: Batch, time_ms: int) -> None:
+        self._batches.append((batch.last, time_ms, len(batch.blob), batch.hash))
+        self._bytes += len(batch.blob)
+
+    def due(self) -> tuple[int, int, bytes] | None:
+        """The newest batch that may go: (position, time, hash)."""
+        limit = self._materialiser.materialised
+        if self._archived is not None:
+            limit = min(limit, self._archived())
+        newest_ms = self._batches[-1][1] if self._batches else 0
+        found: tuple[int, int, bytes] | None = None
+        while len(self._batches) > 1:
+            last, time_ms, size, hashed = self._batches[0]
+            old = time_ms + self._kept.keep_s * 1000 < newest_ms or self._bytes > self._kept.keep_bytes
+            if not old or last > limit:
+                break
+            self._batches.popleft()
+            self._bytes -= size
+            found = (last, time_ms, hashed)
+        return found
+
+    async def run(self, fence: Fence) -> None:
+        while True:
+            await self._clock.sleep(EVERY_S)
+            due = self.due()
+            if due is None:
+                continue
+            position, time_ms, hashed = due
+            anchor = sign_anchor(self._kept.anchor_key, position, hashed, time_ms)
+            if isinstance(await self._store.truncate(fence, position, anchor), Fenced):
+                return
