@@ -120,6 +120,12 @@ class EtcdStore:
         # Not the head key: a renewal that changed what commit compares would refuse the commit beside it.
         return await self._fenced(fence, [Put(self._keys.renewals, None)])
 
+    async def resign(self, fence: Fence) -> FencedWriteResult:
+        return await self._fenced(fence, [Put(self._keys.leader, leader_value(Fence(fence.incarnation, fence.epoch, "")))])
+
+    async def leader_gone(self) -> bool:
+        return False  # etcd could say so through a lease only, and P1 has none.
+
     async def set_incarnation(self, fence: Fence, incarnation: int) -> FencedWriteResult:
         assert incarnation > fence.incarnation, f"incarnation {incarnation} does not raise {fence.incarnation}"
         raised = Fence(incarnation, fence.epoch, fence.holder)

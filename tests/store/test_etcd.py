@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 
 from fairlead.store.contract import (
@@ -27,16 +26,14 @@ from fairlead.store.contract import (
     Unavailable,
 )
 from fairlead.store.etcd import EtcdStore
-from fairlead.store.etcd_client import INCONSISTENT_VERSIONS, Compare, EtcdClient, Get, Operation, Put, Tls, TxnResult
-from fairlead.store.etcd_faults import DISK_FULL, UNKNOWN, EtcdFault, judge
+from fairlead.store.etcd_client import Compare, EtcdClient, Get, Operation, Tls, TxnResult
+from fairlead.store.etcd_faults import DISK_FULL, UNKNOWN, EtcdFault
 from fairlead.store.etcd_keys import Keys
-from fairlead.store.etcd_objects import TXN_BYTES_MAX, TXN_OPERATIONS_MAX, pieces_of
+from fairlead.store.etcd_objects import TXN_OPERATIONS_MAX
 from fairlead.store.rules import EMPTY
 from tests.servers.etcd import Authority, EtcdCluster, binary, version_of
 from tests.store.batches import batch_after, chain, collect, in_chunks, lead, whole_tail
 from tests.store.etcd_engine import cluster_or_skip
-
-Code = grpc.StatusCode
 
 
 class ScriptedClient(EtcdClient):
@@ -151,14 +148,6 @@ async def test_a_seed_beyond_the_limit_is_refused_and_leaves_the_store_empty(tmp
         assert await collect(await store.load()) == {}
 
 
-def test_pieces_respect_the_limits_of_a_transaction() -> None:
-    small = list(pieces_of([Put(b"%d" % index, b"") for index in range(250)]))
-    assert [len(piece) for piece in small] == [TXN_OPERATIONS_MAX, TXN_OPERATIONS_MAX, 10]
-    large = list(pieces_of([Put(b"%d" % index, b"x" * (TXN_BYTES_MAX // 2)) for index in range(3)]))
-    assert [len(piece) for piece in large] == [1, 1, 1]
-    assert list(pieces_of([])) == [[]]
-
-
 async def test_a_materialisation_of_many_pieces_is_whole(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, _):
         fence = await lead(store)
@@ -223,6 +212,29 @@ async def test_a_truncation_that_lands_late_does_not_go_back(tmp_path: Path) -> 
         assert not await client.land()
         head = await store.head()
         assert (head.truncated, head.anchor) == (3, b"three")
+
+
+async def test_a_truncation_that_lands_after_a_takeover_forgets_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (old, client), opened(tmp_path) as (new, _):
+        fence, batches = await lead(old, "old"), chain(3)
+        await commit_all(old, fence, batches)
+        assert await old.materialise(fence, 3, [], []) == Committed()
+        client.fault = EtcdFault(UNKNOWN, "lost")
+        assert isinstance(await old.truncate(fence, 2, b"two"), OutcomeUnknown)
+        await lead(new, "new")
+        assert not await client.land()
+        assert await whole_tail(new) == batches
+
+
+async def test_an_old_leader_does_not_get_as_far_as_the_guard_of_the_new_one(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (old, client), opened(tmp_path) as (new, _):
+        fence = await lead(old, "old")
+        await commit_all(old, fence, chain(2))
+        successor = await lead(new, "new")
+        assert await new.materialise(successor, 2, rows(1, 2), []) == Committed()
+        guard = (await client.range(Get(Keys(str(tmp_path)).materialised))).kvs
+        assert isinstance(await old.materialise(fence, 1, rows(1, 1), []), Fenced)
+        assert (await client.range(Get(Keys(str(tmp_path)).materialised))).kvs == guard
 
 
 async def test_a_commit_that_a_full_disk_took_all_the_same_is_already_there(tmp_path: Path) -> None:
@@ -338,7 +350,7 @@ async def test_an_acquisition_repeated_after_its_answer_was_lost_names_its_own_h
         assert again.head.fence() == Fence(EMPTY.incarnation, 1, "me")
 
 
-# Warnings and verdicts
+# Warnings
 
 
 async def test_a_version_that_forks_data_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -350,33 +362,3 @@ async def test_a_version_that_forks_data_is_warned_of_once(tmp_path: Path, caplo
             await store.stats()
     assert "upgrade to 3.5.3" in stats.detail["version_warning"]
     assert len([record for record in caplog.records if "3.5.0 to 3.5.2" in record.getMessage()]) == 1
-
-
-@pytest.mark.parametrize(
-    ("version", "bad"), [("3.5.0", 1), ("3.5.2", 1), ("3.5.3", 0), ("3.5.21", 0), ("3.4.2", 0), ("3.6.1", 0), ("3.5.2-rc.1", 1)]
-)
-def test_the_versions_warned_of(version: str, bad: int) -> None:
-    assert bool(INCONSISTENT_VERSIONS.match(version)) == bool(bad)
-
-
-@pytest.mark.parametrize(
-    ("code", "detail", "reason", "absent"),
-    [
-        (Code.UNAVAILABLE, "failed to connect to all addresses; last error: refused", "Unreachable", True),
-        (Code.UNAVAILABLE, "Socket closed", "Unknown", False),
-        (Code.UNAVAILABLE, "etcdserver: no leader", "NoLeader", True),
-        (Code.UNAVAILABLE, "etcdserver: leader changed", "Unknown", False),
-        (Code.UNAVAILABLE, "etcdserver: request timed out, possibly due to previous leader failure", "Unknown", False),
-        (Code.DEADLINE_EXCEEDED, "Deadline Exceeded", "Unknown", False),
-        (Code.CANCELLED, "CANCELLED", "Unknown", False),
-        (Code.INTERNAL, "what nobody has seen before", "Unknown", False),
-        (Code.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", "DiskFull", False),
-        (Code.RESOURCE_EXHAUSTED, "etcdserver: too many requests", "Overloaded", True),
-        (Code.INVALID_ARGUMENT, "etcdserver: request is too large", "TooLarge", True),
-        (Code.PERMISSION_DENIED, "etcdserver: permission denied", "Denied", True),
-        (Code.INVALID_ARGUMENT, "etcdserver: user name is empty", "Denied", True),
-    ],
-)
-def test_a_failed_write_is_absent_only_where_that_is_certain(code: Code, detail: str, reason: str, absent: bool) -> None:
-    verdict = judge(code, detail)
-    assert (verdict.reason, verdict.absent) == (reason, absent)
