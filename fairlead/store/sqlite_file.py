@@ -151,7 +151,9 @@ _WRITE_FAULTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
 )
 
 
-def unavailable(error: apsw.Error) -> Unavailable:
+def unavailable(error: Exception) -> Unavailable:
+    if isinstance(error, Corrupt | UnicodeDecodeError):
+        return Unavailable("Corrupt", str(error))
     for kind, reason, advice in _WRITE_FAULTS:
         if isinstance(error, kind):
             return Unavailable(reason, f"{advice} ({error})")

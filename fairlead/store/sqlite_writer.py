@@ -18,6 +18,7 @@ from fairlead.store.contract import (
     CommitResult,
     Committed,
     Contended,
+    Corrupt,
     Fence,
     Fenced,
     FencedWriteResult,
@@ -211,7 +212,7 @@ class Writer:
             connection.execute("BEGIN IMMEDIATE")
             before = connection.total_changes()
             result = work(connection)
-        except apsw.Error as error:
+        except (apsw.Error, Corrupt, UnicodeDecodeError) as error:
             self._abandon(connection)
             return self._failed(error)
         except BaseException:
@@ -232,7 +233,7 @@ class Writer:
         self._unsettled = False
         return result
 
-    def _failed(self, error: apsw.Error) -> Unavailable | OutcomeUnknown:
+    def _failed(self, error: Exception) -> Unavailable | OutcomeUnknown:
         told = unavailable(error)
         if self._unsettled:
             return OutcomeUnknown(f"an earlier COMMIT is not settled yet, and: {told.reason}: {told.detail}")
@@ -259,6 +260,7 @@ class Writer:
         the whole log is copied into the database, which is synced by itself, before anything is acknowledged again."""
         if not self._log_suspect:
             return
+        read_head(connection)  # A connection that has not read yet may not know its log, and would copy nothing.
         frames, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if copied < frames:
             raise apsw.BusyError(

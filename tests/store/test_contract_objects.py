@@ -214,6 +214,13 @@ async def test_truncating_before_anything_is_materialised_forgets_nothing(engine
     assert await store.tail(0) == batches
 
 
+async def test_truncating_nothing_under_a_void_fence_is_still_fenced(engine: Engine) -> None:
+    store = await engine.open_store()
+    fence = await lead(store, "old")
+    await lead(store, "new")
+    assert await store.truncate(fence, 0, b"anchor") == Fenced(await store.head())
+
+
 async def test_truncating_again_or_less_changes_nothing(engine: Engine) -> None:
     store = await engine.open_store()
     fence = await lead(store)

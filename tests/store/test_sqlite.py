@@ -144,6 +144,9 @@ async def test_a_missing_head_is_corrupt(store: SqliteStore, path: Path) -> None
     execute(path, "DELETE FROM head")
     with pytest.raises(Corrupt, match="head"):
         await store.head()
+    refused = await store.renew(EMPTY.fence())
+    assert isinstance(refused, Unavailable)
+    assert refused.reason == "Corrupt"
 
 
 async def test_an_overwritten_page_is_corrupt_for_reads_and_unavailable_for_writes(path: Path) -> None:
