@@ -37,7 +37,7 @@ from tests.store.batches import batch_after, collect
 from tests.store.conftest import ENGINES
 
 STORES = 3
-EXAMPLES = 40
+EXAMPLES = 45
 STEPS = 60
 STEPS_MIN = 2000  # What the brief of this suite promises for each engine.
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.store.contract import (
     AlreadyThere,
@@ -311,20 +312,32 @@ async def test_a_load_survives_one_truncation_and_fails_cleanly_when_compacted(t
             await collect(overtaken)
 
 
-async def test_an_interrupted_seed_is_invisible_and_shut_out_by_the_next(tmp_path: Path) -> None:
-    async def breaks_off() -> AsyncIterator[list[ObjectRow]]:
-        yield rows(3)
-        raise asyncio.CancelledError
+async def breaks_off() -> AsyncIterator[list[ObjectRow]]:
+    yield rows(3)
+    raise asyncio.CancelledError
 
-    async with opened(tmp_path) as (store, client):
+
+async def test_an_interrupted_seed_is_invisible_and_can_be_seeded_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
         with pytest.raises(asyncio.CancelledError):
             await store.seed(EMPTY, breaks_off())
         assert await collect(await store.load()) == {}
-        client.fault, client.picks = EtcdFault(UNKNOWN, "lost"), lambda success: len(success) == 2
-        with pytest.raises(StoreUnreachable):
-            await store.seed(EMPTY, in_chunks(rows(2)))  # The first step has two operations as well: it is that one.
         await store.seed(EMPTY, in_chunks([("node/a", 1, b"a")]))
         assert await collect(await store.load()) == {"node/a": (1, b"a")}
+
+
+async def test_the_end_of_a_seed_does_not_land_once_another_seed_began(tmp_path: Path) -> None:
+    """Its rows are deleted by then, so its head would speak of objects that are not there."""
+    async with opened(tmp_path) as (store, client):
+        names_a_head = Keys(str(tmp_path)).head
+        client.picks = lambda success: any(operation.key == names_a_head for operation in success)
+        client.fault = EtcdFault(UNKNOWN, "lost")
+        with pytest.raises(StoreUnreachable):
+            await store.seed(replace(EMPTY, position=7, materialised=7), in_chunks(rows(2)))
+        with pytest.raises(asyncio.CancelledError):
+            await store.seed(EMPTY, breaks_off())
+        assert not await client.land()
+        assert await store.head() == EMPTY
 
 
 async def test_a_damaged_journal_row_is_named(tmp_path: Path) -> None:

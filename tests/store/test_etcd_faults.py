@@ -148,6 +148,17 @@ async def test_a_cluster_that_was_never_reached_has_certainly_not_committed(clus
         assert await until_settled(store, fence, batch_after(None)) == Committed()
 
 
+async def test_a_member_that_accepts_connections_and_says_nothing_was_never_asked(cluster: EtcdCluster, tmp_path: Path) -> None:
+    """The request waits for the connection, not on it: so what fails is the connection, and the outcome is certain."""
+    async with Proxy(cluster.client_ports[0]) as proxy, opened([f"127.0.0.1:{proxy.port}"], tmp_path) as store:
+        fence = await lead(store)
+        proxy.reset_connections()
+        proxy.drop_everything(future=True)
+        results = [await store.commit(fence, batch_after(None)) for _ in range(3)]
+        assert isinstance(results[-1], Unavailable), results
+        assert results[-1].reason == "Unreachable"
+
+
 async def test_opening_a_store_nobody_serves_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(StoreUnreachable, match="open"):
         async with opened([f"127.0.0.1:{port}" for port in free_ports(2)], tmp_path):
