@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -64,6 +65,27 @@ async def test_a_store_that_was_led_or_written_is_not_seeded(engine: Engine) -> 
         assert await store.head() == before
         assert await collect(await store.load()) == {}
         await committed(store, fence, 1)
+
+
+async def test_a_store_never_gets_both_a_leader_and_a_seed(engine: Engine) -> None:
+    """Either the engine keeps leaders out while it is seeded, or the seed gives way to the leader."""
+    store, other = await engine.open_store(), await engine.open_store()
+    acquired: list[object] = []
+
+    async def overtaken() -> AsyncIterator[list[ObjectRow]]:
+        yield [("a", 1, b"a")]
+        acquired.append(await other.acquire("overtaker", await other.head()))
+        yield [("b", 1, b"b")]
+
+    with contextlib.suppress(StoreError):
+        await store.seed(SEEDED, overtaken())
+    head = await other.head()
+    if isinstance(acquired[0], Fence):
+        assert head.fence() == acquired[0]
+        assert await collect(await other.load()) == {}
+    else:
+        assert head == SEEDED
+        assert set(await collect(await other.load())) == {"a", "b"}
 
 
 async def test_a_seeded_store_is_not_seeded_again(engine: Engine) -> None:

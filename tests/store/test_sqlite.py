@@ -287,6 +287,17 @@ async def test_truncation_removes_the_rows_and_not_only_the_mark(store: SqliteSt
     connection.close()
 
 
+async def test_a_seed_is_refused_before_anything_is_read_or_staged(store: SqliteStore, path: Path) -> None:
+    await lead(store)
+
+    async def never_read() -> AsyncIterator[list[tuple[str, int, bytes]]]:
+        raise AssertionError("the backup was read in vain")
+        yield []
+
+    with pytest.raises(StoreError, match="empty"):
+        await store.seed(EMPTY, never_read())
+
+
 async def test_a_seed_overtaken_by_another_stops(store: SqliteStore, path: Path) -> None:
     other = SqliteStore(path)
     await other.open()
