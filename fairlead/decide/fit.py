@@ -152,18 +152,22 @@ def _short(name: str, ask: int, free: int, **form: Any) -> str:
     return f"needs {format_quantity(ask, **form)} {name}, {format_quantity(max(free, 0), **form)} free"
 
 
+def _room(need: Need, free: int, unlent: int) -> int:
+    """What this need could take. Borrowers use what is held, unless the node has promised more than it has."""
+    return unlent if need.borrows and free >= 0 else min(free, unlent)
+
+
 def _cpu_why(need: Need, row: Row, view: View) -> str:
-    return _short("cpu", need.cpu, row.cpu_unlent if need.borrows else min(row.cpu_free, row.cpu_unlent), unit_exponent=-3)
+    return _short("cpu", need.cpu, _room(need, row.cpu_free, row.cpu_unlent), unit_exponent=-3)
 
 
 def _memory_why(need: Need, row: Row, view: View) -> str:
-    free = row.memory_unlent if need.borrows else min(row.memory_free, row.memory_unlent)
-    return _short("memory", need.memory, free, binary=True)
+    return _short("memory", need.memory, _room(need, row.memory_free, row.memory_unlent), binary=True)
 
 
 def _scalars_why(need: Need, row: Row, view: View) -> str:
-    short = [_short(name, n, row.scalar_free(name)) for name, n in need.scalars if n > row.scalar_free(name)]
-    return "; ".join(short) or "a named resource is lent out"
+    rooms = [(name, ask, _room(need, row.scalar_free(name), row.scalar_unlent(name))) for name, ask in need.scalars]
+    return "; ".join(_short(name, ask, room) for name, ask, room in rooms if ask > room)
 
 
 def _devices_why(need: Need, row: Row, view: View) -> str:
