@@ -33,7 +33,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 10_000),  # etcd closes connections that ping more than every 5 s.
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # In truth the time for one connection attempt: three slow TLS round trips.
     ("grpc.max_reconnect_backoff_ms", 2_000),  # gRPC's 120 s would leave a restarted member unused for minutes.
     ("grpc.use_local_subchannel_pool", 1),  # Two stores in one process share no connection, so no back-off either.
 )
