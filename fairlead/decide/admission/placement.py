@@ -66,9 +66,10 @@ def _check_minimum(report: Report, path: str, placement: Placement, slots: int |
 
 def check_expression(report: Report, path: str, expression: LabelExpression) -> None:
     report.label_key(f"{path}.key", expression.key)
-    for index, value in enumerate(expression.values):
-        report.label_value(f"{path}.values[{index}]", value)
     operator, values = expression.operator, expression.values
+    if operator not in ("Gt", "Lt"):  # these hold numbers, which may be negative
+        for index, value in enumerate(values):
+            report.label_value(f"{path}.values[{index}]", value)
     if operator in ("In", "NotIn") and not values:
         report.add(f"{path}.values", f"needs at least one value for operator {operator}")
     elif operator in ("Exists", "DoesNotExist") and values:

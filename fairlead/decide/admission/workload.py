@@ -59,7 +59,7 @@ def execution_of(spec: WorkloadSpec) -> Literal["Replicated", "Exclusive"]:
 
 def slots_of(spec: WorkloadSpec) -> int:
     """How many slots run at once when all is well."""
-    return spec.job.parallelism if spec.job is not None else spec.replicas
+    return max(spec.job.parallelism if spec.job is not None else spec.replicas, 0)
 
 
 def check_workload(report: Report, new: Workload, old: Workload | None) -> None:
@@ -102,7 +102,7 @@ def _check_counts(report: Report, spec: WorkloadSpec) -> None:
 
 
 def _check_totals(report: Report, spec: WorkloadSpec) -> None:
-    slots = max(slots_of(spec), 0)
+    slots = slots_of(spec)
     for name, amount in spec.resources.requests.amounts().items():
         if slots * amount >= 1 << TOTAL_BITS:
             report.add(f"spec.resources.requests.{name[:80]}", f"times {slots} slots is too large; the sum must stay below 2^62")
