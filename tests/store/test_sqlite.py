@@ -238,7 +238,7 @@ async def test_a_store_made_read_only_says_so(path: Path) -> None:
 # --- the log
 
 
-async def test_checkpoints_keep_the_log_bounded_while_commits_never_pause(path: Path) -> None:
+async def test_checkpoints_keep_the_log_bounded_while_commits_go_on(path: Path) -> None:
     limit = 256 * 1024
     store = SqliteStore(path, checkpoint_bytes=limit)
     await store.open()
@@ -247,6 +247,8 @@ async def test_checkpoints_keep_the_log_bounded_while_commits_never_pause(path: 
     for number in range(400):
         last = batch_after(last, b"%d" % number * 4000)
         assert await store.commit(fence, last) == Committed()
+        if number % 20 == 0:
+            await store.stats()  # gives the upkeep thread a turn, however busy the machine is
     log_bytes = int((await store.stats()).detail["wal_bytes"])
     written = sum(len(batch.blob) for batch in await whole_tail(store))
     # Behind the fallback there is what is committed while a checkpoint runs; twice the bound leaves room for that.
@@ -266,14 +268,14 @@ async def test_the_log_shrinks_again_after_a_long_load(path: Path) -> None:
     for batch in chain(50, await store.head()):
         assert await store.commit(fence, batch) == Committed()
     await collect(checkpoint)
-    for number in range(100):
-        assert await store.commit(fence, batch_after(await store.head(), b"%d" % number * 2000)) == Committed()
-    await store.stats()  # stands behind the last checkpoint on the upkeep thread
+    for _ in range(3):
+        assert await store.commit(fence, batch_after(await store.head())) == Committed()
+        await store.stats()  # stands behind the checkpoint that the commit asked for
     connection = apsw.Connection(str(path))
     connection.execute("SELECT * FROM head").fetchall()  # opens the log; without it a checkpoint says -1
     frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
     connection.close()
-    assert 0 <= frames * PAGE_BYTES < 2 * CHECKPOINT_FALLBACK_FACTOR * limit
+    assert 0 <= frames * PAGE_BYTES < limit
     await store.close()
 
 
@@ -298,17 +300,18 @@ async def test_a_seed_is_refused_before_anything_is_read_or_staged(store: Sqlite
         await store.seed(EMPTY, never_read())
 
 
-async def test_a_seed_overtaken_by_another_stops(store: SqliteStore, path: Path) -> None:
+@pytest.mark.parametrize("chunks_after", [0, 1])
+async def test_a_seed_overtaken_by_another_stops(store: SqliteStore, path: Path, chunks_after: int) -> None:
     other = SqliteStore(path)
     await other.open()
-    seeded = await store.head()
 
     async def overtaken() -> AsyncIterator[list[tuple[str, int, bytes]]]:
         yield [("first", 1, b"1")]
         await other.seed(EMPTY, in_chunks([("second", 1, b"2")]))
-        yield [("first again", 1, b"1")]
+        for _ in range(chunks_after):
+            yield [("first again", 1, b"1")]
 
     with pytest.raises(StoreError, match="another seed"):
-        await store.seed(seeded, overtaken())
+        await store.seed(EMPTY, overtaken())
     assert await collect(await other.load()) == {"second": (1, b"2")}
     await other.close()
