@@ -94,6 +94,13 @@ class PostgresStore:
     async def renew(self, fence: Fence) -> FencedWriteResult:
         return await self._fenced(self._lease, self._sql.renew, fence)
 
+    async def resign(self, fence: Fence) -> FencedWriteResult:
+        return await self._fenced(self._lease, self._sql.resign, fence)
+
+    async def leader_gone(self) -> bool:
+        """Never proved: a session lock also dies with a network that is cut while its process lives on."""
+        return False
+
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         values = (batch.first, batch.last, batch.previous, batch.hash, batch.blob)
         done = await self._commits.run(self._sql.commit, *_columns(fence), *values)

@@ -29,6 +29,7 @@ class Statements(msgspec.Struct, frozen=True):
     head: str
     acquire: str
     renew: str
+    resign: str
     commit: str
     why: str
     tail: str
@@ -177,6 +178,7 @@ def statements(schema: str) -> Statements:
         head=f"SELECT {HEAD_COLUMNS} FROM {head_rows}",
         acquire=f"UPDATE {s}.head SET epoch = $2 + 1, holder = $4::text WHERE {FENCE} RETURNING 1",
         renew=f"UPDATE {s}.head SET renewals = renewals + 1 WHERE {FENCE} RETURNING 1",
+        resign=f"UPDATE {s}.head SET holder = '' WHERE {FENCE} RETURNING 1",
         commit=COMMIT.format(s=s),
         why=WHY.format(s=s),
         tail=TAIL.format(s=s),

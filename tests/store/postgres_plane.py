@@ -20,7 +20,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.store.postgres_engine import next_plane, server_or_skip
 
-QUICK = Limits(connect_s=2.0, write_s=0.4, read_s=2.0)  # Long for a healthy server, short for a test that waits it out.
+QUICK = Limits(connect_s=2.0, write_s=1.0, read_s=2.0)  # Long for a healthy server, short for a test that waits it out.
 PATIENT = Limits(connect_s=5.0, write_s=10.0, read_s=10.0)
 SYNC_BYTES = 5  # The protocol's Sync message, which ends the implicit transaction of a statement.
 

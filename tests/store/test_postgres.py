@@ -241,7 +241,7 @@ async def test_a_write_that_waited_for_a_takeover_to_finish_is_fenced(plane: Pla
     assert await store.materialise(fence, 1, [("key", 1, b"before")], []) == Committed()
     calls: dict[str, Callable[[], Coroutine[None, None, object]]] = {
         "commit": lambda: store.commit(fence, second),
-        "materialise": lambda: store.materialise(fence, 2, [("key", 2, b"after"), ("new", 2, b"after")], []),
+        "materialise": lambda: store.materialise(fence, 2, [("new", 2, b"after")], ["key"]),
         "renew": lambda: store.renew(fence),
         "truncate": lambda: store.truncate(fence, 1, b"anchor"),
         "set_incarnation": lambda: store.set_incarnation(fence, 9),
@@ -264,3 +264,41 @@ async def test_a_write_that_waited_for_a_takeover_to_finish_is_fenced(plane: Pla
 
 def fence_columns(fence: Fence) -> tuple[int, int, str]:
     return fence.incarnation, fence.epoch, fence.holder
+
+
+async def test_a_stranger_with_another_incarnation_writes_nothing(plane: Plane) -> None:
+    store = await plane.direct()
+    fence = await lead(store)
+    first, second = chain(2)
+    await warm(store, fence, [first])
+    assert await store.materialise(fence, 1, [("key", 1, b"value")], []) == Committed()
+    before = await store.head()
+    stranger = Fence(fence.incarnation + 1, fence.epoch, fence.holder)
+
+    assert isinstance(await store.commit(stranger, second), Fenced)
+    assert isinstance(await store.renew(stranger), Fenced)
+    assert isinstance(await store.materialise(stranger, 2, [], ["key"]), Fenced)
+    assert await store.head() == before
+    assert await collect(await store.load()) == {"key": (1, b"value")}
+
+
+async def test_a_session_ended_by_the_server_leaves_the_outcome_unknown(plane: Plane) -> None:
+    """FATAL proves nothing: a backend may report it after its transaction was committed."""
+    store = await plane.direct()
+    fence = await lead(store)
+    first, second = chain(2)
+    await warm(store, fence, [first])
+    connection = await asyncpg.connect(plane.server.dsn())
+    try:
+        async with asyncio.TaskGroup() as tasks, connection.transaction():
+            await connection.execute(f'SELECT FROM "fairlead_{plane.name}".head FOR UPDATE')
+            commit = tasks.create_task(store.commit(fence, second))
+            await until(lambda: sessions_waiting(plane))
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+                f"commit fairlead_{plane.name}",
+            )
+    finally:
+        await connection.close()
+    assert isinstance(commit.result(), OutcomeUnknown)
+    assert await store.commit(fence, second) == Committed()
