@@ -38,12 +38,14 @@ run: $(STAMP) ## Show what the program can do so far
 test: $(STAMP) ## Run every test (ARGS= is passed on to pytest)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-check: $(STAMP) ## Format, lint, types, import contracts, house rules
-	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'" >&2; exit 1; }
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy --no-error-summary
-	@out=$$($(BIN)/lint-imports 2>&1) || { echo "$$out"; exit 1; }
-	@$(BIN)/python -m pytest -q --no-header tests/house
+check: $(STAMP) ## Format, lint, types, import contracts, house rules; runs all of them, fails if any does
+	@status=0; \
+	$(BIN)/ruff format --check --quiet . || { echo "not in the house format: run 'make format'"; status=1; }; \
+	$(BIN)/ruff check --quiet . || status=1; \
+	$(BIN)/mypy --no-error-summary || status=1; \
+	contracts=$$($(BIN)/lint-imports 2>&1) || { echo "$$contracts"; status=1; }; \
+	$(BIN)/python -m pytest -q --no-header tests/house || status=1; \
+	exit $$status
 
 format: $(STAMP) ## Rewrite the tree in the house format
 	@$(BIN)/ruff format --quiet .
