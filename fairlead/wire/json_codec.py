@@ -100,8 +100,9 @@ def encode(value: Any) -> bytes:
 
 
 def to_plain(value: Any) -> Any:
-    """The same as a tree of dicts, lists and plain values, with times as RFC 3339 text."""
-    return msgspec.to_builtins(value, enc_hook=_to_wire)
+    """The same as a tree of dicts, lists and plain values, with times as RFC 3339 text. Through JSON, because msgspec's own
+    way keeps tuples, which no patch can be applied to."""
+    return msgspec.json.decode(_encoder.encode(value))
 
 
 # Every object starts so: metadata is its first field and a name is never left out. encode_object builds on it, because

@@ -70,7 +70,9 @@ class _Walk(NamedTuple):
     unknowns: Unknowns
 
     def fault(self, at: _At, message: str) -> object:
-        self.report.add(_words(at), message)
+        path = _words(at)
+        if not self.report.mentions(path):  # what check_tree said of a value is nearer the cause
+            self.report.add(path, message)
         return _MISSING
 
 

@@ -75,6 +75,9 @@ class Report:
         else:
             self._unreported += 1
 
+    def mentions(self, path: str) -> bool:
+        return any(fault.path == path for fault in self._found)
+
     def faults(self) -> tuple[Fault, ...]:
         if not self._unreported:
             return tuple(self._found)
