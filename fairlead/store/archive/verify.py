@@ -1,0 +1,152 @@
+"""Reads everything and says what is not as it was written. Owns no file and repairs nothing; called by archive.py.
+
+Trusts no footer: what it claims is computed again from the frames, and the chain is hashed anew from batch to batch.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import zstandard
+
+from fairlead.model.journal import chain_hash, decode_blob
+from fairlead.store.archive.cache import Cache
+from fairlead.store.archive.catalogue import Catalogue, end_of, start_of
+from fairlead.store.archive.checkpoint import CheckpointFile
+from fairlead.store.archive.files import content_hash, read_at
+from fairlead.store.archive.keyindex import build_index, key_hash, may_hold, unpack
+from fairlead.store.archive.open_segment import OpenSegment, effects_of, scan_open
+from fairlead.store.archive.records import GENESIS, ArchiveCorrupt, BeyondHorizon, Fault, Point
+from fairlead.store.archive.segment import ClosedSegment, Segment
+from fairlead.store.contract import Batch
+
+_FRESH_BYTES = 1 << 20  # A cache of its own for each file: what was read before it was damaged must not vouch for it.
+
+
+def verify(catalogue: Catalogue) -> list[Fault]:
+    faults = [Fault(damaged.name, damaged.detail) for damaged in catalogue.damaged]
+    for index, segment in enumerate(catalogue.segments):
+        found = _open_faults(segment) if isinstance(segment, OpenSegment) else _closed_faults(segment.path)
+        faults += _caught(segment.path, found)
+        faults += _caught(segment.path, _gaps(catalogue, segment, catalogue.segments[index - 1] if index else None))
+    for checkpoint in catalogue.checkpoints:
+        faults += _caught(checkpoint.path, _checkpoint_faults(checkpoint.path))
+    return faults
+
+
+def _caught(path: Path, found: Iterator[Fault]) -> list[Fault]:
+    """A fault that stops the reading of one file must not hide those of the others."""
+    faults: list[Fault] = []
+    try:
+        faults.extend(found)
+    except ArchiveCorrupt as error:
+        faults.append(Fault(error.where, error.detail))
+    except (BeyondHorizon, FileNotFoundError):
+        faults.append(Fault(path.name, "is gone from the directory"))
+    except (msgspec.MsgspecError, OSError) as error:
+        faults.append(Fault(path.name, f"cannot be read: {error}"))
+    return faults
+
+
+def _open_faults(segment: OpenSegment) -> Iterator[Fault]:
+    """What the file has against what memory has, as far as it had come when this began."""
+    if not segment.path.exists() and segment.path.with_suffix(".segment").exists():
+        return  # Closed since this began.
+    expected = [batch.hash for _, batch in list(segment.rows)]
+    beginning, rows, good, _ = scan_open(segment.path)
+    if [batch.hash for _, batch in rows[: len(expected)]] != expected:
+        yield Fault(segment.path.name, f"the record at byte {good} is torn or fails its crc")
+    yield from _chain_faults(segment.path.name, beginning.first, beginning.previous, [batch for _, batch in rows])
+
+
+def _closed_faults(path: Path) -> Iterator[Fault]:
+    segment = ClosedSegment(path, Cache(_FRESH_BYTES))
+    name, footer = segment.path.name, segment.opened().footer
+    if content_hash(segment.path, footer.filter.offset + footer.filter.size) != footer.sha256:
+        yield Fault(name, "its contents do not have the sha256 that the footer names")
+    positions: dict[str, list[int]] = defaultdict(list)
+    first, previous = footer.first, footer.previous
+    for number, frame in enumerate(footer.frames):
+        try:
+            rows = list(segment.rows(number))
+        except ArchiveCorrupt as error:
+            yield Fault(name, f"{error.detail} (positions {frame.first}..{frame.last})")
+            first, previous = frame.last + 1, b""  # The next frame says itself what it continues.
+            continue
+        batches = [batch for _, batch in rows]
+        yield from _chain_faults(name, first, previous or frame.previous, batches)
+        first, previous = batches[-1].last + 1, batches[-1].hash
+        for batch in batches:
+            for position, (key, _) in enumerate(effects_of(decode_blob(batch.blob)), batch.first):
+                positions[key].append(position)
+    if (first - 1, previous or footer.hash) != (footer.last, footer.hash):
+        yield Fault(name, f"its batches end at {first - 1}, its footer says {footer.last} or names another chain hash")
+    if sum(map(len, positions.values())) == footer.effects:  # else frames are missing, which is said above
+        yield from _index_faults(segment, positions)
+
+
+def _index_faults(segment: ClosedSegment, positions: dict[str, list[int]]) -> Iterator[Fault]:
+    section = segment.opened().footer.index
+    if zlib.crc32(read_at(segment.path, section.offset, section.size)) != section.crc:
+        yield Fault(segment.path.name, f"the key index at byte {section.offset} fails its crc")
+        return
+    expected, _ = build_index(positions, segment.first, level=1)
+    from_frames = unpack(zstandard.ZstdDecompressor().decompress(expected))
+    if not np.array_equal(from_frames, segment.pairs()):
+        yield Fault(segment.path.name, f"the key index at byte {section.offset} does not name the keys in the frames")
+    missing = next((key for key in positions if not may_hold(segment.opened().filter, key_hash(key))), None)
+    if missing is not None:
+        yield Fault(segment.path.name, f"the filter does not know {missing}, which is in the frames")
+
+
+def _chain_faults(name: str, first: int, previous: bytes, batches: list[Batch]) -> Iterator[Fault]:
+    for batch in batches:
+        if batch.first != first:
+            yield Fault(name, f"a batch starts at {batch.first} where {first} is expected")
+        if chain_hash(previous, batch.blob) != batch.hash:
+            yield Fault(name, f"the batch {batch.first}..{batch.last} does not have the chain hash recorded for it")
+        first, previous = batch.last + 1, batch.hash
+
+
+def _checkpoint_faults(path: Path) -> Iterator[Fault]:
+    checkpoint = CheckpointFile(path, Cache(_FRESH_BYTES))
+    name, footer = checkpoint.path.name, checkpoint.opened()[0]
+    end = max((frame.offset + frame.size for frame in footer.frames), default=8)
+    if content_hash(checkpoint.path, end) != footer.sha256:
+        yield Fault(name, "its contents do not have the sha256 that the footer names")
+    rows, last = 0, ""
+    for key, position, _ in checkpoint.all_rows():
+        if rows and key <= last:
+            yield Fault(name, f"{key} comes after {last}")
+        if position > checkpoint.point.position:
+            yield Fault(name, f"{key} was written at {position}, after the checkpoint")
+        rows, last = rows + 1, key
+    if rows != footer.rows:
+        yield Fault(name, f"has {rows} rows, its footer says {footer.rows}")
+
+
+def _gaps(catalogue: Catalogue, segment: Segment, before: Segment | None) -> Iterator[Fault]:
+    """A segment against the one it builds on. The oldest may build on what was trimmed; a new incarnation may build on
+    what was never archived."""
+    if segment.base == GENESIS or before is None:
+        return
+    if segment.base is None:
+        if before.incarnation == segment.incarnation:
+            yield _gap(segment, end_of(before))
+        return
+    base = catalogue.find(segment.base)
+    if base is None:
+        yield _gap(segment, end_of(before))
+        return
+    found = next(base.batches(segment.base.position, segment.base.position), None)
+    if found is None or found[1].last != segment.base.position or found[1].hash != segment.previous:
+        yield Fault(segment.path.name, f"does not continue the chain of {base.path.name} at {segment.base}")
+
+
+def _gap(segment: Segment, end: Point) -> Fault:
+    return Fault(segment.path.name, f"nothing is archived between {end} and {start_of(segment)}")
