@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from fairlead.store.contract import (
     FORMAT,
@@ -147,6 +148,14 @@ async def test_a_missing_head_is_corrupt(store: SqliteStore, path: Path) -> None
     refused = await store.renew(EMPTY.fence())
     assert isinstance(refused, Unavailable)
     assert refused.reason == "Corrupt"
+
+
+async def test_a_head_of_other_types_than_its_table_has_is_corrupt(store: SqliteStore, path: Path) -> None:
+    await three_batches(store)
+    loose = ("CREATE TABLE loose AS SELECT * FROM head", "DROP TABLE head", "ALTER TABLE loose RENAME TO head")
+    execute(path, *loose, "UPDATE head SET position = NULL")
+    with pytest.raises(Corrupt, match="head"):
+        await store.head()
 
 
 async def test_an_overwritten_page_is_corrupt_for_reads_and_unavailable_for_writes(path: Path) -> None:
@@ -298,6 +307,12 @@ async def test_a_seed_is_refused_before_anything_is_read_or_staged(store: Sqlite
 
     with pytest.raises(StoreError, match="empty"):
         await store.seed(EMPTY, never_read())
+
+
+async def test_a_seed_of_a_newer_format_is_refused_and_the_store_stays_empty(store: SqliteStore) -> None:
+    with pytest.raises(FormatTooNew):
+        await store.seed(replace(EMPTY, format=FORMAT + 1), in_chunks([("a", 1, b"a")]))
+    assert await store.head() == EMPTY
 
 
 @pytest.mark.parametrize("chunks_after", [0, 1])
