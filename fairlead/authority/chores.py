@@ -23,6 +23,8 @@ EVERY_S = 0.5
 ROUND_MAX = 200
 AUTHORITY = Caller(actor="authority", role=Role.AUTHORITY)
 
+_OWNABLE = frozenset(plural for plural, info in KINDS.items() if not info.many and not info.commands_only)
+
 Submit = Callable[[list[Command]], Awaitable[list[Outcome]]]
 
 
@@ -47,8 +49,7 @@ class Chores:
     def note(self, recs: list[Rec]) -> None:
         """A durable batch: remember owners that went, or wait to go."""
         for rec in recs:
-            info = KINDS.get(rec.plural)
-            if info is None or info.many or info.commands_only:
+            if rec.plural not in _OWNABLE:
                 continue
             last = rec.hot if rec.change != DELETED else rec.previous.hot if rec.previous is not None else None
             if last is None:

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.authority.state import DECODERS, INTERNAL
 from fairlead.model import codec
 from fairlead.model.kinds.slot import SlotRef, Token
-from fairlead.model.kinds.work import Binding
+from fairlead.model.kinds.work import Ask, Binding, SchedulingRequest
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import NOTHING, DeviceHold, Resources
@@ -29,7 +29,7 @@ class BindingHot(msgspec.Struct, frozen=True, gc=False):
     index: int
 
 
-class _Spec(msgspec.Struct, gc=False, rename="camel"):
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     slot: SlotRef
     node: str
     token: Token
@@ -40,15 +40,29 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
     priority: int = 0
 
 
-class _Status(msgspec.Struct, gc=False, rename="camel"):
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     state: SlotState = SlotState.BOUND
 
 
-class _Skimmed(msgspec.Struct, gc=False):
+class _Skimmed(msgspec.Struct, frozen=True, gc=False):
     """The parts of a Binding that are hot; decoding skips the others."""
 
     spec: _Spec
     status: _Status = _Status()
+
+
+_asks: dict[Ask, Ask] = {}
+_ASKS_MAX = 50_000
+
+
+def intern_ask(request: SchedulingRequest) -> SchedulingRequest:
+    """Equal slots of a workload share one ask, so that what is compiled from it is found by identity."""
+    if len(_asks) > _ASKS_MAX:
+        _asks.clear()
+    ask = _asks.setdefault(request.spec.ask, request.spec.ask)
+    if ask is request.spec.ask:
+        return request
+    return msgspec.structs.replace(request, spec=msgspec.structs.replace(request.spec, ask=ask))
 
 
 _skim = codec.decoder(_Skimmed).decode
@@ -81,4 +95,13 @@ def hot_of(plural: str, raw: bytes) -> Any:
         return binding_hot(_skim(raw))
     if plural in INTERNAL or KINDS[plural].many:
         return None
-    return DECODERS[plural].decode(raw)
+    return hot_from(plural, DECODERS[plural].decode(raw))
+
+
+def hot_from(plural: str, value: Any) -> Any:
+    """The same from the object itself, for whoever has it at hand."""
+    if plural == "bindings":
+        return binding_hot(value)
+    if plural == "schedulingrequests":
+        return intern_ask(value)
+    return None if KINDS[plural].many else value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fairlead.authority.state import INTERNAL, Rec, State
+from fairlead.authority.state import Rec, State
 
 TOPIC_EVENTS_MAX = 10_000  # How far a watcher may fall behind before it must list again.
 
@@ -152,9 +152,15 @@ class Hub:
         touched: dict[int, Topic] = {}
         for rec in recs:
             topics = topics_by_plural.get(rec.plural)
-            if topics is None or rec.plural in INTERNAL:
+            if topics is None:
                 continue
-            for topic_key in ((EVERYTHING, ("tenant", rec.tenant), ("node", node_of(rec)))):
+            everything = topics.get(EVERYTHING)
+            if everything is not None:
+                everything.events.append(rec)
+                touched[id(everything)] = everything
+                if len(topics) == 1:
+                    continue
+            for topic_key in (("tenant", rec.tenant), ("node", node_of(rec))):
                 topic = topics.get(topic_key)
                 if topic is not None:
                     topic.events.append(rec)

@@ -48,7 +48,6 @@ _BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around
 _ENTRY_MAX = BATCH_BYTES_MAX // 2
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
-# P7: the slot's own state is the receipt of these, so a session's window need not remember them.
 _OWN_RECEIPT = (Bind, Reserve, BindGang, ReleaseReservation)
 
 
@@ -153,13 +152,20 @@ class Pipeline:
         if building is None:
             building = self._start()
         command = call.commands[index]
+        outcome: Outcome | None = None
+        hashed = body = b""
+        # P7: a slot's own state is the receipt of the commands that place it.
+        receipted = command.id is not None and not isinstance(command.body, _OWN_RECEIPT)
         try:
-            body = codec.encode(command.body)
+            if receipted:
+                body = codec.encode(command.body)
+                hashed = body_hash(body)
+                outcome = self._receipts.find(self._ctx, command, hashed)
+            else:
+                body = codec.encode(command)
         except (TypeError, OverflowError, ValueError) as error:
             building.answers.append((call, index, Refused("Invalid", f"the command cannot be stored: {error}")))
             return
-        hashed = body_hash(body) if command.id is not None else b""
-        outcome: Outcome | None = self._receipts.find(self._ctx, command, hashed) if command.id is not None else None
         if outcome is None:
             outcome = self._judge_new(command, body, hashed)
             if outcome is None:  # it did not fit into this batch: the next one takes it, judged on the head it will see
@@ -173,11 +179,12 @@ class Pipeline:
             self._seal()
 
     def _judge_new(self, command: Command, body: bytes, hashed: bytes) -> Outcome | None:
+        """`hashed` is empty where the command needs no receipt; then `body` is the whole command, encoded."""
         ctx = self._ctx
         judged = judge(ctx, command)
         if isinstance(judged, Refused):
             self._meters.refused(judged.reason)
-            if command.id is not None:
+            if hashed:
                 self._receipts.refused(ctx, command, hashed, judged)
             return judged
         if judged.dry_run or not judged.effects:
@@ -190,12 +197,13 @@ class Pipeline:
         ctx, building = self._ctx, self._building
         assert building is not None
         effects = draft.effects
-        if command.id is not None:
+        if hashed:
             receipt = self._receipts.effect_of_key(ctx, command, hashed, draft)
             if receipt is not None:
                 effects = [*effects, receipt]
         pairs = tuple([(key(e.plural, e.tenant, e.name), e.raw) for e in effects])
-        entry = codec.encode(Entry(msgspec.Raw(encode_command(command, body)), pairs, draft.soft))
+        encoded = encode_command(command, body) if hashed else body
+        entry = codec.encode(Entry(msgspec.Raw(encoded), pairs, draft.soft))
         if len(entry) > _ENTRY_MAX:
             return Refused("TooLarge", f"the command takes {len(entry)} bytes of at most {_ENTRY_MAX}; split it")
         if building.size + len(entry) > _BATCH_ROOM and building.entries:
@@ -208,7 +216,7 @@ class Pipeline:
         building.entries.append(entry)
         building.size += len(entry)
         building.commands += 1
-        if command.id is not None and not isinstance(command.body, _OWN_RECEIPT):
+        if hashed:
             building.size += self._receipts.accepted(ctx, command, hashed, draft, position) * _SESSION_ANSWER_BYTES
         return Accepted(ctx.revision(position), draft.key, draft.uid, draft.epoch, draft.token)
 

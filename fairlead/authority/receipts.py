@@ -39,7 +39,7 @@ class _Window(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A session as it is stored."""
 
     floor: int
-    answers: dict[int, Answer]
+    answers: tuple[tuple[int, Answer], ...]
     time_ms: int = 0
     incarnation: int = 1
 
@@ -92,7 +92,7 @@ class Receipts:
                 session = _Session(window.floor, dict(window.answers))
                 if window.incarnation != ctx.incarnation:
                     # A restore lies between: what was answered then belongs to a history that may be gone (S16).
-                    session = _Session(max(window.answers, default=window.floor - 1) + 1)
+                    session = _Session(max(dict(window.answers), default=window.floor - 1) + 1)
             else:
                 session = _Session()
             self._sessions[client] = session
@@ -180,7 +180,7 @@ class Receipts:
         out = []
         for client in self._touched:
             session = self._sessions[client]
-            window = _Window(session.floor, session.answers, ctx.now_ms, ctx.incarnation)
+            window = _Window(session.floor, tuple(session.answers.items()), ctx.now_ms, ctx.incarnation)
             out.append(Effect(SESSIONS, "", client, _encode(window)))
         self._touched.clear()
         return out

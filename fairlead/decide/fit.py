@@ -31,6 +31,7 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     max_age_ms: int  # the node must have been heard within this time
     classes: ClassVerdicts  # for each node class: labels, taints, zone, region, tenancy
     borrows: bool = False
+    charge: dict[str, int] = {}  # what the tenant will be charged by dimension, devices apart
 
 
 class DeviceNeed(msgspec.Struct, frozen=True, gc=False):

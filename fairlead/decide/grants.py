@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from fairlead.model.quantity import format_quantity
 from fairlead.model.resources import SHARE_WHOLE, Resources
 
 
+@lru_cache(maxsize=4096)
 def limits_of(limit: Resources) -> dict[str, int]:
-    """The limit by dimension. A scalar limit such as `gpu: 4` also bounds devices of that name, in thousandths."""
+    """The limit by dimension. A scalar limit such as `gpu: 4` also bounds devices of that name, in thousandths.
+    Asked for every bind, and the same few grants each time, hence remembered; do not change what it returns."""
     out = {"cpu": limit.cpu, "memory": limit.memory}
     for name, amount in limit.scalars:
         out[name] = amount

@@ -17,11 +17,13 @@ T = TypeVar("T")
 # different shapes makes it useless, because an unbounded cache is a leak.
 _SHAPES_MAX = 100_000
 _shapes: dict[Resources, Resources] = {}
+_plain_shapes: dict[tuple[int, int], Resources] = {}  # those of cpu and memory alone, found without making one first
 
 
 def intern_resources(value: Resources) -> Resources:
     if len(_shapes) > _SHAPES_MAX:
         _shapes.clear()
+        _plain_shapes.clear()
     return _shapes.setdefault(value, value)
 
 
@@ -35,9 +37,13 @@ def _to_plain(value: object) -> object:
 
 def _from_plain(wanted: type, plain: Any) -> object:
     if wanted is Resources:
-        cpu, memory = plain[0], plain[1]
-        scalars = plain[2] if len(plain) > 2 else ()
-        return intern_resources(Resources(cpu, memory, ((name, amount) for name, amount in scalars)))
+        if len(plain) == 2:
+            found = _plain_shapes.get((plain[0], plain[1]))
+            if found is None:
+                found = intern_resources(Resources(plain[0], plain[1]))
+                _plain_shapes[plain[0], plain[1]] = found
+            return found
+        return intern_resources(Resources(plain[0], plain[1], ((name, amount) for name, amount in plain[2])))
     raise TypeError(f"{wanted.__name__} has no stored form")
 
 

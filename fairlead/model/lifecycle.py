@@ -10,6 +10,9 @@ from typing import Final, NamedTuple
 
 
 class SlotState(enum.Enum):
+    # Members are singletons, so identity is as good as Enum's hash of the name, and this one is not a Python call.
+    __hash__ = object.__hash__
+
     PENDING = "Pending"
     RESERVED = "Reserved"
     BOUND = "Bound"
@@ -25,6 +28,8 @@ class SlotState(enum.Enum):
 
 class Role(enum.Enum):
     """Who sends a command. A role is proven by the caller's credentials; leased roles also carry an epoch."""
+
+    __hash__ = object.__hash__
 
     USER = "user"
     OPERATOR = "operator"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.authority.hot import hot_of
+from fairlead.authority.hot import hot_from
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.owners import Owners
 from fairlead.authority.state import Rec, State
@@ -82,7 +82,7 @@ class Context:
         self.settings = settings
         self.incarnation = 1
         self.leader_since_ms = 0
-        self._needs: dict[int, tuple[Ask, str, Need]] = {}
+        self._needs: dict[tuple[int, str, bool], tuple[Ask, Need]] = {}
         self.plane_ms: Callable[[], int] = lambda: 0  # the running term's clock, for work between batches
         self.now_ms = 0
         self.now: datetime
@@ -111,13 +111,14 @@ class Context:
 
     def need_of(self, ask: Ask, tenant: str, borrows: bool) -> Need:
         """The ask compiled. Equal slots of one workload share the ask object, so the look-up is by identity."""
-        found = self._needs.get(id(ask))
-        if found is not None and found[0] is ask and found[1] == tenant and found[2].borrows == borrows:
-            return found[2]
+        wanted = (id(ask), tenant, borrows)
+        found = self._needs.get(wanted)
+        if found is not None and found[0] is ask:
+            return found[1]
         need = self._compile(ask, tenant, borrows)
         if len(self._needs) > _NEEDS_MAX:
             self._needs.clear()
-        self._needs[id(ask)] = (ask, tenant, need)
+        self._needs[wanted] = (ask, need)  # holding the ask keeps its id from being taken by another
         return need
 
     def _compile(self, ask: Ask, tenant: str, borrows: bool) -> Need:
@@ -141,6 +142,7 @@ class Context:
             max_age_ms=int(age_s * 1000),
             classes=self.ledger.classes.verdicts(ask, tenant),
             borrows=borrows,
+            charge=ask.requests.amounts(),
         )
 
 
@@ -156,8 +158,7 @@ def to_ms(when: datetime) -> int:
 
 
 def put(plural: str, tenant: str, name: str, value: Any, hot: Any = None) -> Effect:
-    raw = codec.encode(value)
-    return Effect(plural, tenant, name, raw, hot if hot is not None else hot_of(plural, raw))
+    return Effect(plural, tenant, name, codec.encode(value), hot if hot is not None else hot_from(plural, value))
 
 
 def drop(plural: str, tenant: str, name: str) -> Effect:

@@ -107,10 +107,9 @@ def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in
     effects.extend(claim.effects)
     token = Token(incarnation=ctx.incarnation, epoch=request.spec.epoch, attempt=attempt)
     uid = ctx.next_uid(len(effects))
-    binding = _binding(ctx, body, request, token, devices, claim)
-    binding = msgspec.structs.replace(
-        binding,
+    binding = Binding(
         metadata=Metadata(name=body.name, namespace=body.tenant, uid=uid, creation_time=ctx.now),
+        spec=_binding_spec(ctx, body, request, token, devices, claim),
         status=BindingStatus(last_transition=_step(ctx, caller, state, SlotState.BOUND, evidence)),
     )
     effects.append(put(_BINDINGS, body.tenant, body.name, binding, binding_hot(binding)))
@@ -275,7 +274,7 @@ def _fit(
         if picked is None:
             return _no_fit(ctx, need, row, body.node)
         devices = picked
-    refused = _grant(ctx, body, request, account, devices)
+    refused = _grant(ctx, body, need, account, devices)
     return refused if refused is not None else devices
 
 
@@ -296,7 +295,7 @@ def _no_fit(ctx: Context, need: Need, account: NodeAccount, node: str) -> Refuse
 
 
 def _grant(
-    ctx: Context, body: Reserve | Bind, request: SchedulingRequest, account: NodeAccount, devices: tuple[DeviceHold, ...]
+    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, devices: tuple[DeviceHold, ...]
 ) -> Refused | None:
     """No grant means refused; an older version than the one in force, too; and never above it (S4)."""
     rec: Rec | None = ctx.state.get("grants", body.tenant, ctx.settings.region)
@@ -308,9 +307,9 @@ def _grant(
         return Refused("StaleGrant", f"grant version is {grant.spec.version}, not {body.grant_version}", facts)
     ended = grant.spec.lease_end_time is not None and ctx.now_ms >= to_ms(grant.spec.lease_end_time)
     limits = limits_of(grant.spec.after if ended else grant.spec.during)
-    ask = request.spec.ask.requests.amounts()
+    ask = need.charge
     if devices:
-        ask |= device_charge(account, devices)
+        ask = ask | device_charge(account, devices)
     short = shortage(ctx.ledger.tenant(body.tenant).used, ask, limits)
     if not short:
         return None
@@ -318,31 +317,28 @@ def _grant(
     return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", {"short": short, "grantVersion": grant.spec.version})
 
 
-def _binding(
+def _binding_spec(
     ctx: Context, body: Bind, request: SchedulingRequest, token: Token, devices: tuple[DeviceHold, ...], claim: Claim
-) -> Binding:
+) -> BindingSpec:
     spec = request.spec
     until = ctx.now + timedelta(seconds=body.provisional_s) if body.provisional_s > 0 else None
-    return Binding(
-        metadata=request.metadata,
-        spec=BindingSpec(
-            slot=spec.slot,
-            node=body.node,
-            token=token,
-            generation=spec.generation,
-            requests=spec.ask.requests,
-            devices=devices,
-            execution=spec.execution,
-            exclusive=spec.exclusive,
-            priority=spec.priority,
-            policy_revision=body.policy_revision,
-            grant_version=body.grant_version,
-            borrowed=spec.may_borrow,
-            start_after=claim.start_after,
-            provisional_until_time=until,
-            decision=body.decision,
-            supersedes=spec.supersedes,
-        ),
+    return BindingSpec(
+        slot=spec.slot,
+        node=body.node,
+        token=token,
+        generation=spec.generation,
+        requests=spec.ask.requests,
+        devices=devices,
+        execution=spec.execution,
+        exclusive=spec.exclusive,
+        priority=spec.priority,
+        policy_revision=body.policy_revision,
+        grant_version=body.grant_version,
+        borrowed=spec.may_borrow,
+        start_after=claim.start_after,
+        provisional_until_time=until,
+        decision=body.decision,
+        supersedes=spec.supersedes,
     )
 
 

@@ -113,7 +113,7 @@ class Preference(Record, frozen=True):
     labels: tuple[LabelExpression, ...] = ()
 
 
-class Placement(Record, frozen=True):
+class Placement(Record, frozen=True, cache_hash=True):
     regions: RegionRule = RegionRule()
     residency: Residency = Residency()
     zones: tuple[str, ...] = ()

@@ -42,7 +42,7 @@ class Assignment(Record, frozen=True):
     status: AssignmentStatus = AssignmentStatus()
 
 
-class Ask(Record, frozen=True):
+class Ask(Record, frozen=True, cache_hash=True):
     """Everything about a slot that decides where it may go. Equal asks share one score vector in the scheduler."""
 
     requests: Resources = NOTHING

@@ -1,0 +1,167 @@
+"""`fairlead bench commit`: committed commands a second through the whole authority, beside the raw engine in the same run.
+
+Mix of every ten commands: 4 binds, 2 for a release (drain, gone), 2 status (agent's report, node status), 2 applies (a new request,
+a workload), over 5,000 nodes, with every guard, audit, receipts and ten watchers on. Everything is in one process, so CPU counts
+clients, authority, store threads and watchers together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bench.planes import Engine, PlaneUnderBench, engine_named, open_plane, percentile, prepare, result
+from bench.stall import StallMeter
+from fairlead.authority.hub import Expired, Watch
+from fairlead.model.commands import (
+    Accepted,
+    Bind,
+    Caller,
+    Command,
+    Move,
+    Put,
+    PutStatus,
+    Report,
+    SessionId,
+)
+from fairlead.model.kinds.capacity import NodeStatus
+from fairlead.model.kinds.intent import ResourceSpec, Template, Workload, WorkloadSpec
+from fairlead.model.kinds.slot import Token
+from fairlead.model.kinds.work import InstanceStatus
+from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Evidence, Metadata
+from fairlead.model.resources import Resources
+from fairlead.ports import Tasks
+
+_TOKEN = Token(incarnation=1, epoch=1, attempt=1)
+
+
+class Client:
+    """One component's traffic: a session, its own slots, commands in an order that is always legal."""
+
+    def __init__(self, plane: PlaneUnderBench, number: int, slots: int) -> None:
+        self.plane = plane
+        self.number = number
+        self.sequence = 0
+        self.tenant = f"t{number % plane.tenants}"
+        self.slots = slots
+        self.done = 0
+
+    def _command(self, caller: Caller, body: Any) -> Command:
+        self.sequence += 1
+        return Command(caller, body, SessionId(f"c{self.number}", self.sequence, self.floor), Evidence(age_seconds=0.01))
+
+    def commands(self) -> Iterator[Command]:
+        plane, roles = self.plane, self.plane.roles
+        nodes = plane.node_names
+        for turn in range(0, self.slots, 4):
+            for slot in range(turn, turn + 4):
+                name = f"w{self.number}-{slot}"
+                node = nodes[(self.number * 7919 + slot) % len(nodes)]
+                yield self._command(roles[Role.SCHEDULER], Bind(self.tenant, name, 1, 1, node, 0, 1))
+            name, node = f"w{self.number}-{turn}", nodes[(self.number * 7919 + turn) % len(nodes)]
+            agent = Caller(f"agent-{node}", Role.AGENT, node=node)
+            started = InstanceStatus(ready=False, ports={"http": 20000 + turn % 1000})
+            yield self._command(agent, Report(self.tenant, name, _TOKEN, SlotState.STARTING, started))
+            yield self._command(agent, PutStatus("Node", "", node, NodeStatus(schedulable=True, health="Ready", session=1, images=(name,))))
+            other = f"w{self.number}-{turn + 1}"
+            other_node = nodes[(self.number * 7919 + turn + 1) % len(nodes)]
+            yield self._command(roles[Role.DISRUPTION], Move(self.tenant, other, _TOKEN, SlotState.DRAINING))
+            gone = Caller(f"agent-{other_node}", Role.AGENT, node=other_node)
+            yield self._command(gone, Report(self.tenant, other, _TOKEN, SlotState.RELEASED))
+            yield self._command(roles[Role.ASSIGNMENT], Put("SchedulingRequest", plane.request(self.tenant, f"x{self.number}", turn)))
+            yield self._command(Caller("ada", Role.USER), Put("Workload", _workload(self.tenant, f"v{self.number}", turn)))
+
+    async def run(self, bulk: int, latencies: list[float]) -> None:
+        self.floor = 0
+        batch: list[Command] = []
+        for command in self.commands():
+            batch.append(command)
+            if len(batch) >= bulk:
+                await self._send(batch, latencies)
+                batch = []
+        if batch:
+            await self._send(batch, latencies)
+
+    async def _send(self, batch: list[Command], latencies: list[float]) -> None:
+        started = time.perf_counter()
+        for outcome in await self.plane.authority.submit(batch):
+            if not isinstance(outcome, Accepted):
+                raise RuntimeError(f"the bench sent something illegal: {outcome}")
+        latencies.append(time.perf_counter() - started)
+        self.done += len(batch)
+        self.floor = self.sequence + 1
+
+
+def _workload(tenant: str, name: str, turn: int) -> Workload:
+    spec = WorkloadSpec(
+        replicas=4 + turn % 64,
+        template=Template(command=("serve", "--port", "$PORT")),
+        resources=ResourceSpec(requests=Resources(500, 1 << 29)),
+    )
+    return Workload(metadata=Metadata(name=name, namespace=tenant, labels={"tier": "standard"}), spec=spec)
+
+
+async def _consume(watch: Watch, counts: list[int]) -> None:
+    while True:
+        try:
+            counts[0] += len(await watch.wait())
+        except Expired:
+            counts[1] += 1
+            return
+
+
+async def measure(engine: Engine, clients: int, bulk: int, commands: int) -> dict[str, Any]:
+    slots = max(4, commands // clients // 10 * 4)
+    async with open_plane(engine) as plane:
+        await prepare(plane, clients, slots)
+        counts = [0, 0]
+        stall = StallMeter()
+        latencies: list[float] = []
+        workers = [Client(plane, number, slots) for number in range(clients)]
+        async with Tasks() as background:
+            after = plane.authority.view().revision
+            kinds = ("bindings",) * 5 + ("instances",) * 3 + ("schedulingrequests",) * 2
+            for kind in kinds:
+                background.start(_consume(plane.authority.watch(kind, after), counts), "watcher")
+            background.start(stall.run(), "stall")
+            bytes_before, batches_before = plane.authority.meters.bytes_total, plane.authority.meters.batches_total
+            wall, cpu = time.perf_counter(), time.process_time()
+            async with Tasks() as running:
+                for worker in workers:
+                    running.start(worker.run(bulk, latencies), "client")
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            background.cancel()
+        done = sum(worker.done for worker in workers)
+        meters = plane.authority.meters
+        batches = meters.batches_total - batches_before
+        return {
+            "commands": done,
+            "commands_per_s": round(done / wall, 1),
+            "cpu_us_per_command": round(cpu / done * 1e6, 2),
+            "p50_ms": round(percentile(latencies, 0.50) * 1e3, 3),
+            "p99_ms": round(percentile(latencies, 0.99) * 1e3, 3),
+            "bytes_per_command": round((meters.bytes_total - bytes_before) / done, 1),
+            "batches": batches,
+            "commands_per_batch": round(done / max(batches, 1), 1),
+            "watch_events": counts[0],
+            "watchers_expired": counts[1],
+            "loop_stall_p99_ms": round(stall.p99_ms(), 2),
+            "materialised_rows": meters.materialised_rows_total,
+        }
+
+
+async def main(engine_name: str, clients: int, bulk: int, commands: int) -> dict[str, Any]:
+    async with engine_named(engine_name) as engine:
+        baseline = await engine.baseline()
+        measured = await measure(engine, clients, bulk, commands)
+        lone = await measure(engine, 1, 1, 2000 if engine_name != "memory" else 5000)
+    measured |= {
+        "baseline_rows_per_s": baseline.rows_per_s,
+        "baseline_commit_p50_ms": baseline.commit_p50_ms,
+        "ratio": round(measured["commands_per_s"] / baseline.rows_per_s, 3),
+        "lone_client_p50_ms": lone["p50_ms"],
+        "lone_client_ratio": round(lone["p50_ms"] / baseline.commit_p50_ms, 2),
+    }
+    return result("commit", {"engine": engine_name, "clients": clients, "bulk": bulk, "commands": commands}, measured)

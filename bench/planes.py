@@ -1,0 +1,203 @@
+"""What the benches share: a plane on a named engine, nodes and grants in it, raw baselines, the shape of a result."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from fairlead.authority.authority import Authority
+from fairlead.authority.judge import Settings
+from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, Put, PutStatus
+from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec, NodeStatus
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from fairlead.ports import SystemClock, SystemIds, Tasks
+from fairlead.store.contract import Store
+
+REGION = "local"
+GI = 1 << 30
+TENANTS = 50
+_LEASED = (Role.SCHEDULER, Role.ASSIGNMENT, Role.DISRUPTION)
+_HUGE = Resources(1 << 50, 1 << 52)
+
+
+class Baseline(NamedTuple):
+    rows_per_s: float
+    commit_p50_ms: float
+
+
+class PlaneUnderBench:
+    def __init__(self, authority: Authority, nodes: int) -> None:
+        self.authority = authority
+        self.tenants = TENANTS
+        self.node_names = [f"node-{n:05d}" for n in range(nodes)]
+        self.roles: dict[Role, Caller] = {}
+        self._ask = Ask(requests=Resources(100, 1 << 20))
+
+    def request(self, tenant: str, workload: str, index: int) -> SchedulingRequest:
+        slot = SlotRef(workload=workload, uid=f"u-{workload}", index=index)
+        spec = SchedulingRequestSpec(slot=slot, ask=self._ask, priority=100)
+        return SchedulingRequest(metadata=Metadata(name=slot.object_name, namespace=tenant), spec=spec)
+
+    async def send(self, commands: list[Command]) -> list[Accepted]:
+        out = []
+        for start in range(0, len(commands), 500):
+            for outcome in await self.authority.submit(commands[start : start + 500]):
+                if not isinstance(outcome, Accepted):
+                    raise RuntimeError(f"setting the bench up failed: {outcome}")
+                out.append(outcome)
+        return out
+
+
+class Engine:
+    """A kind of store: makes fresh ones, and measures the raw engine below them."""
+
+    async def fresh(self) -> Store:
+        raise NotImplementedError
+
+    async def baseline(self) -> Baseline:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def open_plane(engine: Engine, nodes: int = 5000) -> AsyncIterator[PlaneUnderBench]:
+    sys.setswitchinterval(0.0005)  # as main.py does: a store thread that waits for the loop holds up every commit
+    store = await engine.fresh()
+    authority = Authority(store, SystemClock(), SystemIds(), Settings(region=REGION))
+    async with Tasks() as tasks:
+        running = tasks.start(authority.run(), "authority")
+        await authority.wait_leading()
+        plane = PlaneUnderBench(authority, nodes)
+        await _furnish(plane)
+        gc.collect()
+        gc.freeze()
+        beating = tasks.start(_heartbeats(plane), "heartbeats")
+        yield plane
+        beating.cancel()
+        authority.stop()
+        await running
+    await store.close()
+
+
+async def _furnish(plane: PlaneUnderBench) -> None:
+    for role in _LEASED:
+        caller = Caller(f"{role.value}-0", role)
+        (got,) = await plane.send([Command(caller, LeaseAcquire(role.value, role, 3600.0))])
+        plane.roles[role] = Caller(caller.actor, role, lease=role.value, fencing_epoch=got.epoch)
+    operator = Caller("ada", Role.OPERATOR)
+    grants = GrantSpec(region=REGION, version=1, during=_HUGE, after=_HUGE)
+    commands = [
+        Command(operator, Put("Grant", Grant(metadata=Metadata(name=REGION, namespace=f"t{n}"), spec=grants)))
+        for n in range(plane.tenants)
+    ]
+    for n, name in enumerate(plane.node_names):
+        spec = NodeSpec(region=REGION, zone=f"z{n % 3}", allocatable=Resources(64_000, 256 * GI), max_slots=10_000)
+        commands.append(Command(operator, Put("Node", Node(metadata=Metadata(name=name), spec=spec))))
+        agent = Caller(f"agent-{name}", Role.AGENT, node=name)
+        status = NodeStatus(schedulable=True, health="Ready", session=1)
+        commands.append(Command(agent, PutStatus("Node", "", name, status)))
+    await plane.send(commands)
+    plane.authority.heartbeat([(name, 1) for name in plane.node_names])
+
+
+async def _heartbeats(plane: PlaneUnderBench) -> None:
+    """One frame for the whole fleet every five seconds, as a host of simulated agents sends it."""
+    while True:
+        plane.authority.heartbeat([(name, 1) for name in plane.node_names])
+        await asyncio.sleep(5.0)
+
+
+async def prepare(plane: PlaneUnderBench, clients: int, slots: int) -> None:
+    """The requests that the clients will bind."""
+    assigner = plane.roles[Role.ASSIGNMENT]
+    for client in range(clients):
+        tenant = f"t{client % plane.tenants}"
+        await plane.send(
+            [Command(assigner, Put("SchedulingRequest", plane.request(tenant, f"w{client}", n))) for n in range(slots)]
+        )
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def result(name: str, params: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    environment = {"cores": os.cpu_count(), "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
+    return {"name": f"bench {name}", "params": params, "environment": environment, "results": results}
+
+
+class MemoryEngine(Engine):
+    async def fresh(self) -> Store:
+        from fairlead.store.memory import MemoryDisk, MemoryStore
+
+        return MemoryStore(MemoryDisk())
+
+    async def baseline(self) -> Baseline:
+        return Baseline(1e6, 0.01)
+
+
+class SqliteEngine(Engine):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._count = 0
+
+    async def fresh(self) -> Store:
+        from fairlead.store.sqlite import SqliteStore
+
+        self._count += 1
+        return SqliteStore(os.path.join(self._folder, f"plane-{self._count}.db"))
+
+    async def baseline(self) -> Baseline:
+        return await asyncio.to_thread(_raw_sqlite, os.path.join(self._folder, "raw.db"))
+
+
+def _raw_sqlite(path: str) -> Baseline:
+    import apsw
+
+    connection = apsw.Connection(path)
+    for pragma in ("journal_mode=wal", "synchronous=full"):
+        connection.execute(f"pragma {pragma}").get  # noqa: B018
+    connection.execute("create table objects(key text primary key, position integer, value blob)")
+    upsert = "insert into objects values(?,?,?) on conflict(key) do update set position=excluded.position, value=excluded.value"
+    value = os.urandom(360)  # as large as a binding
+    started, rows = time.perf_counter(), 0
+    for turn in range(60):
+        with connection:
+            connection.executemany(
+                upsert, [(f"bindings/t{n % 50}/w{n % 64}-{turn * 1000 + n}", turn, value) for n in range(1000)]
+            )
+        rows += 1000
+    rate = rows / (time.perf_counter() - started)
+    single = []
+    for n in range(300):
+        started = time.perf_counter()
+        connection.execute("begin immediate")
+        connection.execute(upsert, (f"one-{n}", n, value))
+        connection.execute("commit")
+        single.append(time.perf_counter() - started)
+    connection.close()
+    return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))
+
+
+@asynccontextmanager
+async def engine_named(name: str) -> AsyncIterator[Engine]:
+    if name == "memory":
+        yield MemoryEngine()
+        return
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-", dir=os.environ.get("FAIRLEAD_BENCH_DIR")) as folder:
+        if name == "sqlite":
+            yield SqliteEngine(folder)
+        else:
+            raise SystemExit(f"there is no engine {name!r}; choose memory, sqlite, postgres or etcd")
