@@ -33,7 +33,7 @@ MUTANTS = {
     Mutant.NO_SEQ_GUARD: expect("general", 20, "S13", "fork"),
     Mutant.NO_EPOCH_GUARD: expect("general", 40, "S9"),
     Mutant.TAIL_BEFORE_ACQUIRE: expect("general", 60, "S13", "unjustified"),
-    Mutant.SERVE_BEFORE_TAIL: expect("general", 120, "S13", "S14"),
+    Mutant.SERVE_BEFORE_TAIL: expect("general", 200, "S13", "S14"),
     Mutant.REFUSAL_BEFORE_DURABLE: expect("general", 20, "unjustified"),
     Mutant.BLIND_RETRY_AFTER_UNKNOWN: expect("general", 20, "S13"),
     Mutant.UNAVAILABLE_SETTLES_UNKNOWN: expect("general", 120, "S13"),

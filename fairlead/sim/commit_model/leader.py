@@ -117,7 +117,13 @@ class Term:
         if request.command.kind == "read":
             return ReadResult(self.durable.position, self.durable.holders.get(request.command.slot))
         verdict = self.durable.receipts.get(request.command.id) or judge(self.durable, request.command)
-        return NotLeader(None) if isinstance(verdict, Effect) or not self.valid() else verdict
+        if isinstance(verdict, Effect) or not self.valid():
+            return NotLeader(None)
+        # Remembered like any other refusal, so that what this mutant shows is staleness and nothing else.
+        opened = Open(request.command, asyncio.get_running_loop().create_future(), verdict, self.durable.position)
+        self._open.setdefault(request.command.id, opened)
+        _settle(opened, verdict)
+        return verdict
 
     def _judge(self, opened: Open) -> None:
         command, head = opened.command, self._speculative
