@@ -26,6 +26,7 @@ from fairlead.store.contract import (
     Committed,
     Compacted,
     Fence,
+    Fenced,
     FencedWriteResult,
     Head,
     ObjectRow,
@@ -33,6 +34,7 @@ from fairlead.store.contract import (
     StoreStats,
 )
 from fairlead.store.sqlite_file import Settings, create_or_check, too_new
+from fairlead.store.sqlite_leader import LeaderLock
 from fairlead.store.sqlite_reader import ObjectCursor, Reader
 from fairlead.store.sqlite_writer import Writer
 
@@ -58,6 +60,7 @@ class SqliteStore:
         control and switches every fsync off."""
         self._settings = Settings(os.fspath(path), vfs, busy_timeout_s, not loses_acknowledged_data_on_power_cut)
         self._writer = Writer(self._settings)
+        self._leader_lock = LeaderLock(f"{self._settings.path}.leader")
         self._reader = Reader(self._settings)
         self._upkeep = Reader(self._settings)
         self._write_thread = ThreadPoolExecutor(1, "store-write")
@@ -81,6 +84,7 @@ class SqliteStore:
             await rows.aclose()
         await self._run(self._read_thread, self._reader.close)
         await self._run(self._write_thread, self._writer.close)
+        await self._run(self._write_thread, self._leader_lock.release)
         for thread in (self._upkeep_thread, self._read_thread, self._write_thread):
             thread.shutdown(wait=False)
 
@@ -104,16 +108,28 @@ class SqliteStore:
     # --- writes
 
     async def acquire(self, holder: str, observed: Head) -> AcquireResult:
-        return await self._write(lambda: self._writer.acquire(holder, observed))
+        result = await self._write(lambda: self._writer.acquire(holder, observed))
+        if isinstance(result, Fence):
+            await self._run(self._write_thread, lambda: self._leader_lock.take(holder))
+        return result
 
     async def renew(self, fence: Fence) -> FencedWriteResult:
-        return await self._write(lambda: self._writer.renew(fence))
+        result = await self._write(lambda: self._writer.renew(fence))
+        if isinstance(result, Committed):  # A predecessor that was stopped when we acquired may have let go meanwhile.
+            await self._run(self._write_thread, lambda: self._leader_lock.take(fence.holder))
+        return result
 
     async def resign(self, fence: Fence) -> FencedWriteResult:
-        return await self._write(lambda: self._writer.resign(fence))
+        result = await self._write(lambda: self._writer.resign(fence))
+        if isinstance(result, Committed):
+            await self._run(self._write_thread, self._leader_lock.release)
+        return result
 
     async def leader_gone(self) -> bool:
-        return False  # SQLite's lock is held for a transaction only, so a free one proves nothing about the leader.
+        head = await self.head()
+        return bool(head.holder) and await self._run(
+            self._write_thread, lambda: self._leader_lock.was_left_by(head.holder)
+        )
 
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         return await self._write(lambda: self._writer.commit(fence, batch))
@@ -152,6 +168,9 @@ class SqliteStore:
 
     async def _write(self, work: Callable[[], Result]) -> Result:
         result = await self._run(self._write_thread, work)
+        if isinstance(result, Fenced):
+            leader = result.head.holder
+            await self._run(self._write_thread, lambda: self._leader_lock.fenced_by(leader))
         idle = self._checkpointing is None or self._checkpointing.done()
         if self._writer.wal_pages > self._checkpoint_pages and idle and not self._closed:
             self._checkpointing = self._upkeep_thread.submit(self._checkpoint)

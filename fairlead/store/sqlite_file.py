@@ -98,10 +98,12 @@ def _create_or_check(connection: apsw.Connection, settings: Settings) -> Head:
 
 
 def _is_blank(connection: apsw.Connection, path: str) -> bool:
+    # In this order: another process creates both in one transaction, so whoever sees its tables sees its id after them.
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     found = connection.execute("PRAGMA application_id").get
     if found == APPLICATION_ID:
         return False
-    if found or connection.execute("SELECT count(*) FROM sqlite_schema").get:
+    if found or tables:
         raise StoreError(f"{path} is a database, but not a Fairlead store; it was left as it is. Name another file")
     return True
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from fairlead.store.contract import (
     Batch,
     Committed,
     Corrupt,
+    Fenced,
     FormatTooNew,
     StoreError,
     StoreUnreachable,
@@ -25,6 +28,7 @@ from fairlead.store.sqlite import CHECKPOINT_FALLBACK_FACTOR, SqliteStore
 from tests.store.batches import batch_after, chain, collect, committed, in_chunks, lead, whole_tail
 
 PAGE_BYTES = 4096
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -242,6 +246,83 @@ async def test_a_store_made_read_only_says_so(path: Path) -> None:
     assert await store.head() == EMPTY
     await store.close()
     disk.unregister()
+
+
+# --- the lock that dies with the leader
+
+
+async def leader_process(path: Path, holder: str) -> asyncio.subprocess.Process:
+    """Another process that has acquired the store and says so."""
+    program = (
+        "import asyncio, sys\n"
+        "from fairlead.store.sqlite import SqliteStore\n"
+        "from tests.store.batches import lead\n"
+        "async def main():\n"
+        "    store = SqliteStore(sys.argv[1])\n"
+        "    await store.open()\n"
+        "    await lead(store, sys.argv[2])\n"
+        "    print('leading', flush=True)\n"
+        "    await asyncio.to_thread(sys.stdin.read)\n"
+        "asyncio.run(main())\n"
+    )
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(path), holder, stdin=pipe, stdout=pipe, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"leading\n"
+    return process
+
+
+async def test_a_killed_leader_is_gone_at_once_and_a_stopped_one_is_not(store: SqliteStore, path: Path) -> None:
+    assert not await store.leader_gone(), "nobody ever led"
+    process = await leader_process(path, "theirs")
+    try:
+        assert not await store.leader_gone()
+        process.send_signal(signal.SIGSTOP)
+        assert not await store.leader_gone(), "a stopped process may go on at any time"
+    finally:
+        process.kill()
+        await process.wait()
+    assert await store.leader_gone()
+    assert await store.leader_gone(), "asking takes nothing away"
+    await lead(store, "ours")
+    assert not await store.leader_gone()
+
+
+async def test_the_death_of_a_stopped_predecessor_says_nothing_of_the_leader_after_it(store: SqliteStore, path: Path) -> None:
+    process = await leader_process(path, "theirs")
+    process.send_signal(signal.SIGSTOP)
+    fence = await lead(store, "ours")
+    standby = SqliteStore(path)
+    await standby.open()
+    process.kill()
+    await process.wait()
+    assert not await standby.leader_gone(), "the lock is free, but it was never ours"
+    assert await store.renew(fence) == Committed()
+    assert not await standby.leader_gone()
+    await store.close()
+    assert await standby.leader_gone(), "the renewal took the lock; closing gave it up"
+    await standby.close()
+
+
+async def test_a_leader_lets_go_of_its_lock_when_it_resigns_or_is_fenced(store: SqliteStore, path: Path) -> None:
+    other = SqliteStore(path)
+    await other.open()
+    old = await lead(store, "first")
+    new = await lead(other, "second")
+    assert isinstance(await store.renew(old), Fenced)
+    assert await other.renew(new) == Committed()
+    assert isinstance(await store.renew(old), Fenced), "what comes late of an old term"
+    assert not await store.leader_gone()
+    assert await other.resign(new) == Committed()
+    assert not await store.leader_gone(), "nobody leads, so nobody is gone"
+    third = await lead(store, "third")
+    fourth = await lead(store, "fourth")
+    assert isinstance(await store.renew(third), Fenced)
+    assert not await other.leader_gone(), "a late answer of a store's earlier term does not give up its present one"
+    assert await store.renew(fourth) == Committed()
+    await other.close()
 
 
 # --- the log
