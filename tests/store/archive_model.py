@@ -79,7 +79,7 @@ def feed(archive: Archive, batches: list[Batch]) -> None:
 
 def check(archive: Archive, model: Model, since: int = 0) -> None:
     """Everything that can be asked from the `since`th effect on, at every position."""
-    keys = sorted({effect[2] for effect in model.effects}) + ["kind/t/never"]
+    keys = [*sorted({effect[2] for effect in model.effects}), "kind/t/never"]
     points = model.points()[since:]
     for point in points:
         state = model.state(point)

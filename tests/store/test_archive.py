@@ -102,8 +102,9 @@ def test_a_crash_at_any_byte_of_the_open_segment_loses_only_the_torn_tail(tmp_pa
     name = names(archive, "open")[0]
     data = (archive.directory / name).read_bytes()
     assert len(data) == ends[-1]
-    for cut in range(0, len(data) + 1, 3):
-        for tail in (b"", b"\0" * 50, b"\xff" * 200):
+    borders = {end + shift for end in ends for shift in (-1, 0, 1, 5, 63, 64, 65)}
+    for cut in sorted({*range(0, len(data), 37), *range(70), *borders} & set(range(len(data) + 1))):
+        for tail in (b"", b"\0" * 200):
             torn = tmp_path / f"cut-{cut}-{len(tail)}"
             torn.mkdir()
             (torn / name).write_bytes(data[:cut] + tail)
@@ -165,7 +166,7 @@ def test_a_flipped_byte_anywhere_in_a_closed_file_is_found_and_named(archive: Ar
     assert len(files) >= 4
     for path in (files[1], files[-1], next(archive.directory.glob("*.checkpoint"))):
         good = path.read_bytes()
-        for at in range(0, len(good), 5):
+        for at in {*range(0, len(good), 19), *range(len(good) - 16, len(good))}:
             path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
             named = {fault.where for fault in archive.verify()}
             assert path.name in named, f"byte {at} of {path.name}"

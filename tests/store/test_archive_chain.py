@@ -347,3 +347,16 @@ def test_readers_on_other_threads_see_a_true_past_while_it_is_written(tmp_path: 
     assert wrong == []
     check(archive, model, since=len(model.effects) - 20)
     archive.close()
+
+
+def test_a_deep_look_finds_a_checkpoint_that_the_journal_does_not_lead_to(archive: Archive) -> None:
+    model, draw = Model(), random.Random(17)
+    feed(archive, model.grow(draw, 20))
+    archive.write_checkpoint(archive.last(), model.time_ms, model.state(archive.last()))
+    feed(archive, model.grow(draw, 20))
+    rows = model.state(archive.last())
+    archive.write_checkpoint(archive.last(), model.time_ms, [*rows[:3], (rows[3][0], rows[3][1], b"bent"), *rows[4:]])
+    assert archive.verify() == []
+    assert [(fault.where, fault.detail.split()[0]) for fault in archive.verify(deep=True)] == [
+        (names(archive, "checkpoint")[1], rows[3][0])
+    ]

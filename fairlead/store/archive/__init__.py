@@ -24,7 +24,8 @@ Files. Integers are little-endian; POINT is INCARNATION-POSITION, 7 and 14 decim
     record      first u64 | last u64 | time_ms i64 | hash 32 | length u32 | blob       (one batch)
 
     .open       "FLDOPEN1" | length u32 | crc32 u32 | Beginning in msgpack | (crc32 u32 | record)*
-                The crc covers its record. The first one that does not hold ends the file: what follows is a torn tail.
+                The crc covers its record without the blob, the chain hash in the record covers the blob (checking it costs
+                nothing more when appending, a crc would). The first that does not hold ends the file: a torn tail.
 
     .segment    "FLDSEGM1" | frame* | index | filter | Footer in msgpack | length u32 | crc32 u32 | "FLDSEGM1"
                 frame    zstd with checksum: records, about 256 KiB of them, never less than one

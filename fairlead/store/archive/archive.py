@@ -19,7 +19,7 @@ from fairlead.store.archive.catalogue import Catalogue, end_of, start_of
 from fairlead.store.archive.checkpoint import CheckpointFile, checkpoint_due, write_checkpoint
 from fairlead.store.archive.files import DirectoryLock, sync_directory
 from fairlead.store.archive.loading import load
-from fairlead.store.archive.open_segment import OpenSegment
+from fairlead.store.archive.open_segment import OpenSegment, keys_of
 from fairlead.store.archive.records import (
     FORMAT,
     GENESIS,
@@ -95,20 +95,21 @@ class Archive:
         follows = incarnation == last.incarnation and batch.first == last.position + 1
         if incarnation == last.incarnation and not follows and not after_gap:
             raise Gap(f"the archive ends at {last} and the next batch starts at {batch.first}; feed it what lies between")
-        _check_content(batch, decoded)
+        keys = keys_of(decoded)
+        _check_content(batch, decoded, len(keys))
         if follows and batch.previous != self._catalogue.segments[-1].hash:
             raise ChainBroken(f"the batch at {incarnation}:{batch.first} does not continue the chain archived up to {last}")
         current, time_ms = self._current, decoded.header.time_ms
         if current is not None and follows and not self._is_full(current, time_ms):
-            current.append(batch, time_ms, decoded)
+            current.append(batch, time_ms, keys)
         else:
-            self._begin_segment(batch, decoded, last if follows else None)
+            self._begin_segment(batch, decoded, keys, last if follows else None)
         return True
 
     def _is_full(self, segment: OpenSegment, time_ms: int) -> bool:
         return segment.size >= self.settings.segment_bytes or time_ms - segment.rows[0][0] >= self.settings.segment_ms
 
-    def _begin_segment(self, batch: Batch, decoded: Blob, follows: Point | None) -> None:
+    def _begin_segment(self, batch: Batch, decoded: Blob, keys: list[str], follows: Point | None) -> None:
         """A new segment with this batch in it; readers never see one without."""
         self.seal()
         if len(self._sealed) > self.settings.sealed_max:
@@ -118,7 +119,7 @@ class Archive:
         segment = OpenSegment.create(self.directory, beginning)
         try:
             segment.begin(beginning)
-            segment.append(batch, decoded.header.time_ms, decoded)
+            segment.append(batch, decoded.header.time_ms, keys)
         except OSError:
             segment.close()
             segment.path.unlink(missing_ok=True)
@@ -264,9 +265,10 @@ class Archive:
         """The newest point whose batch's plane time is not after `time_ms`."""
         return reader.point_at(self._catalogue, time_ms)
 
-    def verify(self) -> list[Fault]:
-        """Reads every byte of every file. Empty if all is as it was written."""
-        return verify.verify(self._catalogue)
+    def verify(self, *, deep: bool = False) -> list[Fault]:
+        """Reads every byte of every file. Empty if all is as it was written. `deep` also replays from each checkpoint to the
+        next and compares."""
+        return verify.verify(self._catalogue, deep)
 
 
 def _decode(batch: Batch) -> Blob:
@@ -276,10 +278,9 @@ def _decode(batch: Batch) -> Blob:
         raise ChainBroken(f"the batch at {batch.first} cannot be read: {error}") from error
 
 
-def _check_content(batch: Batch, decoded: Blob) -> None:
+def _check_content(batch: Batch, decoded: Blob, effects: int) -> None:
     if chain_hash(batch.previous, batch.blob) != batch.hash:
         raise ChainBroken(f"the batch at {batch.first} does not have the hash it claims")
-    effects = sum(len(entry.effects) for entry in decoded.entries)
     if decoded.header.first != batch.first or effects > batch.last - batch.first + 1 or batch.last < batch.first:
         raise ChainBroken(
             f"the batch {batch.first}..{batch.last} holds {effects} effects and says it starts at {decoded.header.first}"

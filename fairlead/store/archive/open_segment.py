@@ -1,7 +1,8 @@
 """The segment that is still written, and full ones that wait to be compressed: an append-only file and the same in memory.
 
 Owns the format of `.open` files and their recovery. Never compresses. One thread appends; readers on other threads read what
-is in memory, where lists only ever grow, so they need no lock. Called by archive.py and, through Segment, by reader.py.
+is in memory, where lists only ever grow. The index by key is made when somebody asks, not by the thread that appends.
+Called by archive.py and, through Segment, by reader.py.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
-from fairlead.model.journal import Blob, decode_blob
+from fairlead.model.journal import Blob, chain_hash, decode_blob
 from fairlead.store.archive.files import OPEN_MAGIC, file_name
 from fairlead.store.archive.records import FORMAT, RECORD, ArchiveCorrupt, Beginning, Point, too_new
 from fairlead.store.contract import Batch
@@ -31,6 +33,10 @@ def effects_of(blob: Blob) -> Iterator[tuple[str, bytes | None]]:
     """In the order of their positions."""
     for entry in blob.entries:
         yield from entry.effects
+
+
+def keys_of(blob: Blob) -> list[str]:
+    return [effect[0] for entry in blob.entries for effect in entry.effects]
 
 
 def effect_at(batch: Batch, time_ms: int, position: int, key: str) -> Found | None:
@@ -52,8 +58,11 @@ class OpenSegment:
         self.hash = beginning.previous
         self.time_min = self.time_max = 0
         self.effects = 0
-        self.positions: dict[str, list[int]] = defaultdict(list)
         self.rows: list[tuple[int, Batch]] = []  # time_ms and batch
+        self._keys: list[list[str]] = []  # of each row's effects
+        self._positions: dict[str, list[int]] = defaultdict(list)
+        self._indexed = 0  # rows that are in _positions
+        self._indexing = Lock()
         self._firsts: list[int] = []
         self.size = 0  # of the file
         self._descriptor = -1
@@ -74,24 +83,19 @@ class OpenSegment:
     def raw_bytes(self) -> int:
         return self.size
 
-    def append(self, batch: Batch, time_ms: int, decoded: Blob) -> None:
+    def append(self, batch: Batch, time_ms: int, keys: list[str]) -> None:
         """The file first: what a reader sees must be what a restart finds, as far as no power is lost."""
         head = RECORD.pack(batch.first, batch.last, time_ms, batch.hash, len(batch.blob))
-        crc = zlib.crc32(batch.blob, zlib.crc32(head))
-        self._write(_CRC.pack(crc) + head, batch.blob)
-        self._remember(batch, time_ms, decoded)
+        self._write(_CRC.pack(zlib.crc32(head)) + head, batch.blob)
+        self._remember(batch, time_ms, keys)
 
-    def _remember(self, batch: Batch, time_ms: int, decoded: Blob) -> None:
-        positions, at = self.positions, batch.first
-        for entry in decoded.entries:
-            for key, _ in entry.effects:
-                positions[key].append(at)
-                at += 1
-        self.effects += at - batch.first
+    def _remember(self, batch: Batch, time_ms: int, keys: list[str]) -> None:
+        self.effects += len(keys)
+        self._keys.append(keys)
         self.time_min = min(self.time_min, time_ms) if self.rows else time_ms
         self.time_max = max(self.time_max, time_ms) if self.rows else time_ms
-        self.rows.append((time_ms, batch))
         self._firsts.append(batch.first)
+        self.rows.append((time_ms, batch))
         self.hash = batch.hash
         self.last = batch.last  # Last: readers ask for nothing beyond it.
 
@@ -123,15 +127,24 @@ class OpenSegment:
 
     # Reading
 
+    def positions(self) -> dict[str, list[int]]:
+        """Where each key has effects, as far as the segment had come when this was called."""
+        with self._indexing:
+            for number in range(self._indexed, len(self.rows)):
+                for position, key in enumerate(self._keys[number], self._firsts[number]):
+                    self._positions[key].append(position)
+                self._indexed = number + 1
+        return self._positions
+
     def newest(self, key: str, low: int, high: int) -> Found | None:
-        positions = self.positions.get(key, [])
+        positions = self.positions().get(key, [])
         index = bisect_right(positions, high) - 1
         if index < 0 or positions[index] < low:
             return None
         return self._effect(positions[index], key)
 
     def versions(self, key: str, low: int, high: int) -> Iterator[Found]:
-        positions = self.positions.get(key, [])
+        positions = self.positions().get(key, [])
         for position in positions[bisect_left(positions, low) : bisect_right(positions, high)]:
             found = self._effect(position, key)
             assert found is not None, f"{key} is indexed at {position} and not there"
@@ -160,7 +173,7 @@ def scan_open(path: Path) -> tuple[Beginning, list[tuple[int, Batch]], int, int]
         raise ArchiveCorrupt(path.name, "its beginning is torn")
     length, crc = _PREFIX.unpack_from(data, len(OPEN_MAGIC))
     body = data[start : start + length]
-    if len(body) != length or zlib.crc32(body) != crc:
+    if not body or len(body) != length or zlib.crc32(body) != crc:  # The crc of nothing is zero, as in a file of zeros.
         raise ArchiveCorrupt(path.name, "its beginning is torn")
     beginning = msgspec.msgpack.decode(body, type=Beginning)
     if beginning.format > FORMAT:
@@ -171,9 +184,12 @@ def scan_open(path: Path) -> tuple[Beginning, list[tuple[int, Batch]], int, int]
         at = good + _CRC.size
         first, last, time_ms, hashed, length = RECORD.unpack_from(data, at)
         end = at + RECORD.size + length
-        if end > len(data) or zlib.crc32(memoryview(data)[at:end]) != _CRC.unpack_from(data, good)[0]:
+        if end > len(data) or zlib.crc32(memoryview(data)[at : at + RECORD.size]) != _CRC.unpack_from(data, good)[0]:
             break
-        rows.append((time_ms, Batch(first, last, previous, hashed, data[at + RECORD.size : end])))
+        blob = data[at + RECORD.size : end]
+        if chain_hash(previous, blob) != hashed:
+            break
+        rows.append((time_ms, Batch(first, last, previous, hashed, blob)))
         good, previous = end, hashed
     return beginning, rows, good, len(data)
 
@@ -183,7 +199,7 @@ def recover_open(path: Path, writable: bool) -> OpenSegment:
     beginning, rows, good, size = scan_open(path)
     segment = OpenSegment(path, beginning)
     for time_ms, batch in rows:
-        segment._remember(batch, time_ms, decode_blob(batch.blob))
+        segment._remember(batch, time_ms, keys_of(decode_blob(batch.blob)))
     segment.size = good
     if writable:
         segment._descriptor = os.open(path, os.O_WRONLY)

@@ -153,8 +153,8 @@ class BeyondHorizon(ArchiveError):
     """Asked for a point whose history is gone."""
 
     def __init__(self, asked: str, horizon: Horizon | None) -> None:
-        reach = f"{horizon.point} (plane time {horizon.time_ms} ms)" if horizon else "nothing yet"
-        super().__init__(f"{asked} is beyond the archive's horizon; it reaches back to {reach}")
+        reach = f"it reaches back to {horizon.point} (plane time {horizon.time_ms} ms)" if horizon else "nothing older is there"
+        super().__init__(f"{asked} is beyond the archive's horizon; {reach}")
         self.horizon = horizon
 
 

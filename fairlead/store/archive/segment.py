@@ -28,7 +28,7 @@ _asked_hash = lru_cache(maxsize=1024)(key_hash)  # One look-up asks many segment
 def close_segment(segment: OpenSegment, settings: Settings) -> Path:
     """Writes the closed form beside the open file, durable when this returns. The caller removes the open one."""
     path = segment.path.with_name(file_name(Point(segment.incarnation, segment.first), "segment"))
-    index, filter_bytes = build_index(segment.positions, segment.first, settings.level)
+    index, filter_bytes = build_index(segment.positions(), segment.first, settings.level)
     with writing(path) as output:
         output.write(SEGMENT_MAGIC)
         frames = tuple(_write_frames(segment.rows, output, settings))

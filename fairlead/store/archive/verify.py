@@ -8,11 +8,13 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import zstandard
+from msgspec.structs import replace
 
 from fairlead.model.journal import chain_hash, decode_blob
 from fairlead.store.archive.cache import Cache
@@ -21,14 +23,15 @@ from fairlead.store.archive.checkpoint import CheckpointFile
 from fairlead.store.archive.files import content_hash, read_at
 from fairlead.store.archive.keyindex import build_index, key_hash, may_hold, unpack
 from fairlead.store.archive.open_segment import OpenSegment, effects_of, scan_open
-from fairlead.store.archive.records import GENESIS, ArchiveCorrupt, BeyondHorizon, Fault, Point
+from fairlead.store.archive.reader import state_at
+from fairlead.store.archive.records import GENESIS, ArchiveCorrupt, BeyondHorizon, Fault, NotArchived, Point
 from fairlead.store.archive.segment import ClosedSegment, Segment
 from fairlead.store.contract import Batch
 
 _FRESH_BYTES = 1 << 20  # A cache of its own for each file: what was read before it was damaged must not vouch for it.
 
 
-def verify(catalogue: Catalogue) -> list[Fault]:
+def verify(catalogue: Catalogue, deep: bool) -> list[Fault]:
     faults = [Fault(damaged.name, damaged.detail) for damaged in catalogue.damaged]
     for index, segment in enumerate(catalogue.segments):
         found = _open_faults(segment) if isinstance(segment, OpenSegment) else _closed_faults(segment.path)
@@ -36,6 +39,8 @@ def verify(catalogue: Catalogue) -> list[Fault]:
         faults += _caught(segment.path, _gaps(catalogue, segment, catalogue.segments[index - 1] if index else None))
     for checkpoint in catalogue.checkpoints:
         faults += _caught(checkpoint.path, _checkpoint_faults(checkpoint.path))
+        if deep:
+            faults += _caught(checkpoint.path, _replay_faults(catalogue, checkpoint))
     return faults
 
 
@@ -60,7 +65,7 @@ def _open_faults(segment: OpenSegment) -> Iterator[Fault]:
     expected = [batch.hash for _, batch in list(segment.rows)]
     beginning, rows, good, _ = scan_open(segment.path)
     if [batch.hash for _, batch in rows[: len(expected)]] != expected:
-        yield Fault(segment.path.name, f"the record at byte {good} is torn or fails its crc")
+        yield Fault(segment.path.name, f"the record at byte {good} is torn or damaged")
     yield from _chain_faults(segment.path.name, beginning.first, beginning.previous, [batch for _, batch in rows])
 
 
@@ -128,6 +133,20 @@ def _checkpoint_faults(path: Path) -> Iterator[Fault]:
         rows, last = rows + 1, key
     if rows != footer.rows:
         yield Fault(name, f"has {rows} rows, its footer says {footer.rows}")
+
+
+def _replay_faults(catalogue: Catalogue, checkpoint: CheckpointFile) -> Iterator[Fault]:
+    """The checkpoint against the one before it with the journal between applied, where both are still there."""
+    older = tuple(one for one in catalogue.checkpoints if one.point < checkpoint.point)
+    try:
+        replayed = state_at(replace(catalogue, checkpoints=older), checkpoint.point)
+    except (BeyondHorizon, NotArchived):
+        return
+    for kept, made in zip_longest(checkpoint.all_rows(), replayed):
+        if kept != made:
+            at = min(row[0] for row in (kept, made) if row is not None)
+            yield Fault(checkpoint.path.name, f"{at} is not what the journal before it makes of it")
+            return
 
 
 def _gaps(catalogue: Catalogue, segment: Segment, before: Segment | None) -> Iterator[Fault]:
