@@ -64,13 +64,17 @@ class Client:
             agent = Caller(f"agent-{node}", Role.AGENT, node=node)
             started = InstanceStatus(ready=False, ports={"http": 20000 + turn % 1000})
             yield self._command(agent, Report(self.tenant, name, _TOKEN, SlotState.STARTING, started))
-            yield self._command(agent, PutStatus("Node", "", node, NodeStatus(schedulable=True, health="Ready", session=1, images=(name,))))
+            yield self._command(
+                agent, PutStatus("Node", "", node, NodeStatus(schedulable=True, health="Ready", session=1, images=(name,)))
+            )
             other = f"w{self.number}-{turn + 1}"
             other_node = nodes[(self.number * 7919 + turn + 1) % len(nodes)]
             yield self._command(roles[Role.DISRUPTION], Move(self.tenant, other, _TOKEN, SlotState.DRAINING))
             gone = Caller(f"agent-{other_node}", Role.AGENT, node=other_node)
             yield self._command(gone, Report(self.tenant, other, _TOKEN, SlotState.RELEASED))
-            yield self._command(roles[Role.ASSIGNMENT], Put("SchedulingRequest", plane.request(self.tenant, f"x{self.number}", turn)))
+            yield self._command(
+                roles[Role.ASSIGNMENT], Put("SchedulingRequest", plane.request(self.tenant, f"x{self.number}", turn))
+            )
             yield self._command(Caller("ada", Role.USER), Put("Workload", _workload(self.tenant, f"v{self.number}", turn)))
 
     async def run(self, bulk: int, latencies: list[float]) -> None:

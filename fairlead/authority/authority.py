@@ -88,6 +88,7 @@ class Authority:
         self._materialiser = Materialiser(store, clock, self.meters)
         self._leading = asyncio.Event()
         self._stop = asyncio.Event()
+        self._saw_fork = False
         self._fresh_state()
 
     def _fresh_state(self) -> None:
@@ -202,6 +203,7 @@ class Authority:
                 await self._lead()
             except* Deposed as deposed:
                 log.warning("deposed: %s", deposed.exceptions[0])
+                self._saw_fork |= any(isinstance(e, Deposed) and e.lost_history for e in deposed.exceptions)
             except* StoreUnreachable as lost:
                 log.warning("store out of reach: %s", lost.exceptions[0])
             finally:
@@ -240,6 +242,7 @@ class Authority:
             self._ctx.incarnation = head.incarnation
         except Forked as fork:
             log.warning("reloading: %s", fork)
+            self._saw_fork = True  # whoever leads next must not continue the numbering of what is gone
             self._fresh_state()
             await self._follower.load()
             self._warm = True
@@ -280,12 +283,16 @@ class Authority:
                 self._warm = True
             await self._follower.catch_up(head)
         except Forked as fork:
-            log.warning("the store lost history that was seen here (%s): a new incarnation begins", fork)
-            fence = await self._new_incarnation(fence, head)
+            log.warning("reloading: %s", fork)
+            self._saw_fork = True
             self._fresh_state()
             await self._follower.load()
             self._warm = True
             await self._follower.catch_up(head)
+        if self._saw_fork:
+            log.warning("the store lost history that was seen here: a new incarnation begins (P6)")
+            fence = await self._new_incarnation(fence, head)
+            self._saw_fork = False
         self._ctx.incarnation = fence.incarnation
         self._materialiser.start(head.materialised)
         start_ms = self._plane_time_at_start()

@@ -65,9 +65,7 @@ class Lanes:
         waiting = self._waiting[lane]
         if waiting and waiting + len(call.commands) > self._bounds[lane]:
             self.refused_total += 1
-            return Refused(
-                "Overloaded", f"{waiting} commands wait already", {"waiting": waiting}, retry_after_s=1.0
-            )
+            return Refused("Overloaded", f"{waiting} commands wait already", {"waiting": waiting}, retry_after_s=1.0)
         self._calls[lane].append(call)
         self._waiting[lane] += len(call.commands)
         return None

@@ -53,9 +53,7 @@ class NodeAccount:
 
     def devices_whole(self, resource: str, models: tuple[str, ...]) -> int:
         used = self.device_used
-        return sum(
-            1 for d in self.devices if d.resource == resource and (not models or d.model in models) and not used.get(d.id)
-        )
+        return sum(1 for d in self.devices if d.resource == resource and (not models or d.model in models) and not used.get(d.id))
 
     def devices_share(self, resource: str, models: tuple[str, ...]) -> int:
         used = self.device_used
@@ -130,9 +128,7 @@ class Ledger:
             account = self.tenants[name] = TenantAccount()
         return account
 
-    def _book(
-        self, tenant: str, node: str, requests: Resources, devices: tuple[DeviceHold, ...], how: int, sign: int
-    ) -> None:
+    def _book(self, tenant: str, node: str, requests: Resources, devices: tuple[DeviceHold, ...], how: int, sign: int) -> None:
         account = self.node(node)
         account.add(requests, devices, how, sign)
         charged = device_charge(account, devices) if devices else None

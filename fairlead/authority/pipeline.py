@@ -9,6 +9,7 @@ Ends with Deposed when the store says that somebody else leads.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -40,19 +41,25 @@ from fairlead.store.contract import (
     Unavailable,
 )
 
+log = logging.getLogger(__name__)
+
 READY_MAX = 2  # Batches that may wait for the store before judging pauses.
 SLICE_COMMANDS = 256
 SLICE_S = 0.004  # The loop is given back at least this often while judging (P17: no callback over 10 ms).
 RESUBMIT_S = (0.0, 0.02, 0.05, 0.1, 0.25)  # Waits between resubmissions; the last one repeats.
 _BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around the entries
-_ENTRY_MAX = BATCH_BYTES_MAX // 2
+_ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the command's body and as its effect
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
 _OWN_RECEIPT = (Bind, Reserve, BindGang, ReleaseReservation)
 
 
 class Deposed(Exception):
-    """This process does not lead any more: all its state is history."""
+    """This process does not lead any more: all its state is history. `lost_history`: the store no longer has what it had."""
+
+    def __init__(self, detail: str, lost_history: bool = False) -> None:
+        super().__init__(detail)
+        self.lost_history = lost_history
 
 
 class Building:
@@ -181,7 +188,12 @@ class Pipeline:
     def _judge_new(self, command: Command, body: bytes, hashed: bytes) -> Outcome | None:
         """`hashed` is empty where the command needs no receipt; then `body` is the whole command, encoded."""
         ctx = self._ctx
-        judged = judge(ctx, command)
+        try:
+            judged = judge(ctx, command)
+        except Exception as error:
+            # Judging changes nothing, so a command that breaks a judge must not take the plane down with it.
+            log.exception("judging %s of %s failed", type(command.body).__name__, command.caller.actor)
+            judged = Refused("JudgeFailed", f"{type(error).__name__}: {error}")
         if isinstance(judged, Refused):
             self._meters.refused(judged.reason)
             if hashed:
@@ -311,7 +323,8 @@ class Pipeline:
                     tries += 1
                 case Fenced() | Superseded():
                     self._meters.deposed_total += 1
-                    raise Deposed(f"{type(result).__name__}: epoch {result.head.epoch} leads, held by {result.head.holder}")
+                    detail = f"{type(result).__name__}: epoch {result.head.epoch} leads, held by {result.head.holder}"
+                    raise Deposed(detail, lost_history=isinstance(result, Superseded))
 
     def _take_back(self, sealed: Sealed, why: Unavailable) -> None:
         """Certainly not written: undo it and everything judged on top of it; those are judged again (P3)."""

@@ -113,9 +113,7 @@ class Receipts:
             case None:
                 return None
 
-    def _find_in_session(
-        self, ctx: Context, client: str, sequence: int, floor: int, hashed: bytes
-    ) -> Accepted | Refused | None:
+    def _find_in_session(self, ctx: Context, client: str, sequence: int, floor: int, hashed: bytes) -> Accepted | Refused | None:
         session = self._session(ctx, client)
         if sequence < session.floor:
             return Refused("ReceiptExpired", f"{client} has said it will not send {sequence} again (floor {session.floor})")
@@ -146,9 +144,7 @@ class Receipts:
         if not isinstance(command.id, IdempotencyKey):
             return None
         position = self._state.position + len(draft.effects)
-        answer = Answer(
-            position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation
-        )
+        answer = Answer(position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation)
         return Effect(RECEIPTS, "", key_name(command.caller.actor, command.id.key), _encode(answer))
 
     def accepted(self, ctx: Context, command: Command, hashed: bytes, draft: Draft, position: int) -> int:
@@ -212,9 +208,7 @@ def _repeat(ctx: Context, answer: Answer, hashed: bytes) -> Accepted | Refused:
         return _reused()
     if answer.incarnation != ctx.incarnation:
         return Refused("ReceiptExpired", "this was answered before a restore; read the object to see what is left of it")
-    return Accepted(
-        ctx.revision(answer.position), answer.key, answer.uid, answer.epoch, answer.token, replayed=True
-    )
+    return Accepted(ctx.revision(answer.position), answer.key, answer.uid, answer.epoch, answer.token, replayed=True)
 
 
 def _reused() -> Refused:

@@ -53,9 +53,7 @@ class Rec(msgspec.Struct, gc=False, eq=False):
         return DECODERS[self.plural].decode(self.raw)
 
 
-DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    plural: codec.decoder(info.record) for plural, info in KINDS.items()
-}
+DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
 
 
 class Bucket:
@@ -146,10 +144,7 @@ class State:
             bucket.live -= 1
         for told in self._derived.get(plural, ()):
             told(old if present else None, rec if raw is not None else None)
-        ring = self._ring
-        ring.append(rec)
-        if len(ring) > self._ring_size and ring[0].position <= self.durable:
-            self._forget(ring.popleft())
+        self._ring.append(rec)
         return rec
 
     def _forget(self, rec: Rec) -> None:
@@ -198,6 +193,9 @@ class State:
     def confirm(self, position: int) -> None:
         assert self.durable <= position <= self.position
         self.durable = position
+        ring = self._ring
+        while len(ring) > self._ring_size and ring[0].position <= position:
+            self._forget(ring.popleft())
 
     def changes_since(self, position: int) -> list[Rec]:
         """The changes after `position`, oldest first. The caller has checked the horizon."""

@@ -6,15 +6,13 @@ journal can be told from a forged one.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from fairlead.authority.materialiser import Materialiser
-from fairlead.model import codec
+from fairlead.model.anchor import sign_anchor
 from fairlead.ports import Clock
 from fairlead.store.contract import Batch, Fence, Fenced, Store
 
@@ -27,23 +25,6 @@ class JournalKept(msgspec.Struct, frozen=True):
     keep_s: float = 600.0
     keep_bytes: int = 256 * 1024 * 1024
     anchor_key: bytes = b""
-
-
-class Anchor(msgspec.Struct, frozen=True, array_like=True):
-    position: int
-    hash: bytes
-    time_ms: int
-    signature: bytes
-
-
-def sign_anchor(key: bytes, position: int, hashed: bytes, time_ms: int) -> bytes:
-    message = position.to_bytes(8, "big") + hashed + time_ms.to_bytes(8, "big")
-    return codec.encode(Anchor(position, hashed, time_ms, hmac.digest(key, message, hashlib.sha256)))
-
-
-def anchor_is_genuine(key: bytes, raw: bytes) -> bool:
-    anchor = codec.decoder(Anchor).decode(raw)
-    return hmac.compare_digest(raw, sign_anchor(key, anchor.position, anchor.hash, anchor.time_ms))
 
 
 class Truncation:

@@ -79,9 +79,7 @@ def _extend(verdicts: Verdicts, node_class: NodeClass) -> None:
     verdicts.zones.append(not place.zones or node_class.zone in place.zones)
     verdicts.regions.append(not place.regions.allowed or node_class.region in place.regions.allowed)
     tenants, classes = node_class.allowed_tenants, node_class.allowed_classes
-    verdicts.tenancy.append(
-        (not tenants or verdicts.tenant in tenants) and (not classes or ask.workload_class in classes)
-    )
+    verdicts.tenancy.append((not tenants or verdicts.tenant in tenants) and (not classes or ask.workload_class in classes))
 
 
 def matches(expression: LabelExpression, labels: dict[str, str]) -> bool:

@@ -8,9 +8,7 @@ from fairlead.decide.fit import DeviceNeed
 from fairlead.model.resources import SHARE_WHOLE, Device, DeviceHold
 
 
-def pick_devices(
-    needs: Iterable[DeviceNeed], fleet: Iterable[Device], used: Mapping[str, int]
-) -> tuple[DeviceHold, ...] | None:
+def pick_devices(needs: Iterable[DeviceNeed], fleet: Iterable[Device], used: Mapping[str, int]) -> tuple[DeviceHold, ...] | None:
     """Holds that satisfy every need, or None. `used` is thousandths in use by device id."""
     taken: dict[str, int] = {}
     ordered = sorted(fleet, key=lambda device: device.id)

@@ -113,9 +113,7 @@ def _table() -> dict[tuple[SlotState | None, SlotState], Step]:
 STEPS: Final = _table()
 
 # The few steps the authority itself makes inside another entry: expiry of a reservation, and the victims of a claim (P12).
-AUTHORITY_STEPS: Final = frozenset(
-    {(_S.RESERVED, _S.PENDING), *(edge for edge, step in STEPS.items() if edge[1] is _S.DRAINING)}
-)
+AUTHORITY_STEPS: Final = frozenset({(_S.RESERVED, _S.PENDING), *(edge for edge, step in STEPS.items() if edge[1] is _S.DRAINING)})
 
 
 def may_step(before: SlotState | None, after: SlotState, by: Role) -> bool:

@@ -53,6 +53,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "VictimNotAllowed": RefusalInfo(409, "choose victims of lower priority on that node"),
     "FenceNotPassed": RefusalInfo(409, "wait until the old copy is certainly gone"),
     # The plane.
+    "JudgeFailed": RefusalInfo(500, "nothing was changed; report it with the detail, it is a fault of ours"),
     "Overloaded": RefusalInfo(429, "wait as long as retryAfter says"),
     "NotLeader": RefusalInfo(503, "send it to the leader"),
     "StoreUnavailable": RefusalInfo(503, "nothing was written; the detail says what the store needs"),

@@ -87,7 +87,9 @@ class PlaneForTest:
         ok(await self.send(agent, PutStatus("Node", "", name, NodeStatus(schedulable=True, health="Ready", session=1))))
         self.authority.heartbeat([(name, 1)])
 
-    async def grant(self, tenant: str, version: int = 1, *, cpu: int = 1_000_000, memory: int = 4000 * GI, **scalars: int) -> None:
+    async def grant(
+        self, tenant: str, version: int = 1, *, cpu: int = 1_000_000, memory: int = 4000 * GI, **scalars: int
+    ) -> None:
         limit = Resources(cpu, memory, scalars.items())
         spec = GrantSpec(region=REGION, version=version, during=limit, after=limit)
         ok(await self.send(OPERATOR, Put("Grant", Grant(metadata=Metadata(name=REGION, namespace=tenant), spec=spec))))

@@ -32,11 +32,7 @@ def side_effects_of_put(ctx: Context, caller: Caller, info: KindInfo, new: Any) 
     if info.plural != "schedulingrequests":
         return []
     name, tenant = new.metadata.name, new.metadata.namespace
-    return [
-        drop(plural, tenant, name)
-        for plural in ("bindings", "instances")
-        if ctx.state.get(plural, tenant, name) is not None
-    ]
+    return [drop(plural, tenant, name) for plural in ("bindings", "instances") if ctx.state.get(plural, tenant, name) is not None]
 
 
 def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: SchedulingRequest | None) -> Refused | None:
@@ -131,4 +127,3 @@ def _refuse_tenant_delete(ctx: Context, rec: Rec) -> Refused | None:
     if used:
         return Refused("InUse", f"tenant {rec.name} is still charged", {"used": used})
     return None
-

@@ -13,15 +13,13 @@ import msgspec
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
 from fairlead.authority.state import RECEIPTS, Rec
-from fairlead.decide.admission import faults
+from fairlead.decide.admission import OBJECT_BYTES_MAX, faults
 from fairlead.model import codec
 from fairlead.model.commands import Caller, Delete, Fault, Put, PutStatus, Refused
 from fairlead.model.ids import key
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata, Record
-from fairlead.model.registry import BY_KIND, KindInfo
-
-OBJECT_BYTES_MAX = 256 * 1024
+from fairlead.model.registry import BY_KIND, FINALIZERS, KindInfo
 
 
 def put_object(ctx: Context, caller: Caller, body: Put) -> Judgement:
@@ -37,10 +35,14 @@ def put_object(ctx: Context, caller: Caller, body: Put) -> Judgement:
     if refused is not None:
         return refused
     old: Any = _decoded(rec) if rec else None
+    if info.immutable and old is not None and new.spec != old.spec:
+        return Refused(
+            "Immutable", f"{info.kind} {metadata.name} never changes; create another", describe(ctx, rec) if rec else {}
+        )
     found = faults(info, new, old)
     if found:
         return Refused("Invalid", f"{info.kind} {metadata.name}: {found[0].path}: {found[0].message}", faults=found)
-    merged = _merge(ctx, info, new, old)
+    merged = _merge(ctx, caller, info, new, old)
     refused = refuse_put(ctx, caller, info, merged, old)
     if refused is not None:
         return refused
@@ -101,9 +103,7 @@ def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
         return Draft(effects, rec.key, old.metadata.uid, dry_run=body.dry_run)
     if old.metadata.deletion_time is not None and finalizers == old.metadata.finalizers:
         return Draft([], rec.key, old.metadata.uid, position=rec.position)
-    metadata = msgspec.structs.replace(
-        old.metadata, deletion_time=old.metadata.deletion_time or ctx.now, finalizers=finalizers
-    )
+    metadata = msgspec.structs.replace(old.metadata, deletion_time=old.metadata.deletion_time or ctx.now, finalizers=finalizers)
     marked = msgspec.structs.replace(old, metadata=metadata)
     return Draft([put(info.plural, body.tenant, body.name, marked)], rec.key, old.metadata.uid, dry_run=body.dry_run)
 
@@ -133,7 +133,7 @@ def _decoded(rec: Rec) -> Any:
 def _refuse_put(ctx: Context, caller: Caller, info: KindInfo, body: Put, rec: Rec | None) -> Refused | None:
     if info.commands_only:
         return Refused("NotOwner", f"{info.kind} objects are made by commands of their own, not by a put")
-    if caller.role not in info.spec_owners and caller.role is not Role.AUTHORITY:
+    if caller.role not in info.spec_owners and caller.role is not Role.AUTHORITY and not _only_finalizes(caller, body, rec):
         owners = ", ".join(sorted(role.value for role in info.spec_owners))
         return Refused("NotOwner", f"the spec of a {info.kind} belongs to {owners}, not to {caller.role.value}")
     if rec is None:
@@ -144,6 +144,15 @@ def _refuse_put(ctx: Context, caller: Caller, info: KindInfo, body: Put, rec: Re
     if body.mode == "create":
         return Refused("AlreadyExists", f"{info.kind} {rec.name} exists", describe(ctx, rec))
     return _refuse_version(ctx, rec, old, body.expected_revision, body.object.metadata.uid)
+
+
+def _only_finalizes(caller: Caller, body: Put, rec: Rec | None) -> bool:
+    """A finalizer's owner may write the object it holds, as long as nothing but metadata changes."""
+    if rec is None:
+        return False
+    old = _decoded(rec)
+    owned = any(f in FINALIZERS and FINALIZERS[f].owner is caller.role for f in old.metadata.finalizers)
+    return owned and body.object.spec == old.spec
 
 
 def _refuse_version(ctx: Context, rec: Rec, old: Any, expected_revision: int, uid: str) -> Refused | None:
@@ -174,7 +183,14 @@ def _refuse_status(info: KindInfo, caller: Caller, old: Any, body: PutStatus) ->
     return None
 
 
-def _merge(ctx: Context, info: KindInfo, new: Any, old: Any) -> Any:
+def _may_take_off(caller: Caller, finalizer: str, old: Any) -> bool:
+    known = FINALIZERS.get(finalizer)
+    if known is None or caller.role in (known.owner, Role.AUTHORITY):
+        return True
+    return old.metadata.deletion_time is not None and caller.role in (Role.OPERATOR, Role.BREAK_GLASS)
+
+
+def _merge(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> Any:
     """What will be stored: the caller's spec, labels, annotations, finalizers and owners; our uid, times and generation."""
     if old is None:
         given: Metadata = new.metadata
@@ -183,9 +199,10 @@ def _merge(ctx: Context, info: KindInfo, new: Any, old: Any) -> Any:
             given, uid=ctx.next_uid(), generation=1, creation_time=ctx.now, deletion_time=None, finalizers=wanted
         )
         return type(new)(metadata=metadata, spec=new.spec)
-    finalizers = new.metadata.finalizers
-    if old.metadata.deletion_time is not None:  # going: finalizers may be removed, never added
-        finalizers = tuple(f for f in finalizers if f in old.metadata.finalizers)
+    # Applying a manifest again must not take off what others rely on: a registered finalizer goes by its owner's hand, or by
+    # an operator's once the object is going and its owner is not coming.
+    kept = (f for f in old.metadata.finalizers if f in new.metadata.finalizers or not _may_take_off(caller, f, old))
+    finalizers = tuple(dict.fromkeys((*kept, *new.metadata.finalizers)))
     generation = old.metadata.generation + (new.spec != old.spec)
     metadata = msgspec.structs.replace(
         old.metadata,
@@ -196,4 +213,3 @@ def _merge(ctx: Context, info: KindInfo, new: Any, old: Any) -> Any:
         generation=generation,
     )
     return msgspec.structs.replace(old, metadata=metadata, spec=new.spec)
-

@@ -170,9 +170,7 @@ def release_reservation(ctx: Context, caller: Caller, body: ReleaseReservation, 
         return Draft([], key(_RESERVATIONS, body.tenant, body.name), position=ctx.state.durable)
     if not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role):
         return _not_owner(caller, SlotState.RESERVED, SlotState.PENDING)
-    return Draft(
-        release_effects(ctx, caller, body.tenant, body.name, reason), key(_REQUESTS, body.tenant, body.name)
-    )
+    return Draft(release_effects(ctx, caller, body.tenant, body.name, reason), key(_REQUESTS, body.tenant, body.name))
 
 
 def release_effects(ctx: Context, caller: Caller, tenant: str, name: str, reason: str) -> list[Effect]:
@@ -256,9 +254,7 @@ def _reserved(ctx: Context, caller: Caller, body: Bind) -> tuple[DeviceHold, ...
     return spec.devices
 
 
-def _fit(
-    ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: Claim
-) -> tuple[DeviceHold, ...] | Refused:
+def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: Claim) -> tuple[DeviceHold, ...] | Refused:
     """Node, devices and grant, on the present state. Answers with the devices taken."""
     spec = request.spec
     account = ctx.ledger.nodes.get(body.node)
@@ -342,12 +338,8 @@ def _binding_spec(
     )
 
 
-def _step(
-    ctx: Context, caller: Caller, before: SlotState | None, to: SlotState, evidence: Evidence | None
-) -> Transition:
-    return Transition(
-        to=to, by=caller.actor, time=ctx.now, before=before, epoch=caller.fencing_epoch, evidence=evidence
-    )
+def _step(ctx: Context, caller: Caller, before: SlotState | None, to: SlotState, evidence: Evidence | None) -> Transition:
+    return Transition(to=to, by=caller.actor, time=ctx.now, before=before, epoch=caller.fencing_epoch, evidence=evidence)
 
 
 def _not_owner(caller: Caller, before: SlotState | None, to: SlotState) -> Refused:

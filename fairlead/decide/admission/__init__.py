@@ -20,7 +20,7 @@ from fairlead.model.registry import KindInfo
 
 __all__ = ["OBJECT_BYTES_MAX", "RULES", "execution_of", "faults", "nothing_more", "slots_of"]
 
-OBJECT_BYTES_MAX: Final = 256 * 1024  # A thousand objects of the largest size still fit one journal batch.
+OBJECT_BYTES_MAX: Final = 256 * 1024  # Twice this, command and effect, fits a journal batch.
 
 
 def nothing_more(report: Report, new: Any, old: Any) -> None:

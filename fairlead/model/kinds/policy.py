@@ -94,9 +94,7 @@ class OverrideScope(Record, frozen=True):
 
 
 class OverrideSpec(Record, frozen=True):
-    kind: Literal[
-        "recovery", "zone-avoidance", "autoscaler-pause", "repair-approval", "emergency-quota", "freeze", "hold"
-    ]
+    kind: Literal["recovery", "zone-avoidance", "autoscaler-pause", "repair-approval", "emergency-quota", "freeze", "hold"]
     reason: str
     ttl_seconds: int
     requester: str = ""
