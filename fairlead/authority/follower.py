@@ -6,11 +6,16 @@ state in memory.
 
 from __future__ import annotations
 
+import logging
+
 from fairlead.authority.state import CLOCK, State
+from fairlead.model.anchor import decode_anchor
 from fairlead.model.ids import split_key
 from fairlead.model.journal import Blob, chain_hash, decode_blob
 from fairlead.ports import Clock
-from fairlead.store.contract import Batch, Compacted, Corrupt, Head, Store
+from fairlead.store.contract import NO_HASH, Batch, Compacted, Corrupt, Head, Store, StoreUnreachable
+
+log = logging.getLogger(__name__)
 
 
 class Forked(Exception):
@@ -33,12 +38,15 @@ class Follower:
         checkpoint = await self._store.load()
         async for chunk in checkpoint.chunks:
             for object_key, _, raw in chunk:
-                plural, tenant, name = split_key(object_key)
-                if plural == CLOCK:
-                    self.last_ms = int.from_bytes(raw, "big")
-                else:
-                    # Some may be newer than the checkpoint's position; the journal repeats them in their place.
-                    state.load(plural, tenant, name, raw)
+                try:
+                    plural, tenant, name = split_key(object_key)
+                    if plural == CLOCK:
+                        self.last_ms = int.from_bytes(raw, "big")
+                    else:
+                        # Some may be newer than the checkpoint's position; the journal repeats them in their place.
+                        state.load(plural, tenant, name, raw)
+                except (ValueError, KeyError) as error:  # msgspec's errors are ValueErrors
+                    raise Corrupt(f"object {object_key}", f"it cannot be read: {error}") from error
             await self._clock.sleep(0)
         state.loaded(checkpoint.position)
         self.chain = b""  # not known before the first batch; with none to come, the head's own is taken
@@ -64,7 +72,7 @@ class Follower:
                 applied += 1
             await self._clock.sleep(0)
         if self.chain and head.position == state.position and head.hash != self.chain:
-            raise Forked(f"at position {head.position} the store has another history than memory")
+            raise self._other_history("head", f"at position {head.position} the store has another history than memory")
         if head.position == state.position:
             self.chain = head.hash
             self._live = True
@@ -72,23 +80,76 @@ class Follower:
 
     def apply(self, batch: Batch) -> None:
         state = self.state
+        where = f"journal row {batch.first}"
         if batch.first != state.position + 1:
-            raise Forked(f"batch {batch.first}..{batch.last} does not follow {state.position}")
+            raise self._other_history(where, f"it does not follow {state.position}: a row is missing between them")
         if self.chain and batch.previous != self.chain:
-            raise Forked(f"batch {batch.first} continues another history")
+            raise self._other_history(where, "it continues another history than the row before it")
         if chain_hash(batch.previous, batch.blob) != batch.hash:
-            raise Corrupt(f"journal row {batch.first}", "its content does not match its hash")
+            raise Corrupt(where, "its content does not match its hash")
         blob = _decode(batch)
-        for entry in blob.entries:
-            for object_key, raw in entry.effects:
-                plural, tenant, name = split_key(object_key)
-                state.apply(plural, tenant, name, raw)
+        try:
+            for entry in blob.entries:
+                for object_key, raw in entry.effects:
+                    plural, tenant, name = split_key(object_key)
+                    state.apply(plural, tenant, name, raw)
+        except (ValueError, KeyError) as error:
+            raise Corrupt(where, f"its effect at {state.position} cannot be read: {error}") from error
         if state.position != batch.last:
-            raise Corrupt(f"journal row {batch.first}", f"it holds effects up to {state.position}, not {batch.last}")
+            raise Corrupt(where, f"it holds effects up to {state.position}, not {batch.last}")
         state.confirm(batch.last)
         self.chain = batch.hash
         self.last_ms = blob.header.time_ms
         self.seen_at = self._clock.monotonic() if self._live else 0.0
+
+    def _other_history(self, where: str, detail: str) -> Forked | Corrupt:
+        """Memory that was once level with the store and is not any more saw a history that is gone. Memory that comes from
+        this very store, and cannot be brought level with it, shows that the store is damaged."""
+        return Forked(f"{where}: {detail}") if self._live else Corrupt(where, detail)
+
+
+async def check_history(store: Store, clock: Clock) -> None:
+    """Reads the whole journal that the store still has, from where it was cut to its head, and raises Corrupt if a row is damaged
+    or missing. Loading would not notice: it begins where the objects end, and a start must not go well on luck."""
+    try:
+        await _check_history(store, clock)
+    except StoreUnreachable as error:  # A start waits for its store; the tail at least is checked when it is loaded.
+        log.warning("the journal could not be checked: %s", error)
+
+
+async def _check_history(store: Store, clock: Clock) -> None:
+    head = await store.head()
+    position, chain = head.truncated, _hash_at_cut(head)
+    while position < head.position:
+        batches = await store.tail(position)
+        if isinstance(batches, Compacted):
+            return  # A leader cut it off under us: it is in use, and has been checked by whoever started on it.
+        if not batches:
+            raise Corrupt(f"journal after {position}", f"the head is at {head.position}, but nothing follows")
+        for batch in batches:
+            where = f"journal row {batch.first}"
+            if batch.first != position + 1:
+                raise Corrupt(where, f"the row that starts at {position + 1} is missing before it")
+            if chain and batch.previous != chain:
+                raise Corrupt(where, "it continues another history than the row before it")
+            if chain_hash(batch.previous, batch.blob) != batch.hash:
+                raise Corrupt(where, "its content does not match its hash")
+            position, chain = batch.last, batch.hash
+            if position == head.position and chain != head.hash:
+                raise Corrupt("head", f"it names another batch at {position} than the journal has")
+        await clock.sleep(0)
+
+
+def _hash_at_cut(head: Head) -> bytes:
+    if not head.truncated:
+        return NO_HASH
+    try:
+        anchor = decode_anchor(head.anchor)
+    except ValueError as error:
+        raise Corrupt("anchor", f"what the cut journal left behind cannot be read: {error}") from error
+    if anchor.position != head.truncated:
+        raise Corrupt("anchor", f"it speaks of position {anchor.position}, the journal was cut at {head.truncated}")
+    return anchor.hash
 
 
 def _decode(batch: Batch) -> Blob:
