@@ -37,6 +37,7 @@ MUTANTS = {
     Mutant.REFUSAL_BEFORE_DURABLE: expect("general", 20, "unjustified"),
     Mutant.BLIND_RETRY_AFTER_UNKNOWN: expect("general", 20, "S13"),
     Mutant.UNAVAILABLE_SETTLES_UNKNOWN: expect("general", 120, "S13"),
+    Mutant.UNAVAILABLE_WITHOUT_LEASE: expect("strays", 200, "S13"),
     Mutant.DUPLICATE_NOT_JOINED: expect("general", 60, "S13"),
     Mutant.ANSWER_COMMITTED_ON_FENCED: expect("general", 20, "S13"),
     Mutant.ANSWER_ABSENT_ON_FENCED: expect("general", 100, "S13"),
@@ -47,7 +48,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize(("profile", "seeds"), [("general", CAMPAIGN_SEEDS_MIN), ("leases", 20)])
+@pytest.mark.parametrize(("profile", "seeds"), [("general", CAMPAIGN_SEEDS_MIN), ("leases", 20), ("strays", 20)])
 def test_no_promise_is_broken_while_every_safeguard_is_in_place(profile: Profile, seeds: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(1, seeds + 1):

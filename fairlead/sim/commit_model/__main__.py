@@ -64,7 +64,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--mutant", choices=[mutant.name.lower() for mutant in Mutant], help="remove one safeguard")
-    parser.add_argument("--profile", choices=["general", "leases"], default="general", help="which faults")
+    parser.add_argument("--profile", choices=["general", "leases", "strays"], default="general", help="which faults")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser.parse_args(arguments)
 

@@ -230,8 +230,13 @@ class Term:
     def _undo(self, members: Iterable[Open]) -> None:
         """The batch is certainly absent: go back to the durable head and judge again what was judged on top of it."""
         self._counts["undone"] += 1
+        # A definite no needs the lease like any other: a newer leader may yet accept a copy of the command.
+        definite = self.valid() or self._mutant is Mutant.UNAVAILABLE_WITHOUT_LEASE
         for opened in members:
-            _settle(opened, Refused("Unavailable", self.durable.position))
+            if definite:
+                _settle(opened, Refused("Unavailable", self.durable.position))
+            else:
+                self._forget(opened)
         again = sorted(self._pending + self._held_back, key=lambda opened: opened.judged_at)
         self._pending, self._held_back = [], []
         self._speculative = self.durable.copy()

@@ -25,6 +25,7 @@ class Mutant(enum.Enum):
     REFUSAL_BEFORE_DURABLE = "a refusal is answered while the head it was judged on is in flight"
     BLIND_RETRY_AFTER_UNKNOWN = "after OutcomeUnknown the batch is given up for absent and its position used again"
     UNAVAILABLE_SETTLES_UNKNOWN = "Unavailable to a resubmission is taken for the fate of the first submission too"
+    UNAVAILABLE_WITHOUT_LEASE = "a leader whose lease ran out still answers that a command is certainly absent"
     DUPLICATE_NOT_JOINED = "a duplicate of a command in flight is judged as if it were new"
     ANSWER_COMMITTED_ON_FENCED = "Fenced is answered as committed"
     ANSWER_ABSENT_ON_FENCED = "Fenced is answered as certainly absent"

@@ -40,7 +40,7 @@ CLIENT_LIMIT_S = 0.6
 ATTEMPTS_MAX = 6
 
 
-Profile = Literal["general", "leases"]
+Profile = Literal["general", "leases", "strays"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,10 @@ def draw_faults(swarm: Draws, profile: Profile) -> Faults:
         # Leaders live and commit while their renewals get lost, so that the only question is who may still answer.
         leases = StoreFaults(0.0, rate(0.1), 0.0, 0.0, swarm.uniform(0.6, 0.9), 0.9)
         return Faults(leases, 0.0, 0.0, 0.0, 1000.0, 0.0)
+    if profile == "strays":
+        # The same with commits refused and requests astray: a late copy finds the new leader after the old one said no.
+        strays = StoreFaults(0.0, 0.0, 0.0, swarm.uniform(0.4, 0.7), swarm.uniform(0.8, 0.95), 0.0)
+        return Faults(strays, 0.0, swarm.uniform(0.4, 0.7), 0.0, 1000.0, 0.0)
     return faults
 
 
