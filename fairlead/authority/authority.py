@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from fairlead.authority.chores import Chores
-from fairlead.authority.follower import Follower, Forked
+from fairlead.authority.follower import Follower, Forked, check_history
 from fairlead.authority.hot import hot_of
 from fairlead.authority.hub import Hub, Watch
 from fairlead.authority.judge import Context, Settings
@@ -191,6 +191,7 @@ class Authority:
     async def run(self) -> None:
         """Until stopped. Raises StoreError when the store cannot be used at all (corrupt, newer format)."""
         self._head = await self._store.open()
+        await check_history(self._store, self._clock)
         while not self._stop.is_set():
             head = await self._stand_by()
             if head is None:
