@@ -200,9 +200,7 @@ class SimLoop(asyncio.BaseEventLoop):
             heapq.heapify(self._timers)
             self._timers_cancelled = 0
 
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
         raise SimForbidden(f"{_label(func)} asked for a thread; in simulation it must be reached through a port")
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

@@ -167,9 +167,7 @@ def _last_name(node: ast.expr) -> str:
 def main(arguments: list[str]) -> int:
     paths = [Path(argument).resolve() for argument in arguments] or production_files()
     findings = [
-        finding
-        for path in paths
-        for finding in not_allowed(find_banned(path.read_text(), path.relative_to(ROOT).as_posix()))
+        finding for path in paths for finding in not_allowed(find_banned(path.read_text(), path.relative_to(ROOT).as_posix()))
     ]
     for finding in findings:
         print(finding)

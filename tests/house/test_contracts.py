@@ -23,9 +23,7 @@ def _packages() -> set[str]:
 def test_every_package_has_a_layer() -> None:
     layers = _contracts()["importlinter:contract:layers"]["layers"]
     placed = {word.strip("()") for word in layers.split() if word != "|"}
-    missing = {
-        name for name in _packages() if not any(layer == name or layer.startswith(name + ".") for layer in placed)
-    }
+    missing = {name for name in _packages() if not any(layer == name or layer.startswith(name + ".") for layer in placed)}
     assert not missing, f"say in .importlinter where these belong: {sorted(missing)}"
 
 

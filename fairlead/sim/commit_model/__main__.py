@@ -77,9 +77,7 @@ def _text(
     void: list[str],
 ) -> str:
     steps, simulated_s = sum(r.steps for r in results), sum(r.simulated_s for r in results)
-    lines = [
-        f"{len(results)} seeds, {simulated_s:.0f} simulated seconds, {steps} steps, {len(broken)} seeds with violations"
-    ]
+    lines = [f"{len(results)} seeds, {simulated_s:.0f} simulated seconds, {steps} steps, {len(broken)} seeds with violations"]
     lines += [f"  {name:28} {count}" for name, count in sorted(counts.items())]
     if void:
         lines.append(f"void: never happened: {', '.join(void)}")

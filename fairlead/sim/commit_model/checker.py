@@ -43,9 +43,7 @@ def _chain(history: History) -> Iterator[Violation]:
 def _epochs(history: History) -> Iterator[Violation]:
     for event in history.events:
         if isinstance(event, Applied) and event.batch.epoch != event.epoch:
-            yield Violation(
-                "S9", f"epoch {event.batch.epoch} wrote position {event.batch.first} in epoch {event.epoch}"
-            )
+            yield Violation("S9", f"epoch {event.batch.epoch} wrote position {event.batch.first} in epoch {event.epoch}")
 
 
 def _legal(history: History, commands: dict[str, Command]) -> Iterator[Violation]:

@@ -96,9 +96,7 @@ class Term:
             return NotLeader(self.fence.epoch)
         command = request.command
         if command.kind == "read":
-            return (
-                ReadResult(self.durable.position, self.durable.holders.get(command.slot)) if self.valid() else Unknown()
-            )
+            return ReadResult(self.durable.position, self.durable.holders.get(command.slot)) if self.valid() else Unknown()
         known = self._open.get(command.id)
         if known is not None and forgetful and known.answer.done() and isinstance(known.verdict, Refused):
             known = None
@@ -208,9 +206,7 @@ class Term:
                 if self._mutant is Mutant.BLIND_RETRY_AFTER_UNKNOWN:
                     return Unavailable()
                 uncertain = True
-            elif (
-                isinstance(result, Unavailable) and uncertain and self._mutant is not Mutant.UNAVAILABLE_SETTLES_UNKNOWN
-            ):
+            elif isinstance(result, Unavailable) and uncertain and self._mutant is not Mutant.UNAVAILABLE_SETTLES_UNKNOWN:
                 # This submission is certainly absent; the earlier one may still land.
                 self._counts["unavailable_after_unknown"] += 1
             else:
