@@ -1,8 +1,8 @@
 """Measures the archive: `python bench/archive.py [--effects N] [--keys N] [--no-checkpoints] [--directory D]` prints JSON.
 
 Objects are about 350 bytes of msgpack of which a quarter is random (ids, hashes), the rest repeats, as bindings do. Batches hold
-100 effects and 100 ms of plane time each, so a million effects are 17 minutes of a busy plane. CPU is the calling thread's own, so
-that a busy machine disturbs it less; the garbage collector is frozen, as a server's is after its load (P17).
+100 effects and 100 ms of plane time each, so a million effects are 17 minutes of a busy plane. CPU is that of
+the calling thread; the garbage collector is frozen, as a server's is after its load (P17).
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from threading import Lock
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.model.journal import Blob, chain_hash, decode_blob
+from fairlead.model.journal import chain_hash
 from fairlead.store.archive import reader, trim, verify
 from fairlead.store.archive.cache import Cache
 from fairlead.store.archive.catalogue import Catalogue, end_of, start_of
 from fairlead.store.archive.checkpoint import CheckpointFile, checkpoint_due, write_checkpoint
 from fairlead.store.archive.files import DirectoryLock, sync_directory
 from fairlead.store.archive.loading import load
-from fairlead.store.archive.open_segment import OpenSegment, keys_of
+from fairlead.store.archive.open_segment import BlobKeys, OpenSegment, decode_keys
 from fairlead.store.archive.records import (
     FORMAT,
     GENESIS,
@@ -95,7 +95,7 @@ class Archive:
         follows = incarnation == last.incarnation and batch.first == last.position + 1
         if incarnation == last.incarnation and not follows and not after_gap:
             raise Gap(f"the archive ends at {last} and the next batch starts at {batch.first}; feed it what lies between")
-        keys = keys_of(decoded)
+        keys = decoded.keys()
         _check_content(batch, decoded, len(keys))
         if follows and batch.previous != self._catalogue.segments[-1].hash:
             raise ChainBroken(f"the batch at {incarnation}:{batch.first} does not continue the chain archived up to {last}")
@@ -109,7 +109,7 @@ class Archive:
     def _is_full(self, segment: OpenSegment, time_ms: int) -> bool:
         return segment.size >= self.settings.segment_bytes or time_ms - segment.rows[0][0] >= self.settings.segment_ms
 
-    def _begin_segment(self, batch: Batch, decoded: Blob, keys: list[str], follows: Point | None) -> None:
+    def _begin_segment(self, batch: Batch, decoded: BlobKeys, keys: list[str], follows: Point | None) -> None:
         """A new segment with this batch in it; readers never see one without."""
         self.seal()
         if len(self._sealed) > self.settings.sealed_max:
@@ -271,14 +271,14 @@ class Archive:
         return verify.verify(self._catalogue, deep)
 
 
-def _decode(batch: Batch) -> Blob:
+def _decode(batch: Batch) -> BlobKeys:
     try:
-        return decode_blob(batch.blob)
+        return decode_keys(batch.blob)
     except msgspec.MsgspecError as error:
         raise ChainBroken(f"the batch at {batch.first} cannot be read: {error}") from error
 
 
-def _check_content(batch: Batch, decoded: Blob, effects: int) -> None:
+def _check_content(batch: Batch, decoded: BlobKeys, effects: int) -> None:
     if chain_hash(batch.previous, batch.blob) != batch.hash:
         raise ChainBroken(f"the batch at {batch.first} does not have the hash it claims")
     if decoded.header.first != batch.first or effects > batch.last - batch.first + 1 or batch.last < batch.first:

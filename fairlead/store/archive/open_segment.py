@@ -18,7 +18,7 @@ from threading import Lock
 
 import msgspec
 
-from fairlead.model.journal import Blob, chain_hash, decode_blob
+from fairlead.model.journal import Blob, Header, chain_hash, decode_blob
 from fairlead.store.archive.files import OPEN_MAGIC, file_name
 from fairlead.store.archive.records import FORMAT, RECORD, ArchiveCorrupt, Beginning, Point, too_new
 from fairlead.store.contract import Batch
@@ -35,8 +35,22 @@ def effects_of(blob: Blob) -> Iterator[tuple[str, bytes | None]]:
         yield from entry.effects
 
 
-def keys_of(blob: Blob) -> list[str]:
-    return [effect[0] for entry in blob.entries for effect in entry.effects]
+class _EntryKeys(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    command: msgspec.Raw
+    effects: tuple[tuple[str, msgspec.Raw], ...]
+
+
+class BlobKeys(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A blob as far as an index needs it. Not copying the values halves the time of decoding when appending."""
+
+    header: Header
+    entries: tuple[_EntryKeys, ...]
+
+    def keys(self) -> list[str]:
+        return [effect[0] for entry in self.entries for effect in entry.effects]
+
+
+decode_keys = msgspec.msgpack.Decoder(BlobKeys).decode
 
 
 def effect_at(batch: Batch, time_ms: int, position: int, key: str) -> Found | None:
@@ -199,7 +213,7 @@ def recover_open(path: Path, writable: bool) -> OpenSegment:
     beginning, rows, good, size = scan_open(path)
     segment = OpenSegment(path, beginning)
     for time_ms, batch in rows:
-        segment._remember(batch, time_ms, keys_of(decode_blob(batch.blob)))
+        segment._remember(batch, time_ms, decode_keys(batch.blob).keys())
     segment.size = good
     if writable:
         segment._descriptor = os.open(path, os.O_WRONLY)
