@@ -37,14 +37,14 @@ class Follower:
         state = self.state
         checkpoint = await self._store.load()
         async for chunk in checkpoint.chunks:
-            for object_key, _, raw in chunk:
+            for object_key, position, raw in chunk:
                 try:
                     plural, tenant, name = split_key(object_key)
                     if plural == CLOCK:
                         self.last_ms = int.from_bytes(raw, "big")
                     else:
                         # Some may be newer than the checkpoint's position; the journal repeats them in their place.
-                        state.load(plural, tenant, name, raw)
+                        state.load(plural, tenant, name, raw, min(position, checkpoint.position))
                 except (ValueError, KeyError) as error:  # msgspec's errors are ValueErrors
                     raise Corrupt(f"object {object_key}", f"it cannot be read: {error}") from error
             await self._clock.sleep(0)

@@ -176,10 +176,10 @@ class State:
                 told(rec if rec.raw is not None else None, old if present else None)
             self.position -= 1
 
-    def load(self, plural: str, tenant: str, name: str, raw: bytes) -> None:
-        """Takes one object of a checkpoint: as it stands, with no history and no position of its own."""
+    def load(self, plural: str, tenant: str, name: str, raw: bytes, position: int) -> None:
+        """Takes one object of a checkpoint: as it stands, with the position that wrote it and no history before that."""
         bucket = self._buckets.get((plural, tenant)) or self.bucket(plural, tenant)
-        rec = Rec(plural, tenant, name, 0, raw, self._hot_of(plural, raw), None, ADDED)
+        rec = Rec(plural, tenant, name, position, raw, self._hot_of(plural, raw), None, ADDED)
         bucket.members[name] = rec
         bucket.live += 1
         bucket.names.add(name)
