@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.planes import Engine, PlaneUnderBench, engine_named, open_plane, percentile, prepare, result
+from bench.registry import Option
 from bench.stall import StallMeter
 from fairlead.authority.hub import Expired, Watch
 from fairlead.model.commands import (
@@ -110,7 +111,8 @@ def _workload(tenant: str, name: str, turn: int) -> Workload:
 async def _consume(watch: Watch, counts: list[int]) -> None:
     while True:
         try:
-            counts[0] += len(await watch.wait())
+            events = await watch.wait()
+            counts[0] += len(events)
         except Expired:
             counts[1] += 1
             return
@@ -156,11 +158,19 @@ async def measure(engine: Engine, clients: int, bulk: int, commands: int) -> dic
         }
 
 
-async def main(engine_name: str, clients: int, bulk: int, commands: int) -> dict[str, Any]:
-    async with engine_named(engine_name) as engine:
-        baseline = await engine.baseline()
-        measured = await measure(engine, clients, bulk, commands)
-        lone = await measure(engine, 1, 1, 2000 if engine_name != "memory" else 5000)
+OPTIONS = (
+    Option("engine", "sqlite", "The engine to measure.", ("memory", "sqlite", "postgres", "etcd")),
+    Option("clients", 64, "Clients that send at the same time."),
+    Option("bulk", 100, "Commands a client sends in one call."),
+    Option("commands", 100_000, "Commands in all."),
+)
+
+
+async def main(engine: str, clients: int, bulk: int, commands: int) -> dict[str, Any]:
+    async with engine_named(engine) as made:
+        baseline = await made.baseline()
+        measured = await measure(made, clients, bulk, commands)
+        lone = await measure(made, 1, 1, 2000 if engine != "memory" else 5000)
     measured |= {
         "baseline_rows_per_s": baseline.rows_per_s,
         "baseline_commit_p50_ms": baseline.commit_p50_ms,
@@ -168,4 +178,4 @@ async def main(engine_name: str, clients: int, bulk: int, commands: int) -> dict
         "lone_client_p50_ms": lone["p50_ms"],
         "lone_client_ratio": round(lone["p50_ms"] / baseline.commit_p50_ms, 2),
     }
-    return result("commit", {"engine": engine_name, "clients": clients, "bulk": bulk, "commands": commands}, measured)
+    return result("commit", {"engine": engine, "clients": clients, "bulk": bulk, "commands": commands}, measured)

@@ -1,0 +1,164 @@
+"""The frame of the command line: the group of all commands, what they are handed, how a run ends and with which exit code.
+
+Commands live in modules of their own that are imported when they are called, so that `fairlead --help` costs next to nothing.
+No command prints a stack trace: a fault is one line and a hint. Called by main.py with a World; picks no implementation itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+
+import click
+
+if TYPE_CHECKING:
+    from fairlead.ports import Clock, Ids
+    from fairlead.store.contract import Store
+
+# The exit codes of CONVENTIONS.md. Code 2 belongs to `plan` and `diff`, so a wrong usage is a plain error here.
+OK, ERROR, CHANGES, NOT_FOUND, CONFLICT, DENIED, TIMED_OUT, UNKNOWN, CHECK_FAILED, STALE = range(10)
+INTERRUPTED = 130
+
+DEBUG = "FAIRLEAD_DEBUG"
+
+
+class OpenStore(Protocol):
+    def __call__(self, url: str, *, create: bool = True) -> Store: ...
+
+
+class World(NamedTuple):
+    """What the composition root hands to the commands."""
+
+    open_store: OpenStore
+    shown: Callable[[str], str]  # a URL without its password
+    how_to_make_room: Callable[[str], str]
+    archived_through: Callable[[str, int], int]
+    clock: Callable[[], Clock]
+    ids: Callable[[], Ids]
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    run_plane: Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class Told(click.ClickException):
+    """An end that the user can do something about: what happened, what to do, and the exit code that scripts test."""
+
+    def __init__(self, message: str, *, hint: str = "", code: int = ERROR) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.code = code
+
+
+class LazyGroup(click.Group):
+    """Knows each command's module and one line of help; imports the module only when the command is called."""
+
+    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self._lazy, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(self._lazy[cmd_name][0])
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._short(ctx, name)) for name in self.list_commands(ctx)])
+
+    def _short(self, ctx: click.Context, name: str) -> str:
+        if name in self._lazy:
+            return self._lazy[name][1]
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(limit=90) if command else ""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise Told(f"there is no command '{ctx.command_path} {args[0]}'", hint=self._near(ctx, args[0]))
+        return super().resolve_command(ctx, args)
+
+    def _near(self, ctx: click.Context, name: str) -> str:
+        import difflib
+
+        near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.5)
+        said = f"did you mean '{ctx.command_path} {near[0]}'? " if near else ""
+        return f"{said}See '{ctx.command_path} --help'"
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "bench": ("fairlead.cli.bench", "Run a benchmark of the source checkout"),
+        "store": ("fairlead.cli.store", "Look at a plane's store, back it up, restore, compact or verify it"),
+        "version": ("fairlead.cli.version", "Say which Fairlead this is"),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="Data goes to stdout, everything else to stderr. --json prints one object. NO_COLOR is honoured.",
+)
+def fairlead() -> None:
+    """Fairlead, a multi-region scheduler control plane."""
+
+
+def start(world: World) -> NoReturn:
+    sys.exit(answer(world, sys.argv[1:]))
+
+
+def answer(world: World, arguments: Sequence[str]) -> int:
+    """Runs one command line; the exit code. Nothing escapes, so nothing is ever told as a stack trace."""
+    try:
+        code = fairlead.main(args=list(arguments), prog_name="fairlead", standalone_mode=False, obj=world)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else str(error))
+        return OK
+    except (click.Abort, KeyboardInterrupt):
+        tell("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`). Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        if DEBUG in os.environ:
+            raise
+        return _ended(error)
+
+
+def _ended(error: Exception) -> int:
+    match error:
+        case Told():
+            tell(error.format_message(), error.hint)
+            return error.code
+        case click.UsageError():
+            where = error.ctx.command_path if error.ctx else "fairlead"
+            tell(error.format_message(), f"see '{where} --help'")
+            return ERROR
+        case click.ClickException():
+            tell(error.format_message())
+            return error.exit_code
+        case OSError():
+            tell(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+            return NOT_FOUND if isinstance(error, FileNotFoundError) else ERROR
+        case _:
+            from fairlead.store.contract import StoreError  # Here, not above: most runs end well and need no store.
+
+            if isinstance(error, StoreError):
+                tell(str(error))
+                return ERROR
+            detail = str(error).partition("\n")[0]
+            tell(f"unexpected {type(error).__name__}: {detail}", f"this is a fault of Fairlead; set {DEBUG}=1 to see where")
+            return ERROR
+
+
+def tell(message: str, hint: str = "") -> None:
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}", err=True)
+    if hint:
+        click.echo(f"{click.style('hint:', fg='yellow') if colour else 'hint:'} {hint}", err=True)

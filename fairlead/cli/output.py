@@ -1,0 +1,81 @@
+"""How commands write: JSON, pairs and tables to stdout; notes and progress to stderr. Owns no data; called by every command.
+
+Tables are plain text in aligned columns, the same on a terminal and in a pipe, so that what people see is what scripts get.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
+
+
+def put_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def put_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        click.echo(f"{name:<{width}}  {value}".rstrip())
+
+
+def put_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Numbers stand to the right, words to the left."""
+    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    right = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(headings))]
+    widths = [max(len(line[column]) for line in [list(headings), *cells]) for column in range(len(headings))]
+    for line in [list(headings), *cells]:
+        parts = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        click.echo("  ".join(parts).rstrip())
+
+
+def note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def size_of(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def instant_of(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else "never"
+
+
+class Progress:
+    """Says how far a long piece of work has come. Silent off a terminal."""
+
+    def __init__(self, status: Any) -> None:
+        self._status = status
+
+    def __call__(self, what: str, done: int) -> None:
+        if self._status is not None:
+            self._status.update(f"{what} {done:,}")
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[Progress]:
+    if not sys.stderr.isatty():
+        yield Progress(None)
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
+    with console.status(doing) as status:
+        yield Progress(status)
