@@ -1,8 +1,8 @@
 """Which benchmarks there are, and the shape they share. Owns names and options; measures nothing.
 
-A benchmark is a module with `OPTIONS`, a tuple of Option, and `async def main(**options) -> dict`, whose answer has the shape of
-`bench.planes.result`. If its results hold a list `failures` that is not empty, the run failed (exit code 8). The first line of the
-module's docstring is its help. Called by `fairlead bench NAME --json ...`.
+A benchmark is a module with `OPTIONS`, a tuple of Option, and `async def main(**options) -> dict`, whose answer has the shape
+of `bench.planes.result`. If its results hold a list `failures` that is not empty, the run failed (exit code 8). The module's
+docstring is its help. Called by `fairlead bench NAME --json ...`.
 """
 
 from __future__ import annotations

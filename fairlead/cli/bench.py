@@ -1,6 +1,7 @@
 """`fairlead bench NAME`: runs a benchmark of the source checkout in this process and prints its result.
 
-Owns the way from an Option of bench/registry.py to a flag. The benchmarks are no part of the package: measuring needs the checkout.
+Owns the way from an Option of bench/registry.py to a flag. The benchmarks are no part of the package: measuring needs the
+checkout.
 """
 
 from __future__ import annotations
