@@ -49,6 +49,8 @@ from fairlead.store.contract import (
     Unavailable,
 )
 
+from fairlead.store.rules import sign_of_life
+
 log = logging.getLogger(__name__)
 
 
@@ -213,7 +215,7 @@ class Authority:
     async def _stand_by(self) -> Head | None:
         """Keeps memory warm and watches the leader. Returns the head when leadership is free to take, None when stopped."""
         silent_since = self._clock.monotonic()
-        seen: tuple[int, str, int, int] | None = None
+        seen: object = None
         limit_s = self._timing.lease_ttl_s * (1 + CLOCK_RATE_ERROR)
         while not self._stop.is_set():
             try:
@@ -226,9 +228,8 @@ class Authority:
                 await self._clock.sleep(error.retry_after_s)
                 continue
             now = self._clock.monotonic()
-            sign_of_life = (head.epoch, head.holder, head.renewals, head.position)
-            if sign_of_life != seen:
-                seen, silent_since = sign_of_life, now
+            if sign_of_life(head) != seen:
+                seen, silent_since = sign_of_life(head), now
             elif now - silent_since >= limit_s:
                 return head
             await self._clock.sleep(self._timing.poll_s)

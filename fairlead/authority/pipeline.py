@@ -159,6 +159,10 @@ class Pipeline:
         if building is None:
             building = self._start()
         command = call.commands[index]
+        if command.term and command.term != self._term.fence.epoch:
+            no = Refused("NotLeader", f"this was meant for term {command.term}; this is {self._term.fence.epoch}")
+            building.answers.append((call, index, no))
+            return
         outcome: Outcome | None = None
         hashed = body = b""
         # P7: a slot's own state is the receipt of the commands that place it.
@@ -301,12 +305,14 @@ class Pipeline:
 
     async def _commit(self, sealed: Sealed, batch: Batch) -> None:
         tries = 0
+        first_sent = self._clock.monotonic()
         while True:
             sent = self._clock.monotonic()
             result = await self._store.commit(self._term.fence, batch)
             match result:
                 case Committed() | AlreadyThere():
-                    self._term.renewed(sent)
+                    # One that was there already landed at some moment since it was first sent; trust counts from then.
+                    self._term.renewed(sent if isinstance(result, Committed) else first_sent)
                     self._meters.committed(batch, sealed.building.commands, self._clock.monotonic() - sent)
                     self._ctx.state.confirm(batch.last)
                     self._term.chain = batch.hash
@@ -339,9 +345,12 @@ class Pipeline:
         self._chain = self._term.chain
         self._again.extend((call, index) for call, index, _ in follow)
         self._meters.unavailable_total += 1
-        refused = Refused("StoreUnavailable", f"{why.reason}: {why.detail}", {}, (), why.retry_after_s)
+        answer: Outcome = Refused("StoreUnavailable", f"{why.reason}: {why.detail}", {}, (), why.retry_after_s)
+        if not self._term.valid(self._clock.monotonic()):
+            # A definite no needs the lease like any other: a newer leader may yet accept a copy of the command.
+            answer = Unknown("the store is out of reach and this server's lease has run out; send the same id again")
         for call, index, _ in sealed.building.answers:
-            call.answer(index, refused)
+            call.answer(index, answer)
         self._judge_wake.set()
 
     async def _confirm_leadership(self) -> None:

@@ -19,6 +19,7 @@ from fairlead.model.commands import Accepted, Command, IdempotencyKey, Refused, 
 from fairlead.model.kinds.slot import Token
 
 KEY_RETENTION_MS = 24 * 3600 * 1000
+REFUSED_KEYS_MAX = 10_000  # Refusals of people's keys kept in memory, for copies that come late within one term.
 WINDOW_MAX = 1024  # Answers kept for one session. A client that has more commands under way is not waiting for any of them.
 
 
@@ -73,6 +74,7 @@ class Receipts:
         self._sessions: dict[str, _Session] = {}
         self._touched: dict[str, int] = {}  # sessions changed since their record was last written, and where
         self._changed_at: dict[str, int] = {}
+        self._refused_keys: dict[str, tuple[bytes, Refused]] = {}
         self._key_times: dict[str, int] = {}  # receipt -> when, in order of time: what to forget first
         state.derive(RECEIPTS, self._key_changed)
 
@@ -106,9 +108,11 @@ class Receipts:
             case SessionId(client=client, sequence=sequence, floor=floor):
                 return self._find_in_session(ctx, client, sequence, floor, hashed)
             case IdempotencyKey(key=key):
-                rec = self._state.get(RECEIPTS, "", key_name(command.caller.actor, key))
+                name = key_name(command.caller.actor, key)
+                rec = self._state.get(RECEIPTS, "", name)
                 if rec is None or rec.raw is None:
-                    return None
+                    refused = self._refused_keys.get(name)
+                    return None if refused is None else refused[1] if refused[0] == hashed else _reused()
                 return _repeat(ctx, _decode_answer(rec.raw), hashed)
             case None:
                 return None
@@ -170,6 +174,10 @@ class Receipts:
             memory[command.id.sequence] = (hashed, refused)
             if len(memory) > WINDOW_MAX:
                 del memory[min(memory)]
+        elif isinstance(command.id, IdempotencyKey):
+            self._refused_keys[key_name(command.caller.actor, command.id.key)] = (hashed, refused)
+            if len(self._refused_keys) > REFUSED_KEYS_MAX:
+                del self._refused_keys[next(iter(self._refused_keys))]
 
     def seal(self, ctx: Context) -> list[Effect]:
         """The windows of the sessions that this batch changed, as its last effects."""
@@ -182,17 +190,15 @@ class Receipts:
         return out
 
     def undone(self, position: int) -> None:
-        """Effects after `position` were taken back: forget what they told the sessions, and read it again when asked."""
+        """Effects after `position` were taken back: forget what they told the sessions, and read it again when asked.
+        Refusals rested on them too, and none of those has been answered yet."""
         self._touched.clear()
-        for client, changed_at in list(self._changed_at.items()):
-            if changed_at > position:
-                self._sessions.pop(client, None)
+        self._refused_keys.clear()
+        for client, session in list(self._sessions.items()):
+            session.refused.clear()
+            if self._changed_at.get(client, 0) > position:
+                del self._sessions[client]
                 del self._changed_at[client]
-
-    def clear(self) -> None:
-        self._sessions.clear()
-        self._touched.clear()
-        self._changed_at.clear()
 
     def expired_keys(self, now_ms: int, limit: int = 500) -> list[str]:
         out: list[str] = []

@@ -166,6 +166,9 @@ class Command(_Wire, frozen=True):
     id: CommandId | None = None
     evidence: Evidence | None = None
     correlation: str = ""
+    # The leader's epoch this is meant for; 0: any. A refusal leaves no trace in the journal, so a copy that strays to the
+    # next leader could be accepted after its sender was told no; one that names its term is turned away there.
+    term: int = 0
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):

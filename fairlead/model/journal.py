@@ -65,10 +65,11 @@ class _CommandParts(msgspec.Struct, frozen=True, gc=False, array_like=True):
     id: Any
     evidence: Any
     correlation: str
+    term: int
 
 
 def encode_command(command: Command, body: bytes) -> bytes:
-    parts = _CommandParts(command.caller, msgspec.Raw(body), command.id, command.evidence, command.correlation)
+    parts = _CommandParts(command.caller, msgspec.Raw(body), command.id, command.evidence, command.correlation, command.term)
     return codec.encode(parts)
 
 

@@ -64,8 +64,9 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     blob: bytes
 
 
-# What a commit can come to (P1). Committed and AlreadyThere mean durable; Superseded, Fenced and Unavailable mean absent for
-# ever; after OutcomeUnknown the only safe move is to commit the same batch again.
+# What a commit can come to (P1). Committed and AlreadyThere mean durable. Superseded, Fenced and Unavailable mean that *this*
+# submission is absent for ever; of an earlier one that ended in OutcomeUnknown only AlreadyThere or Superseded tell. After
+# OutcomeUnknown the only safe move is to commit the same batch again.
 class Committed(msgspec.Struct, frozen=True, gc=False):
     pass
 
@@ -173,7 +174,9 @@ class Store(Protocol):
         """Linearizable: never older than any commit or acquire that was answered, by whomever, before this call."""
 
     async def acquire(self, holder: str, observed: Head) -> AcquireResult:
-        """Becomes leader with epoch = observed.epoch + 1 if the head's fence is still the observed one."""
+        """Becomes leader with epoch = observed.epoch + 1 if the head still shows what was observed: the same fence, the same
+        `renewals`, the same `position`. Without the last two, a renewal or a commit that landed since the observation would
+        let the old leader trust itself for another lease while the new one serves (docs/commit-protocol.md, rule 8)."""
 
     async def renew(self, fence: Fence) -> FencedWriteResult:
         """Raises `renewals` by one if the fence holds."""

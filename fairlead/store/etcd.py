@@ -86,6 +86,8 @@ class EtcdStore:
         self._client = client or EtcdClient(endpoints, tls)
         self._keys = Keys(prefix)
         self._objects = Objects(self._client, self._keys, objects_max, object_bytes_max)
+        # Renewals are counted by a key's version, from a base that only a seed sets; every read of the head confirms it.
+        self._renewals_before = 0
         self._all_meta = Get(self._keys.meta, end_of(self._keys.meta))
 
     async def open(self) -> Head:
@@ -109,7 +111,11 @@ class EtcdStore:
 
     async def acquire(self, holder: str, observed: Head) -> AcquireResult:
         won = Fence(observed.incarnation, observed.epoch + 1, holder)
-        guard = [Compare(self._keys.leader, value=leader_value(observed.fence()))]
+        guard = [
+            Compare(self._keys.leader, value=leader_value(observed.fence())),
+            Compare(self._keys.head, value=head_value(observed.position, observed.hash)),
+            Compare(self._keys.renewals, version=observed.renewals - self._renewals_before + 1),
+        ]
         try:
             answer = await self._client.txn(guard, [Put(self._keys.leader, leader_value(won))], [self._all_meta])
         except EtcdFault as fault:
@@ -222,6 +228,7 @@ class EtcdStore:
     def _must(self, meta: Meta | None) -> Meta:
         if meta is None:
             raise Corrupt(self._keys.meta.decode(), "the store is gone from this prefix")
+        self._renewals_before = meta.head.renewals - meta.renewals_version + 1
         return meta
 
     async def _fenced(self, fence: Fence, puts: Sequence[Operation]) -> FencedWriteResult:

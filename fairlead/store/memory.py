@@ -38,7 +38,7 @@ from fairlead.store.contract import (
     StoreUnreachable,
     Unavailable,
 )
-from fairlead.store.rules import EMPTY, is_empty, may_commit, why_not_committed
+from fairlead.store.rules import EMPTY, is_empty, may_commit, sign_of_life, why_not_committed
 
 CHUNK_ROWS = 2000
 # A lost tail takes materialised objects back with it, so that many materialisations can be undone. A bound, because a
@@ -120,7 +120,7 @@ class MemoryDisk:
         self._undo: deque[_Undo] = deque(maxlen=UNDO_MAX)
 
     def acquire(self, holder: str, observed: Head) -> Fence | Contended:
-        if self.head.fence() != observed.fence():
+        if sign_of_life(self.head) != sign_of_life(observed):
             return Contended(self.head)
         self.head = replace(self.head, epoch=observed.epoch + 1, holder=holder)
         return self.head.fence()

@@ -82,7 +82,8 @@ class PostgresStore:
 
     async def acquire(self, holder: str, observed: Head) -> AcquireResult:
         wanted = Fence(observed.incarnation, observed.epoch + 1, holder)
-        done = await self._lease.run(self._sql.acquire, *_columns(observed.fence()), holder)
+        seen = (observed.renewals, observed.position)
+        done = await self._lease.run(self._sql.acquire, *_columns(observed.fence()), holder, *seen)
         if isinstance(done, Unavailable | OutcomeUnknown):
             return done
         head = None if done else await self._head_after(self._lease)

@@ -176,7 +176,8 @@ def statements(schema: str) -> Statements:
         f"INSERT INTO {s}.head ({columns}) VALUES ({places}) ON CONFLICT DO NOTHING",
         format=f"SELECT format FROM {s}.head",
         head=f"SELECT {HEAD_COLUMNS} FROM {head_rows}",
-        acquire=f"UPDATE {s}.head SET epoch = $2 + 1, holder = $4::text WHERE {FENCE} RETURNING 1",
+        acquire=f"UPDATE {s}.head SET epoch = $2 + 1, holder = $4::text WHERE {FENCE} "
+        "AND renewals = $5::bigint AND position = $6::bigint RETURNING 1",
         renew=f"UPDATE {s}.head SET renewals = renewals + 1 WHERE {FENCE} RETURNING 1",
         resign=f"UPDATE {s}.head SET holder = '' WHERE {FENCE} RETURNING 1",
         commit=COMMIT.format(s=s),

@@ -41,3 +41,8 @@ def why_not_committed(
     if hash_at_first == batch.hash or (head.position == batch.last and head.hash == batch.hash):
         return AlreadyThere()
     return Superseded(head)
+
+
+def sign_of_life(head: Head) -> tuple[Fence, int, int]:
+    """What a living leader changes. A standby watches it, and an acquire must find it as it was seen."""
+    return head.fence(), head.renewals, head.position

@@ -35,7 +35,7 @@ from fairlead.store.sqlite_file import OBJECTS_COLUMNS, Settings, connect, read_
 Result = TypeVar("Result")
 
 _FENCED = "WHERE incarnation = ? AND epoch = ? AND holder = ?"
-ACQUIRE = f"UPDATE head SET epoch = epoch + 1, holder = ? {_FENCED}"
+ACQUIRE = f"UPDATE head SET epoch = epoch + 1, holder = ? {_FENCED} AND renewals = ? AND position = ?"
 RENEW = f"UPDATE head SET renewals = renewals + 1 {_FENCED}"
 RESIGN = f"UPDATE head SET holder = '' {_FENCED}"
 ADVANCE = f"UPDATE head SET position = ?, hash = ? {_FENCED} AND position = ? AND hash = ?"
@@ -90,7 +90,7 @@ class Writer:
 
     def acquire(self, holder: str, observed: Head) -> Fence | Contended | Unavailable | OutcomeUnknown:
         def work(connection: apsw.Connection) -> Fence | Contended:
-            connection.execute(ACQUIRE, (holder, *_fields(observed.fence())))
+            connection.execute(ACQUIRE, (holder, *_fields(observed.fence()), observed.renewals, observed.position))
             head = read_head(connection)
             return head.fence() if connection.changes() else Contended(head)
 

@@ -117,14 +117,17 @@ async def test_acquiring_compares_all_three_fields_of_the_observed_fence(
     assert await store.acquire("second", replace(head, **change)) == Contended(head)
 
 
-async def test_acquiring_ignores_how_far_the_journal_has_moved_since(engine: Engine) -> None:
-    store = await engine.open_store()
-    fence = await lead(store, "first")
-    observed = await store.head()
-    await committed(store, fence, 2)
-    await store.renew(fence)
-    assert await store.acquire("second", observed) == Fence(fence.incarnation, 2, "second")
-    assert (await store.head()).position == 2
+async def test_a_leader_that_showed_a_sign_of_life_since_it_was_observed_is_not_replaced(engine: Engine) -> None:
+    store, other = await engine.open_store(), await engine.open_store()
+    fence = await lead(store)
+    observed = await other.head()
+    assert isinstance(await store.renew(fence), Committed)
+    assert isinstance(await other.acquire("b", observed), Contended)
+    observed = await other.head()
+    await committed(store, fence, 1)
+    assert isinstance(await other.acquire("b", observed), Contended)
+    assert (await store.head()).fence() == fence
+    assert isinstance(await other.acquire("b", await other.head()), Fence)
 
 
 async def test_of_many_that_acquire_at_once_exactly_one_leads(engine: Engine) -> None:

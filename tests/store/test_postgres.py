@@ -215,7 +215,6 @@ async def test_a_materialisation_under_way_hinders_no_commit_but_makes_a_takeove
     fence = await lead(store)
     first, second = chain(2)
     await warm(store, fence, [first])
-    observed = await standby.head()
     connection = await asyncpg.connect(plane.server.dsn())
     try:
         async with connection.transaction():
@@ -223,6 +222,7 @@ async def test_a_materialisation_under_way_hinders_no_commit_but_makes_a_takeove
             assert await connection.fetch(plane.sql.materialise, *arguments)
             assert await store.commit(fence, second) == Committed()
             assert await store.renew(fence) == Committed()
+            observed = await standby.head()
             blocked = await standby.acquire("standby", observed)
             assert isinstance(blocked, Unavailable)
             assert blocked.reason == "Locked"
@@ -249,7 +249,7 @@ async def test_a_write_that_waited_for_a_takeover_to_finish_is_fenced(plane: Pla
     connection = await asyncpg.connect(plane.server.dsn())
     try:
         async with asyncio.TaskGroup() as tasks, connection.transaction():
-            arguments = (*fence_columns(fence), "new leader")
+            arguments = (*fence_columns(fence), "new leader", 0, 1)
             assert await connection.fetch(plane.sql.acquire, *arguments)
             waiting = tasks.create_task(calls[write]())
             await until(lambda: sessions_waiting(plane))
