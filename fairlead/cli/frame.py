@@ -69,8 +69,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._short(ctx, name)) for name in self.list_commands(ctx)])
+        rows = [(name, self._short(ctx, name)) for name in self.list_commands(ctx)]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
     def _short(self, ctx: click.Context, name: str) -> str:
         if name in self._lazy:

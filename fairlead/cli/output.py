@@ -19,7 +19,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def put_json(value: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def put_pairs(pairs: Sequence[tuple[str, str]]) -> None:

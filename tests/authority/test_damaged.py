@@ -1,0 +1,91 @@
+"""A server does not start on a damaged store: it ends with an error that says where the damage is and offers a restore."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.authority.authority import Authority, Timing
+from fairlead.authority.judge import Settings
+from fairlead.ports import SystemClock, SystemIds
+from fairlead.store.contract import FORMAT, Corrupt, FormatTooNew, Store, StoreError
+from tests.authority.planes import REGION
+from tests.store.conftest import Engine
+from tests.store.filled import drop_row, execute, fill, flip_byte, journal_firsts, place, second_engine
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+    made = await second_engine(request.param, tmp_path / "plane")
+    await fill(made)
+    yield made
+    await made.close()
+
+
+async def start(engine: Engine) -> None:
+    """As a server starts. It must end by itself, and with an error."""
+    await run_on(await engine.open_store())
+
+
+async def run_on(store: Store) -> None:
+    timing = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02)
+    await Authority(store, SystemClock(), SystemIds(), Settings(region=REGION), timing=timing).run()
+
+
+async def forget_materialised(engine: Engine, upto: int) -> None:
+    """As after a crash: the objects are behind, so the rows after them are what a start loads."""
+    table = "head" if "Sqlite" in type(engine).__name__ else "progress"
+    await execute(engine, f"UPDATE {{s}}.{table} SET materialised = {upto}")
+    await execute(engine, f"DELETE FROM {{s}}.objects WHERE position > {upto}")
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["materialised", "in the tail"])
+@pytest.mark.parametrize("row", [0, 3, -1])
+async def test_a_flipped_byte_in_a_journal_row_stops_the_start(engine: Engine, row: int, behind: bool) -> None:
+    firsts = await journal_firsts(engine)
+    if behind:
+        await forget_materialised(engine, firsts[row] - 1)
+    await flip_byte(engine, firsts[row])
+    with pytest.raises(Corrupt, match=rf"journal row {firsts[row]}: .*fairlead store restore"):
+        await start(engine)
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["materialised", "in the tail"])
+@pytest.mark.parametrize("row", [0, 3, -1])
+async def test_a_missing_journal_row_stops_the_start(engine: Engine, row: int, behind: bool) -> None:
+    firsts = await journal_firsts(engine)
+    if behind:
+        await forget_materialised(engine, firsts[row] - 1)
+    await drop_row(engine, firsts[row])
+    with pytest.raises(Corrupt, match=rf"journal (row {firsts[row + 1]}|after {firsts[row] - 1}): .*fairlead store restore"):
+        await start(engine)
+
+
+async def test_a_head_that_names_another_batch_stops_the_start(engine: Engine) -> None:
+    await execute(engine, f"UPDATE {{s}}.head SET hash = {place(engine, 1)}", b"\7" * 32)
+    with pytest.raises(Corrupt, match=r"head: .*fairlead store restore"):
+        await start(engine)
+
+
+async def test_an_object_that_cannot_be_read_stops_the_start(engine: Engine) -> None:
+    await execute(engine, f"UPDATE {{s}}.objects SET value = {place(engine, 1)} WHERE key = 'nodes//n0'", b"\xc1")
+    with pytest.raises(Corrupt, match=r"object nodes//n0: .*fairlead store restore"):
+        await start(engine)
+
+
+async def test_an_anchor_that_cannot_be_read_stops_the_start(engine: Engine) -> None:
+    firsts = await journal_firsts(engine)
+    await drop_row(engine, firsts[0])
+    await execute(engine, f"UPDATE {{s}}.head SET truncated = {firsts[1] - 1}, anchor = {place(engine, 1)}", b"\xc1")
+    with pytest.raises(Corrupt, match=r"anchor: .*fairlead store restore"):
+        await start(engine)
+
+
+async def test_a_newer_format_is_refused_with_what_to_do(engine: Engine) -> None:
+    store = await engine.open_store()
+    await engine.write_format(FORMAT + 1)
+    with pytest.raises(FormatTooNew, match=rf"format {FORMAT + 1}.*(upgrade Fairlead|newer version)"):
+        await run_on(store)
+    assert issubclass(FormatTooNew, StoreError)
