@@ -24,6 +24,7 @@ from fairlead.authority.authority import Authority, Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.pipeline import Pipeline, Sealed
 from fairlead.authority.receipts import Receipts
+from fairlead.authority.term import Term
 from fairlead.authority.truncation import JournalKept
 from fairlead.model.commands import Refused
 from fairlead.model.ids import revision
@@ -97,7 +98,6 @@ class PlaneServer:
     async def _status(self) -> Status:
         fence, state = self._authority.fence, self._authority._state
         counts = {plural: state.count(plural) for plural in KINDS}
-        counts["deposed"] = self._authority.meters.deposed_total
         return Status(self._authority.leading, fence.epoch if fence else 0, self._authority.view().revision, counts)
 
     async def _wait_leading(self) -> bool:
@@ -132,7 +132,16 @@ def forget_receipts() -> None:
     Receipts.find = lambda *_: None  # type: ignore[method-assign]
 
 
-MUTANTS = {"answers-before-commit": answer_before_commit, "forgets-receipts": forget_receipts}
+def trust_for_ever() -> None:
+    """Leads on its own word, however long its lease has run out."""
+    Term.valid = lambda *_: True  # type: ignore[method-assign]
+
+
+MUTANTS = {
+    "answers-before-commit": answer_before_commit,
+    "forgets-receipts": forget_receipts,
+    "trusts-itself-for-ever": trust_for_ever,
+}
 
 
 async def run(address: str, socket: Path, name: str, ttl_s: float) -> None:

@@ -139,13 +139,13 @@ class Traffic:
 
     def _create(self) -> Planned:
         name = f"w{self._number}-{self._count + 1}"
-        return self._put("create", "accepted", _workload(self._slots.tenant, name, 1), name, 1)
+        return self._put("create", "accepted", workload(self._slots.tenant, name, 1), name, 1)
 
     def _exists(self) -> Planned | None:
         if not self._objects:
             return None
         name = self._rng.choice(list(self._objects))
-        body = Put("Workload", _workload(self._slots.tenant, name, 9), mode="create")
+        body = Put("Workload", workload(self._slots.tenant, name, 9), mode="create")
         return self._planned("exists", "AlreadyExists", self._user, body, _nothing, IdempotencyKey(""))
 
     def _update(self) -> Planned | None:
@@ -153,7 +153,7 @@ class Traffic:
             return None
         name = self._rng.choice(list(self._objects))
         revision, replicas = self._objects.pop(name)
-        return self._put("update", "accepted", _workload(self._slots.tenant, name, replicas + 1), name, replicas + 1, revision)
+        return self._put("update", "accepted", workload(self._slots.tenant, name, replicas + 1), name, replicas + 1, revision)
 
     def _put(self, mode: str, expects: str, record: Workload, name: str, replicas: int, revision: int = 0) -> Planned:
         body = Put("Workload", record, "create" if mode == "create" else "update", revision)
@@ -173,13 +173,13 @@ class Traffic:
         if not self._objects:
             return None
         name, (revision, _) = self._rng.choice(list(self._objects.items()))
-        body = Put("Workload", _workload(self._slots.tenant, name, 8), "update", revision - 1)
+        body = Put("Workload", workload(self._slots.tenant, name, 8), "update", revision - 1)
         return self._planned("stale", "Conflict", self._user, body, _nothing, IdempotencyKey(""))
 
     def _reuse(self) -> Planned | None:
         if not self._keys:
             return None
-        body = Put("Workload", _workload(self._slots.tenant, f"x{self._number}-{self._count}", 1), "create")
+        body = Put("Workload", workload(self._slots.tenant, f"x{self._number}-{self._count}", 1), "create")
         return self._planned("reuse", "IdReused", self._user, body, _nothing, IdempotencyKey(self._rng.choice(self._keys)))
 
     # --- slots in a session -------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def _agent(node: str) -> Caller:
     return Caller(f"agent-{node}", Role.AGENT, node=node)
 
 
-def _workload(tenant: str, name: str, replicas: int) -> Workload:
+def workload(tenant: str, name: str, replicas: int) -> Workload:
     template = Template(command=("serve", "--port", "$PORT"))
     spec = WorkloadSpec(replicas=replicas, template=template, resources=ResourceSpec(requests=SLOT))
     return Workload(metadata=Metadata(name=name, namespace=tenant), spec=spec)
