@@ -57,7 +57,8 @@ sim: $(STAMP) ## Run the commit model over SEEDS= seeds starting at SEED=
 bench: $(STAMP) ## List the benchmarks
 	@$(BIN)/fairlead bench --help
 
-docs: $(STAMP) ## Test that the documents still describe the tree
+docs: $(STAMP) ## Write docs/reference from the model, and test that the documents describe the tree
+	@$(BIN)/python -m fairlead.cli.reference
 	@$(BIN)/python -m pytest -q --no-header tests/docs
 
 soak: $(STAMP) ## The long versions of the tests that have one
