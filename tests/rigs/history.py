@@ -33,7 +33,7 @@ class Done(msgspec.Struct, frozen=True):
 class History:
     def __init__(self) -> None:
         self.commands: dict[str, list[Done]] = {}  # by correlation: exactly one each, or something is wrong
-        self.objects: dict[str, bytes] = {}
+        self.objects: dict[str, tuple[int, bytes]] = {}  # the position that wrote each, and what it wrote
         self.faults: list[str] = []
         self.position = 0
         self.batches = 0
@@ -86,11 +86,11 @@ class History:
 
     def _within_limits(self, body: Bind) -> None:
         """Asked after every commit that raises use (S2, S4)."""
-        node = DECODERS["nodes"].decode(self.objects[f"nodes//{body.node}"])
+        node = DECODERS["nodes"].decode(self.objects[f"nodes//{body.node}"][1])
         for dimension, room in node.spec.allocatable.amounts().items():
             if self.node_used[body.node, dimension] > room:
                 self.faults.append(f"at {self.position} node {body.node} is above its {dimension} (S2)")
-        grant = DECODERS["grants"].decode(self.objects[f"grants/{body.tenant}/{node.spec.region}"])
+        grant = DECODERS["grants"].decode(self.objects[f"grants/{body.tenant}/{node.spec.region}"][1])
         for dimension, limit in grant.spec.during.amounts().items():
             if self.tenant_used[body.tenant, dimension] > limit:
                 self.faults.append(f"at {self.position} tenant {body.tenant} is above its grant of {dimension} (S4)")
@@ -99,7 +99,7 @@ class History:
         plural, tenant, _ = split_key(object_key)
         if plural == "bindings":
             old = self.objects.get(object_key)
-            before: BindingHot | None = hot_of(plural, old) if old is not None else None
+            before: BindingHot | None = hot_of(plural, old[1]) if old is not None else None
             after: BindingHot | None = hot_of(plural, raw) if raw is not None else None
             held = before is not None and before.state in HOLDS_CAPACITY
             if held and before is not None and after is not None and (before.node, before.token) != (after.node, after.token):
@@ -109,7 +109,7 @@ class History:
         if raw is None:
             self.objects.pop(object_key, None)
         else:
-            self.objects[object_key] = raw
+            self.objects[object_key] = (self.position, raw)
 
     def _book(self, tenant: str, binding: BindingHot | None, sign: int) -> None:
         if binding is None or binding.state not in HOLDS_CAPACITY:

@@ -194,7 +194,8 @@ def rig_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_rig(plan: Plan) -> Report:
+def run_rig(plan: Plan, keep: Path | None = None) -> Report:
+    """`keep` names where logs (and a SQLite file) of a run with faults go, for whoever has to explain them."""
     started = time.monotonic()
     with rig_folder() as folder, rig_store(plan.engine, folder) as store:
         rig = KillRig(plan, folder, store)
@@ -202,6 +203,9 @@ def run_rig(plan: Plan) -> Report:
         store.settle()
         stories = read_stories(folder)
         verdict = asyncio.run(_verify(store.address, stories))
+        if verdict.faults and keep is not None:
+            ignored = shutil.ignore_patterns("*.sock")
+            shutil.copytree(folder, keep, ignore=ignored, dirs_exist_ok=True)
     times = takeovers(rig.kills, stories)
     seconds = round(time.monotonic() - started, 1)
     p50, p99 = quantile(times, 0.5), quantile(times, 0.99)
@@ -238,9 +242,11 @@ def main() -> None:
     parser.add_argument("--store-kills", type=int, default=0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="where to keep the logs of a run with faults")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    report = run_rig(Plan(args.engine, args.kills, args.commands, args.store_kills, args.clients, args.seed))
+    plan = Plan(args.engine, args.kills, args.commands, args.store_kills, args.clients, args.seed)
+    report = run_rig(plan, keep=args.keep)
     said: dict[str, Any] = {**msgspec.to_builtins(report), "too_little": proves_too_little(report)}
     print(msgspec.json.format(msgspec.json.encode(said), indent=2 if args.json else 0).decode())
     if report.verdict.faults or said["too_little"]:

@@ -140,14 +140,14 @@ async def check_fresh_authority(store: Store, stories: dict[str, Story], history
 
 def _compare_objects(authority: Authority, history: History, verdict: Verdict) -> None:
     state = authority._state
-    loaded: dict[str, bytes | None] = {
-        rec.key: rec.raw for plural in state._tenants for rec in state.live(plural) if plural != CLOCK
-    }
+    records = (rec for plural in list(state._tenants) for rec in state.live(plural) if plural != CLOCK)
+    loaded = {str(rec.key): (rec.position, rec.raw) for rec in records}
     mine = "planes//self"  # the fresh authority's own epoch-start batch
-    for object_key in sorted(loaded.keys() | history.objects.keys()):
-        if object_key != mine and loaded.get(object_key) != history.objects.get(object_key):
-            where = "only loaded" if object_key not in history.objects else "lost" if object_key not in loaded else "another"
-            verdict.fault(f"{object_key} differs between the journal and what is loaded: {where}")
+    for object_key in sorted((loaded.keys() | history.objects.keys()) - {mine}):
+        is_now, was_written = loaded.get(object_key), history.objects.get(object_key)
+        if is_now != was_written:
+            at = f"at {is_now[0] if is_now else 'nowhere'}, not {was_written[0] if was_written else 'nowhere'}"
+            verdict.fault(f"{object_key} was loaded otherwise than the journal says: {at}")
 
 
 def _compare_ledgers(authority: Authority, history: History, verdict: Verdict) -> None:
