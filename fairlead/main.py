@@ -126,6 +126,10 @@ def _split(url: str) -> SplitResult:
         raise _bad_url(url, str(error)) from error
     if not parts.netloc:
         raise _bad_url(url, "the host is missing")
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        port = re.fullmatch(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::(\d+))?", host)
+        if port is None or int(port[1] or 0) > 65535:
+            raise _bad_url(url, f"{host} is not HOST or HOST:PORT")
     return parts
 
 

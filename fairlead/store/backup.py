@@ -173,7 +173,11 @@ class BackupFile:
             self._file = path.open("rb")
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-        self.header = self._read_header()
+        try:
+            self.header = self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

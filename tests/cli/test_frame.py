@@ -11,6 +11,7 @@ import click
 import pytest
 
 import fairlead.cli.bench as bench
+from bench.registry import Option
 from fairlead import main
 from fairlead.cli import frame
 from fairlead.store.contract import StoreError
@@ -155,6 +156,55 @@ def test_without_a_checkout_bench_says_what_it_needs(monkeypatch: pytest.MonkeyP
     assert fairlead("bench", "--help").code == 0
 
 
+class Benchmarks:
+    """As bench/registry.py, with one benchmark that measures nothing."""
+
+    OPTIONS = (
+        Option("engine", "sqlite", "Which engine.", ("memory", "sqlite")),
+        Option("clients", 4, "How many."),
+        Option("all_out", False, "No pauses."),
+    )
+    __doc__ = "`fairlead bench fake`: measures nothing.\n\nAnd says more."
+
+    def names(self) -> list[str]:
+        return ["fake"]
+
+    def load(self, name: str) -> Benchmarks:
+        return self
+
+    async def main(self, **options: object) -> dict[str, object]:
+        failures = ["too slow"] if options["clients"] == 13 else []
+        switch_s = sys.getswitchinterval()
+        return {
+            "name": "bench fake",
+            "params": options,
+            "environment": {},
+            "results": {"switch_s": switch_s, "failures": failures},
+        }
+
+
+def test_a_benchmark_gets_its_options_and_prints_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_registry", Benchmarks)
+    before = sys.getswitchinterval()
+    try:
+        ran = fairlead("bench", "fake", "--engine", "memory", "--all-out", "--json")
+    finally:
+        sys.setswitchinterval(before)
+    assert ran.code == 0
+    assert ran.json["params"] == {"engine": "memory", "clients": 4, "all_out": True}
+    assert ran.json["results"]["switch_s"] == pytest.approx(0.0005), "a benchmark runs as a plane does"
+    assert "measures nothing." in fairlead("bench", "--help").out
+    assert fairlead("bench", "fake", "--engine", "paper").code == frame.ERROR
+
+
+def test_a_benchmark_that_misses_its_limits_ends_with_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_registry", Benchmarks)
+    monkeypatch.setattr(main, "run_plane", main.run)
+    ran = fairlead("bench", "fake", "--clients", 13)
+    assert ran.code == frame.CHECK_FAILED
+    assert "FAILED too slow" in ran.out
+
+
 # --- URLs
 
 
@@ -166,6 +216,8 @@ def test_without_a_checkout_bench_says_what_it_needs(monkeypatch: pytest.MonkeyP
         ("sqlite:/no/such/directory/p.db", "its directory does not exist"),
         ("/", "this is a directory"),
         ("postgresql:///x", "the host is missing"),
+        ("postgresql://db:1:2/x", "db:1:2 is not HOST or HOST:PORT"),
+        ("postgresql://ada:p@db:99999/x", "db:99999 is not HOST or HOST:PORT"),
         ("postgresql://db/x?plane=Not_A_Plane", "a plane is named with"),
         ("etcd://one,two/p", "one is not HOST:PORT"),
         ("etcd:///p", "the host is missing"),
@@ -189,6 +241,7 @@ def test_a_bad_url_says_what_is_wrong_and_what_would_be_right(url: str, said: st
         ("sqlite:///tmp/plane.db", "SqliteStore"),
         ("postgresql://ada@db/x?plane=eu-west&sslmode=require", "PostgresStore"),
         ("postgres://ada@db/x", "PostgresStore"),
+        ("postgresql://ada:p@one:5432,two:5433/x", "PostgresStore"),
         ("etcd://a:2379,b:2379,[::1]:2379/fairlead/eu", "EtcdStore"),
         ("memory:", "MemoryStore"),
     ],
