@@ -40,6 +40,7 @@ class Baseline(NamedTuple):
 class PlaneUnderBench:
     def __init__(self, authority: Authority, nodes: int) -> None:
         self.authority = authority
+        self.clock = SystemClock()
         self.tenants = TENANTS
         self.node_names = [f"node-{n:05d}" for n in range(nodes)]
         self.roles: dict[Role, Caller] = {}
@@ -199,5 +200,15 @@ async def engine_named(name: str) -> AsyncIterator[Engine]:
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-", dir=os.environ.get("FAIRLEAD_BENCH_DIR")) as folder:
         if name == "sqlite":
             yield SqliteEngine(folder)
+        elif name == "postgres":
+            from bench.servers import postgres_engine
+
+            async with postgres_engine() as postgres:
+                yield postgres
+        elif name == "etcd":
+            from bench.servers import etcd_engine
+
+            async with etcd_engine() as etcd:
+                yield etcd
         else:
             raise SystemExit(f"there is no engine {name!r}; choose memory, sqlite, postgres or etcd")

@@ -48,7 +48,6 @@ from fairlead.store.contract import (
     StoreUnreachable,
     Unavailable,
 )
-
 from fairlead.store.rules import sign_of_life
 
 log = logging.getLogger(__name__)
@@ -241,7 +240,7 @@ class Authority:
                 await self._follower.load()
                 self._warm = True
             await self._follower.catch_up(head)
-            self._ctx.incarnation = head.incarnation
+            self._ctx.begin(head.incarnation)
         except Forked as fork:
             log.warning("reloading: %s", fork)
             self._saw_fork = True  # whoever leads next must not continue the numbering of what is gone
@@ -295,7 +294,7 @@ class Authority:
             log.warning("the store lost history that was seen here: a new incarnation begins (P6)")
             fence = await self._new_incarnation(fence, head)
             self._saw_fork = False
-        self._ctx.incarnation = fence.incarnation
+        self._ctx.begin(fence.incarnation)
         self._materialiser.start(head.materialised)
         start_ms = self._plane_time_at_start()
         self._materialiser.note(self._state.position, start_ms, self._state.changes_since(head.materialised))

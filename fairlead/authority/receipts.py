@@ -104,18 +104,17 @@ class Receipts:
 
     def find(self, ctx: Context, command: Command, hashed: bytes) -> Accepted | Refused | None:
         """The answer this id already has; None if it is new."""
-        match command.id:
-            case SessionId(client=client, sequence=sequence, floor=floor):
-                return self._find_in_session(ctx, client, sequence, floor, hashed)
-            case IdempotencyKey(key=key):
-                name = key_name(command.caller.actor, key)
-                rec = self._state.get(RECEIPTS, "", name)
-                if rec is None or rec.raw is None:
-                    refused = self._refused_keys.get(name)
-                    return None if refused is None else refused[1] if refused[0] == hashed else _reused()
-                return _repeat(ctx, _decode_answer(rec.raw), hashed)
-            case None:
-                return None
+        identity = command.id
+        if isinstance(identity, SessionId):
+            return self._find_in_session(ctx, identity.client, identity.sequence, identity.floor, hashed)
+        if identity is None:
+            return None
+        name = key_name(command.caller.actor, identity.key)
+        rec = self._state.get(RECEIPTS, "", name)
+        if rec is None or rec.raw is None:
+            refused = self._refused_keys.get(name)
+            return None if refused is None else refused[1] if refused[0] == hashed else _reused()
+        return _repeat(ctx, _decode_answer(rec.raw), hashed)
 
     def _find_in_session(self, ctx: Context, client: str, sequence: int, floor: int, hashed: bytes) -> Accepted | Refused | None:
         session = self._session(ctx, client)
@@ -124,7 +123,8 @@ class Receipts:
         if floor > session.floor:
             session.floor = floor
             session.answers = {n: answer for n, answer in session.answers.items() if n >= floor}
-            session.refused = {n: refused for n, refused in session.refused.items() if n >= floor}
+            if session.refused:
+                session.refused = {n: refused for n, refused in session.refused.items() if n >= floor}
         answer = session.answers.get(sequence)
         if answer is not None:
             return _repeat(ctx, answer, hashed)

@@ -210,8 +210,8 @@ GATES: tuple[Gate, ...] = (
 def feasible(need: Need, row: Row, view: View, gates: tuple[Gate, ...] = GATES) -> Any:
     """True where the need fits. One bool for one node; a mask for columns."""
     fits: Any = True
-    for gate in gates:
-        fits = fits & gate.check(need, row, view)
+    for _, check, _ in gates:
+        fits = fits & check(need, row, view)
     return fits
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import Any, get_args
 
 from fairlead.authority.judge import leases, objects, placing, running
 from fairlead.authority.judge.callers import refuse_caller
@@ -10,6 +11,8 @@ from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, 
 from fairlead.model.commands import (
     Bind,
     BindGang,
+    Body,
+    Caller,
     Command,
     Delete,
     LeaseAcquire,
@@ -22,39 +25,32 @@ from fairlead.model.commands import (
     Report,
     Reserve,
 )
+from fairlead.model.meta import Evidence
 
 __all__ = ["Context", "Draft", "Effect", "Judgement", "Settings", "judge"]
+
+
+# By type, because this is asked for every command; the signature is the same for all.
+_JUDGES: dict[type, Callable[[Context, Caller, Any, Evidence | None], Judgement]] = {
+    Bind: placing.bind,
+    BindGang: placing.bind_gang,
+    Reserve: placing.reserve,
+    ReleaseReservation: lambda ctx, caller, body, _: placing.release_reservation(ctx, caller, body),
+    Report: running.report,
+    Move: running.move,
+    Put: lambda ctx, caller, body, _: objects.put_object(ctx, caller, body),
+    PutStatus: lambda ctx, caller, body, _: objects.put_status(ctx, caller, body),
+    Delete: lambda ctx, caller, body, _: objects.delete_object(ctx, caller, body),
+    LeaseAcquire: lambda ctx, caller, body, _: leases.acquire(ctx, caller, body),
+    LeaseRenew: lambda ctx, caller, body, _: leases.renew(ctx, caller, body),
+    LeaseRelease: lambda ctx, caller, body, _: leases.release(ctx, caller, body),
+}
+assert set(_JUDGES) == set(get_args(Body)), "a command without a judge"
 
 
 def judge(ctx: Context, command: Command) -> Judgement:
     refused = refuse_caller(ctx, command)
     if refused is not None:
         return refused
-    caller, body, evidence = command.caller, command.body, command.evidence
-    match body:
-        case Bind():
-            return placing.bind(ctx, caller, body, evidence)
-        case Report():
-            return running.report(ctx, caller, body, evidence)
-        case PutStatus():
-            return objects.put_status(ctx, caller, body)
-        case Put():
-            return objects.put_object(ctx, caller, body)
-        case Move():
-            return running.move(ctx, caller, body, evidence)
-        case Reserve():
-            return placing.reserve(ctx, caller, body, evidence)
-        case BindGang():
-            return placing.bind_gang(ctx, caller, body, evidence)
-        case ReleaseReservation():
-            return placing.release_reservation(ctx, caller, body)
-        case Delete():
-            return objects.delete_object(ctx, caller, body)
-        case LeaseRenew():
-            return leases.renew(ctx, caller, body)
-        case LeaseAcquire():
-            return leases.acquire(ctx, caller, body)
-        case LeaseRelease():
-            return leases.release(ctx, caller, body)
-        case _:
-            assert_never(body)
+    body = command.body
+    return _JUDGES[type(body)](ctx, command.caller, body, command.evidence)

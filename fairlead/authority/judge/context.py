@@ -80,7 +80,7 @@ class Context:
         self.ledger = Ledger(state)
         self.owners = Owners(state)
         self.settings = settings
-        self.incarnation = 1
+        self.begin(1)
         self.leader_since_ms = 0
         self._needs: dict[tuple[int, str, bool], tuple[Ask, Need]] = {}
         self.plane_ms: Callable[[], int] = lambda: 0  # the running term's clock, for work between batches
@@ -88,16 +88,22 @@ class Context:
         self.now: datetime
         self.set_time(0)
 
+    def begin(self, incarnation: int) -> None:
+        """The history this plane is in (P6)."""
+        self.incarnation = incarnation
+        self._revision_base = revision(incarnation, 0)
+        self._uid_prefix = f"{self.settings.region}.{incarnation:x}."
+
     def set_time(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.now = instant(now_ms)
 
     def revision(self, position: int) -> int:
-        return revision(self.incarnation, position)
+        return self._revision_base + position
 
     def next_uid(self, ahead: int = 0) -> Uid:
         """The uid of the object that the effect `ahead` places after the next will create: where it is born names it."""
-        return Uid(f"{self.settings.region}.{self.incarnation:x}.{self.state.position + 1 + ahead:x}")
+        return f"{self._uid_prefix}{self.state.position + 1 + ahead:x}"  # type: ignore[return-value]  # Uid() is a call
 
     def policy_in_force(self, tenant: str) -> tuple[int, ...]:
         """The policy revisions a decision for this tenant may have been made under; 0 is the built-in one."""

@@ -1,0 +1,106 @@
+"""Real PostgreSQL and a real three-member etcd for the benches, started and stopped here, and what they do without us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from bench.planes import Baseline, Engine, percentile
+from fairlead.ports import Tasks
+from fairlead.store.contract import Store
+from fairlead.store.etcd import EtcdStore
+from fairlead.store.etcd_client import EtcdClient, Put
+from fairlead.store.postgres import PostgresStore
+from tests.servers.etcd import EtcdCluster
+from tests.servers.postgres import PostgresServer
+
+_VALUE_BYTES = 360  # as large as a binding
+_ROWS = 1000
+
+
+class PostgresEngine(Engine):
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._count = 0
+
+    async def fresh(self) -> Store:
+        self._count += 1
+        return PostgresStore(self._server.dsn(), plane=f"bench{self._count}")
+
+    async def baseline(self) -> Baseline:
+        connection = await asyncpg.connect(self._server.dsn())
+        await connection.execute("create table raw(key text primary key, position bigint, value bytea)")
+        upsert = """insert into raw select * from unnest($1::text[], $2::bigint[], $3::bytea[])
+                    on conflict (key) do update set position = excluded.position, value = excluded.value"""
+        value = os.urandom(_VALUE_BYTES)
+        started, turns = time.perf_counter(), 40
+        for turn in range(turns):
+            keys = [f"bindings/t{n % 50}/w{n % 64}-{turn * _ROWS + n}" for n in range(_ROWS)]
+            await connection.execute(upsert, keys, [turn] * _ROWS, [value] * _ROWS)
+        rate = turns * _ROWS / (time.perf_counter() - started)
+        single = []
+        for n in range(200):
+            started = time.perf_counter()
+            await connection.execute(upsert, [f"one-{n}"], [n], [value])
+            single.append(time.perf_counter() - started)
+        await connection.close()
+        return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))
+
+
+class EtcdEngine(Engine):
+    def __init__(self, cluster: EtcdCluster) -> None:
+        self._cluster = cluster
+        self._count = 0
+
+    async def fresh(self) -> Store:
+        self._count += 1
+        return EtcdStore(self._cluster.endpoints, f"bench{self._count}")
+
+    async def baseline(self) -> Baseline:
+        """1,000 rows are nine transactions here: etcd allows 128 operations in one."""
+        client = EtcdClient(self._cluster.endpoints)
+        await client.open()
+        value = os.urandom(_VALUE_BYTES)
+
+        async def put(turn: int, first: int) -> None:
+            last = min(first + 120, _ROWS)
+            await client.txn([], [Put(f"raw/{turn}/{n}".encode(), value) for n in range(first, last)], [])
+
+        started, turns = time.perf_counter(), 20
+        for turn in range(turns):
+            async with Tasks() as tasks:
+                for first in range(0, _ROWS, 120):
+                    tasks.start(put(turn, first), "put")
+        rate = turns * _ROWS / (time.perf_counter() - started)
+        single = []
+        for n in range(200):
+            started = time.perf_counter()
+            await client.txn([], [Put(f"one/{n}".encode(), value)], [])
+            single.append(time.perf_counter() - started)
+        await client.close()
+        return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))
+
+
+@asynccontextmanager
+async def postgres_engine() -> AsyncIterator[Engine]:
+    server = PostgresServer()
+    await asyncio.to_thread(server.start)
+    try:
+        yield PostgresEngine(server)
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+@asynccontextmanager
+async def etcd_engine() -> AsyncIterator[Engine]:
+    cluster = EtcdCluster()
+    await asyncio.to_thread(cluster.start)
+    try:
+        yield EtcdEngine(cluster)
+    finally:
+        await asyncio.to_thread(cluster.stop)
