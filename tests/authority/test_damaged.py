@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from fairlead.authority.authority import Authority, Timing
 from fairlead.authority.judge import Settings
-from fairlead.ports import SystemClock, SystemIds
+from fairlead.ports import Clock, SystemClock, SystemIds
 from fairlead.store.contract import FORMAT, Corrupt, FormatTooNew, Store, StoreError
 from tests.authority.planes import REGION
 from tests.store.conftest import Engine
@@ -61,6 +61,25 @@ async def test_a_missing_journal_row_stops_the_start(engine: Engine, row: int, b
     await drop_row(engine, firsts[row])
     with pytest.raises(Corrupt, match=rf"journal (row {firsts[row + 1]}|after {firsts[row] - 1}): .*fairlead store restore"):
         await start(engine)
+
+
+@pytest.mark.parametrize("harm", [flip_byte, drop_row], ids=["flipped", "missing"])
+@pytest.mark.parametrize("row", [0, 3, 4, -1])
+async def test_loading_finds_what_is_wrong_with_the_tail_by_itself(
+    engine: Engine, row: int, harm: Callable[[Engine, int], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check at the start is skipped while the store is out of reach. Damage is no fork, and begins no new incarnation."""
+
+    async def skipped(store: Store, clock: Clock) -> None:
+        pass
+
+    monkeypatch.setattr("fairlead.authority.authority.check_history", skipped)
+    firsts = await journal_firsts(engine)
+    await forget_materialised(engine, firsts[3] - 1 if row == 4 else firsts[row] - 1)
+    await harm(engine, firsts[row])
+    with pytest.raises(Corrupt, match=r"journal (row|after) \d+: .*fairlead store restore"):
+        await start(engine)
+    assert (await (await engine.open_store()).head()).incarnation == 1
 
 
 async def test_a_head_that_names_another_batch_stops_the_start(engine: Engine) -> None:

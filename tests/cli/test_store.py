@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import click
 import pytest
 
 from fairlead.cli import frame
+from fairlead.cli.store import command as store_commands
 from fairlead.main import run
 from fairlead.store.contract import FORMAT
 from fairlead.store.sqlite import SqliteStore
@@ -260,3 +262,14 @@ def test_the_walk_through_of_the_manual_works_as_written(plane: Path, tmp_path: 
         ran.append(words)
     assert [words[2] for words in ran if words[0] == "fairlead"] == ["status", "backup", "verify", "restore", "verify", "status"]
     assert fairlead("store", "status", "plane.db", "--json").json["head"]["incarnation"] == 2
+
+
+def test_the_manual_knows_every_command_and_every_option() -> None:
+    text = (ROOT / "docs" / "operations" / "store.md").read_text()
+    assert isinstance(store_commands, click.Group)
+    for name, found in store_commands.commands.items():
+        assert f"fairlead store {name}" in text
+        missing = [
+            option for parameter in found.params for option in parameter.opts if option.startswith("--") and option not in text
+        ]
+        assert missing == [], f"docs/operations/store.md does not mention {missing} of {name}"
