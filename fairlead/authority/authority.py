@@ -16,8 +16,9 @@ import msgspec
 
 from fairlead.authority.chores import Chores
 from fairlead.authority.follower import Follower, Forked, check_history
+from fairlead.authority.history import History
 from fairlead.authority.hot import hot_of
-from fairlead.authority.hub import Hub, Watch
+from fairlead.authority.hub import Expired, Hub, Watch
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
@@ -26,11 +27,12 @@ from fairlead.authority.meters import Meters
 from fairlead.authority.pipeline import Deposed, Pipeline
 from fairlead.authority.reader import View, open_view
 from fairlead.authority.receipts import Receipts
-from fairlead.authority.state import Rec, State
+from fairlead.authority.state import ADDED, Rec, State
 from fairlead.authority.term import CLOCK_RATE_ERROR, LEASE_TTL_S, Term
 from fairlead.authority.truncation import JournalKept, Truncation
 from fairlead.model.commands import Command, Outcome, Refused
-from fairlead.model.ids import split_revision
+from fairlead.model.ids import key, split_revision
+from fairlead.model.ids import revision as revision_of
 from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
@@ -72,7 +74,7 @@ class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
 class Authority:
     def __init__(
         self, store: Store, clock: Clock, ids: Ids, settings: Settings, *, name: str = "server", timing: Timing | None = None,
-        archive: Callable[[Batch], None] | None = None,
+        history: History | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
@@ -80,7 +82,7 @@ class Authority:
         self._settings = settings
         self._name = name
         self._timing = timing or Timing()
-        self._archive = archive
+        self._history = history
         self.meters = Meters()
         self._lanes = Lanes()
         self._pipeline: Pipeline | None = None
@@ -148,6 +150,23 @@ class Authority:
         """Reads at the durable head, or at an earlier revision that memory reaches (else Expired)."""
         return open_view(self._state, self._ctx.incarnation, self._clock, revision)
 
+    async def get_at(self, plural: str, tenant: str, name: str, revision: int) -> Rec | None:
+        """One object at any earlier revision within retention: from memory, else from the archive."""
+        try:
+            return self.view(revision).get(plural, tenant, name)
+        except Expired:
+            if self._history is None:
+                raise
+            found = await self._history.get(key(plural, tenant, name), revision)
+            return None if found is None else Rec(plural, tenant, name, found[0], found[1], None, None, ADDED)
+
+    async def revision_at(self, time_ms: int) -> int:
+        """The newest revision at or before that plane time."""
+        if self._history is None:
+            raise Expired("this server keeps no history", self._state.horizon)
+        point = await self._history.point_at(time_ms)
+        return revision_of(point.incarnation, point.position)
+
     def watch(
         self,
         plural: str,
@@ -193,6 +212,22 @@ class Authority:
         """Until stopped. Raises StoreError when the store cannot be used at all (corrupt, newer format)."""
         self._head = await self._store.open()
         await check_history(self._store, self._clock)
+        if self._history is None:
+            await self._serve()
+            return
+        async with Tasks() as tasks:
+            tasks.start(self._history.run(self._durable_view), "history")
+            await self._serve()
+            tasks.cancel()
+        await self._history.close()
+
+    def _durable_view(self) -> tuple[View, State, int, int] | None:
+        if not self._warm:
+            return None
+        time_ms = self._term.plane_ms() if self._term is not None else self._follower.last_ms
+        return self.view(), self._state, self._ctx.incarnation, time_ms
+
+    async def _serve(self) -> None:
         while not self._stop.is_set():
             head = await self._stand_by()
             if head is None:
@@ -324,7 +359,8 @@ class Authority:
         self._pipeline = pipeline = Pipeline(
             self._ctx, self._receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable
         )
-        self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal)
+        archived = self._history.archived if self._history is not None else None
+        self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, archived)
         await pipeline.commit_own([self._epoch_start(term)])
         async with Tasks() as tasks:
             tasks.start(pipeline.commit_loop(), "commit")
@@ -366,8 +402,6 @@ class Authority:
         self._truncation.note(batch, time_ms)
         self._chores.note(recs)
         self._hub.publish(recs)
-        if self._archive is not None:
-            self._archive(batch)
 
     async def _renew_loop(self, term: Term) -> None:
         while True:

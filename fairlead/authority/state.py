@@ -94,6 +94,10 @@ class State:
             self._tenants.setdefault(plural, {})[tenant] = found
         return found
 
+    def plurals(self) -> list[str]:
+        """Every table that holds anything, internal ones too."""
+        return sorted(self._tenants)
+
     def tenants_of(self, plural: str) -> list[str]:
         return sorted(self._tenants.get(plural, ()))
 

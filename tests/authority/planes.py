@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fairlead.authority.authority import Authority, Timing
+from fairlead.authority.history import History
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import (
     Accepted,
@@ -31,6 +33,7 @@ from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Evidence, Metadata
 from fairlead.model.resources import Device, DeviceAsk, Resources
 from fairlead.ports import Clock, SystemClock, SystemIds, Tasks
+from fairlead.store.archive import Archive
 from fairlead.store.contract import Store
 from fairlead.store.memory import MemoryDisk, MemoryStore
 
@@ -159,12 +162,18 @@ def gpu(device_id: str, model: str = "a100") -> Device:
 
 @asynccontextmanager
 async def running_plane(
-    store: Store | None = None, clock: Clock | None = None, settings: Settings | None = None, timing: Timing | None = None
+    store: Store | None = None,
+    clock: Clock | None = None,
+    settings: Settings | None = None,
+    timing: Timing | None = None,
+    archive: Path | None = None,
 ) -> AsyncIterator[PlaneForTest]:
     clock = clock or SystemClock()
     store = store or MemoryStore(MemoryDisk())
     timing = timing or Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02)
-    authority = Authority(store, clock, SystemIds(), settings or Settings(region=REGION), timing=timing)
+    history = History(Archive(archive), store, clock) if archive is not None else None
+    settings = settings or Settings(region=REGION)
+    authority = Authority(store, clock, SystemIds(), settings, timing=timing, history=history)
     async with Tasks() as tasks:
         task = tasks.start(authority.run(), "authority")
         await authority.wait_leading()

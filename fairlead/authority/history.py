@@ -1,0 +1,150 @@
+"""Thirty days of history beside the engine (P8): feeds the archive by tailing the store, and reads what memory has forgotten.
+
+Every server keeps an archive of its own, leader or standby, so history outlives any one disk. All file work happens on one thread
+of its own. Never writes the store. Run by the authority; asked by whoever reads at an earlier revision or time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from fairlead.authority.reader import View
+from fairlead.authority.state import State
+from fairlead.model.ids import split_revision
+from fairlead.ports import Clock
+from fairlead.store.archive import Archive, ChainBroken, Gap, Point
+from fairlead.store.contract import Batch, Compacted, ObjectRow, Store, StoreUnreachable
+
+log = logging.getLogger(__name__)
+
+FEED_S = 0.5
+UPKEEP_S = 60.0
+_SLICE = 5000
+
+T = TypeVar("T")
+
+
+class History:
+    def __init__(self, archive: Archive, store: Store, clock: Clock) -> None:
+        self._archive = archive
+        self._store = store
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self._began_at: int | None = None  # a checkpoint stands here, and nothing was archived after it yet
+
+    def archived(self) -> int:
+        """Up to this position nothing is lost when the engine's journal is cut."""
+        return max(self._archive.synced().position, self._began_at or 0)
+
+    async def run(self, view: Callable[[], tuple[View, State, int, int] | None]) -> None:
+        """`view` gives (view, state, incarnation, plane time) at the durable head, or None while there is none."""
+        upkeep_at = self._clock.monotonic()
+        while True:
+            moved = False
+            try:
+                moved = await self._feed(view)
+                if self._clock.monotonic() >= upkeep_at:
+                    upkeep_at = self._clock.monotonic() + UPKEEP_S
+                    await self._upkeep(view)
+            except StoreUnreachable as error:
+                log.info("history waits for the store: %s", error)
+            await self._clock.sleep(0 if moved else FEED_S)
+
+    async def _feed(self, view: Callable[[], tuple[View, State, int, int] | None]) -> bool:
+        last = self._archive.last()
+        batches = await self._store.tail(await self._feed_from(last, view()))
+        try:
+            if isinstance(batches, Compacted):
+                raise Gap(f"the engine's journal starts after {batches.truncated}, the archive ends at {last}")
+            if batches:
+                await self._on_thread(partial(self._append, batches))
+            return bool(batches)
+        except (Gap, ChainBroken) as error:
+            # History that nobody has any more, or another history than before: go on from a checkpoint of the present.
+            log.warning("history begins anew: %s", error)
+            await self._begin_anew(view)
+            return False
+
+    async def _feed_from(self, last: Point, at: tuple[View, State, int, int] | None) -> int:
+        if self._began_at is not None:
+            return max(self._began_at, last.position)
+        if at is not None and last.position and at[2] > last.incarnation:
+            # A restore, or a lost tail: positions went back. Go over the whole journal; what is archived already is known.
+            return (await self._store.head()).truncated
+        return last.position
+
+    def _append(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._archive.append(batch, after_gap=self._began_at is not None)
+            self._began_at = None
+        self._archive.sync()
+        while self._archive.waiting():
+            self._archive.close_segment()
+
+    async def _begin_anew(self, view: Callable[[], tuple[View, State, int, int] | None]) -> None:
+        at = view()
+        if at is None:
+            return
+        await self._checkpoint(*at)
+        self._began_at = split_revision(at[0].revision)[1]
+
+    async def _upkeep(self, view: Callable[[], tuple[View, State, int, int] | None]) -> None:
+        at = view()
+        if at is None:
+            return
+        if self._archive.checkpoint_due(at[3]):
+            await self._checkpoint(*at)
+        trimmed = await self._on_thread(partial(self._archive.trim, at[3]))
+        log.debug("history trimmed: %s", trimmed)
+
+    async def _checkpoint(self, view: View, state: State, incarnation: int, time_ms: int) -> None:
+        rows = [row async for row in _rows(view, state, self._clock)]
+        point = Point(incarnation, split_revision(view.revision)[1])
+        await self._on_thread(partial(self._archive.write_checkpoint, point, time_ms, rows))
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def get(self, key: str, revision: int) -> tuple[int, bytes] | None:
+        """(position, object) as it stood at that revision. Raises BeyondHorizon or NotArchived."""
+        return await self._on_thread(partial(self._archive.get, key, Point(*split_revision(revision))))
+
+    async def point_at(self, time_ms: int) -> Point:
+        """The newest point at or before that plane time."""
+        return await self._on_thread(partial(self._archive.position_at, time_ms))
+
+    async def state_at(self, revision: int, plural: str, tenant: str | None) -> list[ObjectRow]:
+        """The objects of one kind (and tenant) at that revision. Reads a checkpoint and what follows it: seconds, not ms."""
+        prefix = f"{plural}/" if tenant is None else f"{plural}/{tenant}/"
+
+        def read() -> list[ObjectRow]:
+            point = Point(*split_revision(revision))
+            return [row for row in self._archive.state_at(point) if row[0].startswith(prefix)]
+
+        return await self._on_thread(read)
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def close(self) -> None:
+        await self._on_thread(self._archive.close)
+        self._thread.shutdown()
+
+
+async def _rows(view: View, state: State, clock: Clock) -> AsyncIterator[ObjectRow]:
+    """Every object at the view's revision, internal ones too, giving the loop back between slices."""
+    for plural in state.plurals():
+        page_after = ("", "")
+        while True:
+            page = await view.page(plural, after=page_after, limit=_SLICE)
+            for rec in page.items:
+                assert rec.raw is not None
+                yield rec.key, rec.position, rec.raw
+            if not page.next_name:
+                break
+            page_after = (page.next_tenant, page.next_name)
+            await clock.sleep(0)
