@@ -115,6 +115,9 @@ class Ledger:
         state.derive("nodepools", self._pool_changed)
         state.derive("bindings", self._binding_changed)
         state.derive("reservations", self._reservation_changed)
+        state.derive("schedulingrequests", self._request_changed)
+        # workload uid -> [tenant, workload, slots here]: a uid under two names would bind its slots twice (S1).
+        self._workloads: dict[str, tuple[str, str, int]] = {}
 
     def node(self, name: str) -> NodeAccount:
         account = self.nodes.get(name)
@@ -134,11 +137,36 @@ class Ledger:
         charged = device_charge(account, devices) if devices else None
         self.tenant(tenant).add(requests, charged, sign)
 
+    def workload_of(self, uid: str) -> tuple[str, str] | None:
+        """The tenant and name under which slots of this workload are here."""
+        found = self._workloads.get(uid)
+        return found[:2] if found is not None else None
+
+    def _count_slot(self, uid: str, rec: Rec, sign: int) -> None:
+        found = self._workloads.get(uid)
+        count = (found[2] if found is not None else 0) + sign
+        if count <= 0:
+            self._workloads.pop(uid, None)
+        elif found is None:
+            self._workloads[uid] = (rec.tenant, rec.name.rpartition("-")[0], count)
+        else:
+            self._workloads[uid] = (found[0], found[1], count)
+
+    def _request_changed(self, old: Rec | None, new: Rec | None) -> None:
+        if old is None and new is not None:
+            self._count_slot(new.hot.spec.slot.uid, new, 1)
+        elif new is None and old is not None:
+            self._count_slot(old.hot.spec.slot.uid, old, -1)
+
     def _binding_changed(self, old: Rec | None, new: Rec | None) -> None:
         before: BindingHot | None = old.hot if old is not None else None
         after: BindingHot | None = new.hot if new is not None else None
         held = before is not None and before.state in HOLDS_CAPACITY
         holds = after is not None and after.state in HOLDS_CAPACITY
+        if before is None and new is not None:
+            self._count_slot(new.hot.workload_uid, new, 1)
+        elif after is None and old is not None:
+            self._count_slot(old.hot.workload_uid, old, -1)
         if before is not None and old is not None:
             self.node(before.node).bindings.pop(old, None)
         if after is not None and new is not None:

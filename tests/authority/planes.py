@@ -113,7 +113,7 @@ def request_of(
     **spec: Any,
 ) -> SchedulingRequest:
     ask = Ask(requests=Resources(cpu, memory), devices=devices, placement=placement or Placement())
-    slot = SlotRef(workload=workload, uid=f"u-{workload}", index=index)
+    slot = SlotRef(workload=workload, uid=f"u-{tenant}-{workload}", index=index)
     return SchedulingRequest(
         metadata=Metadata(name=slot.object_name, namespace=tenant), spec=SchedulingRequestSpec(slot=slot, ask=ask, **spec)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead.model.commands import BindGang, Put, ReleaseReservation
@@ -232,6 +233,19 @@ async def test_a_claim_drains_its_victims_and_waits_for_them_in_one_entry() -> N
         no(await plane.send(scheduler, bind_of("risk", "other-0", "n1", victims=("risk/high-0",))), "VictimNotAllowed")
         ok(await plane.send(agent_of("n1"), report_of("risk", "low-0", SlotState.RELEASED)))
         assert plane.authority._ctx.ledger.node("n1").cpu_free == 0
+
+
+async def test_one_workload_uid_under_two_names_is_refused_because_its_slots_would_be_bound_twice() -> None:
+    async with running_plane() as plane:
+        await plane.grant("risk")
+        await plane.grant("search")
+        assigner = await plane.as_role(Role.ASSIGNMENT)
+        ok(await plane.request("risk", "api", 0, assigner))
+        for tenant, workload in (("search", "api"), ("risk", "other")):
+            forged = request_of(tenant, workload, 0)
+            slot = msgspec.structs.replace(forged.spec.slot, uid="u-risk-api")
+            forged = msgspec.structs.replace(forged, spec=msgspec.structs.replace(forged.spec, slot=slot))
+            no(await plane.send(assigner, Put("SchedulingRequest", forged)), "Conflict")
 
 
 async def test_a_user_cannot_write_what_belongs_to_a_controller() -> None:

@@ -39,6 +39,11 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
     """new -> Pending is the assignment controller's; Released -> Pending (epoch + 1) is repair's."""
     if ctx.state.get("grants", new.metadata.namespace, ctx.settings.region) is None:
         return Refused("NoGrant", f"tenant {new.metadata.namespace} has no grant in {ctx.settings.region}")
+    slot = new.spec.slot
+    owner = ctx.ledger.workload_of(slot.uid)
+    if owner is not None and owner != (new.metadata.namespace, slot.workload):
+        detail = f"workload uid {slot.uid} belongs to {owner[0]}/{owner[1]}, not to {new.metadata.namespace}/{slot.workload}"
+        return Refused("Conflict", detail, {"tenant": owner[0], "workload": owner[1]})
     if old is not None:
         return _refuse_newer_request(new, old)
     rec = ctx.state.get("bindings", new.metadata.namespace, new.metadata.name)

@@ -1,0 +1,67 @@
+"""Judging a recorded history again: the same commands, the same soft facts, the same plane time must give the same effects (P2).
+
+A difference means that judging is not pure, or that this version decides otherwise than the one that wrote the journal.
+Called by `fairlead replay --verify` and by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlead.authority.hot import hot_of
+from fairlead.authority.judge import Context, Settings, judge
+from fairlead.authority.state import RECEIPTS, SESSIONS, State
+from fairlead.model.commands import Refused
+from fairlead.model.ids import split_key
+from fairlead.model.journal import Entry, decode_blob, decode_command
+from fairlead.store.contract import Batch
+
+
+class Difference(msgspec.Struct, frozen=True):
+    position: int
+    detail: str
+
+
+class Replay:
+    def __init__(self, settings: Settings) -> None:
+        self._state = State(hot_of)
+        self._ctx = Context(self._state, settings)
+        self.differences: list[Difference] = []
+        self.judged = 0
+        self._epoch = 0
+
+    def feed(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            blob = decode_blob(batch.blob)
+            self._ctx.begin(blob.header.incarnation)
+            self._ctx.set_time(blob.header.time_ms)
+            if blob.header.epoch != self._epoch:
+                self._epoch = blob.header.epoch
+                self._ctx.leader_since_ms = blob.header.time_ms
+            for entry in blob.entries:
+                self._again(entry)
+                for object_key, raw in entry.effects:
+                    plural, tenant, name = split_key(object_key)
+                    self._state.apply(plural, tenant, name, raw)
+            self._state.confirm(batch.last)
+
+    def _again(self, entry: Entry) -> None:
+        command = decode_command(entry.command)
+        if command is None:
+            return
+        for node, observed_ms in entry.soft:
+            self._ctx.ledger.node(node).observed_ms = observed_ms
+        self.judged += 1
+        judged = judge(self._ctx, command)
+        position = self._state.position + 1
+        if isinstance(judged, Refused):
+            self.differences.append(Difference(position, f"refused now: {judged.reason}: {judged.detail}"))
+            return
+        now = [(effect.key, effect.raw) for effect in judged.effects]
+        then = [(key, raw) for key, raw in entry.effects if not key.startswith((f"{RECEIPTS}/", f"{SESSIONS}/"))]
+        if [pair for pair in now if not pair[0].startswith(f"{RECEIPTS}/")] != then:
+            self.differences.append(
+                Difference(position, f"effects differ: {[k for k, _ in then]} then, {[k for k, _ in now]} now")
+            )

@@ -1,0 +1,225 @@
+"""Independent checks of a plane's journal: the promises of INVARIANTS.md asked of what was committed, entry by entry.
+
+Shares nothing with the authority but the model: its own sums, its own state. One class serves property tests, the simulator and
+`fairlead audit verify`. Covers S1, S2, S3, S4, S7, S8, S9, S18 and S20; the others need more than one plane's journal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from fairlead.model import codec
+from fairlead.model.commands import BindGang, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
+from fairlead.model.ids import split_key
+from fairlead.model.journal import Entry, chain_hash, decode_blob, decode_command
+from fairlead.model.kinds.capacity import Grant, Node, Reservation
+from fairlead.model.kinds.ledger import Lease
+from fairlead.model.kinds.work import Binding
+from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROLES, STEPS, Role, SlotState
+from fairlead.model.registry import KINDS
+from fairlead.model.resources import SHARE_WHOLE, Resources
+from fairlead.store.contract import Batch
+
+_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
+_LEASE_BODIES = (LeaseAcquire, LeaseRenew, LeaseRelease)
+
+
+class Violation(msgspec.Struct, frozen=True):
+    invariant: str
+    position: int
+    detail: str
+
+
+class JournalChecker:
+    """Feed it every batch of one plane, in order, from the beginning."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.checked: dict[str, int] = defaultdict(int)
+        self._objects: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
+        self._on_node: dict[str, dict[tuple[str, str, str], Any]] = defaultdict(dict)
+        self._of_tenant: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
+        self._slots: dict[tuple[str, int], tuple[str, str]] = {}
+        self._reservations_ended: set[str] = set()
+        self._hash: bytes | None = None
+        self._position = 0
+
+    def feed(self, batch: Batch) -> None:
+        self.checked["S18"] += 1
+        if self._hash is not None and batch.previous != self._hash:
+            self._found("S18", f"batch {batch.first} does not continue the chain")
+        if chain_hash(batch.previous, batch.blob) != batch.hash:
+            self._found("S18", f"batch {batch.first} does not match its hash")
+        self._hash = batch.hash
+        blob = decode_blob(batch.blob)
+        self._position = batch.first - 1
+        for entry in blob.entries:
+            self._entry(entry, blob.header.incarnation)
+
+    def _found(self, invariant: str, detail: str) -> None:
+        self.violations.append(Violation(invariant, self._position, detail))
+
+    # --- one entry -----------------------------------------------------------------------------------------------------
+
+    def _entry(self, entry: Entry, incarnation: int) -> None:
+        command = decode_command(entry.command)
+        if command is not None:
+            self._fencing(command, incarnation)
+        raised_nodes: set[str] = set()
+        raised_tenants: set[str] = set()
+        bound: list[str] = []
+        for object_key, raw in entry.effects:
+            self._position += 1
+            plural, tenant, name = split_key(object_key)
+            if plural not in KINDS:
+                continue
+            old = self._objects[plural].get((tenant, name))
+            new = _DECODERS[plural].decode(raw) if raw is not None else None
+            if plural == "bindings":
+                self._slot_step(command, old, new)
+                if new is not None and old is None:
+                    bound.append(name)
+            elif plural == "reservations":
+                self._reservation_step(old, new)
+            self._generation(plural, old, new)
+            self._apply(plural, tenant, name, new)
+            if plural in ("bindings", "reservations") and new is not None and old is None:
+                raised_nodes.add(new.spec.node)
+                raised_tenants.add(tenant)
+        for node in sorted(raised_nodes):
+            self._capacity(node)
+        for tenant in sorted(raised_tenants):
+            self._grant(tenant)
+        if command is not None and isinstance(command.body, BindGang):
+            self.checked["S20"] += 1
+            if sorted(bound) != sorted(member.name for member in command.body.binds):
+                self._found("S20", f"of a gang of {len(command.body.binds)} only {bound} was bound")
+
+    def _apply(self, plural: str, tenant: str, name: str, new: Any) -> None:
+        table = self._objects[plural]
+        old = table.pop((tenant, name), None)
+        if old is not None and plural in ("bindings", "reservations"):
+            self._on_node[old.spec.node].pop((plural, tenant, name), None)
+            self._of_tenant[tenant].pop((plural, name), None)
+        if new is None:
+            return
+        table[tenant, name] = new
+        if plural in ("bindings", "reservations"):
+            self._on_node[new.spec.node][plural, tenant, name] = new
+            self._of_tenant[tenant][plural, name] = new
+
+    # --- the promises --------------------------------------------------------------------------------------------------
+
+    def _fencing(self, command: Command, incarnation: int) -> None:
+        caller = command.caller
+        if caller.role not in LEASED_ROLES or isinstance(command.body, _LEASE_BODIES):
+            return
+        self.checked["S9"] += 1
+        lease: Lease | None = self._objects["leases"].get(("", caller.lease))
+        if lease is None or lease.spec.epoch != caller.fencing_epoch or lease.spec.incarnation != incarnation:
+            held = lease.spec.epoch if lease else None
+            self._found("S9", f"{caller.actor} wrote with epoch {caller.fencing_epoch} of {caller.lease}, which is at {held}")
+
+    def _slot_step(self, command: Command | None, old: Binding | None, new: Binding | None) -> None:
+        self.checked["S7"] += 1
+        role = command.caller.role if command is not None else None
+        if new is None:
+            if old is not None and old.status.state not in (SlotState.RELEASED, SlotState.SUCCEEDED):
+                self._found("S7", f"{old.metadata.name} vanished while {old.status.state.value}")
+            if old is not None:
+                self._slots.pop((old.spec.slot.uid, old.spec.slot.index), None)
+            return
+        slot = (new.spec.slot.uid, new.spec.slot.index)
+        if old is None:
+            self.checked["S1"] += 1
+            other = self._slots.get(slot)
+            if other is not None:
+                self._found("S1", f"slot {slot} is bound as {other} and as {new.metadata.name}")
+            self._slots[slot] = (new.metadata.namespace, new.metadata.name)
+            if role is not Role.SCHEDULER:
+                self._found("S7", f"{new.metadata.name} was bound by {role}")
+            return
+        before, after = old.status.state, new.status.state
+        if before is after:
+            return
+        step = STEPS.get((before, after))
+        by_claim = (before, after) in AUTHORITY_STEPS and role is Role.SCHEDULER
+        if step is None or (step.owner is not role and not by_claim):
+            self._found("S7", f"{new.metadata.name} went from {before.value} to {after.value} by {role}")
+        if new.spec.token != old.spec.token or new.spec.node != old.spec.node:
+            self._found("S7", f"{new.metadata.name} changed its token or node while bound")
+        if isinstance(command.body if command else None, Move | Report) and command is not None:
+            token = getattr(command.body, "token", None)
+            if token != old.spec.token:
+                self._found("S9", f"{new.metadata.name} moved under token {token}, which is not its own")
+
+    def _reservation_step(self, old: Reservation | None, new: Reservation | None) -> None:
+        if old is not None and new is None:
+            self.checked["S8"] += 1
+            if old.metadata.uid in self._reservations_ended:
+                self._found("S8", f"reservation {old.metadata.name} ended twice")
+            self._reservations_ended.add(old.metadata.uid)
+
+    def _generation(self, plural: str, old: Any, new: Any) -> None:
+        if old is None or new is None or plural in ("bindings", "instances") or old.metadata.uid != new.metadata.uid:
+            return
+        if new.metadata.generation < old.metadata.generation:
+            self._found("S7", f"{plural} {new.metadata.name}: generation went back")
+        before = getattr(old.status, "observed_generation", 0)
+        if getattr(new.status, "observed_generation", 0) < before:
+            self._found("S7", f"{plural} {new.metadata.name}: observedGeneration went back")
+
+    def _capacity(self, name: str) -> None:
+        self.checked["S2"] += 1
+        node: Node | None = self._objects["nodes"].get(("", name))
+        if node is None:
+            self._found("S2", f"something was placed on {name}, which is not there")
+            return
+        firm, held, lent = Resources(), Resources(), Resources()
+        devices: dict[str, int] = defaultdict(int)
+        leaving = {victim for use in self._on_node[name].values() for victim in getattr(use.spec, "start_after", ())}
+        slots = 0
+        for (plural, tenant, object_name), use in self._on_node[name].items():
+            if plural == "bindings" and use.status.state not in HOLDS_CAPACITY:
+                continue
+            if plural == "bindings" and use.status.state is SlotState.DRAINING and f"{tenant}/{object_name}" in leaving:
+                continue
+            if plural == "reservations" and use.spec.budget:
+                held += use.spec.requests
+                continue
+            slots += 1
+            if getattr(use.spec, "borrowed", False):
+                lent += use.spec.requests
+            else:
+                firm += use.spec.requests
+            for hold in use.spec.devices:
+                devices[hold.id] += hold.thousandths
+        for total, what in ((firm + held, "firm + held"), (firm + lent, "firm + lent")):
+            for dimension, used, limit in total.exceeding(node.spec.allocatable):
+                self._found("S2", f"{name}: {what} {dimension} is {used} of {limit}")
+        if slots > node.spec.max_slots:
+            self._found("S2", f"{name}: {slots} slots of {node.spec.max_slots}")
+        self._devices(node, devices)
+
+    def _devices(self, node: Node, used: dict[str, int]) -> None:
+        known = {device.id for device in node.spec.devices}
+        for device, thousandths in used.items():
+            self.checked["S3"] += 1
+            if device not in known or thousandths > SHARE_WHOLE:
+                self._found("S3", f"{node.metadata.name}: device {device} is held {thousandths}/1000")
+
+    def _grant(self, tenant: str) -> None:
+        self.checked["S4"] += 1
+        grants: list[Grant] = [g for (owner, _), g in self._objects["grants"].items() if owner == tenant]
+        if len(grants) != 1:
+            self._found("S4", f"tenant {tenant} has {len(grants)} grants here and something was placed")
+            return
+        used = Resources()
+        for (plural, _), use in self._of_tenant[tenant].items():
+            if plural == "reservations" or use.status.state in HOLDS_CAPACITY:
+                used += use.spec.requests
+        for dimension, amount, limit in used.exceeding(grants[0].spec.during):
+            self._found("S4", f"tenant {tenant} uses {amount} {dimension} of {limit}")
