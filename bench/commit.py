@@ -1,7 +1,7 @@
 """`fairlead bench commit`: committed commands a second through the whole authority, beside the raw engine in the same run.
 
-Mix of every ten commands: 4 binds, 2 for a release (drain, gone), 2 status (agent's report, node status), 2 applies (a new request,
-a workload), over 5,000 nodes, with every guard, audit, receipts and ten watchers on. Everything is in one process, so CPU counts
+Mix of every ten commands: 4 binds, 2 for a release (drain, gone), 2 status (agent's report, node status), 2 applies (a new
+request, a workload), over 5,000 nodes, with every guard, audit, receipts and ten watchers on. Everything is in one process, so CPU counts
 clients, authority, store threads and watchers together.
 """
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from bench.planes import GI, REGION, result
@@ -130,7 +131,7 @@ async def load(path: str) -> dict[str, Any]:
     gc.collect()
     gc.freeze()
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    rss = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    rss = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     await store.close()
     return {
         "seconds": round(seconds, 2),

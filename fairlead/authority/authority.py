@@ -1,7 +1,6 @@
 """The authority of one plane: the single fenced writer. Standby until it leads, leader until it is deposed, standby again.
 
-Takeover in P4's order: compare-and-set the epoch, read the head, tail to it, compare the chain, commit the epoch-start batch,
-serve.
+The way to leadership is candidate.py's; here it is used: commands in, judged, committed and answered; reads, watches, heartbeats.
 Everything it knows it either loaded from the store or committed itself. Runs in one task group; created by main.py.
 """
 
@@ -14,11 +13,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from fairlead.authority.candidate import Candidate, Timing
 from fairlead.authority.chores import Chores
-from fairlead.authority.follower import Follower, Forked, check_history
 from fairlead.authority.history import History
-from fairlead.authority.hot import hot_of
-from fairlead.authority.hub import Expired, Hub, Watch
+from fairlead.authority.hub import Expired, Watch
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
@@ -26,10 +24,9 @@ from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
 from fairlead.authority.pipeline import Deposed, Pipeline
 from fairlead.authority.reader import View, open_view
-from fairlead.authority.receipts import Receipts
 from fairlead.authority.state import ADDED, Rec, State
-from fairlead.authority.term import CLOCK_RATE_ERROR, LEASE_TTL_S, Term
-from fairlead.authority.truncation import JournalKept, Truncation
+from fairlead.authority.term import Term
+from fairlead.authority.truncation import Truncation
 from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.ids import key, split_revision
 from fairlead.model.ids import revision as revision_of
@@ -41,26 +38,14 @@ from fairlead.store.contract import (
     BATCH_COMMANDS_MAX,
     Batch,
     Committed,
-    Contended,
     Fence,
     Fenced,
     Head,
-    OutcomeUnknown,
     Store,
     StoreUnreachable,
-    Unavailable,
 )
-from fairlead.store.rules import sign_of_life
 
 log = logging.getLogger(__name__)
-
-
-class Timing(msgspec.Struct, frozen=True):
-    lease_ttl_s: float = LEASE_TTL_S
-    renew_s: float = 3.0
-    poll_s: float = 0.5  # how often a standby looks
-    ring_size: int = 200_000
-    journal: JournalKept = JournalKept()
 
 
 class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
@@ -78,30 +63,25 @@ class Authority:
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
-        self._ids = ids
         self._settings = settings
-        self._name = name
         self._timing = timing or Timing()
         self._history = history
         self.meters = Meters()
         self._lanes = Lanes()
         self._pipeline: Pipeline | None = None
         self._term: Term | None = None
-        self._head: Head | None = None
         self._materialiser = Materialiser(store, clock, self.meters)
         self._leading = asyncio.Event()
         self._stop = asyncio.Event()
-        self._saw_fork = False
-        self._fresh_state()
+        self._candidate = Candidate(store, clock, ids, settings, self._timing, name, self._stop.is_set)
 
-    def _fresh_state(self) -> None:
-        self._state = State(hot_of, self._timing.ring_size)
-        self._follower = Follower(self._store, self._clock, self._state)
-        self._ctx = Context(self._state, self._settings)
-        self._receipts = Receipts(self._state)
-        self._hub = Hub(self._state)
-        self._chores = Chores(self._ctx, self._receipts, self._clock, self._submit_own)
-        self._warm = False
+    @property
+    def _state(self) -> State:
+        return self._candidate.memory.state
+
+    @property
+    def _ctx(self) -> Context:
+        return self._candidate.memory.ctx
 
     # --- what callers use --------------------------------------------------------------------------------------------
 
@@ -128,7 +108,8 @@ class Authority:
             return []
         pipeline = self._pipeline
         if pipeline is None or not self.leading:
-            holder = self._head.holder if self._head else ""
+            head = self._candidate.head
+            holder = head.holder if head else ""
             no = Refused("NotLeader", f"this server does not lead; {holder or 'nobody yet'} does", {"holder": holder}, (), 1.0)
             return [no for _ in commands]
         if len(commands) > BATCH_COMMANDS_MAX:
@@ -142,9 +123,6 @@ class Authority:
             return [refused for _ in commands]
         pipeline.wake()
         return await call.done
-
-    async def _submit_own(self, commands: list[Command]) -> list[Outcome]:
-        return await self._submit(commands)
 
     def view(self, revision: int = 0) -> View:
         """Reads at the durable head, or at an earlier revision that memory reaches (else Expired)."""
@@ -178,11 +156,15 @@ class Authority:
     ) -> Watch:
         self.view(after_revision)
         _, position = split_revision(after_revision)
-        return self._hub.watch(plural, position, tenant=tenant, node=node, accepts=accepts)
+        return self._candidate.memory.hub.watch(plural, position, tenant=tenant, node=node, accepts=accepts)
 
     def receipt(self, actor: str, key: str) -> Outcome | None:
-        """What an Idempotency-Key came to, as far as it is durable; None if it is not known."""
-        return self._receipts.lookup(self._ctx, actor, key)
+        """What an Idempotency-Key came to, as far as it is durable; None if no command with it has taken effect. Only a leader
+        that may trust itself can say None: anybody else's memory may be behind."""
+        term = self._term
+        if term is None or not self.leading or not term.valid(self._clock.monotonic()):
+            return Refused("NotLeader", "this server cannot vouch for the present", retry_after_s=1.0)
+        return self._candidate.memory.receipts.lookup(self._ctx, actor, key)
 
     def heartbeat(self, nodes: list[tuple[str, int]]) -> HeartbeatAck | Refused:
         """Soft: (node, session) pairs heard just now. Acknowledged only while this leader may trust itself (P9)."""
@@ -210,8 +192,7 @@ class Authority:
 
     async def run(self) -> None:
         """Until stopped. Raises StoreError when the store cannot be used at all (corrupt, newer format)."""
-        self._head = await self._store.open()
-        await check_history(self._store, self._clock)
+        await self._candidate.open()
         if self._history is None:
             await self._serve()
             return
@@ -222,142 +203,40 @@ class Authority:
         await self._history.close()
 
     def _durable_view(self) -> tuple[View, State, int, int] | None:
-        if not self._warm:
+        memory = self._candidate.memory
+        if not memory.loaded:
             return None
-        time_ms = self._term.plane_ms() if self._term is not None else self._follower.last_ms
-        return self.view(), self._state, self._ctx.incarnation, time_ms
+        time_ms = self._term.plane_ms() if self._term is not None else memory.follower.last_ms
+        return self.view(), memory.state, memory.ctx.incarnation, time_ms
 
     async def _serve(self) -> None:
+        candidate = self._candidate
         while not self._stop.is_set():
-            head = await self._stand_by()
-            if head is None:
+            observed = await candidate.stand_by()
+            if observed is None:
                 return
-            fence, sent = await self._acquire(head)
-            if fence is None:
-                continue
             try:
-                await self._take_over(fence, sent)
-                await self._lead()
+                fence, sent = await candidate.acquire(observed)
+                if fence is None:
+                    continue
+                self._term, head = await candidate.take_over(fence, sent)
+                await self._lead(self._term, head)
             except* Deposed as deposed:
                 log.warning("deposed: %s", deposed.exceptions[0])
-                self._saw_fork |= any(isinstance(e, Deposed) and e.lost_history for e in deposed.exceptions)
+                self.meters.deposed_total += 1
+                candidate.saw_fork |= any(isinstance(e, Deposed) and e.lost_history for e in deposed.exceptions)
             except* StoreUnreachable as lost:
                 log.warning("store out of reach: %s", lost.exceptions[0])
             finally:
                 self._step_down()
 
-    async def _stand_by(self) -> Head | None:
-        """Keeps memory warm and watches the leader. Returns the head when leadership is free to take, None when stopped."""
-        silent_since = self._clock.monotonic()
-        seen: object = None
-        limit_s = self._timing.lease_ttl_s * (1 + CLOCK_RATE_ERROR)
-        while not self._stop.is_set():
-            try:
-                head = self._head = await self._store.head()
-                await self._keep_warm(head)
-                if not head.holder or await self._store.leader_gone():
-                    return head
-            except StoreUnreachable as error:
-                log.info("store out of reach: %s", error)
-                await self._clock.sleep(error.retry_after_s)
-                continue
-            now = self._clock.monotonic()
-            if sign_of_life(head) != seen:
-                seen, silent_since = sign_of_life(head), now
-            elif now - silent_since >= limit_s:
-                return head
-            await self._clock.sleep(self._timing.poll_s)
-        return None
-
-    async def _keep_warm(self, head: Head) -> None:
-        try:
-            if not self._warm:
-                await self._follower.load()
-                self._warm = True
-            await self._follower.catch_up(head)
-            self._ctx.begin(head.incarnation)
-        except Forked as fork:
-            log.warning("reloading: %s", fork)
-            self._saw_fork = True  # whoever leads next must not continue the numbering of what is gone
-            self._fresh_state()
-            await self._follower.load()
-            self._warm = True
-            await self._follower.catch_up(await self._store.head())
-
-    async def _acquire(self, observed: Head) -> tuple[Fence | None, float]:
-        holder = f"{self._name}/{self._ids.token()}"
-        sent = self._clock.monotonic()
-        result = await self._store.acquire(holder, observed)
-        match result:
-            case Fence():
-                return result, sent
-            case OutcomeUnknown():
-                # It may have landed, or land later. Its holder is ours alone: the head tells.
-                head = await self._read_head()
-                if head is not None and head.holder == holder:
-                    return head.fence(), sent
-            case Contended() | Unavailable():
-                pass
-        await self._clock.sleep(self._timing.poll_s)
-        return None, sent
-
-    async def _read_head(self) -> Head | None:
-        try:
-            return await self._store.head()
-        except StoreUnreachable:
-            return None
-
-    async def _take_over(self, fence: Fence, sent: float) -> None:
-        """After the epoch is ours: read the head, tail to it, compare, and only then write (P4)."""
-        head = await self._store.head()
-        if head.fence() != fence:
-            raise Deposed(f"{head.holder} acquired epoch {head.epoch} meanwhile")
-        try:
-            if not self._warm or self._state.horizon > head.materialised:
-                self._fresh_state()  # cold, or memory no longer reaches back to what the store has materialised
-                await self._follower.load()
-                self._warm = True
-            await self._follower.catch_up(head)
-        except Forked as fork:
-            log.warning("reloading: %s", fork)
-            self._saw_fork = True
-            self._fresh_state()
-            await self._follower.load()
-            self._warm = True
-            await self._follower.catch_up(head)
-        if self._saw_fork:
-            log.warning("the store lost history that was seen here: a new incarnation begins (P6)")
-            fence = await self._new_incarnation(fence, head)
-            self._saw_fork = False
-        self._ctx.begin(fence.incarnation)
+    async def _lead(self, term: Term, head: Head) -> None:
+        memory = self._candidate.memory
         self._materialiser.start(head.materialised)
-        start_ms = self._plane_time_at_start()
-        self._materialiser.note(self._state.position, start_ms, self._state.changes_since(head.materialised))
-        self._term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, start_ms)
-        self._ctx.plane_ms = self._term.plane_ms
-        self._ctx.leader_since_ms = self._term.plane_ms()
-        gc.collect()
-        gc.freeze()  # what was loaded stays; a full collection over it would stop the loop for a second (P17)
-
-    async def _new_incarnation(self, fence: Fence, head: Head) -> Fence:
-        wanted = max(head.incarnation, self._ctx.incarnation) + 1
-        result = await self._store.set_incarnation(fence, wanted)
-        if not isinstance(result, Committed):
-            raise Deposed(f"could not begin incarnation {wanted}: {result}")
-        return Fence(wanted, fence.epoch, fence.holder)
-
-    def _plane_time_at_start(self) -> int:
-        """P5: a warm standby continues from the last batch it saw; a cold start takes the later of that and the wall clock."""
-        follower = self._follower
-        if follower.seen_at:
-            return follower.last_ms + max(0, int((self._clock.monotonic() - follower.seen_at) * 1000))
-        return max(follower.last_ms, int(self._clock.wall() * 1000))
-
-    async def _lead(self) -> None:
-        term = self._term
-        assert term is not None
+        self._materialiser.note(memory.state.position, term.plane_ms(), memory.state.changes_since(head.materialised))
+        self._chores = Chores(memory.ctx, memory.receipts, self._clock, self._submit)
         self._pipeline = pipeline = Pipeline(
-            self._ctx, self._receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable
+            memory.ctx, memory.receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable
         )
         archived = self._history.archived if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, archived)
@@ -396,12 +275,12 @@ class Authority:
 
     def _durable(self, batch: Batch, time_ms: int, recs: list[Rec]) -> None:
         """One batch became durable: tell everybody who follows."""
-        self._follower.chain, self._follower.last_ms = batch.hash, time_ms
-        self._follower.seen_at = self._clock.monotonic()
+        memory = self._candidate.memory
+        memory.follower.saw(batch.hash, time_ms)
         self._materialiser.note(batch.last, time_ms, recs)
         self._truncation.note(batch, time_ms)
         self._chores.note(recs)
-        self._hub.publish(recs)
+        memory.hub.publish(recs)
 
     async def _renew_loop(self, term: Term) -> None:
         while True:
@@ -420,6 +299,6 @@ class Authority:
             self._pipeline.close()
             self._pipeline = None
         self._term = None
-        self._hub.end()
-        self._fresh_state()
+        self._candidate.memory.hub.end()
+        self._candidate.forget()
         gc.unfreeze()

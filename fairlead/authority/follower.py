@@ -32,6 +32,10 @@ class Follower:
         self.seen_at = 0.0  # our monotonic clock when we saw it happen; 0: it happened before we came
         self._live = False  # false while catching up on what happened before we came
 
+    def saw(self, chain: bytes, time_ms: int) -> None:
+        """A batch of our own became durable just now."""
+        self.chain, self.last_ms, self.seen_at = chain, time_ms, self._clock.monotonic()
+
     async def load(self) -> Head:
         """Fills the empty state from the store's objects. The journal after them comes with `catch_up`."""
         state = self.state

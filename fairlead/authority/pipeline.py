@@ -328,7 +328,6 @@ class Pipeline:
                     await self._clock.sleep(RESUBMIT_S[min(tries, len(RESUBMIT_S) - 1)])
                     tries += 1
                 case Fenced() | Superseded():
-                    self._meters.deposed_total += 1
                     detail = f"{type(result).__name__}: epoch {result.head.epoch} leads, held by {result.head.holder}"
                     raise Deposed(detail, lost_history=isinstance(result, Superseded))
 

@@ -45,6 +45,10 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     def fence(self) -> Fence:
         return Fence(self.incarnation, self.epoch, self.holder)
 
+    def sign_of_life(self) -> tuple[Fence, int, int]:
+        """What a living leader changes. A standby watches it, and an acquire must find it as it was seen."""
+        return self.fence(), self.renewals, self.position
+
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
     """Proof of leadership. Every write carries it and an engine compares all three fields."""
@@ -199,9 +203,7 @@ class Store(Protocol):
 
     async def load(self) -> Checkpoint: ...
 
-    async def materialise(
-        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]
-    ) -> FencedWriteResult:
+    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
         """Writes rows, removes deleted keys and sets `materialised` to `upto`, all under the fence. Rows and deletions are
         disjoint. Idempotent. Durability may lag behind: a loss must take `materialised` back with it."""
 

@@ -38,7 +38,7 @@ from fairlead.store.contract import (
     StoreUnreachable,
     Unavailable,
 )
-from fairlead.store.rules import EMPTY, is_empty, may_commit, sign_of_life, why_not_committed
+from fairlead.store.rules import EMPTY, is_empty, may_commit, why_not_committed
 
 CHUNK_ROWS = 2000
 # A lost tail takes materialised objects back with it, so that many materialisations can be undone. A bound, because a
@@ -120,7 +120,7 @@ class MemoryDisk:
         self._undo: deque[_Undo] = deque(maxlen=UNDO_MAX)
 
     def acquire(self, holder: str, observed: Head) -> Fence | Contended:
-        if sign_of_life(self.head) != sign_of_life(observed):
+        if self.head.sign_of_life() != observed.sign_of_life():
             return Contended(self.head)
         self.head = replace(self.head, epoch=observed.epoch + 1, holder=holder)
         return self.head.fence()
@@ -144,9 +144,7 @@ class MemoryDisk:
         self.head = replace(self.head, position=batch.last, hash=batch.hash)
         return Committed()
 
-    def materialise(
-        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]
-    ) -> Committed | Fenced:
+    def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> Committed | Fenced:
         if self.head.fence() != fence:
             return Fenced(self.head)
         # One that lands late must not take objects back behind a journal that may be truncated by now.
@@ -246,9 +244,7 @@ class MemoryStore:
     async def open(self) -> Head:
         head = await self._read("open", lambda: self._disk.head)
         if head.format > FORMAT:
-            raise FormatTooNew(
-                f"the store has format {head.format}, this Fairlead reads up to {FORMAT}: upgrade Fairlead"
-            )
+            raise FormatTooNew(f"the store has format {head.format}, this Fairlead reads up to {FORMAT}: upgrade Fairlead")
         return head
 
     async def close(self) -> None:
@@ -283,9 +279,7 @@ class MemoryStore:
         head, rows = await self._read("load", snapshot)
         return Checkpoint(head, head.materialised, _chunks(rows))
 
-    async def materialise(
-        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]
-    ) -> FencedWriteResult:
+    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
         return await self._write("materialise", lambda: self._disk.materialise(fence, upto, rows, deleted))
 
     async def truncate(self, fence: Fence, through: int, anchor: bytes) -> FencedWriteResult:
@@ -296,9 +290,7 @@ class MemoryStore:
 
     async def seed(self, head: Head, chunks: AsyncIterator[list[ObjectRow]]) -> None:
         if head.format > FORMAT:
-            raise FormatTooNew(
-                f"the data has format {head.format}, this Fairlead reads up to {FORMAT}: upgrade Fairlead"
-            )
+            raise FormatTooNew(f"the data has format {head.format}, this Fairlead reads up to {FORMAT}: upgrade Fairlead")
         await self._read("seed", self._disk.refuse_unless_empty)
         objects: dict[str, tuple[int, bytes]] = {}
         async for chunk in chunks:

@@ -31,9 +31,7 @@ def may_commit(head: Head, fence: Fence, batch: Batch) -> bool:
     return head.fence() == fence and head.position == batch.first - 1 and head.hash == batch.previous
 
 
-def why_not_committed(
-    head: Head, fence: Fence, batch: Batch, hash_at_first: bytes | None
-) -> AlreadyThere | Superseded | Fenced:
+def why_not_committed(head: Head, fence: Fence, batch: Batch, hash_at_first: bytes | None) -> AlreadyThere | Superseded | Fenced:
     """`hash_at_first` is the hash of the journal row at batch.first, None if there is no such row."""
     if head.fence() != fence:
         return Fenced(head)
@@ -41,8 +39,3 @@ def why_not_committed(
     if hash_at_first == batch.hash or (head.position == batch.last and head.hash == batch.hash):
         return AlreadyThere()
     return Superseded(head)
-
-
-def sign_of_life(head: Head) -> tuple[Fence, int, int]:
-    """What a living leader changes. A standby watches it, and an acquire must find it as it was seen."""
-    return head.fence(), head.renewals, head.position

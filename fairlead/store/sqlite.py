@@ -127,16 +127,12 @@ class SqliteStore:
 
     async def leader_gone(self) -> bool:
         head = await self.head()
-        return bool(head.holder) and await self._run(
-            self._write_thread, lambda: self._leader_lock.was_left_by(head.holder)
-        )
+        return bool(head.holder) and await self._run(self._write_thread, lambda: self._leader_lock.was_left_by(head.holder))
 
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         return await self._write(lambda: self._writer.commit(fence, batch))
 
-    async def materialise(
-        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]
-    ) -> FencedWriteResult:
+    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
         return await self._write(lambda: self._writer.materialise(fence, upto, rows, deleted))
 
     async def truncate(self, fence: Fence, through: int, anchor: bytes) -> FencedWriteResult:

@@ -118,9 +118,7 @@ def _sync_directory(path: str) -> None:
 
 
 def too_new(where: str, found: int) -> FormatTooNew:
-    return FormatTooNew(
-        f"{where} has format {found}, this Fairlead reads up to {FORMAT}; start the newer version that wrote it"
-    )
+    return FormatTooNew(f"{where} has format {found}, this Fairlead reads up to {FORMAT}; start the newer version that wrote it")
 
 
 def _values(head: Head) -> tuple[int | str | bytes, ...]:

@@ -114,9 +114,7 @@ class Writer:
 
         return self._transact(work)
 
-    def materialise(
-        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]
-    ) -> FencedWriteResult:
+    def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
         def work(connection: apsw.Connection) -> Committed | Fenced:
             connection.execute(MATERIALISED, (upto, *_fields(fence), upto))
             if not connection.changes():
@@ -263,9 +261,7 @@ class Writer:
         read_head(connection)  # A connection that has not read yet may not know its log, and would copy nothing.
         frames, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if copied < frames:
-            raise apsw.BusyError(
-                "after an I/O error the log must be checkpointed, and a reader still needs its old part"
-            )
+            raise apsw.BusyError("after an I/O error the log must be checkpointed, and a reader still needs its old part")
         self._log_suspect = False
 
     def _abandon(self, connection: apsw.Connection | None) -> None:
@@ -302,9 +298,7 @@ def _put(connection: apsw.Connection, statement: str, rows: Sequence[ObjectRow])
         _put_some(connection, statement, index, values)
 
 
-def _put_some(
-    connection: apsw.Connection, statement: str, index: list[tuple[str, int, int, int]], values: list[bytes]
-) -> None:
+def _put_some(connection: apsw.Connection, statement: str, index: list[tuple[str, int, int, int]], values: list[bytes]) -> None:
     # The byte at the end: substr of an empty blob is NULL, not empty, and all the values may be empty.
     connection.execute(statement, (b"".join(values) + b"\0", msgspec.json.encode(index).decode()))
 

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fairlead.authority.authority import Authority, Timing
+from fairlead.authority.authority import Authority
+from fairlead.authority.candidate import Timing
 from fairlead.authority.history import History
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import (

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from fairlead.authority.authority import Authority, Timing
+from fairlead.authority.authority import Authority
+from fairlead.authority.candidate import Timing
 from fairlead.authority.hub import Expired
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import Accepted, Command, IdempotencyKey, Outcome, Put, Refused, Unknown

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.authority.authority import Authority, Timing
+from fairlead.authority.authority import Authority
+from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.ports import Clock, SystemClock, SystemIds
 from fairlead.store.contract import FORMAT, Corrupt, FormatTooNew, Store, StoreError
@@ -73,7 +74,7 @@ async def test_loading_finds_what_is_wrong_with_the_tail_by_itself(
     async def skipped(store: Store, clock: Clock) -> None:
         pass
 
-    monkeypatch.setattr("fairlead.authority.authority.check_history", skipped)
+    monkeypatch.setattr("fairlead.authority.candidate.check_history", skipped)
     firsts = await journal_firsts(engine)
     await forget_materialised(engine, firsts[3] - 1 if row == 4 else firsts[row] - 1)
     await harm(engine, firsts[row])

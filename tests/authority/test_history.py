@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.authority.authority import Timing
+from fairlead.authority.candidate import Timing
 from fairlead.authority.hub import Expired
 from fairlead.authority.truncation import JournalKept
 from fairlead.model.commands import Command, Delete, Put

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.authority.authority import Timing
+from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.replay import Replay
 from fairlead.model.commands import (

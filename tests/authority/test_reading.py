@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairlead.authority import hub as hub_module
-from fairlead.authority.authority import Timing
+from fairlead.authority.candidate import Timing
 from fairlead.authority.hub import Expired
 from fairlead.authority.state import DELETED, MODIFIED
 from fairlead.model.commands import Command, Delete, Put

@@ -20,7 +20,8 @@ from typing import Any
 
 import uvloop
 
-from fairlead.authority.authority import Authority, Timing
+from fairlead.authority.authority import Authority
+from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.pipeline import Pipeline, Sealed
 from fairlead.authority.receipts import Receipts
@@ -106,7 +107,7 @@ class PlaneServer:
 
     async def _wait_deposed(self) -> bool:
         """For the paused-leader rig: returns when this process no longer believes that it leads."""
-        while self._authority.leading:  # noqa: ASYNC110 - the authority has no event for it, and needs none
+        while self._authority.leading:
             await asyncio.sleep(0.01)
         return True
 

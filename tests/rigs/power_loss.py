@@ -111,9 +111,7 @@ class FaultyDisk(apsw.VFS):
 
 
 class _File(apsw.VFSFile):
-    def __init__(
-        self, disk: FaultyDisk, path: str | None, name: str | apsw.URIFilename | None, flags: list[int]
-    ) -> None:
+    def __init__(self, disk: FaultyDisk, path: str | None, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         super().__init__("", name, flags)
         self._disk = disk
         self._path = path

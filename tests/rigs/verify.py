@@ -10,7 +10,8 @@ from collections import Counter
 
 import msgspec
 
-from fairlead.authority.authority import Authority, Timing
+from fairlead.authority.authority import Authority
+from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.state import CLOCK
 from fairlead.model.commands import Accepted

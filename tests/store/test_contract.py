@@ -108,9 +108,7 @@ async def test_acquiring_from_an_outdated_head_is_contended_and_changes_nothing(
 
 
 @pytest.mark.parametrize("change", [{"incarnation": 7}, {"epoch": 7}, {"epoch": 0}, {"holder": "other"}])
-async def test_acquiring_compares_all_three_fields_of_the_observed_fence(
-    engine: Engine, change: dict[str, object]
-) -> None:
+async def test_acquiring_compares_all_three_fields_of_the_observed_fence(engine: Engine, change: dict[str, object]) -> None:
     store = await engine.open_store()
     await lead(store, "first")
     head = await store.head()

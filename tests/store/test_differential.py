@@ -32,7 +32,7 @@ from fairlead.store.contract import (
     Store,
     Superseded,
 )
-from fairlead.store.rules import EMPTY, sign_of_life
+from fairlead.store.rules import EMPTY
 from tests.store.batches import batch_after, collect
 from tests.store.conftest import ENGINES
 
@@ -133,7 +133,7 @@ class Differential(RuleBasedStateMachine):
         self.acquisitions += 1
         holder = f"holder {self.acquisitions}"
         got = self.run(self.stores[store].acquire(holder, observed))
-        if sign_of_life(observed) != sign_of_life(self.model.head):
+        if observed.sign_of_life() != self.model.head.sign_of_life():
             assert got == Contended(self.model.head)
             return
         self.model.head = replace(self.model.head, epoch=observed.epoch + 1, holder=holder)
@@ -173,9 +173,7 @@ class Differential(RuleBasedStateMachine):
     def commit_at_a_wrong_position(self, store: int, shift: int, seed: int) -> None:
         right = self.batch(seed, 1)
         if shift and right.first + shift > 0:
-            self._commit(
-                store, self.model.head.fence(), replace(right, first=right.first + shift, last=right.last + shift)
-            )
+            self._commit(store, self.model.head.fence(), replace(right, first=right.first + shift, last=right.last + shift))
 
     @rule(store=which, seed=st.integers(2000, 2999))
     def commit_after_another_history(self, store: int, seed: int) -> None:

@@ -152,9 +152,7 @@ async def disk() -> AsyncIterator[FaultyDisk]:
     made.unregister()
 
 
-async def test_a_full_disk_refuses_commits_and_serves_reads_until_there_is_space(
-    disk: FaultyDisk, tmp_path: Path
-) -> None:
+async def test_a_full_disk_refuses_commits_and_serves_reads_until_there_is_space(disk: FaultyDisk, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "plane.db", vfs=disk.name)
     await store.open()
     fence = await lead(store)
@@ -199,9 +197,7 @@ async def test_a_failed_fsync_leaves_the_outcome_unknown_until_the_batch_is_resu
     await store.close()
 
 
-async def test_no_refusal_is_definite_while_an_unknown_outcome_lies_in_the_log(
-    disk: FaultyDisk, tmp_path: Path
-) -> None:
+async def test_no_refusal_is_definite_while_an_unknown_outcome_lies_in_the_log(disk: FaultyDisk, tmp_path: Path) -> None:
     """The frames were written, only the sync failed: a crash now would bring the batch to life. So neither a full disk
     nor anything else may call it absent before something has overwritten it."""
     store = SqliteStore(tmp_path / "plane.db", vfs=disk.name)
@@ -219,9 +215,7 @@ async def test_no_refusal_is_definite_while_an_unknown_outcome_lies_in_the_log(
     await store.close()
 
 
-async def test_after_a_failed_fsync_nothing_is_acknowledged_before_the_log_was_copied(
-    disk: FaultyDisk, tmp_path: Path
-) -> None:
+async def test_after_a_failed_fsync_nothing_is_acknowledged_before_the_log_was_copied(disk: FaultyDisk, tmp_path: Path) -> None:
     """A materialisation is not synced by itself. If the sync that would have covered it fails, the kernel may drop its
     pages and call the next sync a success; only a copy in the database makes what follows safe."""
     store = SqliteStore(tmp_path / "plane.db", vfs=disk.name)

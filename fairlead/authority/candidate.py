@@ -1,0 +1,168 @@
+"""From standby to leader, in P4's order: watch the leader's sign of life, compare-and-set the epoch, read the head, tail to it,
+compare the chain. What follows (the epoch-start batch, serving) is the authority's.
+
+Owns this process's memory of the plane while it does not lead, and the knowledge that the store once lost history.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.authority.follower import Forked, check_history
+from fairlead.authority.judge import Settings
+from fairlead.authority.memory import PlaneMemory
+from fairlead.authority.pipeline import Deposed
+from fairlead.authority.term import CLOCK_RATE_ERROR, LEASE_TTL_S, Term
+from fairlead.authority.truncation import JournalKept
+from fairlead.ports import Clock, Ids
+from fairlead.store.contract import Committed, Contended, Fence, Head, OutcomeUnknown, Store, StoreUnreachable, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    lease_ttl_s: float = LEASE_TTL_S
+    renew_s: float = 3.0
+    poll_s: float = 0.5  # how often a standby looks
+    ring_size: int = 200_000
+    journal: JournalKept = JournalKept()
+
+
+class Candidate:
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, settings: Settings, timing: Timing, name: str, stopping: Callable[[], bool]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._settings = settings
+        self._timing = timing
+        self._name = name
+        self._stopping = stopping
+        self.head: Head | None = None
+        self.saw_fork = False  # the store lost history that was seen here: whoever leads next begins a new incarnation (P6)
+        self.memory = self._fresh()
+
+    def _fresh(self) -> PlaneMemory:
+        return PlaneMemory(self._store, self._clock, self._settings, self._timing.ring_size)
+
+    def forget(self) -> None:
+        """Everything in memory was ours only while we led (P3)."""
+        self.memory = self._fresh()
+
+    async def open(self) -> None:
+        """Raises StoreError when the store cannot be used at all; waits while it is only out of reach."""
+        while not self._stopping():
+            try:
+                self.head = await self._store.open()
+                await check_history(self._store, self._clock)
+                return
+            except StoreUnreachable as error:
+                log.warning("store out of reach: %s", error)
+                await self._clock.sleep(error.retry_after_s)
+
+    async def stand_by(self) -> Head | None:
+        """Keeps memory warm and watches the leader. The head when leadership is free to take; None when stopped."""
+        silent_since = self._clock.monotonic()
+        seen: object = None
+        limit_s = self._timing.lease_ttl_s * (1 + CLOCK_RATE_ERROR)
+        while not self._stopping():
+            try:
+                head = self.head = await self._store.head()
+                await self._keep_warm(head)
+                if not head.holder or await self._store.leader_gone():
+                    return head
+            except StoreUnreachable as error:
+                log.info("store out of reach: %s", error)
+                await self._clock.sleep(error.retry_after_s)
+                continue
+            now = self._clock.monotonic()
+            if head.sign_of_life() != seen:
+                seen, silent_since = head.sign_of_life(), now
+            elif now - silent_since >= limit_s:
+                return head
+            await self._clock.sleep(self._timing.poll_s)
+        return None
+
+    async def _keep_warm(self, head: Head) -> None:
+        try:
+            if not self.memory.loaded:
+                await self.memory.load()
+            await self.memory.catch_up(head)
+        except Forked as fork:
+            await self._reload(await self._store.head(), fork)
+
+    async def _reload(self, head: Head, fork: Forked) -> None:
+        log.warning("reloading: %s", fork)
+        self.saw_fork = True
+        self.forget()
+        await self.memory.load()
+        await self.memory.catch_up(head)
+
+    async def acquire(self, observed: Head) -> tuple[Fence | None, float]:
+        """The fence, and when the request for it was sent: trust counts from then."""
+        holder = f"{self._name}/{self._ids.token()}"
+        sent = self._clock.monotonic()
+        result = await self._store.acquire(holder, observed)
+        match result:
+            case Fence():
+                return result, sent
+            case OutcomeUnknown():
+                # It may have landed, or land later. Its holder is ours alone: the head tells.
+                head = await self._read_head()
+                if head is not None and head.holder == holder:
+                    return head.fence(), sent
+            case Contended() | Unavailable():
+                pass
+        await self._clock.sleep(self._timing.poll_s)
+        return None, sent
+
+    async def _read_head(self) -> Head | None:
+        try:
+            return await self._store.head()
+        except StoreUnreachable:
+            return None
+
+    async def take_over(self, fence: Fence, sent: float) -> tuple[Term, Head]:
+        """After the epoch is ours: read the head, tail to it, compare. Only then may anything be written."""
+        head = await self._store.head()
+        if head.fence() != fence:
+            raise Deposed(f"{head.holder} acquired epoch {head.epoch} meanwhile")
+        try:
+            if not self.memory.loaded or self.memory.state.horizon > head.materialised:
+                self.forget()  # cold, or memory no longer reaches back to what the store has materialised
+                await self.memory.load()
+            await self.memory.catch_up(head)
+        except Forked as fork:
+            await self._reload(head, fork)
+        if self.saw_fork:
+            log.warning("the store lost history that was seen here: a new incarnation begins")
+            fence = await self._new_incarnation(fence, head)
+            self.saw_fork = False
+        memory = self.memory
+        memory.ctx.begin(fence.incarnation)
+        term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, self._plane_time_at_start())
+        memory.ctx.plane_ms = term.plane_ms
+        memory.ctx.leader_since_ms = term.plane_ms()
+        gc.collect()
+        gc.freeze()  # what was loaded stays; a full collection over it would stop the loop for a second (P17)
+        return term, head
+
+    async def _new_incarnation(self, fence: Fence, head: Head) -> Fence:
+        wanted = max(head.incarnation, self.memory.ctx.incarnation) + 1
+        result = await self._store.set_incarnation(fence, wanted)
+        if not isinstance(result, Committed):
+            raise Deposed(f"could not begin incarnation {wanted}: {result}")
+        return Fence(wanted, fence.epoch, fence.holder)
+
+    def _plane_time_at_start(self) -> int:
+        """P5: a warm standby continues from the last batch it saw happen; a cold start takes the later of the last batch and the
+        wall clock."""
+        follower = self.memory.follower
+        if follower.seen_at:
+            return follower.last_ms + max(0, int((self._clock.monotonic() - follower.seen_at) * 1000))
+        return max(follower.last_ms, int(self._clock.wall() * 1000))

@@ -1,0 +1,41 @@
+"""What one process knows of its plane: the state and everything derived from it, made anew whenever memory must be dropped."""
+
+from __future__ import annotations
+
+import gc
+
+from fairlead.authority.follower import Follower
+from fairlead.authority.hot import hot_of
+from fairlead.authority.hub import Hub
+from fairlead.authority.judge import Context, Settings
+from fairlead.authority.receipts import Receipts
+from fairlead.authority.state import State
+from fairlead.ports import Clock
+from fairlead.store.contract import Head, Store
+
+
+class PlaneMemory:
+    def __init__(self, store: Store, clock: Clock, settings: Settings, ring_size: int) -> None:
+        self.state = State(hot_of, ring_size)
+        self.follower = Follower(store, clock, self.state)
+        self.ctx = Context(self.state, settings)
+        self.receipts = Receipts(self.state)
+        self.hub = Hub(self.state)
+        self.loaded = False
+
+    async def load(self) -> None:
+        """From the store's objects. The collector is off meanwhile: nothing that loading makes is garbage, and looking for some
+        among millions of new objects takes longer than making them (P17)."""
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            await self.follower.load()
+            self.loaded = True
+        finally:
+            if collecting:
+                gc.enable()
+
+    async def catch_up(self, head: Head) -> None:
+        """Raises Forked when the store's history is not the one in memory."""
+        await self.follower.catch_up(head)
+        self.ctx.begin(head.incarnation)
