@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from fairlead.authority.hub import Expired
-from fairlead.model.commands import Accepted
+from fairlead.authority.state import DECODERS
+from fairlead.model.commands import Accepted, Delete, Put
 from fairlead.model.ids import revision
+from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role
-from fairlead.model.meta import Evidence
+from fairlead.model.meta import Evidence, Metadata
 from fairlead.ports import SystemClock, Tasks
 from fairlead.store.backup import HEADER_BYTES, BackupDamaged, BackupFile, restore_backup, write_backup
 from fairlead.store.contract import FORMAT, Batch, Fenced, FormatTooNew, Head, ObjectRow, Store, StoreError
@@ -133,6 +135,24 @@ async def test_the_unmaterialised_tail_is_in_the_backup(tmp_path: Path) -> None:
     store, _ = await restored(tmp_path / "b")
     assert "tenants//risk" in await rows_of(store)
     assert header.time_ms > 0
+
+
+async def test_the_tail_replaces_and_removes_objects_and_none_is_there_twice(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        for name in ("kept", "changed", "removed"):
+            ok(await plane.send(OPERATOR, tenant(name)))
+    async with running_plane(MemoryStore(disk)) as plane:
+        changed = Tenant(metadata=Metadata(name="changed"), spec=TenantSpec(weight=7))
+        ok(await plane.send(OPERATOR, Put("Tenant", changed)))
+        ok(await plane.send(OPERATOR, Delete("Tenant", "", "removed")))
+        assert disk.head.materialised < disk.head.position
+        await write_backup(MemoryStore(disk), tmp_path / "b", NOW_MS)
+    with BackupFile(tmp_path / "b") as backup:
+        rows = [row for chunk in backup.rows() for row in chunk if row[0].startswith("tenants/")]
+    assert sorted(key for key, _, _ in rows) == ["tenants//changed", "tenants//kept"]
+    (raw,) = [raw for key, _, raw in rows if key == "tenants//changed"]
+    assert DECODERS["tenants"].decode(raw).spec.weight == 7
 
 
 async def test_an_empty_store_can_be_backed_up_and_restored(tmp_path: Path) -> None:

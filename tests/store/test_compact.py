@@ -73,6 +73,17 @@ async def test_what_an_archive_does_not_hold_yet_stays_in_the_journal() -> None:
     assert disk.head.truncated == kept, "an archive that has nothing of it keeps all that is left"
 
 
+async def test_a_batch_that_the_archive_holds_in_part_stays_whole() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        ok(await plane.send(OPERATOR, tenant("a")))
+        ok(await plane.send(OPERATOR, tenant("b"), KEY))  # The object and its receipt: two effects.
+    wide = next(entry.batch for entry in disk.journal if entry.batch.last > entry.batch.first)
+    await compacted(MemoryStore(disk), keep_after=wide.first)
+    assert (disk.journal[0].batch, disk.head.truncated) == (wide, wide.first - 1)
+    assert (await verify_store(MemoryStore(disk))).faults == (), "and the anchor speaks of that very place"
+
+
 async def test_a_server_that_takes_over_meanwhile_wins() -> None:
     disk = MemoryDisk()
     async with running_plane(MemoryStore(disk)) as plane:

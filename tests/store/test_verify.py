@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.authority.state import CLOCK, INTERNAL
 from fairlead.model.ids import key
+from fairlead.model.journal import chain_hash
 from fairlead.model.registry import KINDS
 from fairlead.ports import SystemClock, SystemIds
 from fairlead.store.compact import compact
+from fairlead.store.contract import Head
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from fairlead.store.snapshot import CLOCK_KEY
 from fairlead.store.verify import Report, decoders, verify_store
@@ -116,6 +119,54 @@ async def test_a_forged_journal_start_is_found(damaged: Engine) -> None:
     await drop_row(damaged, firsts[0])
     await drop_row(damaged, firsts[1])
     assert "anchor" in places(await verified(damaged))
+
+
+async def test_a_head_that_names_another_batch_is_found(damaged: Engine) -> None:
+    await execute(damaged, f"UPDATE {{s}}.head SET hash = {place(damaged, 1)}", b"\7" * 32)
+    assert places(await verified(damaged)) == ["head"]
+
+
+async def two_tenants() -> MemoryDisk:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        ok(await plane.send(OPERATOR, tenant("risk")))
+        ok(await plane.send(OPERATOR, tenant("lab")))
+    return disk
+
+
+async def test_a_row_that_is_sound_in_itself_but_of_another_history_is_found() -> None:
+    disk = await two_tenants()
+    entry = disk.journal[1]
+    forged = replace(entry.batch, previous=b"\5" * 32, hash=chain_hash(b"\5" * 32, entry.batch.blob))
+    disk.journal[1] = replace(entry, batch=forged)
+    faults = (await verify_store(MemoryStore(disk))).faults
+    assert faults[0].where == f"journal row {forged.first}"
+    assert "another history" in faults[0].detail
+
+
+async def test_an_anchor_of_another_place_is_found() -> None:
+    disk = await two_tenants()
+    await compact(MemoryStore(disk), SystemClock(), SystemIds(), keep_after=disk.journal[0].batch.last)
+    assert (await verify_store(MemoryStore(disk))).faults == ()
+    disk.head = replace(disk.head, truncated=disk.journal[0].batch.last)
+    del disk.journal[0]
+    (fault,) = (await verify_store(MemoryStore(disk))).faults
+    assert fault.where == "anchor"
+
+
+async def test_what_a_leader_writes_between_the_journal_and_the_objects_is_no_fault() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        ok(await plane.send(OPERATOR, tenant("risk")))
+        early = disk.head
+        ok(await plane.send(OPERATOR, tenant("lab")))
+
+    class Behind(MemoryStore):
+        async def head(self) -> Head:
+            return early
+
+    report = await verify_store(Behind(disk))
+    assert (report.faults, report.effects) == ((), disk.head.position)
 
 
 async def test_after_a_truncation_the_anchor_is_where_the_chain_begins() -> None:
