@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fairlead.authority.judge.context import Context, to_ms
+from fairlead.authority.owners import may_have_owners
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.state import DELETED, Rec
 from fairlead.model.commands import Caller, Command, Delete, Outcome, Put, ReleaseReservation
@@ -23,7 +24,7 @@ EVERY_S = 0.5
 ROUND_MAX = 200
 AUTHORITY = Caller(actor="authority", role=Role.AUTHORITY)
 
-_OWNABLE = frozenset(plural for plural, info in KINDS.items() if not info.many and not info.commands_only)
+_OWNABLE = frozenset(plural for plural, info in KINDS.items() if may_have_owners(info))
 
 Submit = Callable[[list[Command]], Awaitable[list[Outcome]]]
 
@@ -73,7 +74,7 @@ class Chores:
         """At the start of a term: owners that went while nobody was there to follow."""
         alive: set[str] = set()
         for plural, info in KINDS.items():
-            if info.many or info.commands_only:
+            if not may_have_owners(info):
                 continue
             for rec in self._ctx.state.live(plural):
                 alive.add(rec.hot.metadata.uid)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.state import Rec, State
 from fairlead.decide.classes import Classes
@@ -105,6 +107,14 @@ class TenantAccount:
             used[name] = used.get(name, 0) + sign * amount
 
 
+class SlotCount(msgspec.Struct, gc=False):
+    """How many slots of one workload are here. While a batch is undone it may pass through values below zero."""
+
+    tenant: str
+    workload: str
+    slots: int
+
+
 class Ledger:
     def __init__(self, state: State) -> None:
         self._state = state
@@ -117,7 +127,7 @@ class Ledger:
         state.derive("reservations", self._reservation_changed)
         state.derive("schedulingrequests", self._request_changed)
         # workload uid -> [tenant, workload, slots here]: a uid under two names would bind its slots twice (S1).
-        self._workloads: dict[str, tuple[str, str, int]] = {}
+        self._workloads: dict[str, SlotCount] = {}
 
     def node(self, name: str) -> NodeAccount:
         account = self.nodes.get(name)
@@ -140,17 +150,16 @@ class Ledger:
     def workload_of(self, uid: str) -> tuple[str, str] | None:
         """The tenant and name under which slots of this workload are here."""
         found = self._workloads.get(uid)
-        return found[:2] if found is not None else None
+        return (found.tenant, found.workload) if found is not None else None
 
     def _count_slot(self, uid: str, rec: Rec, sign: int) -> None:
         found = self._workloads.get(uid)
-        count = (found[2] if found is not None else 0) + sign
-        if count <= 0:
-            self._workloads.pop(uid, None)
-        elif found is None:
-            self._workloads[uid] = (rec.tenant, rec.name.rpartition("-")[0], count)
-        else:
-            self._workloads[uid] = (found[0], found[1], count)
+        if found is None:
+            self._workloads[uid] = SlotCount(rec.tenant, rec.name.rpartition("-")[0], sign)
+            return
+        found.slots += sign
+        if found.slots == 0:
+            del self._workloads[uid]
 
     def _request_changed(self, old: Rec | None, new: Rec | None) -> None:
         if old is None and new is not None:

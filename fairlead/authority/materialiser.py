@@ -13,7 +13,7 @@ from fairlead.ports import Clock
 from fairlead.store.contract import Committed, Fence, Fenced, ObjectRow, Store
 
 CHUNK_ROWS = 1000  # One statement of this size holds the store's writer for about five milliseconds.
-EVERY_S = 0.5
+EVERY_S = 2.0  # Objects that change again, or come and go, within this time are written once or not at all.
 PENDING_MAX = 100_000  # Beyond this the materialiser no longer waits between rounds.
 
 

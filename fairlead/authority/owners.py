@@ -6,14 +6,19 @@ Slots' own objects are not in it: a binding goes with its slot, an instance with
 from __future__ import annotations
 
 from fairlead.authority.state import Rec, State
-from fairlead.model.registry import KINDS
+from fairlead.model.registry import KINDS, KindInfo
+
+
+def may_have_owners(info: KindInfo) -> bool:
+    """Slots' own objects come and go with their slot, by their judges; a thousand a second of them would only pass through."""
+    return not info.many and not info.commands_only and info.plural != "schedulingrequests"
 
 
 class Owners:
     def __init__(self, state: State) -> None:
         self._dependents: dict[str, dict[Rec, None]] = {}
         for plural, info in KINDS.items():
-            if not info.many and not info.commands_only:
+            if may_have_owners(info):
                 state.derive(plural, self._changed)
 
     def _changed(self, old: Rec | None, new: Rec | None) -> None:

@@ -316,8 +316,10 @@ class Pipeline:
                     self._meters.committed(batch, sealed.building.commands, self._clock.monotonic() - sent)
                     self._ctx.state.confirm(batch.last)
                     self._term.chain = batch.hash
-                    self._published(batch, sealed.building.time_ms, sealed.building.recs)
+                    # Answers first: whoever waits for them is woken before the watchers, and still sees all of it published,
+                    # because nobody runs before this returns.
                     self._answer(sealed.building)
+                    self._published(batch, sealed.building.time_ms, sealed.building.recs)
                     return
                 case Unavailable() if tries == 0:
                     self._take_back(sealed, result)

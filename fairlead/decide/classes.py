@@ -28,6 +28,7 @@ class Verdicts(msgspec.Struct):
 
     ask: Ask
     tenant: str
+    allowed: bytearray
     labels: bytearray
     taints: bytearray
     zones: bytearray
@@ -64,7 +65,7 @@ class Classes:
         if found is None:
             if len(self._verdicts) > 50_000:  # asks come and go with workloads; start again rather than grow for ever
                 self._verdicts.clear()
-            found = Verdicts(ask, tenant, *(bytearray() for _ in range(5)))
+            found = Verdicts(ask, tenant, *(bytearray() for _ in range(6)))
             for node_class in self._all:
                 _extend(found, node_class)
             self._verdicts[ask, tenant] = found
@@ -80,6 +81,8 @@ def _extend(verdicts: Verdicts, node_class: NodeClass) -> None:
     verdicts.regions.append(not place.regions.allowed or node_class.region in place.regions.allowed)
     tenants, classes = node_class.allowed_tenants, node_class.allowed_classes
     verdicts.tenancy.append((not tenants or verdicts.tenant in tenants) and (not classes or ask.workload_class in classes))
+    tables = (verdicts.labels, verdicts.taints, verdicts.zones, verdicts.regions, verdicts.tenancy)
+    verdicts.allowed.append(all(table[-1] for table in tables))
 
 
 def matches(expression: LabelExpression, labels: dict[str, str]) -> bool:

@@ -41,6 +41,7 @@ class Tables:
         make: Any = (lambda values: np.array(values, dtype=np.int64)) if columns else bytes
         self.labels, self.taints, self.zones = make(tables["labels"]), make(tables["taints"]), make(tables["zones"])
         self.regions, self.tenancy = make(tables["regions"]), make(tables["tenancy"])
+        self.allowed = make([int(all(verdicts)) for verdicts in zip(*tables.values(), strict=True)])
 
 
 class NodeRow:

@@ -23,6 +23,7 @@ from fairlead.model.kinds.work import Ask
 from fairlead.model.resources import SHARE_WHOLE
 
 _NEEDS_MAX = 50_000
+_BUILT_IN = (0,)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -109,7 +110,7 @@ class Context:
         """The policy revisions a decision for this tenant may have been made under; 0 is the built-in one."""
         channel: PolicyChannel | None = self.state.hot("policychannels", "", "default")
         if channel is None:
-            return (0,)
+            return _BUILT_IN
         canary = channel.spec.canary
         if canary is not None and (tenant in canary.tenants or canary.share_percent > 0):
             return (channel.spec.current, canary.revision)
