@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
+from fairlead.model.journal import chain_hash
 from fairlead.ports import Clock, SystemClock, SystemIds
 from fairlead.store.contract import FORMAT, Corrupt, FormatTooNew, Store, StoreError
 from tests.authority.planes import REGION
-from tests.store.conftest import Engine
+from tests.store.conftest import Engine, MemoryEngine
 from tests.store.filled import drop_row, execute, fill, flip_byte, journal_firsts, place, second_engine
 
 
@@ -32,7 +35,8 @@ async def start(engine: Engine) -> None:
 
 async def run_on(store: Store) -> None:
     timing = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02)
-    await Authority(store, SystemClock(), SystemIds(), Settings(region=REGION), timing=timing).run()
+    async with asyncio.timeout(20.0):  # One that starts all the same would lead for ever.
+        await Authority(store, SystemClock(), SystemIds(), Settings(region=REGION), timing=timing).run()
 
 
 async def forget_materialised(engine: Engine, upto: int) -> None:
@@ -87,6 +91,17 @@ async def test_a_head_that_names_another_batch_stops_the_start(engine: Engine) -
     await execute(engine, f"UPDATE {{s}}.head SET hash = {place(engine, 1)}", b"\7" * 32)
     with pytest.raises(Corrupt, match=r"head: .*fairlead store restore"):
         await start(engine)
+
+
+async def test_a_row_of_another_history_stops_the_start() -> None:
+    """Sound in itself, already materialised, and not what the row before it led to. Only the chain tells."""
+    memory = MemoryEngine()
+    await fill(memory)
+    entry = memory.disk.journal[2]
+    forged = replace(entry.batch, previous=b"\5" * 32, hash=chain_hash(b"\5" * 32, entry.batch.blob))
+    memory.disk.journal[2] = replace(entry, batch=forged)
+    with pytest.raises(Corrupt, match=rf"journal row {forged.first}: it continues another history.*fairlead store restore"):
+        await start(memory)
 
 
 async def test_an_object_that_cannot_be_read_stops_the_start(engine: Engine) -> None:
