@@ -22,7 +22,7 @@ from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
-from fairlead.authority.pipeline import Deposed, Pipeline
+from fairlead.authority.pipeline import Building, Deposed, Pipeline
 from fairlead.authority.reader import View, open_view
 from fairlead.authority.state import ADDED, Rec, State
 from fairlead.authority.term import Term
@@ -233,7 +233,8 @@ class Authority:
     async def _lead(self, term: Term, head: Head) -> None:
         memory = self._candidate.memory
         self._materialiser.start(head.materialised)
-        self._materialiser.note(memory.state.position, term.plane_ms(), memory.state.changes_since(head.materialised))
+        behind = memory.state.changes_since(head.materialised)
+        self._materialiser.note(memory.state.position, term.plane_ms(), [rec.key for rec in behind], behind)
         self._chores = Chores(memory.ctx, memory.receipts, self._clock, self._submit)
         self._pipeline = pipeline = Pipeline(
             memory.ctx, memory.receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable
@@ -273,11 +274,12 @@ class Authority:
         plane = Plane(metadata=metadata, spec=spec)
         return put("planes", "", "self", plane, plane)
 
-    def _durable(self, batch: Batch, time_ms: int, recs: list[Rec]) -> None:
+    def _durable(self, batch: Batch, building: Building) -> None:
         """One batch became durable: tell everybody who follows."""
+        time_ms, recs = building.time_ms, building.recs
         memory = self._candidate.memory
         memory.follower.saw(batch.hash, time_ms)
-        self._materialiser.note(batch.last, time_ms, recs)
+        self._materialiser.note(batch.last, time_ms, building.keys, recs)
         self._truncation.note(batch, time_ms)
         self._chores.note(recs)
         memory.hub.publish(recs)

@@ -24,7 +24,6 @@ from fairlead.authority.state import Rec
 from fairlead.authority.term import Term
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Bind, BindGang, Command, Outcome, Refused, ReleaseReservation, Reserve, Unknown
-from fairlead.model.ids import key
 from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_command
 from fairlead.ports import Clock
 from fairlead.store.contract import (
@@ -65,12 +64,13 @@ class Deposed(Exception):
 class Building:
     """A batch that is still growing."""
 
-    __slots__ = ("answers", "commands", "entries", "first", "recs", "size", "time_ms")
+    __slots__ = ("answers", "commands", "entries", "first", "keys", "recs", "size", "time_ms")
 
     def __init__(self, first: int, time_ms: int) -> None:
         self.first = first
         self.time_ms = time_ms
         self.entries: list[bytes] = []
+        self.keys: list[str] = []  # of the records, in the same order
         self.recs: list[Rec] = []
         self.answers: list[tuple[Call, int, Outcome]] = []
         self.size = 0
@@ -84,7 +84,7 @@ class Sealed(msgspec.Struct, frozen=True):
     building: Building
 
 
-Published = Callable[[Batch, int, list[Rec]], None]
+Published = Callable[[Batch, Building], None]
 
 
 class Pipeline:
@@ -217,7 +217,8 @@ class Pipeline:
             receipt = self._receipts.effect_of_key(ctx, command, hashed, draft)
             if receipt is not None:
                 effects = [*effects, receipt]
-        pairs = tuple([(key(e.plural, e.tenant, e.name), e.raw) for e in effects])
+        keys = [f"{e.plural}/{e.tenant}/{e.name}" for e in effects]
+        pairs = tuple([(name, e.raw) for name, e in zip(keys, effects, strict=True)])
         encoded = encode_command(command, body) if hashed else body
         entry = codec.encode(Entry(msgspec.Raw(encoded), pairs, draft.soft))
         if len(entry) > _ENTRY_MAX:
@@ -229,6 +230,7 @@ class Pipeline:
         apply = ctx.state.apply
         for effect in effects:
             building.recs.append(apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
+        building.keys += keys
         building.entries.append(entry)
         building.size += len(entry)
         building.commands += 1
@@ -264,6 +266,7 @@ class Pipeline:
     def _own_entry(self, building: Building, effects: list[Effect]) -> bytes:
         for effect in effects:
             building.recs.append(self._ctx.state.apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
+            building.keys.append(effect.key)
         return codec.encode(Entry(NO_COMMAND, tuple([(e.key, e.raw) for e in effects])))
 
     async def commit_own(self, effects: list[Effect]) -> None:
@@ -319,7 +322,7 @@ class Pipeline:
                     # Answers first: whoever waits for them is woken before the watchers, and still sees all of it published,
                     # because nobody runs before this returns.
                     self._answer(sealed.building)
-                    self._published(batch, sealed.building.time_ms, sealed.building.recs)
+                    self._published(batch, sealed.building)
                     return
                 case Unavailable() if tries == 0:
                     self._take_back(sealed, result)
