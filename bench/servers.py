@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from bench.planes import Baseline, Engine, percentile
+from bench.planes import LONE_BLOB_BYTES, Baseline, Engine, percentile
 from fairlead.ports import Tasks
 from fairlead.store.contract import Store
 from fairlead.store.etcd import EtcdStore
@@ -43,10 +43,15 @@ class PostgresEngine(Engine):
             keys = [f"bindings/t{n % 50}/w{n % 64}-{turn * _ROWS + n}" for n in range(_ROWS)]
             await connection.execute(upsert, keys, [turn] * _ROWS, [value] * _ROWS)
         rate = turns * _ROWS / (time.perf_counter() - started)
+        await connection.execute("create table head(position bigint); create table journal(first bigint primary key, blob bytea)")
+        await connection.execute("insert into head values(0)")
+        one = """with g as (update head set position = $1::bigint + 1 where position = $1::bigint returning 1)
+                 insert into journal select $1::bigint, $2::bytea from g"""
+        blob = os.urandom(LONE_BLOB_BYTES)
         single = []
-        for n in range(200):
+        for n in range(300):
             started = time.perf_counter()
-            await connection.execute(upsert, [f"one-{n}"], [n], [value])
+            await connection.execute(one, n, blob)
             single.append(time.perf_counter() - started)
         await connection.close()
         return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))
@@ -77,10 +82,11 @@ class EtcdEngine(Engine):
                 for first in range(0, _ROWS, 120):
                     tasks.start(put(turn, first), "put")
         rate = turns * _ROWS / (time.perf_counter() - started)
+        blob = os.urandom(LONE_BLOB_BYTES)
         single = []
         for n in range(200):
             started = time.perf_counter()
-            await client.txn([], [Put(f"one/{n}".encode(), value)], [])
+            await client.txn([], [Put(b"one/head", b"%d" % n), Put(b"one/%d" % n, blob)], [])
             single.append(time.perf_counter() - started)
         await client.close()
         return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))

@@ -10,6 +10,7 @@ class Meters:
         self.commands_total = 0
         self.batches_total = 0
         self.bytes_total = 0
+        self.effects_total = 0
         self.replays_total = 0
         self.refusals: dict[str, int] = {}
         self.commit_unknown_total = 0
@@ -28,5 +29,6 @@ class Meters:
         self.batches_total += 1
         self.commands_total += commands
         self.bytes_total += len(batch.blob)
+        self.effects_total += batch.last - batch.first + 1
         self.commit_seconds_sum += seconds
         self.commit_seconds_max = max(self.commit_seconds_max, seconds)

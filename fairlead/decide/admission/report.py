@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from fairlead.model.commands import Fault
@@ -29,6 +30,7 @@ SUBDOMAIN_WORDS: Final = "1 to 253 of a-z, 0-9, '-' and '.', with a letter or di
 QUALIFIED_WORDS: Final = "1 to 63 of letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 
 
+@lru_cache(maxsize=4096)  # tenants, classes and workloads: few, and asked for with every object
 def is_label(text: str) -> bool:
     return _LABEL.fullmatch(text) is not None
 

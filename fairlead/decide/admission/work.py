@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from fairlead.decide.admission.placement import check_placement
@@ -54,7 +55,8 @@ def check_scheduling_request(report: Report, new: SchedulingRequest, old: Schedu
     if spec.exclusive == "global" and spec.execution != "Exclusive":
         report.add("spec.exclusive", "global needs execution: Exclusive; leave it out or set execution")
     _check_gang(report, spec)
-    _check_ask(report, "spec.ask", spec.ask)
+    if not _is_sound(spec.ask):
+        _check_ask(report, "spec.ask", spec.ask)
     if old is not None:
         if spec.slot != old.spec.slot:
             report.add("spec.slot", f"may not change; it is {old.spec.slot.object_name} of workload {shown(old.spec.slot.uid)}")
@@ -71,6 +73,14 @@ def _check_gang(report: Report, spec: SchedulingRequestSpec) -> None:
         report.within("spec.gangSize", spec.gang_size, 1, REPLICAS_MAX)
     elif spec.gang_size:
         report.add("spec.gangSize", f"must be left out without a gang, got {spec.gang_size}")
+
+
+@lru_cache(maxsize=4096)
+def _is_sound(ask: Ask) -> bool:
+    """A workload's slots all ask the same: one look is enough for all of them."""
+    report = Report()
+    _check_ask(report, "spec.ask", ask)
+    return not report.faults()
 
 
 def _check_ask(report: Report, path: str, ask: Ask) -> None:
