@@ -48,7 +48,7 @@ class PlaneUnderBench:
         self.authority = authority
         self.clock = SystemClock()
         self.tenants = TENANTS
-        self.node_names = [f"node-{n:05d}" for n in range(nodes)]
+        self.node_names = [f"bench-{n:05d}" for n in range(nodes)]
         self.roles: dict[Role, Caller] = {}
         self._ask = Ask(requests=Resources(100, 1 << 20))
 
@@ -70,7 +70,8 @@ class PlaneUnderBench:
 class Engine:
     """A kind of store: makes fresh ones, and measures the raw engine below them."""
 
-    async def fresh(self) -> Store:
+    async def fresh(self, objects: int = 0) -> Store:
+        """An empty store, or one with that many bindings and their instances in it."""
         raise NotImplementedError
 
     async def baseline(self) -> Baseline:
@@ -78,9 +79,9 @@ class Engine:
 
 
 @asynccontextmanager
-async def open_plane(engine: Engine, nodes: int = 5000) -> AsyncIterator[PlaneUnderBench]:
+async def open_plane(engine: Engine, nodes: int = 5000, objects: int = 0) -> AsyncIterator[PlaneUnderBench]:
     tune_process()
-    store = await engine.fresh()
+    store = await engine.fresh(objects)
     authority = Authority(store, SystemClock(), SystemIds(), Settings(region=REGION))
     async with Tasks() as tasks:
         running = tasks.start(authority.run(), "authority")
@@ -163,7 +164,7 @@ def _loop_ns() -> float:
 
 
 class MemoryEngine(Engine):
-    async def fresh(self) -> Store:
+    async def fresh(self, objects: int = 0) -> Store:
         from fairlead.store.memory import MemoryDisk, MemoryStore
 
         return MemoryStore(MemoryDisk())
@@ -177,11 +178,15 @@ class SqliteEngine(Engine):
         self._folder = folder
         self._count = 0
 
-    async def fresh(self) -> Store:
+    async def fresh(self, objects: int = 0) -> Store:
+        from bench.load import fill
         from fairlead.store.sqlite import SqliteStore
 
         self._count += 1
-        return SqliteStore(os.path.join(self._folder, f"plane-{self._count}.db"))
+        path = os.path.join(self._folder, f"plane-{self._count}.db")
+        if objects:
+            await fill(path, objects)
+        return SqliteStore(path)
 
     async def baseline(self) -> Baseline:
         return await asyncio.to_thread(_raw_sqlite, os.path.join(self._folder, "raw.db"))

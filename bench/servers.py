@@ -28,7 +28,7 @@ class PostgresEngine(Engine):
         self._server = server
         self._count = 0
 
-    async def fresh(self) -> Store:
+    async def fresh(self, objects: int = 0) -> Store:
         self._count += 1
         return PostgresStore(self._server.dsn(), plane=f"bench{self._count}")
 
@@ -62,7 +62,7 @@ class EtcdEngine(Engine):
         self._cluster = cluster
         self._count = 0
 
-    async def fresh(self) -> Store:
+    async def fresh(self, objects: int = 0) -> Store:
         self._count += 1
         return EtcdStore(self._cluster.endpoints, f"bench{self._count}")
 
