@@ -6,6 +6,9 @@ Never ahead of the durable head. Runs as one of the leader's tasks.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+
 from fairlead.authority.meters import Meters
 from fairlead.authority.state import CLOCK, Rec
 from fairlead.model.ids import key
@@ -26,6 +29,8 @@ class Materialiser:
         self._upto = 0
         self._time_ms = 0
         self.materialised = 0
+        self._flushing = asyncio.Lock()
+        self._in_doubt = False  # a piece may still land
 
     def start(self, materialised: int) -> None:
         self._pending.clear()
@@ -48,27 +53,46 @@ class Materialiser:
                 return
 
     async def flush(self, fence: Fence) -> bool:
-        """Writes all that is pending; false when this process does not lead any more."""
+        """Writes all that is pending; false when this process does not lead any more. One at a time: a second one beside it could
+        move `materialised` past rows that the first has not written yet, and the store would take those for late copies."""
+        async with self._flushing:
+            return await self._flush(fence)
+
+    async def _flush(self, fence: Fence) -> bool:
         pending, self._pending = self._pending, {}
-        upto, time_ms, before = self._upto, self._time_ms, self.materialised
-        # Neighbours in the store's index together: a chunk in order of keys touches a few of its pages, not a thousand.
-        keys = sorted(pending)
-        for start in range(0, len(keys), CHUNK_ROWS):
-            chunk = [(name, pending[name]) for name in keys[start : start + CHUNK_ROWS]]
-            done = start + CHUNK_ROWS >= len(keys)
+        upto, time_ms = self._upto, self._time_ms
+        for chunk, reached in self._chunks(pending, upto):
             rows: list[ObjectRow] = [(name, rec.position, rec.raw) for name, rec in chunk if rec.raw is not None]
             deleted = [name for name, rec in chunk if rec.raw is None]
-            if done:  # so that a cold start knows the plane's time even when the journal holds nothing newer (P5)
+            if reached == upto:  # so that a cold start knows the plane's time even when the journal holds nothing newer (P5)
                 rows.append((key(CLOCK, "", "self"), upto, time_ms.to_bytes(8, "big")))
-            result = await self._store.materialise(fence, upto if done else before, rows, deleted)
+            result = await self._store.materialise(fence, reached, rows, deleted)
             if isinstance(result, Fenced):
                 return False
             if not isinstance(result, Committed):
+                self._in_doubt = True
                 self._restore(pending)
                 return True
+            self.materialised = reached
             self._meters.materialised_rows_total += len(chunk)
-        self.materialised = upto
+        self._in_doubt = False
         return True
+
+    def _chunks(self, pending: dict[str, Rec], upto: int) -> Iterator[tuple[list[tuple[str, Rec]], int]]:
+        """Pieces of what is pending, each with the position that the store then has everything up to.
+
+        Normally in order of keys: neighbours in the store's index together, so that a piece touches a few of its pages and not
+        a thousand; only the last piece moves the position. After a piece whose outcome is unknown, in order of positions: then
+        every piece moves it, and the copy that may still land finds itself late and does nothing, instead of putting an old
+        image over a newer one.
+        """
+        names = sorted(pending, key=lambda name: pending[name].position) if self._in_doubt else sorted(pending)
+        for start in range(0, len(names), CHUNK_ROWS):
+            chunk = [(name, pending[name]) for name in names[start : start + CHUNK_ROWS]]
+            if start + CHUNK_ROWS >= len(names):
+                yield chunk, upto
+            else:
+                yield chunk, chunk[-1][1].position if self._in_doubt else self.materialised
 
     def _restore(self, pending: dict[str, Rec]) -> None:
         """It failed: everything waits for the next round, newer images first."""

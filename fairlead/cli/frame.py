@@ -154,6 +154,8 @@ def _ended(error: Exception) -> int:
             if isinstance(error, StoreError):
                 tell(str(error))
                 return ERROR
+            while isinstance(error, ExceptionGroup):  # what matters is what went wrong, not that it did so in a task group
+                error = error.exceptions[0]
             detail = str(error).partition("\n")[0]
             tell(f"unexpected {type(error).__name__}: {detail}", f"this is a fault of Fairlead; set {DEBUG}=1 to see where")
             return ERROR

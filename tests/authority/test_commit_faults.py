@@ -230,6 +230,26 @@ async def test_a_restart_finds_everything_and_does_not_wait_for_a_lease_that_was
         assert plane.authority.view().get("tenants", "", "a") is not None
 
 
+async def test_stopping_while_objects_are_being_written_loses_none_of_them() -> None:
+    """The last flush must not overtake one that is under way: what the store has materialised would have holes."""
+    disk, faults = MemoryDisk(), HandFaults()
+    async with running_plane(MemoryStore(disk, faults)) as plane:
+        for n in range(3):
+            ok(await put(plane, f"early-{n}"))
+        gate = faults.hold("materialise")
+        await faults.wait_held("materialise")
+        faults.gates.clear()  # only the one under way stays where it is
+        for n in range(3):
+            ok(await put(plane, f"late-{n}"))
+        plane.authority.stop()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        gate.set()
+    assert disk.head.materialised == disk.head.position
+    names = sorted(key.split("/")[2] for key in disk.objects if key.startswith("tenants/"))
+    assert names == [f"early-{n}" for n in range(3)] + [f"late-{n}" for n in range(3)]
+
+
 async def test_a_full_lane_answers_overloaded_at_once() -> None:
     faults = HandFaults()
     async with running_plane(MemoryStore(MemoryDisk(), faults)) as plane:

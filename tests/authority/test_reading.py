@@ -136,10 +136,13 @@ async def test_what_is_not_durable_is_not_seen() -> None:
         assert plane.authority.view().get("tenants", "", "a") is None
         assert (await plane.authority.view().page("tenants")).items == []
         assert watch.take_nowait() == []
+        late = plane.authority.watch("tenants", start.revision)
+        assert late.take_nowait() == []
         assert not sending.done()
         gate.set()
         await sending
         assert [r.name for r in watch.take_nowait()] == ["a"]
+        assert [r.name for r in late.take_nowait()] == ["a"]
 
 
 async def test_a_watch_ends_when_its_server_stops_leading() -> None:

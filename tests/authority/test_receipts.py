@@ -10,6 +10,7 @@ from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.faults import DISK_FULL, HandFaults
 from tests.authority.planes import (
     OPERATOR,
     FakeClock,
@@ -108,6 +109,18 @@ async def test_a_late_copy_of_a_refused_command_does_not_take_effect_after_all()
         ok(await plane.request("risk", "api", 0, assigner))
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
         no(await plane.send(disruption, drain, SessionId("d", 1)), "NotFound")
+
+
+async def test_an_answer_that_was_taken_back_is_not_given_again() -> None:
+    faults = HandFaults()
+    async with running_plane(MemoryStore(MemoryDisk(), faults)) as plane:
+        ok(await plane.send(OPERATOR, tenant("a"), SessionId("c", 1)))
+        faults.always["commit"] = DISK_FULL
+        no(await plane.send(OPERATOR, tenant("b"), SessionId("c", 2)), "StoreUnavailable")
+        del faults.always["commit"]
+        assert not ok(await plane.send(OPERATOR, tenant("b"), SessionId("c", 2))).replayed
+        assert plane.authority.view().get("tenants", "", "b") is not None
+        assert ok(await plane.send(OPERATOR, tenant("a"), SessionId("c", 1))).replayed
 
 
 async def test_a_session_keeps_a_bounded_window() -> None:
