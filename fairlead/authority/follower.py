@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 
+from fairlead.authority.hot import hot_of
 from fairlead.authority.state import CLOCK, State
 from fairlead.model.anchor import decode_anchor
-from fairlead.model.ids import split_key
+from fairlead.model.ids import key, split_key
 from fairlead.model.journal import Blob, chain_hash, decode_blob
 from fairlead.ports import Clock
-from fairlead.store.contract import NO_HASH, Batch, Compacted, Corrupt, Head, Store, StoreUnreachable
+from fairlead.store.contract import NO_HASH, Batch, Compacted, Corrupt, Head, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
+
+CLOCK_KEY = key(CLOCK, "", "self")
 
 
 class Forked(Exception):
@@ -41,21 +44,27 @@ class Follower:
         state = self.state
         checkpoint = await self._store.load()
         async for chunk in checkpoint.chunks:
-            for object_key, position, raw in chunk:
-                try:
-                    plural, tenant, name = split_key(object_key)
-                    if plural == CLOCK:
-                        self.last_ms = int.from_bytes(raw, "big")
-                    else:
-                        # Some may be newer than the checkpoint's position; the journal repeats them in their place.
-                        state.load(plural, tenant, name, raw, min(position, checkpoint.position))
-                except (ValueError, KeyError) as error:  # msgspec's errors are ValueErrors
-                    raise Corrupt(f"object {object_key}", f"it cannot be read: {error}") from error
+            rows = [row for row in chunk if row[0] != CLOCK_KEY]
+            if len(rows) < len(chunk):
+                self.last_ms = next(int.from_bytes(raw, "big") for name, _, raw in chunk if name == CLOCK_KEY)
+            self._load(rows, checkpoint.position)
             await self._clock.sleep(0)
         state.loaded(checkpoint.position)
         self.chain = b""  # not known before the first batch; with none to come, the head's own is taken
         self._live = False
         return checkpoint.head
+
+    def _load(self, rows: list[ObjectRow], at_most: int) -> None:
+        try:
+            self.state.load(rows, at_most)
+        except (ValueError, KeyError):  # msgspec's errors are ValueErrors; look for the row that did it
+            for row in rows:
+                try:
+                    plural, _, _ = split_key(row[0])
+                    hot_of(plural, row[2])
+                except (ValueError, KeyError) as error:
+                    raise Corrupt(f"object {row[0]}", f"it cannot be read: {error}") from error
+            raise
 
     async def catch_up(self, head: Head) -> int:
         """Applies the journal up to the head. Raises Forked when it does not continue what is in memory."""

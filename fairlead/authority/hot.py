@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.authority.state import DECODERS, INTERNAL
 from fairlead.model import codec
-from fairlead.model.kinds.slot import SlotRef, Token
+from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Ask, Binding, SchedulingRequest
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import KINDS
@@ -29,8 +29,13 @@ class BindingHot(msgspec.Struct, frozen=True, gc=False):
     index: int
 
 
+class _Slot(msgspec.Struct, frozen=True, gc=False):
+    uid: str
+    index: int
+
+
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    slot: SlotRef
+    slot: _Slot
     node: str
     token: Token
     generation: int = 1
@@ -67,6 +72,8 @@ def intern_ask(request: SchedulingRequest) -> SchedulingRequest:
 
 _skim = codec.decoder(_Skimmed).decode
 _names: dict[str, str] = {}
+_tokens: dict[Token, Token] = {}  # most slots live their first life: one token for all of them
+_TOKENS_MAX = 10_000
 
 
 def intern_name(name: str) -> str:
@@ -79,7 +86,7 @@ def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
     return BindingHot(
         intern_name(spec.node),
         binding.status.state,
-        spec.token,
+        _tokens.setdefault(spec.token, spec.token) if len(_tokens) < _TOKENS_MAX else spec.token,
         spec.requests,
         spec.devices,
         spec.borrowed,
