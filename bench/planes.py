@@ -10,7 +10,9 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
+
+import apsw
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.judge import Settings
@@ -30,14 +32,6 @@ GI = 1 << 30
 TENANTS = 50
 _LEASED = (Role.SCHEDULER, Role.ASSIGNMENT, Role.DISRUPTION)
 _HUGE = Resources(1 << 50, 1 << 52)
-
-
-class Baseline(NamedTuple):
-    """The raw engine, with nothing of ours above it: rows a second in transactions of 1,000, and one transaction as small as
-    a lone command's (the head moved, one blob appended)."""
-
-    rows_per_s: float
-    commit_p50_ms: float
 
 
 LONE_BLOB_BYTES = 900  # a batch of one command
@@ -74,7 +68,12 @@ class Engine:
         """An empty store, or one with that many bindings and their instances in it."""
         raise NotImplementedError
 
-    async def baseline(self) -> Baseline:
+    async def raw_rows_per_s(self) -> float:
+        """The raw engine, with nothing of ours above it: rows a second in transactions of 1,000."""
+        raise NotImplementedError
+
+    async def raw_commit_ms(self) -> float:
+        """The median of one raw transaction as small as a lone command's: the head moved, one blob appended."""
         raise NotImplementedError
 
 
@@ -169,8 +168,11 @@ class MemoryEngine(Engine):
 
         return MemoryStore(MemoryDisk())
 
-    async def baseline(self) -> Baseline:
-        return Baseline(1e6, 0.01)
+    async def raw_rows_per_s(self) -> float:
+        return 1e6
+
+    async def raw_commit_ms(self) -> float:
+        return 0.01
 
 
 class SqliteEngine(Engine):
@@ -188,16 +190,24 @@ class SqliteEngine(Engine):
             await fill(path, objects)
         return SqliteStore(path)
 
-    async def baseline(self) -> Baseline:
-        return await asyncio.to_thread(_raw_sqlite, os.path.join(self._folder, "raw.db"))
+    async def raw_rows_per_s(self) -> float:
+        self._count += 1
+        return await asyncio.to_thread(_raw_rows, os.path.join(self._folder, f"raw-{self._count}.db"))
+
+    async def raw_commit_ms(self) -> float:
+        self._count += 1
+        return await asyncio.to_thread(_raw_commits, os.path.join(self._folder, f"raw-{self._count}.db"))
 
 
-def _raw_sqlite(path: str) -> Baseline:
-    import apsw
-
+def _raw_connection(path: str) -> apsw.Connection:
     connection = apsw.Connection(path)
     for pragma in ("journal_mode=wal", "synchronous=full"):
         connection.execute(f"pragma {pragma}").get  # noqa: B018
+    return connection
+
+
+def _raw_rows(path: str) -> float:
+    connection = _raw_connection(path)
     connection.execute("create table objects(key text primary key, position integer, value blob)")
     upsert = "insert into objects values(?,?,?) on conflict(key) do update set position=excluded.position, value=excluded.value"
     value = os.urandom(360)  # as large as a binding
@@ -209,6 +219,12 @@ def _raw_sqlite(path: str) -> Baseline:
             )
         rows += 1000
     rate = rows / (time.perf_counter() - started)
+    connection.close()
+    return round(rate, 1)
+
+
+def _raw_commits(path: str) -> float:
+    connection = _raw_connection(path)
     connection.execute("create table head(position integer)")
     connection.execute("create table journal(first integer primary key, blob blob)")
     connection.execute("insert into head values(0)")
@@ -222,7 +238,7 @@ def _raw_sqlite(path: str) -> Baseline:
         connection.execute("commit")
         single.append(time.perf_counter() - started)
     connection.close()
-    return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))
+    return percentile(single, 0.5) * 1e3
 
 
 @asynccontextmanager

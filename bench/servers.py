@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from bench.planes import LONE_BLOB_BYTES, Baseline, Engine, percentile
+from bench.planes import LONE_BLOB_BYTES, Engine, percentile
 from fairlead.ports import Tasks
 from fairlead.store.contract import Store
 from fairlead.store.etcd import EtcdStore
@@ -32,7 +32,7 @@ class PostgresEngine(Engine):
         self._count += 1
         return PostgresStore(self._server.dsn(), plane=f"bench{self._count}")
 
-    async def baseline(self) -> Baseline:
+    async def raw_rows_per_s(self) -> float:
         connection = await asyncpg.connect(self._server.dsn())
         await connection.execute("create table raw(key text primary key, position bigint, value bytea)")
         upsert = """insert into raw select * from unnest($1::text[], $2::bigint[], $3::bytea[])
@@ -43,6 +43,12 @@ class PostgresEngine(Engine):
             keys = [f"bindings/t{n % 50}/w{n % 64}-{turn * _ROWS + n}" for n in range(_ROWS)]
             await connection.execute(upsert, keys, [turn] * _ROWS, [value] * _ROWS)
         rate = turns * _ROWS / (time.perf_counter() - started)
+        await connection.close()
+        return round(rate, 1)
+
+    async def raw_commit_ms(self) -> float:
+        connection = await asyncpg.connect(self._server.dsn())
+        await connection.execute("drop table if exists head, journal")
         await connection.execute("create table head(position bigint); create table journal(first bigint primary key, blob bytea)")
         await connection.execute("insert into head values(0)")
         one = """with g as (update head set position = $1::bigint + 1 where position = $1::bigint returning 1)
@@ -54,7 +60,7 @@ class PostgresEngine(Engine):
             await connection.execute(one, n, blob)
             single.append(time.perf_counter() - started)
         await connection.close()
-        return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))
+        return percentile(single, 0.5) * 1e3
 
 
 class EtcdEngine(Engine):
@@ -66,7 +72,7 @@ class EtcdEngine(Engine):
         self._count += 1
         return EtcdStore(self._cluster.endpoints, f"bench{self._count}")
 
-    async def baseline(self) -> Baseline:
+    async def raw_rows_per_s(self) -> float:
         """1,000 rows are nine transactions here: etcd allows 128 operations in one."""
         client = EtcdClient(self._cluster.endpoints)
         await client.open()
@@ -82,6 +88,12 @@ class EtcdEngine(Engine):
                 for first in range(0, _ROWS, 120):
                     tasks.start(put(turn, first), "put")
         rate = turns * _ROWS / (time.perf_counter() - started)
+        await client.close()
+        return round(rate, 1)
+
+    async def raw_commit_ms(self) -> float:
+        client = EtcdClient(self._cluster.endpoints)
+        await client.open()
         blob = os.urandom(LONE_BLOB_BYTES)
         single = []
         for n in range(200):
@@ -89,7 +101,7 @@ class EtcdEngine(Engine):
             await client.txn([], [Put(b"one/head", b"%d" % n), Put(b"one/%d" % n, blob)], [])
             single.append(time.perf_counter() - started)
         await client.close()
-        return Baseline(round(rate, 1), round(percentile(single, 0.5) * 1e3, 3))
+        return percentile(single, 0.5) * 1e3
 
 
 @asynccontextmanager
