@@ -26,6 +26,7 @@ from fairlead.authority.judge.context import instant
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.state import State
 from fairlead.model import codec
+from fairlead.model.anchor import sign_anchor
 from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec, NodeStatus
 from fairlead.model.kinds.slot import SlotRef, Token, Transition
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, Instance, InstanceSpec, InstanceStatus
@@ -110,7 +111,7 @@ async def fill(path: str, bindings: int) -> None:
     last = TENANTS + NODES + 2 * bindings
     head = Head(
         format=EMPTY.format, incarnation=1, epoch=1, holder="", renewals=0, position=last, hash=b"\1" * 32,
-        materialised=last, truncated=last, anchor=b"",
+        materialised=last, truncated=last, anchor=sign_anchor(b"", last, b"\1" * 32, 1_790_000_000_000),
     )  # fmt: skip
     await store.seed(head, _chunks(bindings))
     await store.close()

@@ -149,13 +149,13 @@ def _ended(error: Exception) -> int:
             tell(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
             return NOT_FOUND if isinstance(error, FileNotFoundError) else ERROR
         case _:
+            while isinstance(error, ExceptionGroup):  # what matters is what went wrong, not that it did so in a task group
+                error = error.exceptions[0]
             from fairlead.store.contract import StoreError  # Here, not above: most runs end well and need no store.
 
             if isinstance(error, StoreError):
                 tell(str(error))
                 return ERROR
-            while isinstance(error, ExceptionGroup):  # what matters is what went wrong, not that it did so in a task group
-                error = error.exceptions[0]
             detail = str(error).partition("\n")[0]
             tell(f"unexpected {type(error).__name__}: {detail}", f"this is a fault of Fairlead; set {DEBUG}=1 to see where")
             return ERROR
