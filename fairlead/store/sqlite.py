@@ -13,7 +13,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 from fairlead.store.contract import (
@@ -36,6 +36,7 @@ from fairlead.store.contract import (
 from fairlead.store.sqlite_file import Settings, create_or_check, too_new
 from fairlead.store.sqlite_leader import LeaderLock
 from fairlead.store.sqlite_reader import ObjectCursor, Reader
+from fairlead.store.sqlite_thread import StoreThread
 from fairlead.store.sqlite_writer import Writer
 
 PAGE_BYTES = 4096
@@ -63,9 +64,9 @@ class SqliteStore:
         self._leader_lock = LeaderLock(f"{self._settings.path}.leader")
         self._reader = Reader(self._settings)
         self._upkeep = Reader(self._settings)
-        self._write_thread = ThreadPoolExecutor(1, "store-write")
-        self._read_thread = ThreadPoolExecutor(1, "store-read")
-        self._upkeep_thread = ThreadPoolExecutor(1, "store-upkeep")
+        self._write_thread = StoreThread("store-write")
+        self._read_thread = StoreThread("store-read")
+        self._upkeep_thread = StoreThread("store-upkeep")
         self._checkpoint_pages = max(1, checkpoint_bytes // PAGE_BYTES)
         self._checkpointing: Future[None] | None = None
         self._loads: weakref.WeakSet[_Rows] = weakref.WeakSet()
@@ -86,7 +87,7 @@ class SqliteStore:
         await self._run(self._write_thread, self._writer.close)
         await self._run(self._write_thread, self._leader_lock.release)
         for thread in (self._upkeep_thread, self._read_thread, self._write_thread):
-            thread.shutdown(wait=False)
+            thread.shutdown()
 
     # --- reads
 
@@ -159,8 +160,8 @@ class SqliteStore:
 
     # --- threads
 
-    async def _run(self, thread: Executor, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+    async def _run(self, thread: StoreThread, work: Callable[[], Result]) -> Result:
+        return await thread.call(work)
 
     async def _write(self, work: Callable[[], Result]) -> Result:
         result = await self._run(self._write_thread, work)
@@ -185,7 +186,7 @@ class SqliteStore:
 class _Rows:
     """The chunks of one load. Gives its snapshot up at the end, on `aclose`, and when it is forgotten."""
 
-    def __init__(self, cursor: ObjectCursor, thread: Executor) -> None:
+    def __init__(self, cursor: ObjectCursor, thread: StoreThread) -> None:
         self._cursor = cursor
         self._thread = thread
 
@@ -193,10 +194,10 @@ class _Rows:
         return self
 
     async def __anext__(self) -> list[ObjectRow]:
-        chunk = await asyncio.get_running_loop().run_in_executor(self._thread, self._cursor.next_chunk)
+        chunk = await self._thread.call(self._cursor.next_chunk)
         if not chunk:
             raise StopAsyncIteration
         return chunk
 
     async def aclose(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._cursor.close)
+        await self._thread.call(self._cursor.close)
