@@ -28,7 +28,7 @@ from fairlead.authority.state import ADDED, Rec, State
 from fairlead.authority.term import Term
 from fairlead.authority.truncation import Truncation
 from fairlead.model.commands import Command, Outcome, Refused
-from fairlead.model.ids import key, split_revision
+from fairlead.model.ids import key, split_key, split_revision
 from fairlead.model.ids import revision as revision_of
 from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.lifecycle import Role
@@ -137,6 +137,22 @@ class Authority:
                 raise
             found = await self._history.get(key(plural, tenant, name), revision)
             return None if found is None else Rec(plural, tenant, name, found[0], found[1], None, None, ADDED)
+
+    async def list_at(self, plural: str, tenant: str | None, revision: int) -> list[Rec]:
+        """The objects of one kind at any earlier revision within retention; from the archive it takes seconds."""
+        try:
+            view, after, out = self.view(revision), ("", ""), list[Rec]()
+            while True:
+                page = await view.page(plural, tenant, after=after)
+                out += page.items
+                if not page.next_name:
+                    return out
+                after = (page.next_tenant, page.next_name)
+        except Expired:
+            if self._history is None:
+                raise
+            rows = await self._history.state_at(revision, plural, tenant)
+            return [Rec(*split_key(name), position, raw, None, None, ADDED) for name, position, raw in rows]
 
     async def revision_at(self, time_ms: int) -> int:
         """The newest revision at or before that plane time."""

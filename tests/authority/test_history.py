@@ -63,6 +63,8 @@ async def test_an_object_is_read_as_it_was_after_memory_and_journal_forgot_it(tm
         assert later is not None
         assert later.decode().spec.weight == 9
         assert await plane.authority.get_at("tenants", "", "a", gone.revision) is None
+        assert [rec.name for rec in await plane.authority.list_at("tenants", None, second.revision)] == ["a"]
+        assert len(await plane.authority.list_at("tenants", None, plane.authority.view().revision)) > 60
         assert await plane.authority.revision_at(before_ms) == first.revision
 
 

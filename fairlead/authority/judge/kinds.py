@@ -6,11 +6,12 @@ from typing import Any
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
+from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Caller, Refused
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.work import SchedulingRequest
-from fairlead.model.lifecycle import Role, SlotState, may_step, owner_of
+from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.registry import KindInfo
 
 _DELETERS_OF_FINISHED = frozenset({Role.REPAIR, Role.ASSIGNMENT, Role.JOB, Role.GARBAGE, Role.AUTHORITY})
@@ -48,13 +49,13 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
         return _refuse_newer_request(new, old)
     rec = ctx.state.get("bindings", new.metadata.namespace, new.metadata.name)
     if rec is None:
-        return None if caller.role is Role.ASSIGNMENT else _not_owner(caller, None)
+        return None if caller.role is Role.ASSIGNMENT else refuse_step(caller, None, SlotState.PENDING)
     hot: BindingHot = rec.hot
     if hot.state is not SlotState.RELEASED:
         facts = {"state": hot.state.value, "node": hot.node, "token": hot.token}
         return Refused("AlreadyBound", f"{new.metadata.name} is {hot.state.value} on {hot.node}", facts)
     if not may_step(SlotState.RELEASED, SlotState.PENDING, caller.role):
-        return _not_owner(caller, SlotState.RELEASED)
+        return refuse_step(caller, SlotState.RELEASED, SlotState.PENDING)
     if new.spec.epoch != hot.token.epoch + 1:
         wanted = hot.token.epoch + 1
         return Refused("StaleEpoch", f"the next life of {new.metadata.name} has epoch {wanted}", {"epoch": wanted})
@@ -69,12 +70,6 @@ def _refuse_newer_request(new: SchedulingRequest, old: SchedulingRequest) -> Ref
     if old.status.state is not SlotState.PENDING and new.spec != old.spec:
         return Refused("NotPending", f"{new.metadata.name} is {old.status.state.value}", {"state": old.status.state.value})
     return None
-
-
-def _not_owner(caller: Caller, before: SlotState | None) -> Refused:
-    owner = owner_of(before, SlotState.PENDING)
-    name = before.value if before else "new"
-    return Refused("NotOwner", f"{name} -> Pending belongs to {owner.value if owner else 'nobody'}, not to {caller.role.value}")
 
 
 def _refuse_node(ctx: Context, caller: Caller, new: Node, old: Node | None) -> Refused | None:

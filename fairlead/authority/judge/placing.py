@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
+from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.judge.victims import Claim, claim_victims
 from fairlead.authority.ledger import NodeAccount, device_charge
 from fairlead.authority.state import Rec
@@ -21,9 +22,9 @@ from fairlead.decide.grants import limits_of, shortage
 from fairlead.model.commands import Bind, BindGang, Caller, Refused, ReleaseReservation, Reserve
 from fairlead.model.ids import key
 from fairlead.model.kinds.capacity import Grant, Reservation, ReservationSpec
-from fairlead.model.kinds.slot import Token, Transition
+from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, SchedulingRequest
-from fairlead.model.lifecycle import SlotState, may_step, owner_of
+from fairlead.model.lifecycle import SlotState, may_step
 from fairlead.model.meta import Evidence, Metadata
 from fairlead.model.resources import DeviceHold
 
@@ -44,7 +45,7 @@ def reserve(ctx: Context, caller: Caller, body: Reserve, evidence: Evidence | No
     spec = request.spec
     attempt = request.status.attempt + 1
     token = Token(incarnation=ctx.incarnation, epoch=spec.epoch, attempt=attempt)
-    step = _step(ctx, caller, SlotState.PENDING, SlotState.RESERVED, evidence)
+    step = transition(ctx, caller, SlotState.PENDING, SlotState.RESERVED, evidence)
     uid = ctx.next_uid(1)
     reservation = Reservation(
         metadata=Metadata(name=body.name, namespace=body.tenant, uid=uid, creation_time=ctx.now),
@@ -110,7 +111,7 @@ def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in
     binding = Binding(
         metadata=Metadata(name=body.name, namespace=body.tenant, uid=uid, creation_time=ctx.now),
         spec=_binding_spec(ctx, body, request, token, devices, claim),
-        status=BindingStatus(last_transition=_step(ctx, caller, state, SlotState.BOUND, evidence)),
+        status=BindingStatus(last_transition=transition(ctx, caller, state, SlotState.BOUND, evidence)),
     )
     effects.append(put(_BINDINGS, body.tenant, body.name, binding, binding_hot(binding)))
     observed = ((body.node, ctx.ledger.node(body.node).observed_ms),)
@@ -169,7 +170,7 @@ def release_reservation(ctx: Context, caller: Caller, body: ReleaseReservation, 
     if rec is None or rec.hot.spec.token != body.token:
         return Draft([], key(_RESERVATIONS, body.tenant, body.name), position=ctx.state.durable)
     if not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role):
-        return _not_owner(caller, SlotState.RESERVED, SlotState.PENDING)
+        return refuse_step(caller, SlotState.RESERVED, SlotState.PENDING)
     return Draft(release_effects(ctx, caller, body.tenant, body.name, reason), key(_REQUESTS, body.tenant, body.name))
 
 
@@ -183,7 +184,7 @@ def release_effects(ctx: Context, caller: Caller, tenant: str, name: str, reason
             state=SlotState.PENDING,
             reason="PendingEvaluation",
             detail=reason,
-            last_transition=_step(ctx, caller, SlotState.RESERVED, SlotState.PENDING, None),
+            last_transition=transition(ctx, caller, SlotState.RESERVED, SlotState.PENDING, None),
         )
         waiting = msgspec.structs.replace(request, status=status)
         effects.append(put(_REQUESTS, tenant, name, waiting, waiting))
@@ -205,7 +206,7 @@ def _pending(ctx: Context, caller: Caller, body: Reserve | Bind, to: SlotState) 
         facts = {"generation": spec.generation}
         return Refused("StaleGeneration", f"generation is {spec.generation}, not {body.generation}", facts)
     if not may_step(state, to, caller.role) and not (state is to is SlotState.RESERVED):
-        return _not_owner(caller, state, to)
+        return refuse_step(caller, state, to)
     policies = ctx.policy_in_force(body.tenant)
     if body.policy_revision not in policies:
         detail = f"policy revision {policies[0]} is in force, not {body.policy_revision}"
@@ -336,15 +337,3 @@ def _binding_spec(
         decision=body.decision,
         supersedes=spec.supersedes,
     )
-
-
-def _step(ctx: Context, caller: Caller, before: SlotState | None, to: SlotState, evidence: Evidence | None) -> Transition:
-    return Transition(to=to, by=caller.actor, time=ctx.now, before=before, epoch=caller.fencing_epoch, evidence=evidence)
-
-
-def _not_owner(caller: Caller, before: SlotState | None, to: SlotState) -> Refused:
-    owner = owner_of(before, to)
-    name = before.value if before else "nothing"
-    if owner is None:
-        return Refused("NoSuchStep", f"a slot never goes from {name} to {to.value}", {"state": name})
-    return Refused("NotOwner", f"{name} -> {to.value} belongs to {owner.value}, not to {caller.role.value}", {"state": name})

@@ -8,11 +8,11 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, drop, put, to_ms
+from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Caller, Move, Refused, Report
-from fairlead.model.kinds.slot import Transition
 from fairlead.model.kinds.work import Binding, Endpoints, Instance, InstanceSpec
-from fairlead.model.lifecycle import Role, SlotState, may_step, owner_of
+from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.meta import Evidence, Metadata
 
 _BINDINGS, _INSTANCES = "bindings", "instances"
@@ -32,7 +32,7 @@ def report(ctx: Context, caller: Caller, body: Report, evidence: Evidence | None
     effects: list[Effect] = []
     if body.to is not None and body.to is not hot.state:
         if not may_step(hot.state, body.to, caller.role):
-            return _no_step(caller, hot.state, body.to)
+            return refuse_step(caller, hot.state, body.to)
         effects.append(_moved(ctx, caller, found, body.to, evidence))
     if body.to in _GONE:
         if ctx.state.get(_INSTANCES, body.tenant, body.name) is not None:
@@ -55,7 +55,7 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
     if body.to is hot.state:
         return Draft([], found.key, token=hot.token, position=found.position)
     if not may_step(hot.state, body.to, caller.role) or caller.role is Role.AGENT:
-        return _no_step(caller, hot.state, body.to)
+        return refuse_step(caller, hot.state, body.to)
     binding: Binding = found.decode()
     if hot.state is SlotState.UNKNOWN and body.to is SlotState.RELEASED:
         refused = _not_proven_gone(ctx, binding)
@@ -99,9 +99,7 @@ def _moved(
         state=to,
         before_unknown=before if to is SlotState.UNKNOWN else None,
         drain_deadline_time=ctx.now + timedelta(seconds=deadline_s) if deadline_s > 0 else binding.status.drain_deadline_time,
-        last_transition=Transition(
-            to=to, by=caller.actor, time=ctx.now, before=before, epoch=caller.fencing_epoch, evidence=evidence
-        ),
+        last_transition=transition(ctx, caller, before, to, evidence),
     )
     moved = msgspec.structs.replace(binding, status=status)
     return put(_BINDINGS, rec.tenant, rec.name, moved, binding_hot(moved))
@@ -136,11 +134,3 @@ def _not_proven_gone(ctx: Context, binding: Binding) -> Refused | None:
     if endpoints is not None and any(e.slot == spec.slot.index for e in endpoints.spec.endpoints):
         return Refused("FenceNotPassed", f"{binding.metadata.name} still receives traffic; withdraw it from Endpoints first")
     return None
-
-
-def _no_step(caller: Caller, before: SlotState, to: SlotState) -> Refused:
-    owner = owner_of(before, to)
-    facts = {"state": before.value}
-    if owner is None:
-        return Refused("NoSuchStep", f"a slot never goes from {before.value} to {to.value}", facts)
-    return Refused("NotOwner", f"{before.value} -> {to.value} belongs to {owner.value}, not to {caller.role.value}", facts)
