@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 
@@ -61,20 +61,20 @@ class PlaneUnderBench:
         return out
 
 
-class Engine:
+class Engine(Protocol):
     """A kind of store: makes fresh ones, and measures the raw engine below them."""
 
     async def fresh(self, objects: int = 0) -> Store:
         """An empty store, or one with that many bindings and their instances in it."""
-        raise NotImplementedError
+        ...
 
     async def raw_rows_per_s(self) -> float:
         """The raw engine, with nothing of ours above it: rows a second in transactions of 1,000."""
-        raise NotImplementedError
+        ...
 
     async def raw_commit_ms(self) -> float:
         """The median of one raw transaction as small as a lone command's: the head moved, one blob appended."""
-        raise NotImplementedError
+        ...
 
 
 @asynccontextmanager

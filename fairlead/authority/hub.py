@@ -99,9 +99,6 @@ class Watch:
             if self._topic.watchers == 0:
                 self._hub.forget(self._plural, self._topic_key)
 
-    def end(self) -> None:
-        self._closed = True
-
 
 class Hub:
     def __init__(self, state: State) -> None:

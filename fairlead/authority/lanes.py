@@ -52,19 +52,14 @@ class Lanes:
         self._calls: tuple[deque[Call], deque[Call], deque[Call]] = (deque(), deque(), deque())
         self._waiting = [0, 0, 0]
         self._turn = 0
-        self.refused_total = 0
 
     def __len__(self) -> int:
         return sum(self._waiting)
-
-    def waiting(self, lane: int) -> int:
-        return self._waiting[lane]
 
     def put(self, call: Call) -> Refused | None:
         lane = lane_of(call.commands)
         waiting = self._waiting[lane]
         if waiting and waiting + len(call.commands) > self._bounds[lane]:
-            self.refused_total += 1
             return Refused("Overloaded", f"{waiting} commands wait already", {"waiting": waiting}, retry_after_s=1.0)
         self._calls[lane].append(call)
         self._waiting[lane] += len(call.commands)
