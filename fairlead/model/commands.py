@@ -102,6 +102,7 @@ class Bind(_Wire, frozen=True, tag="bind"):
     victims: tuple[str, ...] = ()  # TENANT/NAME of bindings this one replaces (P12)
     provisional_s: float = 0.0
     decision: str = ""
+    devices: tuple[str, ...] = ()  # ids the scheduler would like; a hint: the authority takes others if these do not fit
 
 
 class BindGang(_Wire, frozen=True, tag="gang"):

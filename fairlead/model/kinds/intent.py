@@ -169,6 +169,7 @@ class Probes(Record, frozen=True):
 
 class Template(Record, frozen=True):
     driver: str = "process"
+    image: str = ""
     command: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
     working_dir: str = ""

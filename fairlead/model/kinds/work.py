@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from fairlead.model.kinds.intent import Placement, Template
+from fairlead.model.kinds.intent import AffinityRule, Placement, Template
 from fairlead.model.kinds.slot import SlotRef, Token, Transition
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition, Metadata, Record
@@ -52,6 +52,17 @@ class Ask(Record, frozen=True, cache_hash=True):
     workload_class: str = "standard"
     ports: tuple[int, ...] = ()
     max_observation_age_seconds: float = 0.0
+    labels: tuple[tuple[str, str], ...] = ()  # of the workload, in order of key: what affinity and residency rules match
+    image: str = ""  # what a node should have fetched already
+
+
+class Marks(Record, frozen=True, cache_hash=True):
+    """What the neighbours of a placed slot must respect: its labels, its ports, whom it repels, whether it shares its node."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    ports: tuple[int, ...] = ()
+    repels: tuple[AffinityRule, ...] = ()  # required anti-affinity, which holds in both directions
+    isolation: Literal["Shared", "TenantExclusive"] = "Shared"
 
 
 class SchedulingRequestSpec(Record, frozen=True):
@@ -68,6 +79,10 @@ class SchedulingRequestSpec(Record, frozen=True):
     may_borrow: bool = False
     supersedes: str = ""  # the slot a recovery slot stands in for (P11)
     budget_name: str = ""
+    start_target_seconds: float = 0.0  # from create to serving: orders the queue like a deadline
+    gang_timeout_seconds: float = 60.0  # how long a gang may wait for its members before it is reported
+    suspend: bool = False  # kept in the queue, tried by nobody
+    min_serving: int = 0  # its workload's disruption budget in this region
 
 
 class SchedulingRequestStatus(Record, frozen=True):
@@ -105,6 +120,8 @@ class BindingSpec(Record, frozen=True):
     provisional_until_time: datetime | None = None
     decision: str = ""  # hash of the decision record; its body lies in the archive
     supersedes: str = ""
+    marks: Marks | None = None  # None: plain, as most are
+    min_serving: int = 0
 
 
 class BindingStatus(Record, frozen=True):
