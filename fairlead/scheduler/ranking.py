@@ -1,0 +1,184 @@
+"""The nodes in order of preference for one shape of slot, kept from cycle to cycle.
+
+A ranking holds one total per node: the weighted scores where the slot fits, NOWHERE where it does not. It is computed over
+all nodes once; afterwards only rows that changed are computed again, all together at the start of a run of equal slots (`sync`)
+and one by one as slots of the run are placed (`fix`). The best row is found through the maxima of blocks of rows, so a
+placement costs the same among five thousand nodes and among a hundred thousand.
+
+Slots share a ranking when everything that decides about them is equal (see shapes.py). Called by the cycle.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.scheduler.fleet import Column, OneRow, Rows
+from fairlead.scheduler.snapshot import Snapshot
+
+NOWHERE: Final = -(1 << 62)
+_FITS_ABOVE: Final = -(1 << 61)  # a total above this is a node where the slot fits, whatever terms were added
+BLOCK: Final = 256  # near the square root of a large fleet, where both levels of the search cost the same
+_FULL_SHARE: Final = 4  # with more than a quarter of the rows changed, all are computed again: one slice beats a gather
+
+
+class Rater(Protocol):
+    """What a shape brings: totals for many rows, for one, and (for topology) a term per group of rows."""
+
+    def rate_rows(self, rows: Rows) -> Column: ...
+
+    def rate_row(self, row: OneRow) -> int: ...
+
+
+class Groups(Protocol):
+    """For shapes with rules about domains: which rows share a domain, and what the domain adds to their totals."""
+
+    def group_of_rows(self) -> NDArray[np.int64]:
+        """A small number per row; rows of one group get the same term."""
+
+    def terms(self) -> Column:
+        """One term per group, NOWHERE where the domain is closed to the shape."""
+
+
+class Ranking:
+    def __init__(self, snapshot: Snapshot, rater: Rater, groups: Groups | None = None) -> None:
+        self._snapshot = snapshot
+        self._rater = rater
+        self._groups = groups
+        self._read = -1  # how far the log of changed rows was read
+        self._rows = 0
+        self._epoch = -1
+        self._totals: Column = np.empty(0, np.int64)
+        self._cells: Any = memoryview(b"")
+        self._blocks: list[Column] = []
+        self._block_best: Column = np.empty(0, np.int64)
+        self._best_cells: Any = memoryview(b"")
+        self._group_of_block: Column = np.empty(0, np.int64)
+        self._row_at: list[int] | None = None  # place in the ranking -> row; None while they are the same
+        self._place_of: Column | None = None
+        self._terms: Column = np.empty(0, np.int64)
+
+    # --- bringing it up to date ------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Reads what changed since the last look. Cheap when nothing did."""
+        snapshot = self._snapshot
+        if self._read != snapshot.changes or self._epoch != snapshot.layout:
+            self._catch_up()
+        if self._groups is not None:
+            self._terms = self._groups.terms()
+
+    def _catch_up(self) -> None:
+        snapshot = self._snapshot
+        behind = snapshot.changes - self._read
+        stale = self._read < snapshot.changed_base or self._epoch != snapshot.layout
+        if stale or behind * _FULL_SHARE > self._rows:
+            self._compute_all()
+        else:
+            changed = snapshot.changed[self._read - snapshot.changed_base :]
+            if len(changed) == 1:
+                self.fix(changed[0])
+            else:
+                self._compute(np.unique(np.array(changed, np.int64)))
+        self._read = snapshot.changes
+
+    def _compute_all(self) -> None:
+        snapshot = self._snapshot
+        rows = snapshot.fleet.rows
+        totals = self._rater.rate_rows(snapshot.fleet.all())
+        if self._epoch != snapshot.layout or rows != self._rows:
+            self._lay_out(rows)
+        if self._place_of is None:
+            self._totals[:rows] = totals
+        else:
+            self._totals[self._place_of] = totals
+        np.max(self._totals.reshape(-1, BLOCK), axis=1, out=self._block_best)
+
+    def _lay_out(self, rows: int) -> None:
+        """Where each row stands. With groups a block holds rows of one group only, so that a group's term is a block's term."""
+        self._rows, self._epoch = rows, self._snapshot.layout
+        self._row_at = self._place_of = None
+        blocks = -(-rows // BLOCK) or 1
+        if self._groups is not None:
+            group_of = self._groups.group_of_rows()
+            counts = np.bincount(group_of, minlength=1)
+            blocks_of = -(-counts // BLOCK)
+            starts = np.concatenate(([0], np.cumsum(blocks_of)))[:-1] * BLOCK
+            order = np.argsort(group_of, kind="stable")
+            first_of = np.concatenate(([0], np.cumsum(counts)))[:-1]
+            place_of = np.empty(rows, np.int64)
+            place_of[order] = np.arange(rows) - first_of[group_of[order]] + starts[group_of[order]]
+            blocks = int(blocks_of.sum()) or 1
+            row_at = np.full(blocks * BLOCK, -1, np.int64)
+            row_at[place_of] = np.arange(rows)
+            self._place_of, self._row_at = place_of, row_at.tolist()
+            self._group_of_block = np.repeat(np.arange(len(counts)), blocks_of)
+        self._totals = np.full(blocks * BLOCK, NOWHERE, np.int64)
+        self._cells = memoryview(self._totals)  # type: ignore[arg-type]
+        self._blocks = [self._totals[b * BLOCK : (b + 1) * BLOCK] for b in range(blocks)]
+        self._block_best = np.full(blocks, NOWHERE, np.int64)
+        self._best_cells = memoryview(self._block_best)  # type: ignore[arg-type]
+
+    def _compute(self, rows: Column) -> None:
+        totals = self._rater.rate_rows(self._snapshot.fleet.some(rows))
+        places = rows if self._place_of is None else self._place_of[rows]
+        self._totals[places] = totals
+        for block in np.unique(places // BLOCK).tolist():
+            self._best_cells[block] = self._blocks[block].max()
+
+    def fix(self, row: int) -> None:
+        """One row changed: compute it alone."""
+        place = row if self._place_of is None else int(self._place_of[row])
+        total = self._rater.rate_row(OneRow(self._snapshot.fleet, row))
+        old, self._cells[place] = self._cells[place], total
+        block = place // BLOCK
+        best = self._best_cells[block]
+        if total >= best:
+            self._best_cells[block] = total
+        elif old == best:
+            members = self._blocks[block]
+            self._best_cells[block] = self._cells[block * BLOCK + int(members.argmax())]
+
+    def placed(self, row: int) -> None:
+        """A slot of this very shape was assumed on `row`: nothing else changed since the last sync."""
+        self.fix(row)
+        self._read = self._snapshot.changes
+        if self._groups is not None:
+            self._terms = self._groups.terms()
+
+    # --- asking it -------------------------------------------------------------------------------------------------------
+
+    def best(self) -> int:
+        """The row with the highest total, the first of equals; -1 when the slot fits nowhere."""
+        if self._groups is None:
+            block = int(self._block_best.argmax())
+            if self._best_cells[block] < _FITS_ABOVE:
+                return -1
+        else:
+            totals = self._block_best + self._terms[self._group_of_block]
+            block = int(totals.argmax())
+            if totals[block] < _FITS_ABOVE:
+                return -1
+        place = block * BLOCK + int(self._blocks[block].argmax())
+        return place if self._row_at is None else self._row_at[place]
+
+    def best_of(self, rows: Column) -> int:
+        """The best of these rows only: for strategies that look at a sample."""
+        places = rows if self._place_of is None else self._place_of[rows]
+        totals = self._totals[places]
+        if self._groups is not None:
+            totals = totals + self._terms[self._group_of_block[places // BLOCK]]
+        at = int(totals.argmax())
+        return int(rows[at]) if totals[at] >= _FITS_ABOVE else -1
+
+    def top(self, count: int) -> list[tuple[int, int]]:
+        """(row, total) of the best few, best first; for decision records."""
+        totals = self._totals if self._place_of is None else self._totals[self._place_of]
+        totals = totals[: self._rows]
+        if self._groups is not None:
+            places = np.arange(self._rows) if self._place_of is None else self._place_of
+            totals = totals + self._terms[self._group_of_block[places // BLOCK]]
+        order = np.argsort(-totals, kind="stable")[:count]
+        return [(int(row), int(totals[row])) for row in order if totals[row] >= _FITS_ABOVE]

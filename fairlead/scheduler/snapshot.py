@@ -1,0 +1,325 @@
+"""The scheduler's picture of its plane: nodes in columns, who uses what on them, what tenants use and were granted.
+
+Kept up to date from the watch, one change at a time, and ahead of it by the scheduler's own proposals: a placement is assumed
+when it is proposed and confirmed or taken back when the authority has answered. Both go through `set_use`, which is keyed by
+slot and idempotent, so the echo of an own bind changes nothing and a missed echo cannot be counted twice. It is a cache: it
+proposes and never authorises. Called by the scheduler's cycle; pure, so tests and benches feed it by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from fairlead.decide.classes import Classes
+from fairlead.model.kinds.capacity import Grant, Node, NodePool, Reservation
+from fairlead.model.kinds.work import Marks
+from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
+from fairlead.model.resources import DeviceHold, Resources
+from fairlead.scheduler.fleet import Fleet, OneRow
+
+FIRM, HELD, LENT = 0, 1, 2  # P12
+_LOG_KEPT = 10_000
+
+SlotKey = tuple[str, str]  # tenant, name
+
+
+class Placed(Protocol):
+    """What the scheduler reads of a binding; the authority's hot record has it, and so has a decoded one."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def state(self) -> SlotState: ...
+    @property
+    def requests(self) -> Resources: ...
+    @property
+    def devices(self) -> tuple[DeviceHold, ...]: ...
+    @property
+    def borrowed(self) -> bool: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def workload_uid(self) -> str: ...
+
+
+class Use(msgspec.Struct, frozen=True, gc=False):
+    """One slot's or standing reservation's hold on one node."""
+
+    row: int
+    how: int
+    requests: Resources
+    devices: tuple[DeviceHold, ...] = ()
+    priority: int = 0
+    uid: str = ""
+    marks: Marks | None = None
+    evictable: bool = False  # bound and not yet on its way out: preemption may name it
+    min_serving: int = 0
+
+
+Listener = Callable[[SlotKey, Use, int], None]
+
+
+class Correction(msgspec.Struct, frozen=True, gc=False):
+    """How much less a node has than this picture says, until the watch has caught up with the revision that said so."""
+
+    row: int
+    revision: int
+    cpu: int
+    memory: int
+    slots: int
+
+
+class Snapshot:
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.classes = Classes()
+        self.row_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.uses: dict[SlotKey, Use] = {}
+        self.on_row: list[dict[SlotKey, None]] = []
+        self.grants: dict[str, Grant] = {}
+        self.used: dict[str, dict[str, int]] = {}  # tenant -> dimension -> amount
+        self.capacity: dict[str, int] = {"cpu": 0, "memory": 0}
+        self.revision = 0
+        self.now_ms = 0
+        # Rows whose free capacity or state changed, in order. A ranking remembers how far it has read.
+        self.changed: list[int] = []
+        self.changed_base = 0
+        self.layout = 0  # grows when rows are added or change their class: rankings lay themselves out anew
+        self.listeners: list[Listener] = []
+        self._nodes: dict[str, Node] = {}
+        self._pools: dict[str, NodePool] = {}
+        self._corrections: list[Correction] = []
+
+    def row(self, number: int) -> OneRow:
+        return OneRow(self.fleet, number)
+
+    # --- nodes ---------------------------------------------------------------------------------------------------------
+
+    def set_node(self, name: str, node: Node | None) -> None:
+        row = self.row_of.get(name)
+        if row is None:
+            if node is None:
+                return
+            row = self._new_row(name)
+        old = self._nodes.pop(name, None)
+        if old is not None:
+            self._book_capacity(row, old, -1)
+        cells = self.fleet.cells
+        if node is None:
+            cells["schedulable"][row] = 0
+        else:
+            self._nodes[name] = node
+            self._book_capacity(row, node, 1)
+            self._describe(row, node)
+        self._touch(row)
+
+    def _describe(self, row: int, node: Node) -> None:
+        fleet, cells = self.fleet, self.fleet.cells
+        spec, status = node.spec, node.status
+        cells["schedulable"][row] = int(status.schedulable and node.metadata.deletion_time is None)
+        cells["healthy"][row] = int(status.health == "Ready")
+        cells["cordoned"][row] = int(spec.unschedulable)
+        self._set_class(row, self.classes.number_of(node, self._pools.get(spec.pool)))
+        cells["hourly_cost_millis"][row] = spec.hourly_cost_millis
+        if fleet.devices[row] != spec.devices:
+            fleet.devices[row] = spec.devices
+            fleet.devices_changed(row)
+        images = frozenset(status.images)
+        if fleet.images[row] != images:
+            fleet.images[row] = images
+            fleet.images_changed(row)
+
+    def _new_row(self, name: str) -> int:
+        row = self.fleet.add_row()
+        self.layout += 1
+        self.row_of[name] = row
+        self.names.append(name)
+        self.on_row.append({})
+        return row
+
+    def _book_capacity(self, row: int, node: Node, sign: int) -> None:
+        fleet, have = self.fleet, node.spec.allocatable
+        for name in ("cpu_free", "cpu_unlent", "cpu_total"):
+            fleet.add(name, row, sign * have.cpu)
+        for name in ("memory_free", "memory_unlent", "memory_total"):
+            fleet.add(name, row, sign * have.memory)
+        fleet.add("slots_free", row, sign * node.spec.max_slots)
+        for scalar, amount in have.scalars:
+            fleet.add(fleet.scalar("free", scalar), row, sign * amount)
+            fleet.add(fleet.scalar("unlent", scalar), row, sign * amount)
+        for dimension, amount in have.amounts().items():
+            self.capacity[dimension] = self.capacity.get(dimension, 0) + sign * amount
+        for device in node.spec.devices:
+            dimension = f"device:{device.resource}"
+            self.capacity[dimension] = self.capacity.get(dimension, 0) + sign * 1000
+
+    def set_pool(self, name: str, pool: NodePool | None) -> None:
+        """A pool's rules are part of its nodes' class."""
+        if pool is None:
+            self._pools.pop(name, None)
+        else:
+            self._pools[name] = pool
+        for node_name, node in self._nodes.items():
+            if node.spec.pool == name:
+                row = self.row_of[node_name]
+                self._set_class(row, self.classes.number_of(node, pool))
+                self._touch(row)
+
+    def _set_class(self, row: int, number: int) -> None:
+        cells = self.fleet.cells["node_class"]
+        if cells[row] != number:
+            cells[row] = number
+            self.layout += 1
+
+    def heard(self, observed: Iterable[tuple[str, int]], max_age_ms: int) -> None:
+        """When each node was last heard, softly. Only nodes that were too silent before and are not now count as changed."""
+        cells = self.fleet.cells["observed_ms"]
+        horizon = self.now_ms - max_age_ms
+        for name, when_ms in observed:
+            row = self.row_of.get(name)
+            if row is not None and cells[row] < when_ms:
+                was_silent = cells[row] < horizon
+                cells[row] = when_ms
+                if was_silent:
+                    self._touch(row)
+
+    # --- uses ----------------------------------------------------------------------------------------------------------
+
+    def set_binding(self, key: SlotKey, placed: Placed | None) -> None:
+        if placed is None or placed.state not in HOLDS_CAPACITY or placed.node not in self.row_of:
+            self.set_use(key, None)
+            return
+        old = self.uses.get(key)
+        draining = placed.state is SlotState.DRAINING
+        row = self.row_of[placed.node]
+        if old is not None and old.row == row and old.evictable != draining and old.requests == placed.requests:
+            return  # the echo of what was assumed, or a step that changes no capacity
+        self.set_use(
+            key,
+            Use(
+                row, LENT if placed.borrowed else FIRM, placed.requests, placed.devices, placed.priority, placed.workload_uid,
+                getattr(placed, "marks", None), not draining, getattr(placed, "min_serving", 0),
+            ),
+        )  # fmt: skip
+
+    def set_reservation(self, key: SlotKey, reservation: Reservation | None) -> None:
+        if reservation is None or reservation.spec.node not in self.row_of:
+            if reservation is None and key in self.uses and self.uses[key].evictable:
+                return  # bound in the same entry that ended its reservation
+            self.set_use(key, None)
+            return
+        spec = reservation.spec
+        how = HELD if spec.budget else FIRM
+        self.set_use(key, Use(self.row_of[spec.node], how, spec.requests, spec.devices))
+
+    def set_use(self, key: SlotKey, new: Use | None) -> None:
+        old = self.uses.get(key)
+        if old is not None:
+            self._book(key, old, -1)
+            del self.on_row[old.row][key]
+        if new is None:
+            self.uses.pop(key, None)
+            return
+        self.uses[key] = new
+        self.on_row[new.row][key] = None
+        self._book(key, new, 1)
+
+    def _book(self, key: SlotKey, use: Use, sign: int) -> None:
+        cells, requests, row = self.fleet.cells, use.requests, use.row
+        cpu, memory = sign * requests.cpu, sign * requests.memory
+        if use.how != LENT:
+            cells["cpu_free"][row] -= cpu
+            cells["memory_free"][row] -= memory
+        if use.how != HELD:
+            cells["cpu_unlent"][row] -= cpu
+            cells["memory_unlent"][row] -= memory
+            cells["slots_free"][row] -= sign
+        used = self.used.get(key[0])
+        if used is None:
+            used = self.used[key[0]] = {"cpu": 0, "memory": 0}
+        used["cpu"] += cpu
+        used["memory"] += memory
+        if requests.scalars or use.devices:
+            self._book_rare(used, use, sign)
+        for told in self.listeners:
+            told(key, use, sign)
+        self.changed.append(row)
+
+    def _book_rare(self, used: dict[str, int], use: Use, sign: int) -> None:
+        fleet, row = self.fleet, use.row
+        for name, amount in use.requests.scalars:
+            if use.how != LENT:
+                fleet.add(fleet.scalar("free", name), row, -sign * amount)
+            if use.how != HELD:
+                fleet.add(fleet.scalar("unlent", name), row, -sign * amount)
+            used[name] = used.get(name, 0) + sign * amount
+        if use.devices:
+            kinds = {device.id: device.resource for device in fleet.devices[row]}
+            held = fleet.device_used[row]
+            for hold in use.devices:
+                left = held.get(hold.id, 0) + sign * hold.thousandths
+                if left:
+                    held[hold.id] = left
+                else:
+                    held.pop(hold.id, None)
+                name = f"device:{kinds.get(hold.id, 'gpu')}"
+                used[name] = used.get(name, 0) + sign * hold.thousandths
+            fleet.devices_changed(row)
+
+    # --- what the authority taught -------------------------------------------------------------------------------------
+
+    def correct(self, node: str, facts: Mapping[str, int], revision: int) -> None:
+        """The authority saw less room on a node than this picture: believe it until the watch has reached its revision."""
+        row = self.row_of.get(node)
+        if row is None:
+            return
+        cells = self.fleet.cells
+        correction = Correction(
+            row,
+            revision,
+            max(cells["cpu_free"][row] - facts.get("cpuFree", cells["cpu_free"][row]), 0),
+            max(cells["memory_free"][row] - facts.get("memoryFree", cells["memory_free"][row]), 0),
+            max(cells["slots_free"][row] - facts.get("slotsFree", cells["slots_free"][row]), 0),
+        )
+        self._corrections.append(correction)
+        self._apply(correction, 1)
+
+    def reached(self, revision: int) -> None:
+        """The watch stands at `revision`: what was learnt before that is now in the picture itself."""
+        self.revision = revision
+        if not self._corrections:
+            return
+        for correction in self._corrections:
+            if correction.revision <= revision:
+                self._apply(correction, -1)
+        self._corrections = [c for c in self._corrections if c.revision > revision]
+
+    def _apply(self, correction: Correction, sign: int) -> None:
+        fleet, row = self.fleet, correction.row
+        for name in ("cpu_free", "cpu_unlent"):
+            fleet.add(name, row, -sign * correction.cpu)
+        for name in ("memory_free", "memory_unlent"):
+            fleet.add(name, row, -sign * correction.memory)
+        fleet.add("slots_free", row, -sign * correction.slots)
+        self._touch(row)
+
+    # --- the log of changed rows ---------------------------------------------------------------------------------------
+
+    def _touch(self, row: int) -> None:
+        self.changed.append(row)
+
+    @property
+    def changes(self) -> int:
+        return self.changed_base + len(self.changed)
+
+    def trim_changes(self) -> None:
+        """Keeps the log short. A ranking that had not read what goes computes everything when it is next asked."""
+        keep = max(_LOG_KEPT, self.fleet.rows)
+        if len(self.changed) > 2 * keep:
+            drop = len(self.changed) - keep
+            del self.changed[:drop]
+            self.changed_base += drop
