@@ -108,10 +108,10 @@ def matches(expression: LabelExpression, labels: dict[str, str]) -> bool:
 def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     if taint.effect == "PreferNoSchedule":
         return True
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
+    return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.operator == "Exists":

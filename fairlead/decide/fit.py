@@ -32,6 +32,7 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     classes: ClassVerdicts  # for each node class: labels, taints, zone, region, tenancy
     borrows: bool = False
     charge: dict[str, int] = {}  # what the tenant will be charged by dimension, devices apart
+    wishes: Any = None  # what scores rank by (scores/wishes.py); never read by a gate
 
 
 class DeviceNeed(msgspec.Struct, frozen=True, gc=False):

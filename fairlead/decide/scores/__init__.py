@@ -2,17 +2,23 @@
 
 One module per score, each with a `SCORE` that satisfies the protocol below, found by name (fairlead/decide/plugins.py). The
 policy gives each a weight; the total of a node is the sum of weight * rate. Scores are integers, so that a replay on another
-machine gives the same ranking.
+machine gives the same ranking. Called by the scheduler's cycle, once for all nodes per shape and once per node that changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
 
 from fairlead.decide.fit import Need, Row, View
 
 SCORE_MAX = 1000  # A rate lies between 0 and this, higher is better; one that cannot be bounded says so.
+TOTAL_MAX: Final = 1 << 40  # of weights times rates: far below int64, so that a sum of columns never wraps
+
+Scope = Literal["node", "domain"]
 
 
 class Tier(Enum):
@@ -37,10 +43,48 @@ class RatedRow(Row, Protocol):
 
 
 class Score(Protocol):
-    name: str
-    tier: Tier
-    text: str  # one line for people: what it prefers
+    """It may also have `applies(need) -> bool`: False where it would rate all nodes alike, so that the cycle leaves it out;
+    and `rate_max: int`, where its rates go beyond SCORE_MAX."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tier(self) -> Tier: ...
+
+    @property
+    def text(self) -> str:
+        """One line for people: what it prefers."""
+
+    @property
+    def scope(self) -> Scope:
+        """What makes a node's rate change: a change of the node itself, or of any node in its domain."""
 
     def rate(self, need: Need, row: RatedRow, view: View) -> Any:
         """0..SCORE_MAX for one node (int) or every node (int64 column). Operators and table look-ups where possible, so that
         one source serves both, as for gates."""
+
+
+def always(need: Need) -> bool:
+    return True
+
+
+class PlainScore(msgspec.Struct, frozen=True):
+    """A score made of a function: all the built-in ones that keep no state."""
+
+    name: str
+    tier: Tier
+    text: str
+    rate: Callable[[Need, RatedRow, View], Any]
+    scope: Scope = "node"
+    applies: Callable[[Need], bool] = always
+
+
+def applies(score: Score, need: Need) -> bool:
+    """Whether the score tells nodes apart for this need."""
+    asked: Callable[[Need], bool] | None = getattr(score, "applies", None)
+    return asked is None or asked(need)
+
+
+def rate_max(score: Score) -> int:
+    return int(getattr(score, "rate_max", SCORE_MAX))

@@ -15,22 +15,34 @@ class ScoreWeight(Record, frozen=True):
 
 
 class PriorityClass(Record, frozen=True):
+    """A rank, and what it may do to lower ones. Bindings carry the value alone, so no two classes may have the same."""
+
     name: str
     value: int
     preempts: bool = False
+    preemptible: bool = True
+    preempts_only: tuple[str, ...] = ()  # the classes it may evict; empty: every lower one that is preemptible
     may_break_disruption_budgets: bool = False
 
 
 class WorkloadClass(Record, frozen=True):
+    """What `workloadClass` on a workload means. Where a field is left out, the policy's own holds."""
+
     name: str
     priority_class_name: str = ""
     strategy: Literal["cycle", "probe", "gang"] = "cycle"
     may_borrow: bool = False  # best-effort work may use held recovery capacity
     local_autonomy: bool = False  # may be placed while the region is cut off
+    packing: Literal["", "Pack", "Balance"] = ""
+    spread: Literal["", "Off", "Node", "Zone", "NodeAndZone"] = ""
+    probe_size: int = 0  # how many nodes the strategy probe samples
+    scores: tuple[ScoreWeight, ...] = ()  # other weights than the policy's, by name; 0 leaves a score out
+    max_observation_age_seconds: float = 0.0
 
 
 class ResidencyRule(Record, frozen=True):
-    """Tenants or labels to the areas their work may run in. A workload may narrow it, never widen it."""
+    """Tenants and labels to the areas their work may run in. It binds whoever matches all it names; of several rules that bind,
+    the common areas remain. A workload may narrow it, never widen it."""
 
     tenants: tuple[str, ...] = ()
     labels: tuple[LabelExpression, ...] = ()
@@ -38,14 +50,24 @@ class ResidencyRule(Record, frozen=True):
 
 
 class SchedulerPolicySpec(Record, frozen=True):
+    """Where scores, priority classes or workload classes are left out, the built-in ones hold (fairlead/decide/policy.py).
+
+    A name with a dot is a plug-in's, one without is built in. The built-in gates always hold; they may be listed, not dropped.
+    """
+
     revision: int
     gates: tuple[str, ...] = ()
     scores: tuple[ScoreWeight, ...] = ()
+    extensions: tuple[str, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     workload_classes: tuple[WorkloadClass, ...] = ()
     residency: tuple[ResidencyRule, ...] = ()
     max_observation_age_seconds: float = 30.0
-    packing: Literal["Pack", "Balance"] = "Pack"
+    max_pending_per_tenant: int = 100_000  # slots queued at once, where the tenant has no limit of its own
+    gang_timeout_seconds: float = 60.0
+    packing: Literal["Pack", "Balance"] = "Pack"  # which of the scores packing and balance counts
+    spread: Literal["Off", "Node", "Zone", "NodeAndZone"] = "Off"  # preferred for work that states no spread of its own
+    probe_size: int = 4
 
 
 class SchedulerPolicyStatus(Record, frozen=True):

@@ -1,0 +1,80 @@
+"""What an ask prefers, compiled once per shape: a table by node class, as for the gates that depend on the class alone.
+
+Owns the meaning of `placement.preferences` and of PreferNoSchedule taints. `Need.wishes` carries it to the scores locality and
+image. Called by whoever compiles a need for ranking (the scheduler); the authority, which never ranks, leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fairlead.decide.classes import NodeClass, matches, tolerates
+from fairlead.decide.scores import SCORE_MAX
+from fairlead.model.kinds.intent import Locality, Preference, Toleration
+from fairlead.model.kinds.work import Ask
+
+
+class ClassTable:
+    """One rate per node class. One class gives an int, a column of classes a column, both from the same values."""
+
+    __slots__ = ("_column", "_values")
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self._values = list(values)
+        self._column = np.array(self._values, dtype=np.int64)
+
+    def __getitem__(self, node_class: Any) -> Any:
+        if type(node_class) is int:
+            return self._values[node_class]
+        return self._column[node_class]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def tells_apart(self) -> bool:
+        return len(set(self._values)) > 1
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    image: str = ""
+    classes: ClassTable = ClassTable(())  # rates by node class; empty: nothing is preferred
+
+
+NO_WISHES = Wishes()
+
+
+def wishes(ask: Ask, node_classes: Sequence[NodeClass]) -> Wishes:
+    """To be made again when a node class has appeared."""
+    return Wishes(ask.image, ClassTable(preference_table(ask, node_classes)))
+
+
+def preference_table(ask: Ask, node_classes: Sequence[NodeClass]) -> list[int]:
+    """For each node class the weights of the preferences it meets, of all weights, times SCORE_MAX; halved by a taint with effect
+    PreferNoSchedule that the ask does not tolerate. An ask without preferences is met everywhere."""
+    preferences, tolerations = ask.placement.preferences, ask.placement.tolerations
+    total = sum(p.weight for p in preferences)
+    return [_rate(node_class, preferences, tolerations, total) for node_class in node_classes]
+
+
+def _rate(node_class: NodeClass, preferences: tuple[Preference, ...], tolerations: tuple[Toleration, ...], total: int) -> int:
+    labels = dict(node_class.labels)
+    met = sum(p.weight for p in preferences if _meets(node_class, labels, p))
+    rate = SCORE_MAX * met // total if total else SCORE_MAX
+    soft = [taint for taint in node_class.taints if taint.effect == "PreferNoSchedule"]
+    shunned = any(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in soft)
+    return rate >> shunned
+
+
+def _meets(node_class: NodeClass, labels: dict[str, str], preference: Preference) -> bool:
+    """Everything one preference names must hold: its regions, its zones and its labels."""
+    where = preference.locality or Locality()
+    return (
+        (not where.regions or node_class.region in where.regions)
+        and (not where.zones or node_class.zone in where.zones)
+        and all(matches(expression, labels) for expression in preference.labels)
+    )
