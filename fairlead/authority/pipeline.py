@@ -23,7 +23,18 @@ from fairlead.authority.receipts import Receipts, body_hash
 from fairlead.authority.state import Rec
 from fairlead.authority.term import Term
 from fairlead.model import codec
-from fairlead.model.commands import Accepted, Bind, BindGang, Command, Outcome, Refused, ReleaseReservation, Reserve, Unknown
+from fairlead.model.commands import (
+    Accepted,
+    Bind,
+    BindGang,
+    BindMany,
+    Command,
+    Outcome,
+    Refused,
+    ReleaseReservation,
+    Reserve,
+    Unknown,
+)
 from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_command
 from fairlead.ports import Clock
 from fairlead.store.contract import (
@@ -50,7 +61,7 @@ _BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around
 _ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the command's body and as its effect
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
-_OWN_RECEIPT = (Bind, Reserve, BindGang, ReleaseReservation)
+_OWN_RECEIPT = (Bind, BindMany, Reserve, BindGang, ReleaseReservation)
 
 
 class Deposed(Exception):
@@ -146,15 +157,16 @@ class Pipeline:
         while call.next < commands and judged < budget and len(self._ready) < READY_MAX:
             index = call.next
             call.next += 1
-            self._judge_one(call, index)
-            judged += 1
-            if judged % 32 == 0 and self._clock.monotonic() > until:
+            parts = self._judge_one(call, index)
+            judged += parts
+            if (judged % 32 == 0 or parts > 1) and self._clock.monotonic() > until:
                 break
         if call.next < commands:
             self._lanes.unfinished(call)
         return judged
 
-    def _judge_one(self, call: Call, index: int) -> None:
+    def _judge_one(self, call: Call, index: int) -> int:
+        """Tells how many parts the command had: what it weighs in a slice."""
         building = self._building
         if building is None:
             building = self._start()
@@ -162,7 +174,7 @@ class Pipeline:
         if command.term and command.term != self._term.fence.epoch:
             no = Refused("NotLeader", f"this was meant for term {command.term}; this is {self._term.fence.epoch}")
             building.answers.append((call, index, no))
-            return
+            return 1
         outcome: Outcome | None = None
         hashed = body = b""
         # P7: a slot's own state is the receipt of the commands that place it.
@@ -176,18 +188,19 @@ class Pipeline:
                 body = codec.encode(command)
         except (TypeError, OverflowError, ValueError) as error:
             building.answers.append((call, index, Refused("Invalid", f"the command cannot be stored: {error}")))
-            return
+            return 1
         if outcome is None:
             outcome = self._judge_new(command, body, hashed)
             if outcome is None:  # it did not fit into this batch: the next one takes it, judged on the head it will see
                 self._seal()
                 self._again.appendleft((call, index))
-                return
+                return 1
         elif isinstance(outcome, Accepted):
             self._meters.replays_total += 1
         building.answers.append((call, index, outcome))
         if building.commands >= BATCH_COMMANDS_MAX:
             self._seal()
+        return len(command.body.binds) if isinstance(command.body, BindMany) else 1
 
     def _judge_new(self, command: Command, body: bytes, hashed: bytes) -> Outcome | None:
         """`hashed` is empty where the command needs no receipt; then `body` is the whole command, encoded."""
@@ -203,10 +216,12 @@ class Pipeline:
             if hashed:
                 self._receipts.refused(ctx, command, hashed, judged)
             return judged
+        for _, refused in judged.refused:
+            self._meters.refused(refused.reason)
         if judged.dry_run or not judged.effects:
             position = judged.position or ctx.state.position
-            revision = ctx.revision(position)
-            return Accepted(revision, judged.key, judged.uid, judged.epoch, judged.token, replayed=not judged.dry_run)
+            revision, again = ctx.revision(position), not judged.dry_run
+            return Accepted(revision, judged.key, judged.uid, judged.epoch, judged.token, again, judged.refused)
         return self._accept(command, body, hashed, judged)
 
     def _accept(self, command: Command, body: bytes, hashed: bytes, draft: Draft) -> Outcome | None:
@@ -221,14 +236,16 @@ class Pipeline:
         pairs = tuple([(name, e.raw) for name, e in zip(keys, effects, strict=True)])
         encoded = encode_command(command, body) if hashed else body
         entry = codec.encode(Entry(msgspec.Raw(encoded), pairs, draft.soft))
-        if len(entry) > _ENTRY_MAX:
-            return Refused("TooLarge", f"the command takes {len(entry)} bytes of at most {_ENTRY_MAX}; split it")
-        if building.size + len(entry) > _BATCH_ROOM and building.entries:
-            return None
-        last = len(draft.effects) - 1
-        position = ctx.state.position + last + 1
+        before = ctx.state.position - len(draft.applied)
+        too_large = len(entry) > _ENTRY_MAX
+        if too_large or (building.size + len(entry) > _BATCH_ROOM and building.entries):
+            ctx.state.undo_to(before)
+            detail = f"the command takes {len(entry)} bytes of at most {_ENTRY_MAX}; split it"
+            return Refused("TooLarge", detail) if too_large else None
+        position = before + len(draft.effects)
+        building.recs += draft.applied
         apply = ctx.state.apply
-        for effect in effects:
+        for effect in effects[len(draft.applied) :]:
             building.recs.append(apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
         building.keys += keys
         building.entries.append(entry)
@@ -236,7 +253,7 @@ class Pipeline:
         building.commands += 1
         if hashed:
             building.size += self._receipts.accepted(ctx, command, hashed, draft, position) * _SESSION_ANSWER_BYTES
-        return Accepted(ctx.revision(position), draft.key, draft.uid, draft.epoch, draft.token)
+        return Accepted(ctx.revision(position), draft.key, draft.uid, draft.epoch, draft.token, False, draft.refused)
 
     def _start(self) -> Building:
         self._ctx.set_time(self._term.plane_ms())

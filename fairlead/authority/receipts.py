@@ -147,7 +147,7 @@ class Receipts:
         """The receipt of an Idempotency-Key: one more effect of its command."""
         if not isinstance(command.id, IdempotencyKey):
             return None
-        position = self._state.position + len(draft.effects)
+        position = self._state.position - len(draft.applied) + len(draft.effects)
         answer = Answer(position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation)
         return Effect(RECEIPTS, "", key_name(command.caller.actor, command.id.key), _encode(answer))
 
@@ -162,7 +162,7 @@ class Receipts:
             position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation
         )
         if len(session.answers) > WINDOW_MAX:
-            oldest = min(session.answers)
+            oldest = next(iter(session.answers))  # in order of acceptance, which is near enough to that of sequence
             del session.answers[oldest]
             session.floor = max(session.floor, oldest + 1)
         self._touched[client] = self._changed_at[client] = position

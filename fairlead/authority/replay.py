@@ -54,8 +54,9 @@ class Replay:
         for node, observed_ms in entry.soft:
             self._ctx.ledger.node(node).observed_ms = observed_ms
         self.judged += 1
-        judged = judge(self._ctx, command)
         position = self._state.position + 1
+        judged = judge(self._ctx, command)
+        self._state.undo_to(position - 1)  # the parts of a command see each other; what was recorded is applied below
         if isinstance(judged, Refused):
             self.differences.append(Difference(position, f"refused now: {judged.reason}: {judged.detail}"))
             return

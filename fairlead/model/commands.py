@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.model.kinds.slot import Token
-from fairlead.model.kinds.work import InstanceStatus
+from fairlead.model.kinds.work import InstanceStatus, SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Evidence
 
@@ -111,6 +111,21 @@ class BindGang(_Wire, frozen=True, tag="gang"):
     binds: tuple[Bind, ...]
 
 
+class BindMany(_Wire, frozen=True, tag="binds"):
+    """Each of these judged alone, on the state those before it leave: what one scheduling cycle proposes. The answer names the
+    ones that were refused; the others are bound."""
+
+    binds: tuple[Bind, ...]
+
+
+class Enqueue(_Wire, frozen=True, tag="enqueue"):
+    """new -> Pending for a range of slots that differ in their index only. `request` is the first of them; a slot that waits
+    already, just so, is left as it is."""
+
+    request: SchedulingRequest
+    count: int = 1
+
+
 class ReleaseReservation(_Wire, frozen=True, tag="unreserve"):
     """Reserved -> Pending. Releasing what is not reserved any more under that token changes nothing and is no error."""
 
@@ -156,7 +171,7 @@ class LeaseRelease(_Wire, frozen=True, tag="unlease"):
     epoch: int
 
 
-SlotBody = Reserve | Bind | BindGang | ReleaseReservation | Move | Report
+SlotBody = Reserve | Bind | BindGang | BindMany | Enqueue | ReleaseReservation | Move | Report
 LeaseBody = LeaseAcquire | LeaseRenew | LeaseRelease
 Body = Put | PutStatus | Delete | SlotBody | LeaseBody
 
@@ -198,6 +213,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     epoch: int = 0  # of a lease
     token: Token | None = None
     replayed: bool = False
+    refused: tuple[tuple[int, Refused], ...] = ()  # of a command with parts: which were refused, by index, and why
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):

@@ -15,9 +15,11 @@ from fairlead.authority.replay import Replay
 from fairlead.model.commands import (
     Accepted,
     BindGang,
+    BindMany,
     Caller,
     Command,
     Delete,
+    Enqueue,
     LeaseAcquire,
     Outcome,
     Put,
@@ -90,6 +92,8 @@ class Chaos:
             lambda: (Role.SCHEDULER, reserve_of(tenant, name, node, epoch=epoch, ttl_s=draws.choice((0.05, 30.0)))),
             lambda: (Role.SCHEDULER, ReleaseReservation(tenant, name, token)),
             lambda: (Role.SCHEDULER, BindGang(tuple(bind_of(tenant, f"g-{n}", draws.choice(NODES)) for n in range(2)))),
+            lambda: (Role.SCHEDULER, BindMany(tuple(bind_of(tenant, f"w-{n}", draws.choice(NODES)) for n in range(3)))),
+            lambda: (Role.ASSIGNMENT, Enqueue(self._request(tenant, index, epoch), 3)),
             lambda: (Role.ASSIGNMENT, Put("SchedulingRequest", request_of(tenant, "g", index % 2, gang="g", gang_size=2))),
             lambda: (Role.DISRUPTION, move_of(tenant, name, SlotState.DRAINING, token=token)),
             lambda: (Role.NODE, move_of(tenant, name, draws.choice((SlotState.UNKNOWN, SlotState.BOUND)), token=token)),
@@ -230,7 +234,7 @@ async def test_a_lease_taken_over_in_the_middle_of_a_stream_fences_the_rest() ->
     async with running_plane(MemoryStore(disk)) as plane:
         callers = await _furnish(plane)
         chaos = Chaos(3, plane, callers)
-        for _ in range(6):
+        for _ in range(20):
             await plane.authority.submit([chaos.command() for _ in range(3)])
             await plane.send(Caller(callers[Role.SCHEDULER].actor, Role.SCHEDULER), LeaseAcquire("scheduler", Role.SCHEDULER))
         assert plane.authority.meters.refusals["FencedOut"] > 0

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-from fairlead.authority.judge import leases, objects, placing, running
+from fairlead.authority.judge import bulk, leases, objects, placing, running
 from fairlead.authority.judge.callers import refuse_caller
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, Settings
 from fairlead.model.commands import (
     Bind,
     BindGang,
+    BindMany,
     Body,
     Caller,
     Command,
     Delete,
+    Enqueue,
     LeaseAcquire,
     LeaseRelease,
     LeaseRenew,
@@ -34,6 +36,8 @@ __all__ = ["Context", "Draft", "Effect", "Judgement", "Settings", "judge"]
 _JUDGES: dict[type, Callable[[Context, Caller, Any, Evidence | None], Judgement]] = {
     Bind: placing.bind,
     BindGang: placing.bind_gang,
+    BindMany: bulk.bind_many,
+    Enqueue: bulk.enqueue,
     Reserve: placing.reserve,
     ReleaseReservation: lambda ctx, caller, body, _: placing.release_reservation(ctx, caller, body),
     Report: running.report,

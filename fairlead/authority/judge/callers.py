@@ -6,9 +6,11 @@ from fairlead.authority.judge.context import Context
 from fairlead.model.commands import (
     Bind,
     BindGang,
+    BindMany,
     Body,
     Command,
     Delete,
+    Enqueue,
     LeaseAcquire,
     LeaseRelease,
     LeaseRenew,
@@ -69,7 +71,9 @@ def _tenant_of(body: Body) -> str:
             return namespace
         case PutStatus() | Delete() | Reserve() | Bind() | ReleaseReservation() | Move() | Report():
             return body.tenant
-        case BindGang():
+        case Enqueue():
+            return body.request.metadata.namespace
+        case BindGang() | BindMany():
             tenants = {bind.tenant for bind in body.binds}
             return tenants.pop() if len(tenants) == 1 else ""
         case LeaseAcquire() | LeaseRenew() | LeaseRelease():

@@ -68,6 +68,10 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     position: int = 0
     soft: tuple[tuple[str, int], ...] = ()  # soft facts judged on: (node, when it was last heard)
     dry_run: bool = False
+    # Parts of one command see each other's effects, so those are applied as they are judged; whoever rejects the draft after all
+    # takes them back with `undo_to`.
+    applied: tuple[Rec, ...] = ()
+    refused: tuple[tuple[int, Refused], ...] = ()
 
 
 Judgement = Draft | Refused
