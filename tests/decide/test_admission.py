@@ -216,12 +216,12 @@ def test_capacity_and_work_that_is_wrong_is_told(record: Record, path: str, says
         (with_meta(example("SchedulerPolicy", revision=0), name="r0"), "spec.revision", "must be 1 to"),
         (example("SchedulerPolicy", gates=("cpu", "vibes")), "spec.gates[1]", "'vibes' is not a gate; use one of regions"),
         (
-            example("SchedulerPolicy", scores=(ScoreWeight(name="a", weight=1001),)),
+            example("SchedulerPolicy", scores=(ScoreWeight(name="packing", weight=1001),)),
             "spec.scores[0].weight",
             "must be 0 to 1000, got 1001",
         ),
         (
-            example("SchedulerPolicy", scores=(ScoreWeight(name="a"), ScoreWeight(name="a"))),
+            example("SchedulerPolicy", scores=(ScoreWeight(name="cost"), ScoreWeight(name="cost"))),
             "spec.scores[1].name",
             "repeats spec.scores[0]",
         ),
@@ -231,7 +231,11 @@ def test_capacity_and_work_that_is_wrong_is_told(record: Record, path: str, says
             "'low' is not in spec.priorityClasses, which has none",
         ),
         (
-            example("SchedulerPolicy", priority_classes=(PriorityClass(name="x", value=1 << 40),)),
+            example(
+                "SchedulerPolicy",
+                priority_classes=(PriorityClass(name="x", value=1 << 40),),
+                workload_classes=(WorkloadClass(name="w", priority_class_name="x"),),
+            ),
             "spec.priorityClasses[0].value",
             "must be -1000000000 to 1000000000",
         ),

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fairlead.decide.admission.placement import check_expression
-from fairlead.decide.admission.report import Report, camel, shown
-from fairlead.decide.fit import GATES
-from fairlead.model.kinds.policy import Override, OverrideSpec, PolicyChannel, SchedulerPolicy, SchedulerPolicySpec
+from fairlead.decide.admission.report import COUNT_MAX, Ranges, Report, shown
+from fairlead.decide.built_in_policy import filled
+from fairlead.decide.plugins import BUILT_IN_GATES, BUILT_INS, NAME_WORDS, is_plugin_name, is_well_formed
+from fairlead.model.kinds.policy import (
+    Override,
+    OverrideSpec,
+    PolicyChannel,
+    PriorityClass,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+    ScoreWeight,
+)
 
 OVERRIDE_TTL_S_MAX: Final = 14_400  # four hours: a shift's length, so whoever asked is still there when it ends
 REASON_MAX: Final = 1_024
@@ -15,7 +25,15 @@ WEIGHT_MAX: Final = 1_000
 PRIORITY_MAX: Final = 1_000_000_000  # as in Kubernetes
 REVISION_MAX: Final = 1 << 53
 AGE_S_MAX: Final = 86_400
+PROBE_MAX: Final = 1_024  # more than this is a cycle
+NAMED_MAX: Final = 64  # of one sort in one revision; each score is a column operation per shape
+GANG_TIMEOUT_S_MAX: Final = 86_400
 CHANNEL_NAME: Final = "default"
+
+_NAME_IT: Final = "use a plug-in's name"
+_LIMITS: Final = Ranges(
+    ("max_pending_per_tenant", 1, COUNT_MAX), ("gang_timeout_seconds", 1, GANG_TIMEOUT_S_MAX), ("probe_size", 1, PROBE_MAX)
+)
 
 
 def check_scheduler_policy(report: Report, new: SchedulerPolicy, old: SchedulerPolicy | None) -> None:
@@ -23,11 +41,19 @@ def check_scheduler_policy(report: Report, new: SchedulerPolicy, old: SchedulerP
     report.within("spec.revision", spec.revision, 1, REVISION_MAX)
     if new.metadata.name != f"r{spec.revision}":
         report.add("metadata.name", f"must be 'r{spec.revision}', as spec.revision says, got {shown(new.metadata.name)}")
-    _check_gates(report, spec)
-    _check_named(report, spec)
-    if not 0 < spec.max_observation_age_seconds <= AGE_S_MAX:
-        message = f"must be above 0 and at most {AGE_S_MAX}, got {spec.max_observation_age_seconds}"
-        report.add("spec.maxObservationAgeSeconds", message)
+    check_policy_spec(report, spec)
+
+
+def check_policy_spec(report: Report, spec: SchedulerPolicySpec) -> None:
+    """All that can be said of a revision without knowing which plug-ins are loaded."""
+    _check_names(report, "gate", "spec.gates", spec.gates, BUILT_IN_GATES)
+    _check_weights(report, "spec.scores", spec.scores)
+    _check_names(report, "extension", "spec.extensions", spec.extensions, ())
+    report.ranges("spec", spec, _LIMITS)
+    _check_age(report, "spec.maxObservationAgeSeconds", spec.max_observation_age_seconds)
+    _check_priority_classes(report, spec)
+    _check_workload_classes(report, spec)
+    _check_modes(report, spec)
     for index, rule in enumerate(spec.residency):
         path = f"spec.residency[{index}]"
         report.labels(f"{path}.tenants", rule.tenants)
@@ -38,31 +64,102 @@ def check_scheduler_policy(report: Report, new: SchedulerPolicy, old: SchedulerP
             check_expression(report, f"{path}.labels[{number}]", expression)
 
 
-def _check_gates(report: Report, spec: SchedulerPolicySpec) -> None:
-    known = [gate.name for gate in GATES]
-    report.unique("spec.gates", spec.gates)
-    for index, name in enumerate(spec.gates):
-        if name not in known:  # A gate nobody runs would be a promise nobody keeps.
-            report.add(f"spec.gates[{index}]", f"{shown(name)} is not a gate; use one of {', '.join(known)}")
+def _check_names(report: Report, sort: str, path: str, names: Sequence[str], built_in: Sequence[str], field: str = "") -> None:
+    """Each once, and each a built-in one or a plug-in's; whether that plug-in is there, only the plane knows."""
+    report.unique(path, names, field)
+    report.need(len(names) <= NAMED_MAX, path, f"may have {NAMED_MAX} entries, has {len(names)}")
+    for index, name in enumerate(names):
+        where = f"{path}[{index}]{'.' + field if field else ''}"
+        if is_plugin_name(name):
+            report.need(is_well_formed(name), where, f"the name of a plug-in must be {NAME_WORDS}, got {shown(name)}")
+        elif name not in built_in:  # A gate nobody runs would be a promise nobody keeps.
+            use = f"use one of {', '.join(built_in)}, or a plug-in's name" if built_in else f"none is built in; {_NAME_IT}"
+            article = "an" if sort[0] in "ae" else "a"
+            report.add(where, f"{shown(name)} is not {article} {sort}; {use}")
 
 
-def _check_named(report: Report, spec: SchedulerPolicySpec) -> None:
-    for field in ("scores", "priority_classes", "workload_classes"):
-        path, names = f"spec.{camel(field)}", [item.name for item in getattr(spec, field)]
-        report.unique(path, names, "name")
-        for index, name in enumerate(names):
-            report.label(f"{path}[{index}].name", name)
-    for index, score in enumerate(spec.scores):
-        report.within(f"spec.scores[{index}].weight", score.weight, 0, WEIGHT_MAX)
-    for index, priority in enumerate(spec.priority_classes):
-        report.within(f"spec.priorityClasses[{index}].value", priority.value, -PRIORITY_MAX, PRIORITY_MAX)
-    known = {priority.name for priority in spec.priority_classes}
-    for index, workload_class in enumerate(spec.workload_classes):
-        wanted = workload_class.priority_class_name
+def _check_weights(report: Report, path: str, weights: Sequence[ScoreWeight]) -> None:
+    _check_names(report, "score", path, [score.name for score in weights], tuple(BUILT_INS.scores), "name")
+    for index, score in enumerate(weights):
+        report.within(f"{path}[{index}].weight", score.weight, 0, WEIGHT_MAX)
+
+
+def _check_age(report: Report, path: str, seconds: float) -> None:
+    if not 0 < seconds <= AGE_S_MAX:
+        report.add(path, f"must be above 0 and at most {AGE_S_MAX}, got {seconds}")
+
+
+def _check_class_names(report: Report, path: str, names: Sequence[str]) -> None:
+    report.unique(path, names, "name")
+    report.need(len(names) <= NAMED_MAX, path, f"may have {NAMED_MAX} entries, has {len(names)}")
+    for index, name in enumerate(names):
+        report.label(f"{path}[{index}].name", name)
+
+
+def _check_priority_classes(report: Report, spec: SchedulerPolicySpec) -> None:
+    path, classes = "spec.priorityClasses", spec.priority_classes
+    _check_class_names(report, path, [priority.name for priority in classes])
+    report.unique(path, [priority.value for priority in classes], "value")
+    by_name = {priority.name: priority for priority in classes}
+    for index, priority in enumerate(classes):
+        where = f"{path}[{index}]"
+        report.within(f"{where}.value", priority.value, -PRIORITY_MAX, PRIORITY_MAX)
+        if not priority.preempts and priority.may_break_disruption_budgets:
+            report.add(f"{where}.mayBreakDisruptionBudgets", "needs preempts: it evicts nobody")
+        if not priority.preempts and priority.preempts_only:
+            report.add(f"{where}.preemptsOnly", "needs preempts: it evicts nobody")
+        report.unique(f"{where}.preemptsOnly", priority.preempts_only)
+        for number, name in enumerate(priority.preempts_only):
+            wrong = _wrong_victim(priority, name, by_name)
+            report.need(not wrong, f"{where}.preemptsOnly[{number}]", f"{shown(name)} {wrong}")
+
+
+def _wrong_victim(evictor: PriorityClass, name: str, by_name: dict[str, PriorityClass]) -> str:
+    victim = by_name.get(name)
+    if victim is None:
+        return f"is not in spec.priorityClasses, which has {', '.join(sorted(by_name))}"
+    if victim.value >= evictor.value:
+        return f"has the value {victim.value}, which is not below {evictor.value}"
+    return "" if victim.preemptible else "is not preemptible"
+
+
+def _check_workload_classes(report: Report, spec: SchedulerPolicySpec) -> None:
+    path, classes = "spec.workloadClasses", spec.workload_classes
+    _check_class_names(report, path, [workload_class.name for workload_class in classes])
+    known = {priority.name for priority in filled(spec).priority_classes}
+    for index, workload_class in enumerate(classes):
+        where, wanted = f"{path}[{index}]", workload_class.priority_class_name
         if wanted and wanted not in known:
-            choices = ", ".join(sorted(known)) or "none"
-            message = f"{shown(wanted)} is not in spec.priorityClasses, which has {choices}"
-            report.add(f"spec.workloadClasses[{index}].priorityClassName", message)
+            choices = ", ".join(p.name for p in spec.priority_classes) or f"none; built in are {', '.join(sorted(known))}"
+            report.add(f"{where}.priorityClassName", f"{shown(wanted)} is not in spec.priorityClasses, which has {choices}")
+        _check_weights(report, f"{where}.scores", workload_class.scores)
+        if workload_class.max_observation_age_seconds != 0:
+            _check_age(report, f"{where}.maxObservationAgeSeconds", workload_class.max_observation_age_seconds)
+        if workload_class.probe_size and workload_class.strategy != "probe":
+            report.add(f"{where}.probeSize", f"needs strategy probe; {workload_class.strategy} looks at all nodes")
+        report.within(f"{where}.probeSize", workload_class.probe_size, 0, PROBE_MAX)
+    if spec.priority_classes and not classes:
+        lost = [c for c in filled(spec).workload_classes if c.priority_class_name not in known]
+        for workload_class in lost:
+            message = f"the built-in class {workload_class.name} needs priority class {workload_class.priority_class_name}"
+            report.add(path, f"{message}, which spec.priorityClasses leaves out; name your own workload classes")
+
+
+def _check_modes(report: Report, spec: SchedulerPolicySpec) -> None:
+    """A mode that no score carries out would be a promise nobody keeps."""
+    weights = {score.name: score.weight for score in filled(spec).scores}
+    if spec.packing == "Balance" and not weights.get("balance"):
+        report.add("spec.packing", "Balance needs a weight for the score balance in spec.scores")
+    if spec.spread != "Off" and not weights.get("spread"):
+        report.add("spec.spread", f"{spec.spread} needs a weight for the score spread in spec.scores")
+    for index, workload_class in enumerate(spec.workload_classes):
+        own = {**weights, **{score.name: score.weight for score in workload_class.scores}}
+        path = f"spec.workloadClasses[{index}]"
+        score = {"Pack": "packing", "Balance": "balance"}.get(workload_class.packing)
+        if score and not own.get(score):
+            report.add(f"{path}.packing", f"{workload_class.packing} needs a weight for the score {score}")
+        if workload_class.spread not in ("", "Off") and not own.get("spread"):
+            report.add(f"{path}.spread", f"{workload_class.spread} needs a weight for the score spread")
 
 
 def check_policy_channel(report: Report, new: PolicyChannel, old: PolicyChannel | None) -> None:

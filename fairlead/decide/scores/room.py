@@ -6,7 +6,7 @@ Used by the scores beside it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from fairlead.decide.fit import Need
 from fairlead.decide.scores import SCORE_MAX, RatedRow
@@ -15,7 +15,6 @@ from fairlead.model.quantity import AMOUNT_MAX
 assert AMOUNT_MAX * SCORE_MAX < 1 << 63, "the largest amount times a score fits a column's cell"
 
 Pair = tuple[Any, Any]  # of cpu and memory
-NOTHING_LEFT: Final = 0
 
 
 def left(need: Need, row: RatedRow) -> Pair:
