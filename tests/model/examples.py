@@ -32,6 +32,8 @@ def _fill(info: inspect.Type, seed: int) -> Any:
             return info.cls(**{field.name: _fill(field.type, seed + n) for n, field in enumerate(info.fields)})
         case inspect.VarTupleType():
             return tuple(_fill(info.item_type, seed + n) for n in range(2))
+        case inspect.TupleType():
+            return tuple(_fill(item, seed + n) for n, item in enumerate(info.item_types))
         case inspect.DictType():
             return {f"key-{seed + n}": _fill(info.value_type, seed + n) for n in range(2)}
         case inspect.UnionType():
