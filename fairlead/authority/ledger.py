@@ -25,13 +25,14 @@ class NodeAccount:
     """One node. Free and unlent amounts may be negative when a node shrank under what it runs: nothing new fits then."""
 
     __slots__ = (
-        "allocatable", "bindings", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "healthy", "known",
-        "memory_free", "memory_unlent", "name", "node_class", "observed_ms", "observed_session", "pool", "reservations",
-        "scalars_free", "scalars_unlent", "schedulable", "slots_free",
+        "allocatable", "bindings", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "exclusive_to", "healthy",
+        "known", "memory_free", "memory_unlent", "name", "node_class", "number", "observed_ms", "observed_session", "pool",
+        "reservations", "scalars_free", "scalars_unlent", "schedulable", "slots_free", "used_by",
     )  # fmt: skip
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, number: int = 0) -> None:
         self.name = name
+        self.number = number
         self.known = False
         self.allocatable = Resources()
         self.cpu_free = self.memory_free = self.cpu_unlent = self.memory_unlent = self.slots_free = 0
@@ -40,6 +41,7 @@ class NodeAccount:
         self.devices: tuple[Device, ...] = ()
         self.device_used: dict[str, int] = {}
         self.node_class = 0
+        self.exclusive_to = self.used_by = 0  # tenants by number
         self.pool = ""
         self.schedulable = self.healthy = self.cordoned = 0
         self.observed_ms = 0  # soft: set by heartbeats, never journalled by itself
@@ -132,7 +134,7 @@ class Ledger:
     def node(self, name: str) -> NodeAccount:
         account = self.nodes.get(name)
         if account is None:
-            account = self.nodes[name] = NodeAccount(name)
+            account = self.nodes[name] = NodeAccount(name, len(self.nodes))
         return account
 
     def tenant(self, name: str) -> TenantAccount:

@@ -1,20 +1,26 @@
 """Node classes: the few combinations of region, zone, pool, labels and taints that a fleet has, numbered as they appear.
 
-Selectors, taints and tenancy are judged once per (ask, class) and kept as tables (P18), so that a gate is a look-up. Both
-the authority and the scheduler use this module.
+Selectors, taints, tenancy and residency are judged once per (ask, class) and kept as tables (P18), so that a gate is a look-up.
+Both the authority and the scheduler use this module.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import numpy as np
 
 from fairlead.model.kinds.capacity import Node, NodePool, Taint
-from fairlead.model.kinds.intent import LabelExpression, Toleration
+from fairlead.model.kinds.intent import LabelExpression, Region, Toleration
 from fairlead.model.kinds.work import Ask
+
+_VERDICTS_MAX = 50_000  # asks come and go with workloads; start again rather than grow for ever
 
 
 class NodeClass(msgspec.Struct, frozen=True, gc=False):
     region: str
+    areas: tuple[str, ...] | None  # the region lies in; None: nobody has said, so nothing bound to an area may go there
     zone: str
     pool: str
     labels: tuple[tuple[str, str], ...]
@@ -28,23 +34,50 @@ class Verdicts(msgspec.Struct):
 
     ask: Ask
     tenant: str
+    areas: frozenset[str] | None  # that the policy allows this tenant and these labels; None: it says nothing
     allowed: bytearray
     labels: bytearray
     taints: bytearray
     zones: bytearray
     regions: bytearray
     tenancy: bytearray
+    residency: bytearray
+    _wide: WideVerdicts | None = None
+
+    def wide(self) -> WideVerdicts:
+        """The same tables for columns of class numbers. Ask again when a class may have appeared: these do not grow."""
+        if self._wide is None or len(self._wide.allowed) != len(self.allowed):
+            self._wide = WideVerdicts(**{name: np.array(getattr(self, name)) for name in WideVerdicts.__struct_fields__})
+        return self._wide
+
+
+class WideVerdicts(msgspec.Struct, frozen=True):
+    allowed: Any
+    labels: Any
+    taints: Any
+    zones: Any
+    regions: Any
+    tenancy: Any
+    residency: Any
 
 
 class Classes:
     def __init__(self) -> None:
         self._numbers: dict[NodeClass, int] = {}
         self._all: list[NodeClass] = []
-        self._verdicts: dict[tuple[Ask, str], Verdicts] = {}
+        self._verdicts: dict[tuple[Ask, str, frozenset[str] | None], Verdicts] = {}
+        self.version = 0  # grows when verdicts handed out before are no longer kept up to date
 
-    def number_of(self, node: Node, pool: NodePool | None) -> int:
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, number: int) -> NodeClass:
+        return self._all[number]
+
+    def number_of(self, node: Node, pool: NodePool | None, region: Region | None = None) -> int:
         wanted = NodeClass(
             region=node.spec.region,
+            areas=region.spec.areas if region else None,
             zone=node.spec.zone,
             pool=node.spec.pool,
             labels=tuple(sorted(node.metadata.labels.items())),
@@ -60,15 +93,17 @@ class Classes:
                 _extend(verdicts, wanted)
         return number
 
-    def verdicts(self, ask: Ask, tenant: str) -> Verdicts:
-        found = self._verdicts.get((ask, tenant))
+    def verdicts(self, ask: Ask, tenant: str, areas: frozenset[str] | None = None) -> Verdicts:
+        """`areas` is what the policy in force allows this tenant and these labels."""
+        found = self._verdicts.get((ask, tenant, areas))
         if found is None:
-            if len(self._verdicts) > 50_000:  # asks come and go with workloads; start again rather than grow for ever
+            if len(self._verdicts) >= _VERDICTS_MAX:
                 self._verdicts.clear()
-            found = Verdicts(ask, tenant, *(bytearray() for _ in range(6)))
+                self.version += 1
+            found = Verdicts(ask, tenant, areas, *(bytearray() for _ in range(7)))
             for node_class in self._all:
                 _extend(found, node_class)
-            self._verdicts[ask, tenant] = found
+            self._verdicts[ask, tenant, areas] = found
         return found
 
 
@@ -81,8 +116,21 @@ def _extend(verdicts: Verdicts, node_class: NodeClass) -> None:
     verdicts.regions.append(not place.regions.allowed or node_class.region in place.regions.allowed)
     tenants, classes = node_class.allowed_tenants, node_class.allowed_classes
     verdicts.tenancy.append((not tenants or verdicts.tenant in tenants) and (not classes or ask.workload_class in classes))
-    tables = (verdicts.labels, verdicts.taints, verdicts.zones, verdicts.regions, verdicts.tenancy)
+    verdicts.residency.append(_resides(node_class.areas, ask, verdicts.areas))
+    tables = (
+        verdicts.labels, verdicts.taints, verdicts.zones, verdicts.regions, verdicts.tenancy, verdicts.residency,
+    )  # fmt: skip
     verdicts.allowed.append(all(table[-1] for table in tables))
+
+
+def _resides(areas: tuple[str, ...] | None, ask: Ask, policy: frozenset[str] | None) -> bool:
+    """Does a region in these areas satisfy the ask and the policy, each by itself: a workload may narrow what its policy allows
+    (`de` within `eu`), never widen it. Where the region's areas are unknown, nothing bound to an area may go."""
+    own = ask.placement.residency
+    wanted = [frozenset(own.areas)] if own.areas and own.enforcement == "Required" else []
+    if policy is not None:
+        wanted.append(policy)
+    return all(areas is not None and not allowed.isdisjoint(areas) for allowed in wanted)
 
 
 def matches(expression: LabelExpression, labels: dict[str, str]) -> bool:

@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from fairlead.decide.fit import GATES, DeviceNeed, Gate, Need, feasible
 from fairlead.decide.fit import reasons as reasons_at
+from fairlead.decide.tiers import Tier
 
 CLASSES = 4
 FIELDS = (
     "cpu_free", "memory_free", "cpu_unlent", "memory_unlent", "slots_free", "node_class", "schedulable", "healthy", "cordoned",
-    "observed_ms",
+    "observed_ms", "exclusive_to", "used_by", "number",
 )  # fmt: skip
+TABLES = ("labels", "taints", "zones", "regions", "tenancy", "residency")
 SCALARS = ("licences", "fpga")
 
 
@@ -40,7 +42,7 @@ class Tables:
     def __init__(self, tables: dict[str, list[int]], *, columns: bool) -> None:
         make: Any = (lambda values: np.array(values, dtype=np.int64)) if columns else bytes
         self.labels, self.taints, self.zones = make(tables["labels"]), make(tables["taints"]), make(tables["zones"])
-        self.regions, self.tenancy = make(tables["regions"]), make(tables["tenancy"])
+        self.regions, self.tenancy, self.residency = (make(tables[name]) for name in ("regions", "tenancy", "residency"))
         self.allowed = make([int(all(verdicts)) for verdicts in zip(*tables.values(), strict=True)])
 
 
@@ -57,6 +59,9 @@ class NodeRow:
     healthy: Any
     cordoned: Any
     observed_ms: Any
+    exclusive_to: Any
+    used_by: Any
+    number: Any
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = values
@@ -83,14 +88,18 @@ _node = st.fixed_dictionaries(
         **dict.fromkeys(FIELDS, _small),
         **dict.fromkeys(("schedulable", "healthy", "cordoned"), _bit),
         "node_class": st.integers(0, CLASSES - 1),
+        **dict.fromkeys(("exclusive_to", "used_by"), st.integers(-1, 3)),
+        "number": st.integers(0, 7),
         **{f"{part}:{name}": _small for part in ("free", "unlent") for name in SCALARS},
         "whole": st.integers(0, 3),
         "share": st.integers(0, 1000),
     }
 )
-_tables = st.fixed_dictionaries(
-    {gate: st.lists(_bit, min_size=CLASSES, max_size=CLASSES) for gate in ("labels", "taints", "zones", "regions", "tenancy")}
-)
+_tables = st.fixed_dictionaries({gate: st.lists(_bit, min_size=CLASSES, max_size=CLASSES) for gate in TABLES})
+
+
+# What a plug-in would bring: rules out every other node.
+EVEN = Gate("example.even", lambda need, row, view: row.number % 2 == 0, lambda need, row, view: f"{row.number} is odd")
 
 
 @st.composite
@@ -111,6 +120,9 @@ def _needs(draw: st.DrawFn) -> tuple[Need, dict[str, list[int]]]:
         max_age_ms=draw(amount),
         classes=Tables(tables, columns=False),
         borrows=borrows,
+        tenant=draw(st.integers(1, 3)),
+        exclusive=draw(st.booleans()),
+        extra=draw(st.sampled_from([(), (EVEN,)])),
     )
     return need, tables
 
@@ -132,7 +144,7 @@ def test_every_gate_says_of_a_column_what_it_says_of_each_row(
     need, tables = drawn
     wide = replace(need, classes=Tables(tables, columns=True))
     columns, rows = _columns(nodes), [NodeRow(node) for node in nodes]
-    for gate in GATES:
+    for gate in (*GATES, *need.extra):
         assert _as_mask(gate.check(wide, columns, DRAWN_NOW), len(nodes)) == [
             bool(gate.check(need, row, DRAWN_NOW)) for row in rows
         ], gate.name
@@ -146,16 +158,16 @@ def test_the_reasons_are_the_gates_that_fail_and_each_has_words(
 ) -> None:
     need, row = drawn[0], NodeRow(node)
     told = reasons_at(need, row, DRAWN_NOW)
-    assert set(told) == {gate.name for gate in GATES if not gate.check(need, row, DRAWN_NOW)}
+    assert set(told) == {gate.name for gate in (*GATES, *need.extra) if not gate.check(need, row, DRAWN_NOW)}
     assert all(told.values()), told
     assert bool(feasible(need, row, DRAWN_NOW)) == (not told)
 
 
 def _need(**changes: Any) -> Need:
-    fits_all = Tables({name: [1] for name in ("labels", "taints", "zones", "regions", "tenancy")}, columns=False)
+    fits_all = Tables({name: [1] for name in TABLES}, columns=False)
     base = Need(
         cpu=500, memory=1 << 30, slots=1, firm_cpu=500, firm_memory=1 << 30, scalars=(), devices=(),
-        max_age_ms=100, classes=fits_all,
+        max_age_ms=100, classes=fits_all, tenant=1,
     )  # fmt: skip
     return replace(base, **changes)
 
@@ -164,6 +176,7 @@ def _row(**changes: int) -> NodeRow:
     base = {
         "cpu_free": 1000, "memory_free": 4 << 30, "cpu_unlent": 1000, "memory_unlent": 4 << 30, "slots_free": 1,
         "node_class": 0, "schedulable": 1, "healthy": 1, "cordoned": 0, "observed_ms": 100, "whole": 0, "share": 0,
+        "exclusive_to": 0, "used_by": 2, "number": 0,
     }  # fmt: skip
     return NodeRow({**base, **changes})
 
@@ -183,15 +196,17 @@ def test_a_node_with_exactly_enough_fits() -> None:
         ({"healthy": 0}, "health", "it is not ready"),
         ({"cordoned": 1}, "cordon", "it is cordoned"),
         ({"observed_ms": 99}, "observation", "it was not heard recently enough"),
+        ({"exclusive_to": 2}, "isolation", "another tenant has it to itself"),
+        ({"exclusive_to": -1}, "isolation", "another tenant has it to itself"),
     ],
 )
 def test_says_why_a_node_does_not_fit(change: dict[str, int], gate: str, words: str) -> None:
     assert reasons(_need(), _row(**change)) == {gate: words}
 
 
-@pytest.mark.parametrize("gate", ["labels", "taints", "zones", "regions", "tenancy"])
+@pytest.mark.parametrize("gate", TABLES)
 def test_a_class_that_is_not_allowed_fails_its_own_gate_only(gate: str) -> None:
-    tables = {name: [int(name != gate)] for name in ("labels", "taints", "zones", "regions", "tenancy")}
+    tables = {name: [int(name != gate)] for name in TABLES}
     assert set(reasons(_need(classes=Tables(tables, columns=False)), _row())) == {gate}
 
 
@@ -227,7 +242,40 @@ def test_devices_that_are_short_are_named_with_their_model() -> None:
     assert told == {"devices": "needs 4 whole gpu of a100/h100, 1 free; needs 300/1000 of one npu, at most 200 free"}
 
 
-def test_gates_have_names_of_their_own() -> None:
+@pytest.mark.parametrize(
+    ("row", "exclusive", "fits"),
+    [
+        ({"exclusive_to": 1, "used_by": 1}, False, True),
+        ({"exclusive_to": 1, "used_by": 1}, True, True),
+        ({"exclusive_to": 0, "used_by": 0}, True, True),
+        ({"exclusive_to": 0, "used_by": 1}, True, True),
+        ({"exclusive_to": 0, "used_by": 2}, True, False),
+        ({"exclusive_to": 0, "used_by": -1}, True, False),
+        ({"exclusive_to": 0, "used_by": -1}, False, True),
+    ],
+)
+def test_a_tenant_exclusive_slot_goes_only_where_its_tenant_is_alone(row: dict[str, int], exclusive: bool, fits: bool) -> None:
+    assert reasons(_need(exclusive=exclusive), _row(**row)) == (
+        {} if fits else {"isolation": "slots of another tenant are there"}
+    )
+
+
+def test_a_gate_that_comes_with_the_need_is_asked_and_told() -> None:
+    assert feasible(_need(extra=(EVEN,)), _row(number=2), NOW)
+    assert not feasible(_need(extra=(EVEN,)), _row(number=3), NOW)
+    assert reasons(_need(extra=(EVEN,)), _row(number=3)) == {"example.even": "3 is odd"}
+
+
+# Most decisive first, as CONVENTIONS.md lists them.
+PENDING_REASONS = ("NoMatchingCapacity", "ResidencyBlocked", "WaitingForCapacity", "TopologyBlocked")
+
+
+def test_gates_have_names_of_their_own_a_tier_and_the_reason_a_slot_waits_for() -> None:
     names = [gate.name for gate in GATES]
     assert len(set(names)) == len(names)
-    assert all(isinstance(gate, Gate) for gate in GATES)
+    assert all(isinstance(gate, Gate) and gate.tier is Tier.INVARIANT for gate in GATES)
+    assert {gate.reason for gate in GATES} == set(PENDING_REASONS)
+    reason = {gate.name: gate.reason for gate in GATES}
+    assert (reason["residency"], reason["cpu"], reason["spread"], reason["labels"]) == (
+        "ResidencyBlocked", "WaitingForCapacity", "TopologyBlocked", "NoMatchingCapacity",
+    )  # fmt: skip

@@ -8,25 +8,17 @@ machine gives the same ranking. Called by the scheduler's cycle, once for all no
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
 from fairlead.decide.fit import Need, Row, View
+from fairlead.decide.tiers import Tier as Tier
 
 SCORE_MAX = 1000  # A rate lies between 0 and this, higher is better; one that cannot be bounded says so.
 TOTAL_MAX: Final = 1 << 40  # of weights times rates: far below int64, so that a sum of columns never wraps
 
 Scope = Literal["node", "domain"]
-
-
-class Tier(Enum):
-    """How much coordination a gate or score deserves: what happens when its input is stale."""
-
-    INVARIANT = "hard invariant"  # asked again by the authority on the present state; stale input costs a refusal
-    PREFERENCE = "bounded preference"  # ranks; stale input costs quality, within known bounds
-    HINT = "hint"  # ranks, from soft state that may be missing altogether
 
 
 class RatedRow(Row, Protocol):
