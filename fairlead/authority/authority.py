@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from fairlead.authority.candidate import Candidate, Timing
 from fairlead.authority.chores import Chores
 from fairlead.authority.history import History
-from fairlead.authority.hub import Expired, Watch
+from fairlead.authority.hub import Expired, Feed, Watch
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
+from fairlead.authority.ledger import NodeAccount
 from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
 from fairlead.authority.pipeline import Building, Deposed, Pipeline
@@ -173,6 +174,19 @@ class Authority:
         self.view(after_revision)
         _, position = split_revision(after_revision)
         return self._candidate.memory.hub.watch(plural, position, tenant=tenant, node=node, accepts=accepts)
+
+    def follow(self, plurals: Sequence[str], after_revision: int) -> Feed:
+        """Several kinds together, from a revision on."""
+        self.view(after_revision)
+        return Feed(self._candidate.memory.hub, plurals, split_revision(after_revision)[1])
+
+    def plane_ms(self) -> int:
+        """Plane time now; of a standby, that of the last batch it saw."""
+        return self._term.plane_ms() if self._term is not None else self._candidate.memory.follower.last_ms
+
+    def observed(self) -> list[NodeAccount]:
+        """The nodes' accounts, for whoever wants to know when each was heard. Soft."""
+        return list(self._ctx.ledger.nodes.values())
 
     def receipt(self, actor: str, key: str) -> Outcome | None:
         """What an Idempotency-Key came to, as far as it is durable; None if no command with it has taken effect. Only a leader

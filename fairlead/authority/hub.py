@@ -8,28 +8,22 @@ revision reads the state's ring. Called by the pipeline when a batch is durable,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fairlead.authority.state import Rec, State
+from fairlead.client.plane import Expired as Expired
 
 TOPIC_EVENTS_MAX = 10_000  # How far a watcher may fall behind before it must list again.
 
 
-class Expired(Exception):
-    """The wanted revision is no longer in memory, or the watcher was too slow: list again from the present (410)."""
-
-    def __init__(self, detail: str, oldest: int) -> None:
-        super().__init__(detail)
-        self.oldest = oldest
-
-
 class Topic:
-    __slots__ = ("base", "events", "waiters", "watchers")
+    __slots__ = ("base", "events", "signals", "waiters", "watchers")
 
     def __init__(self) -> None:
         self.events: list[Rec] = []
         self.base = 0  # how many events were dropped from the front
         self.waiters: list[asyncio.Future[None]] = []
+        self.signals: list[asyncio.Event] = []  # of those who follow several topics
         self.watchers = 0
 
     def wake(self) -> None:
@@ -37,6 +31,8 @@ class Topic:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        for signal in self.signals:
+            signal.set()
 
     def trim(self) -> None:
         """Halves the log when it is full: dropping from the front costs once per many events."""
@@ -57,19 +53,19 @@ class Watch:
         self._hub = hub
         self._plural = plural
         self._topic_key = topic_key
-        self._topic = hub.topic(plural, topic_key)
-        self._topic.watchers += 1
-        self._cursor = self._topic.base + len(self._topic.events)
+        self.topic = hub.topic(plural, topic_key)
+        self.topic.watchers += 1
+        self._cursor = self.topic.base + len(self.topic.events)
         self._backlog = backlog
         self._accepts = accepts
-        self._closed = False
+        self.closed = False
 
     def take_nowait(self) -> list[Rec]:
         """What is there now, possibly nothing. Raises Expired when this watcher fell too far behind."""
         if self._backlog:
             out, self._backlog = self._backlog, []
             return out
-        topic = self._topic
+        topic = self.topic
         if self._cursor < topic.base:
             self.close()
             raise Expired("this watch fell too far behind; list again", self._hub.horizon)
@@ -85,19 +81,51 @@ class Watch:
             events = self.take_nowait()
             if events:
                 return events
-            if self._closed:
+            if self.closed:
                 raise Expired("this server stopped leading; list again from another", self._hub.horizon)
             waiter = asyncio.get_running_loop().create_future()
-            self._topic.waiters.append(waiter)
+            self.topic.waiters.append(waiter)
             await waiter
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._topic.watchers -= 1
-            self._topic.wake()
-            if self._topic.watchers == 0:
+        if not self.closed:
+            self.closed = True
+            self.topic.watchers -= 1
+            self.topic.wake()
+            if self.topic.watchers == 0:
                 self._hub.forget(self._plural, self._topic_key)
+
+
+class Feed:
+    """Several kinds followed together, by one who keeps a picture of a plane."""
+
+    def __init__(self, hub: Hub, plurals: Sequence[str], after: int) -> None:
+        self._hub = hub
+        self._signal = asyncio.Event()
+        self._signal.set()
+        self._watches = [hub.watch(plural, after) for plural in plurals]
+        for watch in self._watches:
+            watch.topic.signals.append(self._signal)
+        self.position = after
+
+    def take_nowait(self) -> list[Rec]:
+        self._signal.clear()
+        self.position = self._hub.durable
+        out: list[Rec] = []
+        for watch in self._watches:
+            out += watch.take_nowait()
+        return out
+
+    async def wait(self) -> None:
+        await self._signal.wait()
+
+    def poke(self) -> None:
+        self._signal.set()
+
+    def close(self) -> None:
+        for watch in self._watches:
+            watch.topic.signals.remove(self._signal)
+            watch.close()
 
 
 class Hub:
@@ -108,6 +136,10 @@ class Hub:
     @property
     def horizon(self) -> int:
         return self._state.horizon
+
+    @property
+    def durable(self) -> int:
+        return self._state.durable
 
     def topic(self, plural: str, topic_key: TopicKey) -> Topic:
         return self._topics.setdefault(plural, {}).setdefault(topic_key, Topic())

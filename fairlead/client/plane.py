@@ -1,0 +1,68 @@
+"""How schedulers, controllers and agents speak with a plane: send commands, list, follow changes. One shape, whether the
+authority is in this process (fairlead/authority/local.py), in another one, or in the simulator.
+
+Owns the shape only. What it gives is observation: it may rank options, it never authorises anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from fairlead.model.commands import Command, Outcome
+
+
+class Change(Protocol):
+    """One version of one object, as listed or as it changed. `raw` None means that it is gone; `hot` is what is kept of it
+    decoded: the object itself, or a few fields for the kinds of which there are millions."""
+
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes | None
+    hot: Any
+
+
+class Expired(Exception):
+    """The wanted revision is no longer in memory, the follower was too slow, or leadership moved: list again (410)."""
+
+    def __init__(self, detail: str, oldest: int) -> None:
+        super().__init__(detail)
+        self.oldest = oldest
+
+
+class Feed(Protocol):
+    """The changes of several kinds since a revision. Within a kind they come in order; what one batch changed comes together."""
+
+    def take_nowait(self) -> Sequence[Change]:
+        """What is there, possibly nothing. Raises Expired when this follower must list again."""
+
+    @property
+    def revision(self) -> int:
+        """Up to where everything has been taken."""
+
+    async def wait(self) -> None:
+        """Until there is something to take."""
+
+    def poke(self) -> None:
+        """Ends a `wait`: its owner has something else to do."""
+
+    def close(self) -> None: ...
+
+
+class Plane(Protocol):
+    async def submit(self, commands: list[Command]) -> list[Outcome]: ...
+
+    async def list(self, plural: str) -> Sequence[Change]:
+        """Every object of a kind at the present revision, or later: `follow` from before to miss nothing."""
+
+    def follow(self, plurals: Sequence[str], after: int) -> Feed: ...
+
+    def revision(self) -> int: ...
+
+    def plane_ms(self) -> int:
+        """Plane time, as near as this side knows it."""
+
+    async def heard(self, since_ms: int) -> Iterable[tuple[str, int]]:
+        """Nodes heard since then, and when, in plane time. Soft."""
