@@ -20,6 +20,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "NotFound": RefusalInfo(404, "create it first, or check tenant and name"),
     "AlreadyExists": RefusalInfo(409, "update it, or choose another name"),
     "Conflict": RefusalInfo(409, "read again and repeat the change on what is there now"),
+    "PluginMissing": RefusalInfo(422, "install the plug-ins the faults name on this plane, or leave them out of the policy"),
     "Immutable": RefusalInfo(422, "create a new object instead"),
     "TooLarge": RefusalInfo(413, "send less in one command"),
     "InUse": RefusalInfo(409, "release what the facts name first"),

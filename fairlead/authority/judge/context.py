@@ -10,20 +10,20 @@ from typing import Any
 import msgspec
 
 from fairlead.authority.hot import hot_from
+from fairlead.authority.judge.policies import Policies
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.owners import Owners
 from fairlead.authority.state import Rec, State
 from fairlead.decide.fit import DeviceNeed, Need
+from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.model import codec
 from fairlead.model.commands import Refused
 from fairlead.model.ids import Uid, key, revision
-from fairlead.model.kinds.policy import PolicyChannel
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Ask
 from fairlead.model.resources import SHARE_WHOLE
 
 _NEEDS_MAX = 50_000
-_BUILT_IN = (0,)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
     fence_margin_s: float = 2.0
     max_observation_age_s: float = 30.0
     reservation_ttl_max_s: float = 300.0
+    plugins: Registry = BUILT_INS
 
     @property
     def fence_s(self) -> float:
@@ -85,6 +86,8 @@ class Context:
         self.ledger = Ledger(state)
         self.owners = Owners(state)
         self.settings = settings
+        self.policies = Policies(state, settings.plugins)
+        self.policy_in_force = self.policies.in_force
         self.begin(1)
         self.leader_since_ms = 0
         self._needs: dict[tuple[int, str, bool], tuple[Ask, Need]] = {}
@@ -109,16 +112,6 @@ class Context:
     def next_uid(self, ahead: int = 0) -> Uid:
         """The uid of the object that the effect `ahead` places after the next will create: where it is born names it."""
         return f"{self._uid_prefix}{self.state.position + 1 + ahead:x}"  # type: ignore[return-value]  # Uid() is a call
-
-    def policy_in_force(self, tenant: str) -> tuple[int, ...]:
-        """The policy revisions a decision for this tenant may have been made under; 0 is the built-in one."""
-        channel: PolicyChannel | None = self.state.hot("policychannels", "", "default")
-        if channel is None:
-            return _BUILT_IN
-        canary = channel.spec.canary
-        if canary is not None and (tenant in canary.tenants or canary.share_percent > 0):
-            return (channel.spec.current, canary.revision)
-        return (channel.spec.current,)
 
     def need_of(self, ask: Ask, tenant: str, borrows: bool) -> Need:
         """The ask compiled. Equal slots of one workload share the ask object, so the look-up is by identity."""

@@ -24,6 +24,10 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
             return _refuse_request(ctx, caller, new, old)
         case "nodes":
             return _refuse_node(ctx, caller, new, old)
+        case "schedulerpolicies":
+            return ctx.policies.refuse_policy(new)
+        case "policychannels":
+            return ctx.policies.refuse_channel(new)
         case _:
             return None
 
@@ -97,7 +101,7 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
     if caller.role not in info.spec_owners and caller.role not in (Role.GARBAGE, Role.AUTHORITY):
         owners = ", ".join(sorted(role.value for role in info.spec_owners))
         return Refused("NotOwner", f"a {info.kind} belongs to {owners}, not to {caller.role.value}")
-    return None
+    return ctx.policies.refuse_policy_delete(rec) if info.plural == "schedulerpolicies" else None
 
 
 def _refuse_binding_delete(caller: Caller, rec: Rec) -> Refused | None:

@@ -1,0 +1,81 @@
+"""Which policy revision decides for a tenant, and the revision itself, compiled. Asked at every bind, so both are remembered for
+as long as the object they came from is the present one. Reads the speculative state only; called by the judges."""
+
+from __future__ import annotations
+
+from fairlead.authority.state import Rec, State
+from fairlead.decide.plugins import Registry
+from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy, missing_plugins, revision_for
+from fairlead.model.commands import Fault, Refused
+from fairlead.model.kinds.policy import PolicyChannel, SchedulerPolicy
+
+_TENANTS_MAX = 100_000
+_CHANNELS, _POLICIES = "policychannels", "schedulerpolicies"
+_BUILT_IN = (0,)
+
+
+class Policies:
+    def __init__(self, state: State, registry: Registry) -> None:
+        self._state = state
+        self._registry = registry
+        self._channel: Rec | None = None
+        self._in_force: dict[str, tuple[int]] = {}
+        self._compiled: dict[int, tuple[Rec, CompiledPolicy | tuple[Fault, ...]]] = {}
+        self._built_in: CompiledPolicy | None = None
+
+    def in_force(self, tenant: str) -> tuple[int]:
+        """The one revision a decision for this tenant must have been made under; 0 is the built-in one."""
+        rec = self._state.get(_CHANNELS, "", "default")
+        if rec is None:
+            return _BUILT_IN
+        if rec is not self._channel:  # another version of the channel, or the one before it after an undo
+            self._channel, self._in_force = rec, {}
+        found = self._in_force.get(tenant)
+        if found is None:
+            if len(self._in_force) >= _TENANTS_MAX:
+                self._in_force.clear()
+            channel: PolicyChannel = rec.hot
+            found = self._in_force[tenant] = (revision_for(channel.spec, tenant),)
+        return found
+
+    def compiled(self, revision: int) -> CompiledPolicy | Refused:
+        """Refused: this plane does not have the revision, or cannot carry it out."""
+        if revision == 0:
+            self._built_in = self._built_in or built_in_policy(self._registry)
+            return self._built_in
+        rec = self._state.get(_POLICIES, "", f"r{revision}")
+        if rec is None:
+            return Refused("NotFound", f"there is no SchedulerPolicy r{revision} here", {"policyRevision": revision})
+        kept = self._compiled.get(revision)
+        if kept is None or kept[0] is not rec:
+            kept = self._compiled[revision] = (rec, compile_policy(rec.hot.spec, self._registry))
+        found = kept[1]
+        return found if isinstance(found, CompiledPolicy) else _refusal(rec.hot, found)
+
+    def refuse_policy(self, new: SchedulerPolicy) -> Refused | None:
+        """A hard gate must be asked here too, so a plane that lacks one does not take the revision."""
+        missing = missing_plugins(new.spec, self._registry)
+        return _refusal(new, missing) if missing else None
+
+    def refuse_channel(self, new: PolicyChannel) -> Refused | None:
+        """A channel to a revision that is not here would stop every bind."""
+        spec = new.spec
+        for revision in (spec.current, *([spec.canary.revision] if spec.canary is not None else [])):
+            found = self.compiled(revision)
+            if isinstance(found, Refused):
+                return found
+        return None
+
+    def refuse_policy_delete(self, rec: Rec) -> Refused | None:
+        channel = self._state.get(_CHANNELS, "", "default")
+        if channel is None:
+            return None
+        spec, revision = channel.hot.spec, rec.hot.spec.revision
+        if revision == spec.current or (spec.canary is not None and revision == spec.canary.revision):
+            return Refused("InUse", f"the channel still names revision {revision}", {"policyRevision": revision})
+        return None
+
+
+def _refusal(policy: SchedulerPolicy, faults: tuple[Fault, ...]) -> Refused:
+    first = f"SchedulerPolicy {policy.metadata.name}: {faults[0].path}: {faults[0].message}"
+    return Refused("PluginMissing", first, {"policyRevision": policy.spec.revision}, faults=faults)
