@@ -1,20 +1,21 @@
 """What an ask prefers, compiled once per shape: a table by node class, as for the gates that depend on the class alone.
 
-Owns the meaning of `placement.preferences` and of PreferNoSchedule taints. `Need.wishes` carries it to the scores locality and
-image. Called by whoever compiles a need for ranking (the scheduler); the authority, which never ranks, leaves it out.
+Owns the meaning of `placement.preferences`, of a residency that is Preferred and of PreferNoSchedule taints. `Need.wishes`
+carries it to the scores locality and image. Called by whoever compiles a need for ranking (the scheduler); the authority, which
+never ranks, leaves it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
 
 from fairlead.decide.classes import NodeClass, matches, tolerates
 from fairlead.decide.scores import SCORE_MAX
-from fairlead.model.kinds.intent import Locality, Preference, Toleration
+from fairlead.model.kinds.intent import Locality, Placement, Preference
 from fairlead.model.kinds.work import Ask
 
 
@@ -45,28 +46,38 @@ class Wishes(msgspec.Struct, frozen=True):
     classes: ClassTable = ClassTable(())  # rates by node class; empty: nothing is preferred
 
 
-NO_WISHES = Wishes()
+NO_WISHES: Final = Wishes()
+RESIDENCY_WEIGHT: Final = 100  # of a preferred residency beside the preferences, whose weights go up to this
 
 
-def wishes(ask: Ask, node_classes: Sequence[NodeClass]) -> Wishes:
+class NumberedClasses(Protocol):
+    """Node classes by number, as decide/classes.py keeps them; a plain list will do."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> NodeClass: ...
+
+
+def wishes(ask: Ask, node_classes: NumberedClasses) -> Wishes:
     """To be made again when a node class has appeared."""
     return Wishes(ask.image, ClassTable(preference_table(ask, node_classes)))
 
 
-def preference_table(ask: Ask, node_classes: Sequence[NodeClass]) -> list[int]:
-    """For each node class the weights of the preferences it meets, of all weights, times SCORE_MAX; halved by a taint with effect
+def preference_table(ask: Ask, node_classes: NumberedClasses) -> list[int]:
+    """For each node class the weights of what it meets, of all weights, times SCORE_MAX; halved by a taint with effect
     PreferNoSchedule that the ask does not tolerate. An ask without preferences is met everywhere."""
-    preferences, tolerations = ask.placement.preferences, ask.placement.tolerations
-    total = sum(p.weight for p in preferences)
-    return [_rate(node_class, preferences, tolerations, total) for node_class in node_classes]
+    return [_rate(node_classes[number], ask.placement) for number in range(len(node_classes))]
 
 
-def _rate(node_class: NodeClass, preferences: tuple[Preference, ...], tolerations: tuple[Toleration, ...], total: int) -> int:
+def _rate(node_class: NodeClass, place: Placement) -> int:
     labels = dict(node_class.labels)
-    met = sum(p.weight for p in preferences if _meets(node_class, labels, p))
-    rate = SCORE_MAX * met // total if total else SCORE_MAX
+    verdicts = [(p.weight, _meets(node_class, labels, p)) for p in place.preferences]
+    if place.residency.areas and place.residency.enforcement == "Preferred":
+        verdicts.append((RESIDENCY_WEIGHT, not set(place.residency.areas).isdisjoint(node_class.areas or ())))
+    total = sum(weight for weight, _ in verdicts)
+    rate = SCORE_MAX * sum(weight for weight, met in verdicts if met) // total if total else SCORE_MAX
     soft = [taint for taint in node_class.taints if taint.effect == "PreferNoSchedule"]
-    shunned = any(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in soft)
+    shunned = any(not any(tolerates(toleration, taint) for toleration in place.tolerations) for taint in soft)
     return rate >> shunned
 
 
