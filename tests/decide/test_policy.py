@@ -90,6 +90,7 @@ def test_a_revision_that_says_nothing_means_what_the_built_in_one_means() -> Non
 # --- faults ----------------------------------------------------------------------------------------------------------------
 
 TWO = (PriorityClass(name="high", value=10, preempts=True), PriorityClass(name="low", value=1))
+BOLD = PriorityClass(name="high", value=2, may_break_disruption_budgets=True)
 WORK = (WorkloadClass(name="w", priority_class_name="high"),)
 
 
