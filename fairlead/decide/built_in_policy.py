@@ -14,6 +14,8 @@ BUILT_IN: Final = SchedulerPolicySpec(
     revision=0,
     scores=(
         ScoreWeight(name="locality", weight=100),
+        ScoreWeight(name="affinity", weight=100),
+        ScoreWeight(name="spread", weight=100),
         ScoreWeight(name="stability", weight=60),
         ScoreWeight(name="packing", weight=40),
         ScoreWeight(name="balance", weight=40),

@@ -20,12 +20,14 @@ from fairlead.decide.fit import GATES
 from fairlead.decide.scores import (
     Score,
     Tier,
+    affinity,
     balance,
     cost,
     fragmentation,
     image,
     locality,
     packing,
+    spread,
     stability,
 )
 
@@ -119,6 +121,8 @@ _BUILT_IN_SCORES: Final[tuple[Score, ...]] = (
     packing.SCORE,
     balance.SCORE,
     fragmentation.SCORE,
+    spread.SCORE,
+    affinity.SCORE,
     locality.SCORE,
     cost.SCORE,
     image.SCORE,

@@ -36,7 +36,7 @@ class RatedRow(Row, Protocol):
 
 class Score(Protocol):
     """It may also have `applies(need) -> bool`: False where it would rate all nodes alike, so that the cycle leaves it out;
-    and `rate_max: int`, where its rates go beyond SCORE_MAX."""
+    `rate_max: int`, where its rates go beyond SCORE_MAX; and, where its scope is "domain", `own` and `coarse` as DomainScore."""
 
     @property
     def name(self) -> str: ...
@@ -70,6 +70,23 @@ class PlainScore(msgspec.Struct, frozen=True):
     rate: Callable[[Need, RatedRow, View], Any]
     scope: Scope = "node"
     applies: Callable[[Need], bool] = always
+
+
+class DomainScore(msgspec.Struct, frozen=True):
+    """A score about neighbours, in two parts that add up to its rate: what is on the node itself, and what is in its coarse
+    domains (zone, region). `coarse` reads nothing of a row but its node class, so that a ranking asks it once per domain, and
+    changes no total of single nodes when a slot is placed elsewhere in the domain."""
+
+    name: str
+    tier: Tier
+    text: str
+    own: Callable[[Need, RatedRow, View], Any]
+    coarse: Callable[[Need, RatedRow, View], Any]
+    applies: Callable[[Need], bool] = always
+    scope: Scope = "domain"
+
+    def rate(self, need: Need, row: RatedRow, view: View) -> Any:
+        return self.own(need, row, view) + self.coarse(need, row, view)
 
 
 def applies(score: Score, need: Need) -> bool:

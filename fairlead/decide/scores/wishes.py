@@ -1,14 +1,14 @@
 """What an ask prefers, compiled once per shape: a table by node class, as for the gates that depend on the class alone.
 
 Owns the meaning of `placement.preferences`, of a residency that is Preferred and of PreferNoSchedule taints. `Need.wishes`
-carries it to the scores locality and image. Called by whoever compiles a need for ranking (the scheduler); the authority, which
-never ranks, leaves it out.
+carries it to the scores locality, image, spread and affinity; the last two also read counters through `Need.topology`. Called by
+whoever compiles a need for ranking (the scheduler); the authority, which never ranks, leaves it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -41,12 +41,26 @@ class ClassTable:
         return len(set(self._values)) > 1
 
 
+class Pulls(NamedTuple):
+    """The weights of preferred affinity and anti-affinity: how far attraction may go up and down."""
+
+    up: int = 0
+    down: int = 0
+
+
 class Wishes(msgspec.Struct, frozen=True):
+    """`own` is about the node itself (topology key hostname), `coarse` about its zone and region."""
+
     image: str = ""
     classes: ClassTable = ClassTable(())  # rates by node class; empty: nothing is preferred
+    spread_own: int = 0  # rules that only prefer
+    spread_coarse: int = 0
+    pulls_own: Pulls = Pulls()
+    pulls_coarse: Pulls = Pulls()
 
 
 NO_WISHES: Final = Wishes()
+HOSTNAME: Final = "hostname"  # the topology key under which each node is a domain of its own
 RESIDENCY_WEIGHT: Final = 100  # of a preferred residency beside the preferences, whose weights go up to this
 
 
@@ -60,7 +74,24 @@ class NumberedClasses(Protocol):
 
 def wishes(ask: Ask, node_classes: NumberedClasses) -> Wishes:
     """To be made again when a node class has appeared."""
-    return Wishes(ask.image, ClassTable(preference_table(ask, node_classes)))
+    place = ask.placement
+    soft = [rule.topology_key == HOSTNAME for rule in place.spread if rule.when_unsatisfiable == "ScheduleAnyway"]
+    return Wishes(
+        image=ask.image,
+        classes=ClassTable(preference_table(ask, node_classes)),
+        spread_own=soft.count(True),
+        spread_coarse=soft.count(False),
+        pulls_own=_pulls(place, own=True),
+        pulls_coarse=_pulls(place, own=False),
+    )
+
+
+def _pulls(place: Placement, *, own: bool) -> Pulls:
+    up, down = (
+        sum(rule.weight for rule in rules if not rule.required and (rule.topology_key == HOSTNAME) == own)
+        for rules in (place.affinity, place.anti_affinity)
+    )
+    return Pulls(up, down)
 
 
 def preference_table(ask: Ask, node_classes: NumberedClasses) -> list[int]:
