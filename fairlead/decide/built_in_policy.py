@@ -10,6 +10,8 @@ import msgspec
 from fairlead.model.kinds.policy import PriorityClass, SchedulerPolicySpec, ScoreWeight, WorkloadClass
 
 # What a workload asked for itself outweighs what is good for the fleet; failing nodes are avoided before either of the rest.
+# Those that apply only where an ask names something cost nothing elsewhere, so a plain slot is ranked by two. Cost and
+# fragmentation are left to fleets that want them.
 BUILT_IN: Final = SchedulerPolicySpec(
     revision=0,
     scores=(
@@ -19,9 +21,7 @@ BUILT_IN: Final = SchedulerPolicySpec(
         ScoreWeight(name="stability", weight=60),
         ScoreWeight(name="packing", weight=40),
         ScoreWeight(name="balance", weight=40),
-        ScoreWeight(name="fragmentation", weight=20),
         ScoreWeight(name="image", weight=10),
-        ScoreWeight(name="cost", weight=10),
     ),
     priority_classes=(
         PriorityClass(name="critical-service", value=1000, preempts=True, preemptible=False, may_break_disruption_budgets=True),

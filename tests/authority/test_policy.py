@@ -18,6 +18,7 @@ from fairlead.model.commands import Delete, Put, Refused
 from fairlead.model.kinds.policy import Canary, PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
+from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, REGION, PlaneForTest, bind_of, no, ok, running_plane
 
 GATE: Any = SimpleNamespace(name="example.power", tier=Tier.INVARIANT, text="enough power", check=len, why=len)
@@ -107,6 +108,31 @@ async def test_a_channel_names_only_revisions_that_are_here_and_those_are_not_de
         for name in ("r1", "r2"):
             no(await plane.send(OPERATOR, Delete("SchedulerPolicy", "", name)), "InUse")
         ok(await plane.send(OPERATOR, Delete("SchedulerPolicy", "", "r3")))
+
+
+async def test_the_revision_in_force_is_known_again_after_a_restart() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        ok(await plane.send(OPERATOR, _policy(1)))
+        ok(await plane.send(OPERATOR, _channel(1)))
+    async with running_plane(MemoryStore(disk)) as plane:
+        scheduler = await _ready(plane, "risk")
+        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", policy_revision=0)), "StalePolicy")
+        ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1", policy_revision=1)))
+
+
+def test_a_channel_that_is_undone_or_deleted_is_forgotten_with_what_was_remembered_of_it() -> None:
+    ctx = Context(State(hot_of), Settings(region=REGION))
+    found = [ctx.policy_in_force("risk")]
+    for put in (_channel(1), _channel(2)):
+        ctx.state.apply("policychannels", "", "default", b"x", put.object)
+        found.append(ctx.policy_in_force("risk"))
+    ctx.state.apply("policychannels", "", "default", None)
+    found.append(ctx.policy_in_force("risk"))
+    assert found == [(0,), (1,), (2,), (0,)]
+    for position in (2, 1, 0):
+        ctx.state.undo_to(position)
+        assert ctx.policy_in_force("risk") == (position,)
 
 
 def test_a_plane_that_took_a_revision_it_can_no_longer_carry_out_says_so() -> None:

@@ -214,8 +214,8 @@ def test_a_node_with_the_image_is_preferred_where_an_image_is_named() -> None:
 
 
 def test_each_recent_failure_makes_a_node_less_welcome() -> None:
-    nodes = [{"recent_failures": n} for n in (0, 1, 2, 9, 5000, -1)]
-    assert rates(stability.SCORE, need_of(), *nodes) == [1000, 500, 333, 100, 0, 1000]
+    nodes = [{"recent_failures": n} for n in (0, 1, 2, 9, 10, 64, 5000, -1)]
+    assert rates(stability.SCORE, need_of(), *nodes) == [1000, 500, 250, 1, 0, 0, 0, 1000]
 
 
 @settings(max_examples=40)

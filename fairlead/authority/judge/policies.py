@@ -4,6 +4,8 @@ as long as the object they came from is the present one. Reads the speculative s
 from __future__ import annotations
 
 from fairlead.authority.state import Rec, State
+from fairlead.decide.admission.policy import CHANNEL_NAME
+from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.plugins import Registry
 from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy, missing_plugins, revision_for
 from fairlead.model.commands import Fault, Refused
@@ -11,31 +13,33 @@ from fairlead.model.kinds.policy import PolicyChannel, SchedulerPolicy
 
 _TENANTS_MAX = 100_000
 _CHANNELS, _POLICIES = "policychannels", "schedulerpolicies"
-_BUILT_IN = (0,)
 
 
 class Policies:
     def __init__(self, state: State, registry: Registry) -> None:
         self._state = state
         self._registry = registry
-        self._channel: Rec | None = None
+        self._channel: PolicyChannel | None = None
         self._in_force: dict[str, tuple[int]] = {}
         self._compiled: dict[int, tuple[Rec, CompiledPolicy | tuple[Fault, ...]]] = {}
         self._built_in: CompiledPolicy | None = None
+        state.derive(_CHANNELS, self._channel_changed)
+
+    def _channel_changed(self, old: Rec | None, new: Rec | None) -> None:
+        """Also told when a batch is undone, so what is remembered never outlives its channel."""
+        changed = new or old
+        if changed is not None and changed.name == CHANNEL_NAME:
+            self._channel = new.hot if new is not None else None
+            self._in_force = {}
 
     def in_force(self, tenant: str) -> tuple[int]:
         """The one revision a decision for this tenant must have been made under; 0 is the built-in one."""
-        rec = self._state.get(_CHANNELS, "", "default")
-        if rec is None:
-            return _BUILT_IN
-        if rec is not self._channel:  # another version of the channel, or the one before it after an undo
-            self._channel, self._in_force = rec, {}
         found = self._in_force.get(tenant)
         if found is None:
             if len(self._in_force) >= _TENANTS_MAX:
                 self._in_force.clear()
-            channel: PolicyChannel = rec.hot
-            found = self._in_force[tenant] = (revision_for(channel.spec, tenant),)
+            revision = revision_for(self._channel.spec, tenant) if self._channel is not None else BUILT_IN.revision
+            found = self._in_force[tenant] = (revision,)
         return found
 
     def compiled(self, revision: int) -> CompiledPolicy | Refused:
@@ -67,10 +71,9 @@ class Policies:
         return None
 
     def refuse_policy_delete(self, rec: Rec) -> Refused | None:
-        channel = self._state.get(_CHANNELS, "", "default")
-        if channel is None:
+        if self._channel is None:
             return None
-        spec, revision = channel.hot.spec, rec.hot.spec.revision
+        spec, revision = self._channel.spec, rec.hot.spec.revision
         if revision == spec.current or (spec.canary is not None and revision == spec.canary.revision):
             return Refused("InUse", f"the channel still names revision {revision}", {"policyRevision": revision})
         return None

@@ -10,12 +10,12 @@ from typing import Any
 
 from fairlead.decide.fit import Need, View
 from fairlead.decide.scores import PlainScore, RatedRow, Tier
-from fairlead.decide.scores.room import left_shares
+from fairlead.decide.scores.room import left_shares, smaller
 
 
 def rate(need: Need, row: RatedRow, view: View) -> Any:
     cpu, memory = left_shares(need, row)
-    return cpu - (cpu - memory) * (cpu > memory)  # the smaller, by operators
+    return smaller(cpu, memory)
 
 
 SCORE = PlainScore("balance", Tier.PREFERENCE, "prefers the node with most left of its scarcer resource", rate)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fairlead.decide.fit import Need, View
 from fairlead.decide.scores import SCORE_MAX, PlainScore, RatedRow, Tier
+from fairlead.decide.scores.room import at_least, larger, smaller
 
 CORE_MILLIS: Final = 40  # per hour, thousandths of the currency: what clouds ask for one core, within a factor of two
 GIB_MILLIS: Final = 5
@@ -21,20 +22,18 @@ MICROS: Final = 1000  # of one thousandth
 
 def rate(need: Need, row: RatedRow, view: View) -> Any:
     top = (1 << COST_BITS) - 1
-    cost = row.hourly_cost_millis - (row.hourly_cost_millis - top) * (row.hourly_cost_millis > top)
+    cost = smaller(row.hourly_cost_millis, top)
     by_cpu, by_memory = _part(cost, need.cpu, row.cpu_total), _part(cost, need.memory, row.memory_total)
-    paid = by_cpu - (by_cpu - by_memory) * (by_cpu < by_memory)
     usual = _usual(need)
-    return usual * SCORE_MAX // (usual + paid)
+    return usual * SCORE_MAX // (usual + larger(by_cpu, by_memory))
 
 
 def _part(cost: Any, ask: int, total: Any) -> Any:
     """Millionths per hour of ask / total of the node; both cut to the bits that matter, so that nothing overflows. A part larger
     than the node is all of it: the slot does not fit there, and its rate is nobody's."""
     cut = max(ask.bit_length() - PART_BITS, 0)
-    small, whole = ask >> cut, total >> cut
-    whole = whole - (whole - small) * (whole < small)
-    return cost * MICROS * small // (whole + (whole == 0))
+    small = ask >> cut
+    return cost * (MICROS * small) // at_least(max(small, 1), total >> cut)
 
 
 def _usual(need: Need) -> int:

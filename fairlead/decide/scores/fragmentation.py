@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlead.decide.fit import Need, View
 from fairlead.decide.scores import SCORE_MAX, PlainScore, RatedRow, Tier
-from fairlead.decide.scores.room import left, share
+from fairlead.decide.scores.room import left, share, smaller
 
 
 def rate(need: Need, row: RatedRow, view: View) -> Any:
@@ -19,8 +19,7 @@ def rate(need: Need, row: RatedRow, view: View) -> Any:
     if not (need.cpu and need.memory):  # of one resource: what its own shape leaves of it
         cpu_waste, memory_waste = cpu % (need.cpu or 1), memory % (need.memory or 1)
         return SCORE_MAX - ((share(cpu_waste, row.cpu_total) + share(memory_waste, row.memory_total)) >> 1)
-    by_cpu, by_memory = cpu // need.cpu, memory // need.memory
-    more = by_cpu - (by_cpu - by_memory) * (by_cpu > by_memory)
+    more = smaller(cpu // need.cpu, memory // need.memory)
     cpu_waste, memory_waste = cpu - more * need.cpu, memory - more * need.memory
     return SCORE_MAX - ((share(cpu_waste, row.cpu_total) + share(memory_waste, row.memory_total)) >> 1)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fairlead.decide.fit import Need
 from fairlead.decide.scores import SCORE_MAX, RatedRow
 from fairlead.model.quantity import AMOUNT_MAX
@@ -17,18 +19,34 @@ assert AMOUNT_MAX * SCORE_MAX < 1 << 63, "the largest amount times a score fits 
 Pair = tuple[Any, Any]  # of cpu and memory
 
 
+def at_least(low: int, amount: Any) -> Any:
+    if type(amount) is int:
+        return amount if amount > low else low
+    return np.maximum(amount, low)
+
+
+def smaller(one: Any, other: Any) -> Any:
+    if type(one) is int:
+        return one if one < other else other
+    return np.minimum(one, other)
+
+
+def larger(one: Any, other: Any) -> Any:
+    if type(one) is int:
+        return one if one > other else other
+    return np.maximum(one, other)
+
+
 def left(need: Need, row: RatedRow) -> Pair:
     """CPU and memory that remain, 0 where it does not fit. Borrowers use what is held, so they leave what is not lent."""
     if need.borrows:
-        cpu, memory = row.cpu_unlent - need.cpu, row.memory_unlent - need.memory
-    else:
-        cpu, memory = row.cpu_free - need.cpu, row.memory_free - need.memory
-    return cpu * (cpu > 0), memory * (memory > 0)
+        return at_least(0, row.cpu_unlent - need.cpu), at_least(0, row.memory_unlent - need.memory)
+    return at_least(0, row.cpu_free - need.cpu), at_least(0, row.memory_free - need.memory)
 
 
 def share(amount: Any, total: Any) -> Any:
     """SCORE_MAX * amount / total, 0 of a node that has none."""
-    return amount * SCORE_MAX // (total + (total == 0))
+    return amount * SCORE_MAX // at_least(1, total)
 
 
 def left_shares(need: Need, row: RatedRow) -> Pair:
