@@ -55,6 +55,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "FenceNotPassed": RefusalInfo(409, "wait until the old copy is certainly gone"),
     # The plane.
     "JudgeFailed": RefusalInfo(500, "nothing was changed; report it with the detail, it is a fault of ours"),
+    "QueueFull": RefusalInfo(429, "wait as long as retryAfter says, or until the tenant's requests have found their nodes"),
     "Overloaded": RefusalInfo(429, "wait as long as retryAfter says"),
     "NotLeader": RefusalInfo(503, "send it to the leader"),
     "StoreUnavailable": RefusalInfo(503, "nothing was written; the detail says what the store needs"),

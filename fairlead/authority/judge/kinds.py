@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
@@ -10,12 +10,15 @@ from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Caller, Refused
 from fairlead.model.kinds.capacity import Node
+from fairlead.model.kinds.intent import Tenant
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.registry import KindInfo
 
 _DELETERS_OF_FINISHED = frozenset({Role.REPAIR, Role.ASSIGNMENT, Role.JOB, Role.GARBAGE, Role.AUTHORITY})
 _FINISHED = frozenset({SlotState.RELEASED, SlotState.SUCCEEDED})
+MAX_PENDING: Final = 100_000  # of a tenant that names no limit: ten seconds' work of a scheduler
+_QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
 
 def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> Refused | None:
@@ -53,7 +56,7 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
         return _refuse_newer_request(new, old)
     rec = ctx.state.get("bindings", new.metadata.namespace, new.metadata.name)
     if rec is None:
-        return None if caller.role is Role.ASSIGNMENT else refuse_step(caller, None, SlotState.PENDING)
+        return _refuse_queue(ctx, new) if caller.role is Role.ASSIGNMENT else refuse_step(caller, None, SlotState.PENDING)
     hot: BindingHot = rec.hot
     if hot.state is not SlotState.RELEASED:
         facts = {"state": hot.state.value, "node": hot.node, "token": hot.token}
@@ -64,6 +67,17 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
         wanted = hot.token.epoch + 1
         return Refused("StaleEpoch", f"the next life of {new.metadata.name} has epoch {wanted}", {"epoch": wanted})
     return None
+
+
+def _refuse_queue(ctx: Context, new: SchedulingRequest) -> Refused | None:
+    """A burst waits with its sender, not in everybody's queue. A slot that comes back by repair was let in before."""
+    tenant: Tenant | None = ctx.state.hot("tenants", "", new.metadata.namespace)
+    limit = (tenant.spec.max_pending if tenant is not None else 0) or MAX_PENDING
+    queued = ctx.state.count("schedulingrequests", new.metadata.namespace)
+    if queued < limit:
+        return None
+    detail = f"tenant {new.metadata.namespace} has {queued} requests in the queue, at most {limit}"
+    return Refused("QueueFull", detail, {"queued": queued, "limit": limit}, retry_after_s=_QUEUE_FULL_RETRY_S)
 
 
 def _refuse_newer_request(new: SchedulingRequest, old: SchedulingRequest) -> Refused | None:
