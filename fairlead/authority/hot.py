@@ -27,6 +27,8 @@ class BindingHot(msgspec.Struct, frozen=True, gc=False):
     generation: int
     workload_uid: str
     index: int
+    min_serving: int = 0
+    start_after: tuple[str, ...] = ()
 
 
 class _Slot(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +45,8 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     devices: tuple[DeviceHold, ...] = ()
     borrowed: bool = False
     priority: int = 0
+    min_serving: int = 0
+    start_after: tuple[str, ...] = ()
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -94,6 +98,8 @@ def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
         spec.generation,
         intern_name(spec.slot.uid),
         spec.slot.index,
+        spec.min_serving,
+        spec.start_after,
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.state import Rec, State
 from fairlead.decide.classes import Classes
+from fairlead.decide.preempt_rules import SERVING_CAPABLE
 from fairlead.model.kinds.capacity import Node, NodePool, Reservation
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import SHARE_WHOLE, Device, DeviceHold, Resources
@@ -130,6 +131,8 @@ class Ledger:
         state.derive("schedulingrequests", self._request_changed)
         # workload uid -> [tenant, workload, slots here]: a uid under two names would bind its slots twice (S1).
         self._workloads: dict[str, SlotCount] = {}
+        self.capable: dict[str, int] = {}  # workload uid -> its slots that serve or soon could: what disruption budgets count
+        state.derive("bindings", self._capable_changed)
 
     def node(self, name: str) -> NodeAccount:
         account = self.nodes.get(name)
@@ -190,6 +193,15 @@ class Ledger:
         if held and before is not None and old is not None:
             how = LENT if before.borrowed else FIRM
             self._book(old.tenant, before.node, before.requests, before.devices, how, -1)
+
+    def _capable_changed(self, old: Rec | None, new: Rec | None) -> None:
+        was = old is not None and old.hot.state in SERVING_CAPABLE
+        if was == (new is not None and new.hot.state in SERVING_CAPABLE):
+            return
+        uid = (old if was else new).hot.workload_uid  # type: ignore[union-attr]
+        left = self.capable[uid] = self.capable.get(uid, 0) + (-1 if was else 1)
+        if not left:
+            del self.capable[uid]
 
     def _reservation_changed(self, old: Rec | None, new: Rec | None) -> None:
         for rec, sign in ((old, -1), (new, 1)):

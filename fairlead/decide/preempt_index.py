@@ -177,10 +177,8 @@ class Evictable:
         level.add(row, requests, 1)
         here = self.slots[row]
         here[key] = placed
-        if len(here) == 1:
-            self._stale[row] = None
-        elif row not in self._stale:
-            self._extend(row, placed)
+        if row not in self._stale:
+            self._extend(row, placed, alone=len(here) == 1)
         self._count(placed, 1)
         self._claimer_of.pop(key, None)  # a victim that runs is in another life, which nobody has claimed
         if key in self._claims:
@@ -195,15 +193,15 @@ class Evictable:
         if key in self._claims:
             self._recount(key)
 
-    def _extend(self, row: int, placed: Placed) -> None:
+    def _extend(self, row: int, placed: Placed, *, alone: bool) -> None:
         own, requests = self.cells, placed.requests
         if requests.cpu > own["cpu_max"][row]:
             own["cpu_max"][row] = requests.cpu
         if requests.memory > own["memory_max"][row]:
             own["memory_max"][row] = requests.memory
-        if placed.minute > own["minute_max"][row]:
+        if alone or placed.minute > own["minute_max"][row]:
             own["minute_max"][row] = placed.minute
-        if placed.size < own["size_min"][row]:
+        if alone or placed.size < own["size_min"][row]:
             own["size_min"][row] = placed.size
 
     def refresh(self) -> None:

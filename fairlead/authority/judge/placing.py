@@ -271,7 +271,7 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
         if picked is None:
             return _no_fit(ctx, need, row, body.node)
         devices = picked
-    refused = _grant(ctx, body, need, account, devices)
+    refused = claim.refuse_unneeded(need, row, ctx) or _grant(ctx, body, need, account, devices)
     return refused if refused is not None else devices
 
 
@@ -336,4 +336,5 @@ def _binding_spec(
         provisional_until_time=until,
         decision=body.decision,
         supersedes=spec.supersedes,
+        min_serving=spec.min_serving,
     )
