@@ -14,7 +14,7 @@ import pytest
 from fairlead.decide.extensions import ALLOW, NO_EXTENSIONS, Extensions
 from fairlead.decide.fit import GATES, Need, feasible
 from fairlead.decide.plugins import BUILT_IN_GATES, BUILT_INS, SORTS, Sort
-from fairlead.decide.policy import CompiledPolicy, compile_policy
+from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy
 from fairlead.decide.scores import SCORE_MAX, Tier
 from fairlead.model.kinds.policy import SchedulerPolicySpec, ScoreWeight
 from fairlead.plugins import Loaded, load_plugins
@@ -204,6 +204,14 @@ def test_every_built_in_score_has_a_name_a_tier_that_may_rank_and_words() -> Non
     assert tuple(gate.name for gate in GATES) == BUILT_IN_GATES
     assert all(gate.tier is Tier.INVARIANT for gate in GATES)
     assert SCORE_MAX == 1000
+
+
+def test_the_built_in_gates_and_scores_fit_the_points_of_extension() -> None:
+    rules = built_in_policy().rules_of("standard")
+    assert rules is not None
+    points = Extensions(filters=GATES, scores=rules.scores)
+    assert [point.name for point in points.filters] == list(BUILT_IN_GATES)
+    assert [score.name for score, _ in points.scores] == [score.name for score, _ in rules.scores]
 
 
 def test_extensions_are_asked_in_the_order_they_were_joined_and_nobody_is_asked_by_default() -> None:
