@@ -122,7 +122,9 @@ class Receipts:
             return Refused("ReceiptExpired", f"{client} has said it will not send {sequence} again (floor {session.floor})")
         if floor > session.floor:
             session.floor = floor
-            session.answers = {n: answer for n, answer in session.answers.items() if n >= floor}
+            answers = session.answers  # in order of acceptance: what lies below the floor lies in front, but for a late straggler
+            while answers and (oldest := next(iter(answers))) < floor:
+                del answers[oldest]
             if session.refused:
                 session.refused = {n: refused for n, refused in session.refused.items() if n >= floor}
         answer = session.answers.get(sequence)
