@@ -13,9 +13,16 @@ from fairlead.authority.judge import Context, Settings
 from fairlead.authority.state import Rec, State
 from fairlead.decide.plugins import BUILT_INS
 from fairlead.decide.policy import CompiledPolicy, tenant_share
-from fairlead.decide.scores import Tier
+from fairlead.decide.scores import TOTAL_MAX, Tier
 from fairlead.model.commands import Delete, Put, Refused
-from fairlead.model.kinds.policy import Canary, PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
+from fairlead.model.kinds.policy import (
+    Canary,
+    PolicyChannel,
+    PolicyChannelSpec,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+    ScoreWeight,
+)
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.store.memory import MemoryDisk, MemoryStore
@@ -95,6 +102,14 @@ async def test_a_revision_whose_plug_ins_are_missing_is_refused_and_taken_where_
     async with running_plane(settings=Settings(region=REGION, plugins=registry)) as plane:
         ok(await plane.send(OPERATOR, asks_for_it))
         ok(await plane.send(OPERATOR, _channel(1)))
+
+
+async def test_a_revision_that_outgrows_the_totals_of_a_plug_in_is_invalid() -> None:
+    wide: Any = SimpleNamespace(name="example.wide", tier=Tier.HINT, text="wide", scope="node", rate=len, rate_max=TOTAL_MAX)
+    registry, _ = BUILT_INS.with_plugins([("scores", wide.name, wide)])
+    async with running_plane(settings=Settings(region=REGION, plugins=registry)) as plane:
+        refused = no(await plane.send(OPERATOR, _policy(1, scores=(ScoreWeight(name="example.wide"),))), "Invalid")
+        assert refused.faults[0].path == "spec.scores"
 
 
 async def test_a_channel_names_only_revisions_that_are_here_and_those_are_not_deleted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from fairlead.model.kinds.policy import (
 from fairlead.model.kinds.work import Ask
 from fairlead.model.meta import Metadata
 from fairlead.model.registry import BY_KIND
+from fairlead.wire.manifest import decode_object
 
 ANYWHERE = Residency()
 
@@ -269,6 +271,54 @@ def test_weights_that_could_leave_the_bounds_of_a_total_are_refused() -> None:
     assert 64 * 1000 * SCORE_MAX < TOTAL_MAX, "what admission lets through without plug-ins can never reach it"
 
 
+MANIFEST = b"""
+apiVersion: fairlead.dev/v1alpha1
+kind: SchedulerPolicy
+metadata: {name: r7}
+spec:
+  revision: 7
+  gates: [cpu, example.power]
+  scores: [{name: packing, weight: 40}, {name: spread, weight: 20}, {name: balance, weight: 30}]
+  priorityClasses:
+    - {name: urgent, value: 100, preempts: true, preemptsOnly: [spare], mayBreakDisruptionBudgets: true, preemptible: false}
+    - {name: spare, value: 1}
+  workloadClasses:
+    - {name: web, priorityClassName: urgent, spread: Zone, packing: Balance, localAutonomy: true, maxObservationAgeSeconds: 5}
+    - {name: idle, priorityClassName: spare, strategy: probe, probeSize: 8, mayBorrow: true, scores: [{name: packing, weight: 0}]}
+  residency: [{tenants: [risk], areas: [eu]}]
+  maxPendingPerTenant: 500
+  gangTimeoutSeconds: 20
+"""
+
+
+def test_a_manifest_is_read_admitted_and_means_what_it_says() -> None:
+    found = decode_object(MANIFEST, media="yaml")
+    assert not isinstance(found, tuple), found
+    policy = found.record
+    assert isinstance(policy, SchedulerPolicy)
+    assert faults(BY_KIND["SchedulerPolicy"], policy, None) == ()
+    gate: Any = SimpleNamespace(name="example.power", tier=Tier.INVARIANT, text="power", check=len, why=len)
+    meant = compile_policy(policy.spec, BUILT_INS.with_plugins([("gates", "example.power", gate)])[0])
+    assert isinstance(meant, CompiledPolicy)
+    assert meant.gates == (gate,)
+    web, idle = meant.rules_of("web"), meant.rules_of("idle")
+    assert web is not None
+    assert idle is not None
+    assert (web.priority, web.local_autonomy, web.max_age_ms, idle.probe_size, idle.may_borrow) == (100, True, 5000, 8, True)
+    assert weights(meant, "web") == {"spread": 20, "balance": 30}
+    assert weights(meant, "idle") == {"spread": 20}
+    assert web.spread == (SpreadRule(topology_key="zone", when_unsatisfiable="ScheduleAnyway"),)
+    assert meant.max_pending(0) == 500
+    assert meant.spec.gang_timeout_seconds == 20
+
+
+def test_a_manifest_with_an_unknown_field_or_mode_is_told_where() -> None:
+    wrong = MANIFEST.replace(b"packing: Balance", b"packing: Sideways").replace(b"preempts: true", b"preempt: true")
+    found = decode_object(wrong, media="yaml")
+    assert isinstance(found, tuple)
+    assert {fault.path for fault in found} == {"spec.workloadClasses[0].packing", "spec.priorityClasses[0].preempt"}
+
+
 # --- priorities ------------------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +367,7 @@ def test_a_class_evicts_only_those_it_names_and_never_one_that_is_not_preemptibl
     assert not policy.may_break_budgets(9)
     assert built_in_policy().may_break_budgets(1000)
     assert not built_in_policy().may_break_budgets(999)
+    assert not built_in_policy().may_break_budgets(-5)
     assert policy.priority_of("w") == 5
     assert policy.priority_of("w", "top") == 9
     assert policy.priority_of("none") == 0

@@ -12,6 +12,7 @@ from fairlead.model.commands import Fault, Refused
 from fairlead.model.kinds.policy import PolicyChannel, SchedulerPolicy
 
 _TENANTS_MAX = 100_000
+_REVISIONS_MAX = 100
 _CHANNELS, _POLICIES = "policychannels", "schedulerpolicies"
 
 
@@ -52,14 +53,16 @@ class Policies:
             return Refused("NotFound", f"there is no SchedulerPolicy r{revision} here", {"policyRevision": revision})
         kept = self._compiled.get(revision)
         if kept is None or kept[0] is not rec:
+            if len(self._compiled) >= _REVISIONS_MAX:
+                self._compiled.clear()
             kept = self._compiled[revision] = (rec, compile_policy(rec.hot.spec, self._registry))
         found = kept[1]
-        return found if isinstance(found, CompiledPolicy) else _refusal(rec.hot, found)
+        return found if isinstance(found, CompiledPolicy) else self._refusal(rec.hot, found)
 
     def refuse_policy(self, new: SchedulerPolicy) -> Refused | None:
         """A hard gate must be asked here too, so a plane that lacks one does not take the revision."""
-        missing = missing_plugins(new.spec, self._registry)
-        return _refusal(new, missing) if missing else None
+        found = compile_policy(new.spec, self._registry)
+        return None if isinstance(found, CompiledPolicy) else self._refusal(new, found)
 
     def refuse_channel(self, new: PolicyChannel) -> Refused | None:
         """A channel to a revision that is not here would stop every bind."""
@@ -78,7 +81,8 @@ class Policies:
             return Refused("InUse", f"the channel still names revision {revision}", {"policyRevision": revision})
         return None
 
-
-def _refusal(policy: SchedulerPolicy, faults: tuple[Fault, ...]) -> Refused:
-    first = f"SchedulerPolicy {policy.metadata.name}: {faults[0].path}: {faults[0].message}"
-    return Refused("PluginMissing", first, {"policyRevision": policy.spec.revision}, faults=faults)
+    def _refusal(self, policy: SchedulerPolicy, faults: tuple[Fault, ...]) -> Refused:
+        """What admission lets through is whole but for what only loaded plug-ins can tell."""
+        reason = "PluginMissing" if missing_plugins(policy.spec, self._registry) else "Invalid"
+        first = f"SchedulerPolicy {policy.metadata.name}: {faults[0].path}: {faults[0].message}"
+        return Refused(reason, first, {"policyRevision": policy.spec.revision}, faults=faults)
