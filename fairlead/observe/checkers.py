@@ -1,7 +1,7 @@
 """Independent checks of a plane's journal: the promises of INVARIANTS.md asked of what was committed, entry by entry.
 
 Shares nothing with the authority but the model: its own sums, its own state. One class serves property tests, the simulator and
-`fairlead audit verify`. Covers S1, S2, S3, S4, S7, S8, S9, S18 and S20; the others need more than one plane's journal.
+`fairlead audit verify`. Covers S1, S2, S3, S4, S7, S8, S9, S18, S19 and S20; the others need more than one plane's journal.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROLES, STEPS, Role, SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
+from fairlead.observe.claims import ClaimChecker
 from fairlead.store.contract import Batch
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
@@ -46,6 +47,7 @@ class JournalChecker:
         self._reservations_ended: set[str] = set()
         self._hash: bytes | None = None
         self._position = 0
+        self._claims = ClaimChecker(self._objects, self._found, self.checked)
 
     def feed(self, batch: Batch) -> None:
         self.checked["S18"] += 1
@@ -80,6 +82,7 @@ class JournalChecker:
             new = _DECODERS[plural].decode(raw) if raw is not None else None
             if plural == "bindings":
                 self._slot_step(command, old, new)
+                self._claims.changed(old, new)
                 if new is not None and old is None:
                     bound.append(name)
             elif plural == "reservations":
@@ -89,6 +92,7 @@ class JournalChecker:
             if plural in ("bindings", "reservations") and new is not None and old is None:
                 raised_nodes.add(new.spec.node)
                 raised_tenants.add(tenant)
+        self._claims.entry_ended(command is not None and command.caller.role is Role.SCHEDULER)
         for node in sorted(raised_nodes):
             self._capacity(node)
         for tenant in sorted(raised_tenants):

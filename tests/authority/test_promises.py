@@ -126,7 +126,7 @@ class Chaos:
 
     def _request(self, tenant: str, index: int, epoch: int) -> Any:
         devices = (DeviceAsk(count=1, share_thousandths=self.draws.choice((400, 1000))),) if index == 5 else ()
-        priority = self.draws.choice((1, 5, 9))
+        priority = self.draws.choice((0, 500, 1000))
         return request_of(tenant, "w", index, epoch=epoch, priority=priority, devices=devices, may_borrow=False)
 
 
