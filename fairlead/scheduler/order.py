@@ -82,10 +82,14 @@ class Tenant:
             share = max(share, used.get(name, 0) * factor)
         self.share = share
 
-    def set_bound(self, bound: Mapping[str, int]) -> None:
-        names = {**bound, **self.used}
-        self.used = {name: self.used.get(name, 0) - self.bound.get(name, 0) + bound.get(name, 0) for name in names}
-        self.bound = dict(bound)
+    def set_used(self, given: Mapping[str, int], with_taken: bool) -> None:
+        """What is in flight now is part of `given`, or comes on top of it. Every dimension in flight keeps its entry."""
+        flight = {name: amount - self.bound.get(name, 0) for name, amount in self.used.items()}
+        known = {name: given.get(name, 0) for name in {**flight, **given}}
+        if with_taken:
+            self.used, self.bound = known, {name: amount - flight.get(name, 0) for name, amount in known.items()}
+        else:
+            self.used, self.bound = {name: amount + flight.get(name, 0) for name, amount in known.items()}, known
 
     def set_factors(self, capacity: Mapping[str, int]) -> None:
         """A dimension the plane has nothing of says nothing about shares."""

@@ -37,6 +37,7 @@ from fairlead.scheduler.units import (
 )
 
 _SHAPES_MAX = 50_000
+_UNSAID_MAX = 4_096  # then those that are gone are swept out
 # Said by whoever keeps it from being tried; no longer true once it may be.
 _OF_A_HOLD = frozenset({"OnHold", "Suspended", "WaitingForGang", "WaitingForVictims", "Misconfigured"})
 
@@ -59,6 +60,8 @@ class Places:
         self._parked: dict[tuple[str, str], dict[str, Unit]] = {}  # units of a workload on hold that came up
         self._unparking: deque[tuple[int, Unit]] = deque()  # (stay, unit)
         self._shapes: dict[tuple[int, int, Amounts, tuple[DeviceAsk, ...]], Amounts] = {}
+        self._unsaid: deque[Item] = deque()  # reasons that changed and were not asked for since
+        self._unsaid_max = _UNSAID_MAX
         self._now_ms = 0
 
     # --- making ------------------------------------------------------------------------------------------------------
@@ -130,6 +133,19 @@ class Places:
             reasons[reason] = reasons.get(reason, 0) + unit.slots
             unit.reason = reason
             unit.since_ms = now_ms
+            if isinstance(unit, Gang):
+                for member in unit.members.values():
+                    self._to_say(member)
+            elif isinstance(unit, Item):
+                self._to_say(unit)
+
+    def _to_say(self, item: Item) -> None:
+        if not item.unsaid:
+            item.unsaid = True
+            self._unsaid.append(item)
+            if len(self._unsaid) > self._unsaid_max:
+                self._unsaid = deque(other for other in self._unsaid if other.present)
+                self._unsaid_max = max(_UNSAID_MAX, 2 * len(self._unsaid))
 
     def _hold_back(self, tenant: Tenant, unit: Unit, reason: str, detail: str, now_ms: int) -> None:
         self._say(tenant, unit, reason, detail, now_ms)
@@ -300,16 +316,17 @@ class Places:
 
     # --- what is said ------------------------------------------------------------------------------------------------
 
-    def _pending(self, tenant: Tenant, item: Item, incomplete: dict[str, tuple[str, str]]) -> Pending:
+    def _pending(self, tenant: Tenant, item: Item, incomplete: dict[tuple[str, str], tuple[str, str]]) -> Pending:
         unit: Unit = item
         reason, detail = "", ""
         gang = self._gang_of(item)
         if gang is not None:
             unit = gang
             if gang.state == HELD and gang.reason != "OnHold":
-                if gang.gang not in incomplete:
-                    incomplete[gang.gang] = missing(gang, self._now_ms)
-                reason, detail = incomplete[gang.gang]
+                key = (gang.tenant, gang.gang)
+                if key not in incomplete:
+                    incomplete[key] = missing(gang, self._now_ms)
+                reason, detail = incomplete[key]
         reason, detail = reason or unit.reason, detail or unit.detail
         since_ms, next_ms = unit.since_ms, unit.next_attempt_ms
         hold = tenant.holds and (tenant.holds.get("") or tenant.holds.get(item.workload))

@@ -93,10 +93,11 @@ class Queue(Places):
             tenant.set_factors(self._capacity)
             self._order.reweighed(tenant)
 
-    def set_usage(self, tenant: str, used: Mapping[str, int]) -> None:
-        """What the tenant has bound, without what this queue has handed out and not heard of since."""
+    def set_usage(self, tenant: str, used: Mapping[str, int], with_taken: bool = False) -> None:
+        """What the tenant uses. `with_taken` says that it includes what this queue has handed out and not heard of since, as a
+        snapshot does that assumes its own proposals; otherwise that is added."""
         found = self._tenant(tenant)
-        found.set_bound(used)
+        found.set_used(used, with_taken)
         self._order.reweighed(found)
 
     def set_weight(self, tenant: str, weight: int) -> None:
@@ -246,11 +247,26 @@ class Queue(Places):
 
     def pending(self, tenant: str | None = None) -> Iterator[Pending]:
         tenants = self._tenants.values() if tenant is None else [self._tenants[tenant]] if tenant in self._tenants else []
-        incomplete: dict[str, tuple[str, str]] = {}
+        incomplete: dict[tuple[str, str], tuple[str, str]] = {}
         for found in tenants:
-            incomplete.clear()
             for item in found.items.values():
                 yield self._pending(found, item, incomplete)
+
+    def said(self, limit: int) -> list[tuple[Pending, SchedulingRequest]]:
+        """Requests whose reason has changed since it was last asked for here, the longest unsaid first: what the status of the
+        request should say. Those that found a place meanwhile, and those whose status says it already, are left out."""
+        out: list[tuple[Pending, SchedulingRequest]] = []
+        incomplete: dict[tuple[str, str], tuple[str, str]] = {}
+        while self._unsaid and len(out) < limit:
+            item = self._unsaid.popleft()
+            item.unsaid = False
+            if not item.present:
+                continue
+            pending = self._pending(self._tenants[item.tenant], item, incomplete)
+            status = item.request.status
+            if (status.reason, status.detail) != (pending.reason, pending.detail):
+                out.append((pending, item.request))
+        return out
 
     def hopeless(self) -> Iterator[Item]:
         """Requests whose deadline can no longer be met, as of the last `due`. They are still tried."""

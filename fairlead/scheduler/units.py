@@ -89,6 +89,7 @@ class Item(Unit, gc=False, eq=False, kw_only=True):
     gang: str = ""
     present: bool = True  # it is still the queue's item of that name
     hopeless: bool = False
+    unsaid: bool = False  # its reason has changed since somebody wrote it down
 
 
 class Pending(NamedTuple):

@@ -17,7 +17,8 @@ from fairlead.scheduler.units import WAITING, Amounts, LazyHeap, Unit
 
 
 class NodeFreed(NamedTuple):
-    """A binding or reservation on the node has gone. `free` is what the node has free now, by dimension; unnamed is none."""
+    """A binding or reservation on the node has gone. `free` is what the node has free now, by dimension; unnamed is none.
+    `slots`, if named, is how many more units it takes."""
 
     node: str
     free: Mapping[str, int]
@@ -67,16 +68,16 @@ Change = NodeFreed | NodeOpened | ReservationEnded | GrantGrew | PolicyPromoted 
 CAPACITY, NODES, QUOTA, POLICY, PLACEMENTS, PLANE = "capacity", "nodes", "quota", "policy", "placements", "plane"
 TOPICS: Final = (CAPACITY, NODES, QUOTA, POLICY, PLACEMENTS, PLANE)
 
-# By the gate's name, in the singular or plural its module uses.
+# By the names that fairlead/decide/gates gives them.
 TOPICS_OF_GATE: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("cpu", "memory", "slots", "scalars", "devices", "capacity"), (CAPACITY,)),
     **dict.fromkeys(("regions", "zones", "labels", "taints", "cordon", "health", "handshake", "observation"), (NODES,)),
     "tenancy": (NODES, POLICY),
     **dict.fromkeys(("grant", "quota"), (QUOTA,)),
     **dict.fromkeys(("residency", "policy"), (POLICY, PLANE)),
-    **dict.fromkeys(("spread", "affinity", "anti-affinity", "anti_affinity", "isolation", "topology"), (PLACEMENTS,)),
+    **dict.fromkeys(("spread", "affinity", "anti-affinity", "topology"), (PLACEMENTS,)),
     # Freed together with capacity by a neighbour, or by a slot of the same workload.
-    **dict.fromkeys(("ports", "max-per-node", "max_per_node"), (CAPACITY, PLACEMENTS)),
+    **dict.fromkeys(("ports", "max-per-node", "isolation"), (CAPACITY, PLACEMENTS)),
 }
 
 # Where a reason is given without gates, these are what may end it.
@@ -91,7 +92,7 @@ TOPICS_OF_REASON: Final[dict[str, tuple[str, ...]]] = {
     "WaitingForVictims": (CAPACITY,),
 }
 
-_MISFITS_MAX = 32  # looked at and passed over for one change; then the others keep their timers
+_MISFITS_MAX = 8  # looked at and passed over for one change; then the others keep their timers
 _SHAPES_MAX = 50_000
 _ANY_LABELS, _REPELLED = "any-labels", "repelled"
 
@@ -259,14 +260,18 @@ def _offer(heads: list[Any], waiting: LazyHeap, number: int) -> None:
 
 
 def _fits(least: Amounts, left: Mapping[str, int]) -> bool:
-    return all(amount <= left.get(name, 0) for name, amount in least)
+    return left.get("slots", 1) > 0 and all(amount <= left.get(name, 0) for name, amount in least)
 
 
 def _use_up(least: Amounts, left: dict[str, int]) -> bool:
     """Whether nothing is left after it."""
     for name, amount in least:
         left[name] -= amount
-    return max(left.values(), default=0) <= 0
+    if "slots" in left:  # a node's own limit, which no request names
+        left["slots"] -= 1
+        if left["slots"] <= 0:
+            return True
+    return max((amount for name, amount in left.items() if name != "slots"), default=0) <= 0
 
 
 def _placement_keys(unit: Unit, ask: Ask | None) -> list[tuple[str, ...]]:
