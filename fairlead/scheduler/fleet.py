@@ -19,7 +19,7 @@ Models = tuple[str, ...]
 
 FIELDS: Final = (
     "cpu_free", "memory_free", "cpu_unlent", "memory_unlent", "slots_free", "node_class", "schedulable", "healthy", "cordoned",
-    "observed_ms", "number", "cpu_total", "memory_total", "hourly_cost_millis", "recent_failures",
+    "observed_ms", "number", "used_by", "exclusive_to", "cpu_total", "memory_total", "hourly_cost_millis", "recent_failures",
 )  # fmt: skip
 _ROWS_AT_FIRST = 256
 
@@ -116,6 +116,8 @@ class Rows:
     cordoned: Any
     observed_ms: Any
     number: Any
+    used_by: Any
+    exclusive_to: Any
     cpu_total: Any
     memory_total: Any
     hourly_cost_millis: Any
@@ -165,6 +167,8 @@ class OneRow:
     cordoned: int
     observed_ms: int
     number: int
+    used_by: int
+    exclusive_to: int
     cpu_total: int
     memory_total: int
     hourly_cost_millis: int
@@ -184,6 +188,8 @@ class OneRow:
         self.cordoned = cells["cordoned"][row]
         self.observed_ms = cells["observed_ms"][row]
         self.number = row
+        self.used_by = cells["used_by"][row]
+        self.exclusive_to = cells["exclusive_to"][row]
         self.cpu_total = cells["cpu_total"][row]
         self.memory_total = cells["memory_total"][row]
         self.hourly_cost_millis = cells["hourly_cost_millis"][row]

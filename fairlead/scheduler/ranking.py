@@ -10,6 +10,7 @@ Slots share a ranking when everything that decides about them is equal (see shap
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from fairlead.scheduler.fleet import Column, OneRow, Rows
 from fairlead.scheduler.snapshot import Snapshot
 
-NOWHERE: Final = -(1 << 62)
-_FITS_ABOVE: Final = -(1 << 61)  # a total above this is a node where the slot fits, whatever terms were added
+NOWHERE: Final = -(1 << 60)  # twice this, and its negative, still fit a column's cell
+_FITS_ABOVE: Final = -(1 << 59)  # a total above this is a node where the slot fits, whatever terms were added
 BLOCK: Final = 256  # near the square root of a large fleet, where both levels of the search cost the same
 _FULL_SHARE: Final = 4  # with more than a quarter of the rows changed, all are computed again: one slice beats a gather
 
@@ -128,6 +129,11 @@ class Ranking:
         for block in np.unique(places // BLOCK).tolist():
             self._best_cells[block] = self._blocks[block].max()
 
+    def refresh(self) -> None:
+        """Computes every row again: time passed, and nodes that were heard then are silent now."""
+        self._compute_all()
+        self._read = self._snapshot.changes
+
     def fix(self, row: int) -> None:
         """One row changed: compute it alone."""
         place = row if self._place_of is None else int(self._place_of[row])
@@ -151,7 +157,7 @@ class Ranking:
     # --- asking it -------------------------------------------------------------------------------------------------------
 
     def best(self) -> int:
-        """The row with the highest total, the first of equals; -1 when the slot fits nowhere."""
+        """The row with the highest total, the first of equals (with groups, of the first group); -1: the slot fits nowhere."""
         if self._groups is None:
             block = int(self._block_best.argmax())
             if self._best_cells[block] < _FITS_ABOVE:
@@ -164,8 +170,9 @@ class Ranking:
         place = block * BLOCK + int(self._blocks[block].argmax())
         return place if self._row_at is None else self._row_at[place]
 
-    def best_of(self, rows: Column) -> int:
+    def best_of(self, chosen: Sequence[int]) -> int:
         """The best of these rows only: for strategies that look at a sample."""
+        rows = np.array(chosen, np.int64)
         places = rows if self._place_of is None else self._place_of[rows]
         totals = self._totals[places]
         if self._groups is not None:
@@ -174,11 +181,26 @@ class Ranking:
         return int(rows[at]) if totals[at] >= _FITS_ABOVE else -1
 
     def top(self, count: int) -> list[tuple[int, int]]:
-        """(row, total) of the best few, best first; for decision records."""
-        totals = self._totals if self._place_of is None else self._totals[self._place_of]
-        totals = totals[: self._rows]
+        """(row, total) of the best few, best first; for decision records. They lie in the best few blocks."""
+        block_totals = self._block_best
         if self._groups is not None:
-            places = np.arange(self._rows) if self._place_of is None else self._place_of
-            totals = totals + self._terms[self._group_of_block[places // BLOCK]]
-        order = np.argsort(-totals, kind="stable")[:count]
-        return [(int(row), int(totals[row])) for row in order if totals[row] >= _FITS_ABOVE]
+            block_totals = block_totals + self._terms[self._group_of_block]
+        found: list[tuple[int, int]] = []
+        for block in np.argsort(-block_totals, kind="stable")[:count].tolist():
+            term = 0 if self._groups is None else int(self._terms[self._group_of_block[block]])
+            members = self._blocks[block]
+            for at in np.argsort(-members, kind="stable")[:count].tolist():
+                total = int(members[at]) + term
+                if total >= _FITS_ABOVE:
+                    place = block * BLOCK + at
+                    found.append((place if self._row_at is None else self._row_at[place], total))
+        found.sort(key=lambda pair: (-pair[1], pair[0]))
+        return found[:count]
+
+    def feasible(self) -> int:
+        """On how many nodes a slot of this shape fits."""
+        if self._groups is None:
+            return int(np.count_nonzero(self._totals > _FITS_ABOVE))
+        closed = self._terms[self._group_of_block] <= _FITS_ABOVE
+        fits = (self._totals > _FITS_ABOVE).reshape(-1, BLOCK).sum(axis=1)
+        return int(fits[~closed].sum())

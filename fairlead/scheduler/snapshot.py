@@ -14,10 +14,12 @@ from typing import Protocol
 import msgspec
 
 from fairlead.decide.classes import Classes
+from fairlead.decide.topology import Topology
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, Reservation
+from fairlead.model.kinds.intent import Region
 from fairlead.model.kinds.work import Marks
 from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
-from fairlead.model.resources import DeviceHold, Resources
+from fairlead.model.resources import SHARE_WHOLE, DeviceHold, Resources
 from fairlead.scheduler.fleet import Fleet, OneRow
 
 FIRM, HELD, LENT = 0, 1, 2  # P12
@@ -76,6 +78,8 @@ class Snapshot:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.classes = Classes()
+        self.topology = Topology(self.classes, self._occupied)
+        self.exclusive_rows = 0  # nodes that one tenant has to itself
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.uses: dict[SlotKey, Use] = {}
@@ -84,6 +88,7 @@ class Snapshot:
         self.used: dict[str, dict[str, int]] = {}  # tenant -> dimension -> amount
         self.capacity: dict[str, int] = {"cpu": 0, "memory": 0}
         self.revision = 0
+        self.reached_ms = 0  # when the watch last stood at `revision`
         self.now_ms = 0
         # Rows whose free capacity or state changed, in order. A ranking remembers how far it has read.
         self.changed: list[int] = []
@@ -92,6 +97,7 @@ class Snapshot:
         self.listeners: list[Listener] = []
         self._nodes: dict[str, Node] = {}
         self._pools: dict[str, NodePool] = {}
+        self._regions: dict[str, Region] = {}
         self._corrections: list[Correction] = []
 
     def row(self, number: int) -> OneRow:
@@ -115,6 +121,8 @@ class Snapshot:
             self._nodes[name] = node
             self._book_capacity(row, node, 1)
             self._describe(row, node)
+        is_open = bool(cells["schedulable"][row] and cells["healthy"][row] and not cells["cordoned"][row])
+        self.topology.node_changed(row, name, cells["node_class"][row], is_open, node is not None)
         self._touch(row)
 
     def _describe(self, row: int, node: Node) -> None:
@@ -123,7 +131,7 @@ class Snapshot:
         cells["schedulable"][row] = int(status.schedulable and node.metadata.deletion_time is None)
         cells["healthy"][row] = int(status.health == "Ready")
         cells["cordoned"][row] = int(spec.unschedulable)
-        self._set_class(row, self.classes.number_of(node, self._pools.get(spec.pool)))
+        self._set_class(row, self._class_of(node))
         cells["hourly_cost_millis"][row] = spec.hourly_cost_millis
         if fleet.devices[row] != spec.devices:
             fleet.devices[row] = spec.devices
@@ -132,6 +140,9 @@ class Snapshot:
         if fleet.images[row] != images:
             fleet.images[row] = images
             fleet.images_changed(row)
+
+    def _class_of(self, node: Node) -> int:
+        return self.classes.number_of(node, self._pools.get(node.spec.pool), self._regions.get(node.spec.region))
 
     def _new_row(self, name: str) -> int:
         row = self.fleet.add_row()
@@ -155,7 +166,7 @@ class Snapshot:
             self.capacity[dimension] = self.capacity.get(dimension, 0) + sign * amount
         for device in node.spec.devices:
             dimension = f"device:{device.resource}"
-            self.capacity[dimension] = self.capacity.get(dimension, 0) + sign * 1000
+            self.capacity[dimension] = self.capacity.get(dimension, 0) + sign * SHARE_WHOLE
 
     def set_pool(self, name: str, pool: NodePool | None) -> None:
         """A pool's rules are part of its nodes' class."""
@@ -163,11 +174,25 @@ class Snapshot:
             self._pools.pop(name, None)
         else:
             self._pools[name] = pool
-        for node_name, node in self._nodes.items():
-            if node.spec.pool == name:
-                row = self.row_of[node_name]
-                self._set_class(row, self.classes.number_of(node, pool))
-                self._touch(row)
+        self._reclassify([node for node in self._nodes.values() if node.spec.pool == name])
+
+    def set_region(self, name: str, region: Region | None) -> None:
+        """So are the areas its region lies in."""
+        if region is None:
+            self._regions.pop(name, None)
+        else:
+            self._regions[name] = region
+        self._reclassify([node for node in self._nodes.values() if node.spec.region == name])
+
+    def _reclassify(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            self.set_node(node.metadata.name, node)
+
+    def _occupied(self, row: int, used_by: int, exclusive_to: int) -> None:
+        cells = self.fleet.cells
+        self.exclusive_rows += bool(exclusive_to) - bool(cells["exclusive_to"][row])
+        cells["used_by"][row] = used_by
+        cells["exclusive_to"][row] = exclusive_to
 
     def _set_class(self, row: int, number: int) -> None:
         cells = self.fleet.cells["node_class"]
@@ -214,7 +239,8 @@ class Snapshot:
             return
         spec = reservation.spec
         how = HELD if spec.budget else FIRM
-        self.set_use(key, Use(self.row_of[spec.node], how, spec.requests, spec.devices))
+        uid = spec.slot.uid if spec.slot is not None else ""
+        self.set_use(key, Use(self.row_of[spec.node], how, spec.requests, spec.devices, uid=uid))
 
     def set_use(self, key: SlotKey, new: Use | None) -> None:
         old = self.uses.get(key)
@@ -245,6 +271,8 @@ class Snapshot:
         used["memory"] += memory
         if requests.scalars or use.devices:
             self._book_rare(used, use, sign)
+        if use.uid:
+            self.topology.placed(row, key[0], use.uid, use.marks, sign)
         for told in self.listeners:
             told(key, use, sign)
         self.changed.append(row)
@@ -291,6 +319,7 @@ class Snapshot:
     def reached(self, revision: int) -> None:
         """The watch stands at `revision`: what was learnt before that is now in the picture itself."""
         self.revision = revision
+        self.reached_ms = self.now_ms
         if not self._corrections:
             return
         for correction in self._corrections:
@@ -306,6 +335,25 @@ class Snapshot:
             fleet.add(name, row, -sign * correction.memory)
         fleet.add("slots_free", row, -sign * correction.slots)
         self._touch(row)
+
+    # --- asked by others ---------------------------------------------------------------------------------------------
+
+    def free_of(self, node: str) -> dict[str, int]:
+        """What a node has free, by dimension."""
+        row = self.row_of.get(node)
+        if row is None:
+            return {}
+        cells, fleet = self.fleet.cells, self.fleet
+        out = {"cpu": cells["cpu_free"][row], "memory": cells["memory_free"][row], "slots": cells["slots_free"][row]}
+        out.update((name[5:], cell[row]) for name, cell in cells.items() if name.startswith("free:"))
+        for device in fleet.devices[row]:
+            name = f"device:{device.resource}"
+            out[name] = out.get(name, 0) + SHARE_WHOLE - fleet.device_used[row].get(device.id, 0)
+        return out
+
+    def shapes_epoch(self) -> tuple[int, int, bool]:
+        """What compiled needs rest on, beside the policy."""
+        return (len(self.classes), self.classes.version + self.topology.version, self.exclusive_rows > 0)
 
     # --- the log of changed rows ---------------------------------------------------------------------------------------
 

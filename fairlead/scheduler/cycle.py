@@ -1,0 +1,269 @@
+"""One scheduling cycle, pure: requests in their order in, placements and refusals with reasons out.
+
+Equal slots of one priority are decided in one run: their ranking is brought up to date once, then each placement takes the best
+row and fixes that row. What is placed is assumed in the snapshot at once, so that later slots see it; the scheduler takes it back
+if the authority refuses. Same snapshot, policy and seed give the same decisions. Called by scheduler.py; commits nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.decide.devices import pick_devices
+from fairlead.decide.fit import Need
+from fairlead.decide.grants import limits_of, shortage
+from fairlead.model.kinds.capacity import Grant
+from fairlead.model.resources import DeviceHold
+from fairlead.ports import Random
+from fairlead.scheduler.policies import Policies
+from fairlead.scheduler.preempting import Preempting
+from fairlead.scheduler.ranking import Ranking
+from fairlead.scheduler.shapes import Shape, ShapeBook
+from fairlead.scheduler.snapshot import FIRM, LENT, Snapshot, Use
+from fairlead.scheduler.units import Item
+
+_STALE_TRIES: Final = 8  # Rows that fell silent since they were rated, looked at before the whole ranking is made again.
+
+
+class Placement(msgspec.Struct, gc=False):
+    item: Item
+    row: int
+    node: str
+    shape: Shape
+    grant_version: int
+    use: Use
+    devices: tuple[DeviceHold, ...] = ()
+    victims: tuple[str, ...] = ()
+
+    @property
+    def tenant(self) -> str:
+        return self.item.tenant
+
+    @property
+    def name(self) -> str:
+        return self.item.name
+
+    @property
+    def need(self) -> Need:
+        return self.shape.need
+
+
+class Failure(msgspec.Struct, gc=False):
+    item: Item
+    reason: str
+    detail: str
+    gates: dict[str, int]
+    shape: Shape | None = None
+
+
+class Run(msgspec.Struct, gc=False):
+    """Slots of one shape and priority, decided one after the other."""
+
+    shape: Shape
+    items: list[Item]
+    placements: list[Placement]
+    failures: list[Failure]
+    gang: bool = False
+
+
+class Cycle:
+    def __init__(self, snapshot: Snapshot, shapes: ShapeBook, policies: Policies, preempting: Preempting, random: Random) -> None:
+        self._snapshot = snapshot
+        self._shapes = shapes
+        self._policies = policies
+        self._preempting = preempting
+        self._random = random
+
+    def decide(self, items: Sequence[Item]) -> list[Run]:
+        """Runs in the order they were decided: priority first, then first come."""
+        runs: list[Run] = []
+        open_runs: dict[tuple[int, int], Run] = {}
+        for item in items:
+            if item.gang:
+                self._into_gang(item, runs)
+                continue
+            shape = self._shape(item)
+            if isinstance(shape, Failure):
+                runs.append(Run(None, [item], [], [shape]))  # type: ignore[arg-type]  # a class nobody knows has no shape
+                continue
+            key = (item.priority, id(shape))
+            run = open_runs.get(key)
+            if run is None:
+                run = open_runs[key] = Run(shape, [], [], [])
+                runs.append(run)
+            run.items.append(item)
+        for run in runs:
+            if run.gang:
+                self._decide_gang(run)
+            elif run.shape is not None:
+                self._decide_run(run)
+        return runs
+
+    def _shape(self, item: Item) -> Shape | Failure:
+        policy = self._policies.policy_for(item.tenant)
+        if policy is None:
+            return Failure(item, "Misconfigured", "the policy revision in force cannot be used here", {"policy": 1})
+        shape = self._shapes.shape_of(item.request, policy)
+        if shape is None:
+            wanted = item.request.spec.ask.workload_class
+            return Failure(item, "Misconfigured", f"policy revision {policy.revision} has no class {wanted!r}", {"policy": 1})
+        return shape
+
+    # --- a run of single slots -------------------------------------------------------------------------------------------
+
+    def _decide_run(self, run: Run) -> None:
+        shape = run.shape
+        shape.ranking.sync()
+        blocked: Failure | None = None  # nothing but this run changes the picture, so where one did not fit none after it will
+        for item in run.items:
+            grant = self._grant(item, shape)
+            if isinstance(grant, Failure):
+                run.failures.append(grant)
+                continue
+            if blocked is not None:
+                run.failures.append(Failure(item, blocked.reason, blocked.detail, blocked.gates, shape))
+                continue
+            placed = self._place(item, shape, grant)
+            if isinstance(placed, Failure):
+                run.failures.append(placed)
+                blocked = placed
+            else:
+                run.placements.append(placed)
+
+    def _place(self, item: Item, shape: Shape, grant: Grant) -> Placement | Failure:
+        row = self._choose(shape)
+        if row < 0:
+            claimed = self._preempting.plan(item, shape)
+            if claimed is not None:
+                return self._claim(item, shape, grant, claimed)
+            return self._explain(item, shape)
+        return self._assume(item, shape, grant, row)
+
+    def _choose(self, shape: Shape) -> int:
+        ranking, snapshot = shape.ranking, self._snapshot
+        oldest = snapshot.now_ms - shape.need.max_age_ms
+        observed = snapshot.fleet.cells["observed_ms"]
+        for _ in range(_STALE_TRIES):
+            row = self._probe(ranking, shape.rules.probe_size) if shape.rules.strategy == "probe" else ranking.best()
+            if row < 0 or observed[row] >= oldest:
+                return row
+            ranking.fix(row)
+        ranking.refresh()
+        return ranking.best()
+
+    def _probe(self, ranking: Ranking, size: int) -> int:
+        """The best of a few nodes drawn at random; of all of them where none of the few will do."""
+        rows = self._snapshot.fleet.rows
+        if rows > 2 * size:
+            drawn = sorted({self._random.randrange(rows) for _ in range(size)})
+            row = ranking.best_of(drawn)
+            if row >= 0:
+                return row
+        return ranking.best()
+
+    def _assume(self, item: Item, shape: Shape, grant: Grant, row: int) -> Placement | Failure:
+        snapshot, need = self._snapshot, shape.need
+        devices: tuple[DeviceHold, ...] = ()
+        if need.devices:
+            picked = shape.pick_devices(row) or pick_devices(
+                need.devices, snapshot.fleet.devices[row], snapshot.fleet.device_used[row]
+            )
+            if picked is None:
+                return Failure(item, "WaitingForCapacity", "the free devices do not combine", {"devices": 1}, shape)
+            devices = picked
+        use = self._take(item, shape, row, devices)
+        shape.ranking.placed(row)
+        return Placement(item, row, snapshot.names[row], shape, grant.spec.version, use, devices)
+
+    def _take(self, item: Item, shape: Shape, row: int, devices: tuple[DeviceHold, ...]) -> Use:
+        spec = item.request.spec
+        how = LENT if spec.may_borrow else FIRM
+        use = Use(row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, shape.marks, True, spec.min_serving)
+        self._snapshot.set_use((item.tenant, item.name), use)
+        return use
+
+    def _claim(self, item: Item, shape: Shape, grant: Grant, claimed: Any) -> Placement:
+        use = self._take(item, shape, claimed.row, claimed.devices)
+        self._preempting.assume(item, claimed)
+        names = self._snapshot.names
+        victims = tuple(f"{tenant}/{name}" for tenant, name in claimed.victims)
+        return Placement(item, claimed.row, names[claimed.row], shape, grant.spec.version, use, claimed.devices, victims)
+
+    def take_back(self, placement: Placement) -> None:
+        """The authority refused it: the picture is as before, unless the watch has meanwhile shown the slot elsewhere."""
+        if placement.victims:
+            self._preempting.take_back(placement.item)
+        key = (placement.tenant, placement.name)
+        if self._snapshot.uses.get(key) is placement.use:
+            self._snapshot.set_use(key, None)
+
+    # --- gangs -----------------------------------------------------------------------------------------------------------
+
+    def _into_gang(self, item: Item, runs: list[Run]) -> None:
+        last = runs[-1] if runs else None
+        if last is None or not last.gang or last.items[0].gang != item.gang or last.items[0].tenant != item.tenant:
+            last = Run(None, [], [], [], gang=True)  # type: ignore[arg-type]  # members may differ in shape
+            runs.append(last)
+        last.items.append(item)
+
+    def _decide_gang(self, run: Run) -> None:
+        """All or none: a member without a place takes back the others' (S20)."""
+        for item in run.items:
+            placed = self._place_member(item)
+            if isinstance(placed, Failure):
+                for placement in reversed(run.placements):
+                    self.take_back(placement)
+                run.placements.clear()
+                detail = f"{item.name}, of a gang of {len(run.items)}: {placed.detail}"
+                run.failures = [Failure(member, placed.reason, detail, placed.gates, placed.shape) for member in run.items]
+                return
+            run.placements.append(placed)
+
+    def _place_member(self, item: Item) -> Placement | Failure:
+        shape = self._shape(item)
+        if isinstance(shape, Failure):
+            return shape
+        grant = self._grant(item, shape)
+        if isinstance(grant, Failure):
+            return grant
+        shape.ranking.sync()
+        row = self._choose(shape)
+        return self._explain(item, shape) if row < 0 else self._assume(item, shape, grant, row)
+
+    # --- what keeps a slot waiting -----------------------------------------------------------------------------------------
+
+    def _grant(self, item: Item, shape: Shape) -> Grant | Failure:
+        grant = self._snapshot.grants.get(item.tenant)
+        if grant is None:
+            return Failure(item, "WaitingForQuota", f"tenant {item.tenant} has no grant here", {"quota": 1}, shape)
+        end = grant.spec.lease_end_time
+        now_limit = grant.spec.during
+        if end is not None and self._snapshot.now_ms >= round(end.timestamp() * 1000):
+            now_limit = grant.spec.after
+        limits = limits_of(now_limit)
+        charge = dict(item.amounts) if shape.need.devices else shape.need.charge
+        used = self._snapshot.used.get(item.tenant)
+        short = shortage(used or {}, charge, limits)
+        if not short:
+            return grant
+        detail = "; ".join(f"{name}: {text}" for name, text in short.items())
+        alone = shortage({}, charge, limits)
+        return Failure(item, "ExceedsMaxQuota" if alone else "WaitingForQuota", detail, {"quota": 1}, shape)
+
+    def _explain(self, item: Item, shape: Shape) -> Failure:
+        """Why it fits nowhere. The gate that the closest nodes failed gives the reason: they passed all before it."""
+        counts = shape.ruled_out()
+        closest = None
+        for gate in shape.gates:
+            if gate.name in counts:
+                closest = gate
+        if closest is None:
+            return Failure(item, "NoMatchingCapacity", "there are no nodes", {}, shape)
+        reason = getattr(closest, "reason", "NoMatchingCapacity")
+        if reason == "WaitingForCapacity" and shape.too_large():
+            reason = "NoMatchingCapacity"
+        detail = ", ".join(f"{count} {name}" for name, count in counts.items())
+        return Failure(item, reason, f"of {self._snapshot.fleet.rows} nodes: {detail}", counts, shape)

@@ -1,0 +1,150 @@
+"""From the watch to the scheduler's pictures: each change is told to the snapshot, the queue and the policies, and may wake what
+waits. Owns no decision. Called by scheduler.py with what it listed and what it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from fairlead.client.plane import Change
+from fairlead.model.kinds.policy import Override
+from fairlead.scheduler.policies import Policies
+from fairlead.scheduler.queue import Queue
+from fairlead.scheduler.snapshot import Snapshot
+from fairlead.scheduler.units import to_ms
+from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, PlacementsChanged, PolicyPromoted
+
+# What the scheduler looks at. Nodes before what lies on them, so that a list is applied in an order that makes sense.
+FOLLOWED: Final = (
+    "regions", "nodepools", "nodes", "grants", "tenants", "schedulerpolicies", "policychannels", "overrides", "reservations",
+    "bindings", "schedulingrequests",
+)  # fmt: skip
+
+Mine = Callable[[str, str], bool]  # tenant, workload uid: does this scheduler try it?
+
+
+class Observer:
+    def __init__(self, snapshot: Snapshot, queue: Queue, policies: Policies, region: str, mine: Mine) -> None:
+        self._snapshot = snapshot
+        self._queue = queue
+        self._policies = policies
+        self._region = region
+        self._mine = mine
+        self._freed: dict[str, None] = {}
+        self._opened: dict[str, None] = {}
+        self._moved: dict[str, None] = {}  # workloads whose placements changed
+        self._usage: dict[str, None] = {}
+        self._holds: dict[str, list[tuple[str, str]]] = {}  # override -> what it holds
+        self._apply: dict[str, Callable[[Change], None]] = {
+            "regions": self._region_changed,
+            "nodepools": lambda change: self._snapshot.set_pool(change.name, change.hot if change.raw is not None else None),
+            "nodes": self._node,
+            "grants": self._grant,
+            "tenants": self._tenant,
+            "schedulerpolicies": self._policy,
+            "policychannels": self._channel,
+            "overrides": self._override,
+            "reservations": self._reservation,
+            "bindings": self._binding,
+            "schedulingrequests": self._request,
+        }
+
+    def observe(self, changes: Sequence[Change]) -> None:
+        """In the order they come; afterwards, once each, what they may have opened."""
+        apply = self._apply
+        for change in changes:
+            apply[change.plural](change)
+        self._wake()
+
+    def _wake(self) -> None:
+        queue, snapshot, now_ms = self._queue, self._snapshot, self._snapshot.now_ms
+        for node in self._opened:
+            queue.wake(NodeOpened(node, snapshot.free_of(node)), now_ms)
+        for node in self._freed:
+            if node not in self._opened:
+                queue.wake(NodeFreed(node, snapshot.free_of(node)), now_ms)
+        for uid in self._moved:
+            queue.wake(PlacementsChanged(uid), now_ms)
+        if self._opened:
+            queue.set_capacity(snapshot.capacity)
+        for tenant in self._usage:
+            queue.set_usage(tenant, snapshot.used.get(tenant, {}), with_taken=True)
+        for seen in (self._opened, self._freed, self._moved, self._usage):
+            seen.clear()
+
+    # --- kinds -----------------------------------------------------------------------------------------------------------
+
+    def _node(self, change: Change) -> None:
+        self._snapshot.set_node(change.name, change.hot if change.raw is not None else None)
+        self._opened[change.name] = None
+
+    def _region_changed(self, change: Change) -> None:
+        self._snapshot.set_region(change.name, change.hot if change.raw is not None else None)
+
+    def _binding(self, change: Change) -> None:
+        key = (change.tenant, change.name)
+        old = self._snapshot.uses.get(key)
+        self._snapshot.set_binding(key, change.hot if change.raw is not None else None)
+        new = self._snapshot.uses.get(key)
+        if new is old:
+            return
+        if old is not None and (new is None or new.row != old.row):
+            self._freed[self._snapshot.names[old.row]] = None
+            self._moved[old.uid] = None
+        self._usage[change.tenant] = None
+
+    def _reservation(self, change: Change) -> None:
+        key = (change.tenant, change.name)
+        old = self._snapshot.uses.get(key)
+        self._snapshot.set_reservation(key, change.hot if change.raw is not None else None)
+        if old is not None and self._snapshot.uses.get(key) is None:
+            self._freed[self._snapshot.names[old.row]] = None
+        self._usage[change.tenant] = None
+
+    def _request(self, change: Change) -> None:
+        if change.raw is None:
+            self._queue.remove(change.tenant, change.name)
+        elif self._mine(change.tenant, change.hot.spec.slot.uid):
+            self._queue.upsert(change.hot, self._snapshot.now_ms)
+
+    def _grant(self, change: Change) -> None:
+        if change.name != self._region:
+            return
+        if change.raw is None:
+            self._snapshot.grants.pop(change.tenant, None)
+        else:
+            self._snapshot.grants[change.tenant] = change.hot
+            self._queue.wake(GrantGrew(change.tenant), self._snapshot.now_ms)
+
+    def _tenant(self, change: Change) -> None:
+        self._queue.set_weight(change.name, change.hot.spec.weight if change.raw is not None else 1)
+
+    def _policy(self, change: Change) -> None:
+        self._policies.set_revision(change.name, change.hot if change.raw is not None else None)
+        self._queue.wake(PolicyPromoted(), self._snapshot.now_ms)
+
+    def _channel(self, change: Change) -> None:
+        if change.name == "default":
+            self._policies.set_channel(change.hot if change.raw is not None else None)
+            self._queue.wake(PolicyPromoted(), self._snapshot.now_ms)
+
+    def _override(self, change: Change) -> None:
+        """A hold keeps its scope's requests from being tried until it expires or is taken away."""
+        now_ms = self._snapshot.now_ms
+        for tenant, workload in self._holds.pop(change.name, ()):
+            self._queue.release(tenant, workload, now_ms)
+        if change.raw is None or change.hot.metadata.deletion_time is not None:
+            return
+        override: Override = change.hot
+        self._holds[change.name] = _scope(override)
+        start = override.metadata.creation_time
+        until_ms = (to_ms(start) if start is not None else now_ms) + override.spec.ttl_seconds * 1000
+        for tenant, workload in self._holds[change.name]:
+            self._queue.hold(tenant, workload, f"{override.spec.requester}: {override.spec.reason}", until_ms, now_ms)
+
+
+def _scope(override: Override) -> list[tuple[str, str]]:
+    if override.spec.kind not in ("hold", "freeze"):
+        return []
+    scope = override.spec.scope
+    return [(tenant, workload) for tenant in scope.tenants for workload in (scope.workloads or ("",))]

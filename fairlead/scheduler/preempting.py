@@ -1,0 +1,66 @@
+"""Preemption as the cycle uses it: asks the planner when a slot fits nowhere, and keeps the picture in step with its plans.
+
+The index of evictable slots costs something for every slot that is booked, so it is filled only when a plan is first asked for.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from fairlead.decide.preempt import Plan, Preemptor
+from fairlead.decide.preempt_index import Evictable
+from fairlead.decide.preempt_rules import Evictor
+from fairlead.scheduler.shapes import Shape
+from fairlead.scheduler.snapshot import SlotKey, Snapshot, Use
+from fairlead.scheduler.units import Item
+
+
+class Preempting:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._evictable: Evictable | None = None
+        self._preemptor: Preemptor | None = None
+        self._victims: dict[SlotKey, list[tuple[SlotKey, Use]]] = {}
+
+    def plan(self, item: Item, shape: Shape) -> Plan | None:
+        spec, policy = item.request.spec, shape.policy
+        priority_class = policy.priority_class(spec.priority)
+        if priority_class is None or not (priority_class.preempts or not spec.may_borrow):
+            return None
+        preemptor = self._preemptor or self._start()
+        plan = preemptor.plan(shape.need, Evictor(spec.priority, spec.may_borrow, policy), self._snapshot)
+        return plan if isinstance(plan, Plan) and plan.victims else None
+
+    def _start(self) -> Preemptor:
+        evictable = Evictable()
+        for key, use in self._snapshot.uses.items():
+            evictable.told(key, use, 1)
+        self._snapshot.listeners.append(evictable.told)
+        self._evictable = evictable
+        self._preemptor = Preemptor(self._snapshot, evictable)
+        return self._preemptor
+
+    def assume(self, item: Item, plan: Plan) -> None:
+        """Proposed: the victims are on their way out, the claimer waits for them."""
+        assert self._evictable is not None
+        snapshot = self._snapshot
+        left = []
+        for key in plan.victims:
+            use = snapshot.uses[key]
+            left.append((key, use))
+            snapshot.set_use(key, replace(use, evictable=False))
+        key = (item.tenant, item.name)
+        self._evictable.claim(key, plan.row, plan.victims)
+        self._victims[key] = left
+
+    def take_back(self, item: Item) -> None:
+        """Refused: as before, except for what has changed meanwhile."""
+        key = (item.tenant, item.name)
+        if self._evictable is not None:
+            self._evictable.unclaim(key)
+        for victim, use in self._victims.pop(key, ()):
+            if self._snapshot.uses.get(victim) == replace(use, evictable=False):
+                self._snapshot.set_use(victim, use)
+
+    def done(self, item: Item) -> None:
+        self._victims.pop((item.tenant, item.name), None)

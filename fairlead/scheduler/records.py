@@ -1,0 +1,106 @@
+"""The record of each decision, made as cheaply as it can be: slots of one run share one, and nodes are looked at again only where
+none was found. Called by the scheduler around each cycle."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead.client.decisions import DecisionSink
+from fairlead.model.commands import Accepted, Outcome, Refused
+from fairlead.model.decision import Attempt, Candidate, Decided, DecisionRecord, Result, decision_id
+from fairlead.scheduler.cycle import Failure, Placement, Run
+from fairlead.scheduler.shapes import Shape
+from fairlead.scheduler.snapshot import Snapshot
+from fairlead.scheduler.units import NEXT_OWNER, Item
+
+_TOP: Final = 3  # candidates whose scores are kept
+_NODES_TOLD: Final = 5  # nodes whose reasons are kept where a slot fits nowhere
+
+
+class Recorder:
+    def __init__(self, scheduler: str, snapshot: Snapshot, sink: DecisionSink | None) -> None:
+        self._scheduler = scheduler
+        self._snapshot = snapshot
+        self._sink = sink
+        self._open: dict[int, tuple[str, Decided]] = {}
+
+    def decided(self, runs: list[Run], now_ms: int) -> dict[int, str]:
+        """The id of each run's record, for the bindings to carry. Nothing where nobody keeps them."""
+        if self._sink is None:
+            return {}
+        out: dict[int, str] = {}
+        for run in runs:
+            decided = self._decided(run, now_ms)
+            identity = decision_id(decided)
+            self._open[id(run)] = (identity, decided)
+            out[id(run)] = identity
+        return out
+
+    def settle(self, runs: list[Run], outcomes: dict[int, Outcome]) -> None:
+        """The authority has answered: the records are whole."""
+        if self._sink is None:
+            return
+        records = []
+        for run in runs:
+            identity, decided = self._open.pop(id(run))
+            results = [_result(outcomes.get(id(placement))) for placement in run.placements]
+            results += [Result(failure.reason) for failure in run.failures]
+            records.append(DecisionRecord(identity, decided, tuple(results)))
+        self._sink.append(records)
+
+    def _decided(self, run: Run, now_ms: int) -> Decided:
+        snapshot = self._snapshot
+        attempts = [_attempt(p.item, now_ms, p) for p in run.placements]
+        attempts += [_attempt(f.item, now_ms, None, f) for f in run.failures]
+        shape = run.shape or next((f.shape for f in run.failures if f.shape is not None), None)
+        if shape is None and run.placements:
+            shape = run.placements[0].shape
+        failed = next((f for f in run.failures if f.gates and f.shape is not None), None)
+        return Decided(
+            self._scheduler,
+            now_ms,
+            shape.policy.revision if shape is not None else 0,
+            snapshot.revision,
+            max(0, now_ms - snapshot.reached_ms),
+            "gang" if run.gang else shape.rules.strategy if shape is not None else "",
+            shape.in_words() if shape is not None else {},
+            snapshot.fleet.rows,
+            shape.ranking.feasible() if shape is not None else 0,
+            failed.gates if failed is not None else {},
+            self._reasons(failed.shape) if failed is not None and failed.shape is not None else {},
+            self._candidates(shape) if shape is not None and run.placements else (),
+            {f.item.tenant: f.detail for f in run.failures if f.reason in ("WaitingForQuota", "ExceedsMaxQuota")},
+            tuple(attempts),
+        )
+
+    def _candidates(self, shape: Shape) -> tuple[Candidate, ...]:
+        """The best nodes as they stand after this run: what was chosen, and what would have been next."""
+        names, snapshot = self._snapshot.names, self._snapshot
+        return tuple(Candidate(names[row], total, shape.breakdown(snapshot.row(row))) for row, total in shape.ranking.top(_TOP))
+
+    def _reasons(self, shape: Shape) -> dict[str, str]:
+        """Of the nodes that came nearest, why each was ruled out."""
+        names = self._snapshot.names
+        return {names[row]: "; ".join(shape.why(row).values()) for row in shape.nearest(_NODES_TOLD)}
+
+
+def _attempt(item: Item, now_ms: int, placement: Placement | None, failure: Failure | None = None) -> Attempt:
+    spec = item.request.spec
+    if placement is not None:
+        queued_ms = now_ms - item.created_ms
+        return Attempt(item.tenant, item.name, spec.generation, spec.epoch, queued_ms, placement.node, placement.victims)
+    assert failure is not None
+    return Attempt(
+        item.tenant, item.name, spec.generation, spec.epoch, now_ms - item.created_ms, "", (), failure.reason, failure.detail,
+        NEXT_OWNER.get(failure.reason, "scheduler"), item.next_attempt_ms,
+    )  # fmt: skip
+
+
+def _result(outcome: Outcome | None) -> Result:
+    match outcome:
+        case Accepted():
+            return Result("Bound", "", outcome.revision)
+        case Refused():
+            return Result(outcome.reason, outcome.detail)
+        case _:
+            return Result("Unknown")

@@ -1,0 +1,316 @@
+"""A scheduler: observes its plane, decides in cycles, proposes in batches, learns from refusals. The effects around a cycle.
+
+It acts under a lease of its own, so several run on one plane: by partition, each with its share of the workloads, or freely,
+where whoever commits first wins. While one batch of proposals is under way the next is decided on what the first assumes. It
+never decides for the authority: what is refused is taken back from the picture and goes again with the facts that came along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from fairlead.client.decisions import DecisionSink
+from fairlead.client.plane import Expired, Feed, Plane
+from fairlead.decide.plugins import BUILT_INS, Registry
+from fairlead.model.commands import (
+    Accepted,
+    Bind,
+    BindGang,
+    BindMany,
+    Caller,
+    Command,
+    LeaseAcquire,
+    LeaseRelease,
+    LeaseRenew,
+    Outcome,
+    Refused,
+    Unknown,
+)
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Evidence
+from fairlead.ports import Clock, Random, Tasks
+from fairlead.scheduler.cycle import Cycle, Placement, Run
+from fairlead.scheduler.meters import Meters
+from fairlead.scheduler.observer import FOLLOWED, Observer
+from fairlead.scheduler.partition import Partition
+from fairlead.scheduler.policies import Policies
+from fairlead.scheduler.preempting import Preempting
+from fairlead.scheduler.queue import Queue
+from fairlead.scheduler.records import Recorder
+from fairlead.scheduler.reporting import Reporter
+from fairlead.scheduler.shapes import ShapeBook
+from fairlead.scheduler.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+_AGAIN: Final = frozenset(
+    {"NoFit", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
+     "VictimNotAllowed", "GangRefused", "GangIncomplete", "BeingDeleted", "StaleEvidence", "Overloaded", "StoreUnavailable"}
+)  # fmt: skip
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True):
+    name: str = "scheduler-0"
+    region: str = "local"
+    lease_ttl_s: float = 10.0
+    renew_s: float = 3.0
+    cycle_slots: int = 512  # slots decided in one cycle: few milliseconds, so that the loop is given back
+    command_slots: int = 128  # binds in one command
+    in_flight: int = 3  # batches under way before deciding pauses
+    hear_s: float = 1.0  # how often soft observations are read
+    max_age_s: float = 30.0
+    partition: Partition = Partition()
+
+
+class FencedOut(Exception):
+    """Somebody else holds this scheduler's lease now."""
+
+
+class Scheduler:
+    def __init__(
+        self, plane: Plane, clock: Clock, random: Random, settings: SchedulerSettings, *, registry: Registry = BUILT_INS,
+        decisions: DecisionSink | None = None,
+    ) -> None:  # fmt: skip
+        self._plane = plane
+        self._clock = clock
+        self._random = random
+        self._settings = settings
+        self._registry = registry
+        self._sink = decisions
+        self._stopping = False
+        self._serving = asyncio.Event()
+        self._feed: Feed | None = None
+        self.meters = Meters()
+        self._reset()
+
+    def _reset(self) -> None:
+        """An empty picture: what was known belongs to a history this scheduler lost sight of."""
+        self.snapshot = Snapshot()
+        self.queue = Queue(self._random)
+        self.policies = Policies(self._registry)
+        self._shapes = ShapeBook(self.snapshot, self.policies)
+        self._preempting = Preempting(self.snapshot)
+        self._cycle = Cycle(self.snapshot, self._shapes, self.policies, self._preempting, self._random)
+        settings = self._settings
+        self._observer = Observer(self.snapshot, self.queue, self.policies, settings.region, settings.partition.has)
+        self._recorder = Recorder(settings.name, self.snapshot, self._sink)
+        self._reporter = Reporter(self.queue)
+        self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name)
+        self._under_way = 0
+
+    # --- the life of a scheduler -----------------------------------------------------------------------------------------
+
+    async def wait_serving(self) -> None:
+        """Until it has its lease and a picture of the plane."""
+        await self._serving.wait()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._feed is not None:
+            self._feed.poke()
+
+    async def run(self) -> None:
+        """Until stopped. Starts over from a list whenever it lost sight of the plane or its lease."""
+        while not self._stopping:
+            try:
+                await self._serve()
+            except* (Expired, FencedOut) as lost:
+                log.warning("%s starts over: %s", self._settings.name, lost.exceptions[0])
+                self.meters.restarts_total += 1
+                await self._clock.sleep(0.2 + 0.2 * self._random.random())
+            finally:
+                self._serving.clear()
+                if self._feed is not None:
+                    self._feed.close()
+                    self._feed = None
+
+    async def _serve(self) -> None:
+        self._reset()
+        if not await self._acquire():
+            return
+        revision = self._plane.revision()
+        self._feed = feed = self._plane.follow(FOLLOWED, revision)
+        self.snapshot.now_ms = self._plane.plane_ms()
+        for plural in FOLLOWED:
+            self._observer.observe(await self._plane.list(plural))
+        self.snapshot.heard(await self._plane.heard(0), 0)
+        self._serving.set()
+        async with Tasks() as tasks:
+            tasks.start(self._renew_loop(), "lease")
+            tasks.start(self._hear_loop(), "hear")
+            await self._loop(feed, tasks)
+            tasks.cancel()
+        await self._plane.submit([Command(self._caller, LeaseRelease(self._settings.name, self._caller.fencing_epoch))])
+
+    async def _acquire(self) -> bool:
+        settings = self._settings
+        while not self._stopping:
+            ask = Command(
+                Caller(settings.name, Role.SCHEDULER), LeaseAcquire(settings.name, Role.SCHEDULER, settings.lease_ttl_s)
+            )
+            (got,) = await self._plane.submit([ask])
+            if isinstance(got, Accepted):
+                self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name, fencing_epoch=got.epoch)
+                return True
+            wait_s = got.retry_after_s if isinstance(got, Refused) else 0.0
+            await self._clock.sleep(min(1.0, wait_s or 0.2))
+        return False
+
+    async def _renew_loop(self) -> None:
+        while True:
+            await self._clock.sleep(self._settings.renew_s)
+            renew = LeaseRenew(self._settings.name, self._caller.fencing_epoch)
+            (got,) = await self._plane.submit([Command(self._caller, renew)])
+            if isinstance(got, Refused) and got.reason in ("FencedOut", "NotOwner", "NotFound", "LeaseHeld"):
+                raise FencedOut(got.detail)
+
+    async def _hear_loop(self) -> None:
+        since_ms = 0
+        while True:
+            heard = list(await self._plane.heard(since_ms))
+            self.snapshot.now_ms = self._plane.plane_ms()
+            self.snapshot.heard(heard, int(self._settings.max_age_s * 1000))
+            since_ms = max((when for _, when in heard), default=since_ms)
+            self.meters.observed(self.queue.meters(self.snapshot.now_ms))
+            await self._report()
+            await self._clock.sleep(self._settings.hear_s)
+
+    async def _report(self) -> None:
+        """The reasons of what waits, written where they changed."""
+        commands = self._reporter.commands(self._caller, self.snapshot.now_ms)
+        if commands:
+            await self._plane.submit(commands)
+
+    # --- the loop --------------------------------------------------------------------------------------------------------
+
+    async def _loop(self, feed: Feed, tasks: Tasks) -> None:
+        queue, snapshot = self.queue, self.snapshot
+        while not self._stopping:
+            changes = feed.take_nowait()
+            snapshot.now_ms = self._plane.plane_ms()
+            if changes:
+                self._observer.observe(changes)
+            snapshot.reached(feed.revision)
+            due_ms = queue.next_due_ms()
+            if due_ms is not None and due_ms <= snapshot.now_ms:
+                queue.due(snapshot.now_ms)
+            if queue.has_ready and self._under_way < self._settings.in_flight:
+                self._decide(tasks)
+                await self._clock.sleep(0)
+                continue
+            await self._wait(feed, tasks)
+
+    async def _wait(self, feed: Feed, tasks: Tasks) -> None:
+        """Until something changed or the next look is due."""
+        due_ms = self.queue.next_due_ms()
+        if due_ms is None:
+            await feed.wait()
+            return
+        pause_s = max(0.001, (due_ms - self.snapshot.now_ms) / 1000)
+        timer = tasks.start(self._poke_after(pause_s, feed), "due")
+        await feed.wait()
+        timer.cancel()
+
+    async def _poke_after(self, seconds: float, feed: Feed) -> None:
+        await self._clock.sleep(seconds)
+        feed.poke()
+
+    def _decide(self, tasks: Tasks) -> None:
+        """One cycle: what is found goes out as one batch, what is not waits with its reason."""
+        now_ms = self.snapshot.now_ms
+        items = self.queue.take(self._settings.cycle_slots, now_ms)
+        if not items:
+            return
+        runs = self._cycle.decide(items)
+        self.snapshot.trim_changes()
+        for run in runs:
+            for failure in run.failures:
+                self.queue.failed(failure.item, failure.reason, failure.gates, failure.detail, now_ms)
+        decided = self._recorder.decided(runs, now_ms)
+        commands, parts = self._commands(runs, decided)
+        self.meters.decided(runs)
+        if commands:
+            self._under_way += 1
+            tasks.start(self._propose(commands, parts, runs), "propose")
+        else:
+            self._recorder.settle(runs, {})
+
+    def _commands(self, runs: list[Run], decided: dict[int, str]) -> tuple[list[Command], list[list[Placement]]]:
+        """Plain binds together, each gang by itself."""
+        evidence = Evidence(observed_revision=self.snapshot.revision, age_seconds=0.0)
+        commands: list[Command] = []
+        parts: list[list[Placement]] = []
+        plain: list[Placement] = []
+        binds: list[Bind] = []
+        for run in runs:
+            made = [self._bind(placement, decided.get(id(run), "")) for placement in run.placements]
+            if run.gang and made:
+                commands.append(Command(self._caller, BindGang(tuple(made)), None, evidence))
+                parts.append(run.placements)
+            else:
+                binds += made
+                plain += run.placements
+        size = self._settings.command_slots
+        for start in range(0, len(binds), size):
+            commands.append(Command(self._caller, BindMany(tuple(binds[start : start + size])), None, evidence))
+            parts.append(plain[start : start + size])
+        return commands, parts
+
+    def _bind(self, placement: Placement, decision: str) -> Bind:
+        item = placement.item
+        spec = item.request.spec
+        return Bind(
+            item.tenant, item.name, spec.epoch, spec.generation, placement.node, placement.shape.policy.revision,
+            placement.grant_version, placement.victims, 0.0, decision, tuple([hold.id for hold in placement.devices]),
+        )  # fmt: skip
+
+    async def _propose(self, commands: list[Command], parts: list[list[Placement]], runs: list[Run]) -> None:
+        outcomes = await self._plane.submit(commands)
+        self._under_way -= 1
+        results: dict[int, Outcome] = {}
+        for placements, outcome in zip(parts, outcomes, strict=True):
+            self._hear(placements, outcome, results)
+        self._recorder.settle(runs, results)
+        if self._feed is not None:
+            self._feed.poke()
+
+    # --- answers ---------------------------------------------------------------------------------------------------------
+
+    def _hear(self, placements: list[Placement], outcome: Outcome, results: dict[int, Outcome]) -> None:
+        if isinstance(outcome, Unknown):
+            raise FencedOut(f"the plane's leader changed with proposals under way: {outcome.detail}")
+        if isinstance(outcome, Refused):
+            for placement in placements:
+                self._refused(placement, outcome, 0, results)
+            return
+        refused = dict(outcome.refused)
+        for index, placement in enumerate(placements):
+            no = refused.get(index)
+            if no is not None:
+                self._refused(placement, no, outcome.revision, results)
+                continue
+            results[id(placement)] = outcome
+            self.queue.placed(placement.item)
+            if placement.victims:
+                self._preempting.done(placement.item)
+        self.meters.bound_total += len(placements) - len(refused)
+
+    def _refused(self, placement: Placement, refused: Refused, revision: int, results: dict[int, Outcome]) -> None:
+        """Taken back from the picture; goes again at once, or waits where going again could not help."""
+        item, snapshot = placement.item, self.snapshot
+        results[id(placement)] = refused
+        self.meters.refused(refused.reason)
+        if refused.reason == "FencedOut":
+            raise FencedOut(refused.detail)
+        self._cycle.take_back(placement)
+        if refused.reason == "NoFit" and "cpuFree" in refused.facts:
+            snapshot.correct(placement.node, refused.facts, revision or self._plane.revision())
+        if refused.reason in _AGAIN:
+            self.queue.give_back(item, snapshot.now_ms)
+            return
+        reason = "WaitingForQuota" if refused.reason in ("GrantExceeded", "NoGrant") else "Misconfigured"
+        self.queue.failed(item, reason, {"quota"} if reason == "WaitingForQuota" else {}, refused.detail, snapshot.now_ms)

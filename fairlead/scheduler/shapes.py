@@ -1,0 +1,180 @@
+"""Shapes: what is equal about slots that are decided alike. Each has its need, compiled, and its ranking of the nodes.
+
+Slots of different workloads and tenants share a shape when everything that decides about them is equal: amounts, devices, the
+verdicts by node class, the scores and their weights. Rules about neighbours (topology) are a workload's own, so such a shape is
+too. The book forgets everything when what shapes are compiled from has changed (a new node class, another policy).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Final
+
+import numpy as np
+
+from fairlead.decide.fit import GATES, Need, feasible, reasons
+from fairlead.decide.policy import ClassRules, CompiledPolicy
+from fairlead.decide.topology import marks_of
+from fairlead.model.kinds.work import Ask, SchedulingRequest
+from fairlead.model.resources import SHARE_WHOLE, DeviceHold
+from fairlead.scheduler.fleet import Column, OneRow, Rows
+from fairlead.scheduler.needs import compile_for_ranking
+from fairlead.scheduler.policies import Policies
+from fairlead.scheduler.ranking import NOWHERE, Ranking
+from fairlead.scheduler.snapshot import Snapshot
+from fairlead.scheduler.terms import DomainTerms, own_rate
+
+_RANKING_BYTES_MAX: Final = 256 << 20  # all rankings together; the least recently used go first
+_FOUND_MAX: Final = 50_000
+
+
+class Shape:
+    """One need over all nodes. Rates rows for its ranking."""
+
+    def __init__(
+        self, snapshot: Snapshot, ask: Ask, need: Need, columns: Need, rules: ClassRules, policy: CompiledPolicy
+    ) -> None:
+        self.snapshot = snapshot
+        self.ask = ask
+        self.need = need  # for one row: tables as bytes
+        self.columns = columns  # for all rows: tables as arrays
+        self.rules = rules
+        self.policy = policy
+        self.scores = rules.ranked_by(need)
+        self.marks = marks_of(ask)
+        self.gates = (*GATES, *need.extra)
+        terms = DomainTerms(self) if need.topology is not None and need.topology.keys else None
+        self._own = need if terms is None else terms.own_need
+        self._own_columns = columns if terms is None else terms.own_columns
+        # With terms, what a domain score says of the domain is the term's; the row keeps what it says of the node.
+        self._rates = tuple((own_rate(score) if terms is not None else score.rate, weight) for score, weight in self.scores)
+        self.ranking = Ranking(snapshot, self, terms)
+        self.dropped = False
+        self._words: dict[str, str] = {}
+
+    def drop(self) -> None:
+        """The book needs the room. Whoever still finds this shape by its ask makes another."""
+        self.dropped = True
+        self.ranking = Ranking(self.snapshot, self)
+
+    def rate_rows(self, rows: Rows) -> Column:
+        columns, view = self._own_columns, self.snapshot
+        fits = feasible(columns, rows, view)
+        total: Any = 0
+        for rate, weight in self._rates:
+            total = total + weight * rate(columns, rows, view)
+        return np.where(fits, total, NOWHERE)
+
+    def rate_row(self, row: OneRow) -> int:
+        need, view = self._own, self.snapshot
+        if not feasible(need, row, view):
+            return NOWHERE
+        total = 0
+        for rate, weight in self._rates:
+            total += weight * rate(need, row, view)
+        return total
+
+    def breakdown(self, row: OneRow) -> tuple[tuple[str, int, int], ...]:
+        """(score, weight, rate) of one node."""
+        return tuple((score.name, weight, int(score.rate(self.need, row, self.snapshot))) for score, weight in self.scores)
+
+    def why(self, row: int) -> dict[str, str]:
+        """Every gate one node fails, with the reason."""
+        return reasons(self.need, self.snapshot.row(row), self.snapshot)
+
+    def nearest(self, count: int) -> list[int]:
+        """Of the nodes that are ruled out, those that came farthest through the gates."""
+        snapshot = self.snapshot
+        left = np.arange(snapshot.fleet.rows)
+        for gate in self.gates:
+            passes = np.broadcast_to(gate.check(self.columns, snapshot.fleet.some(left), snapshot), len(left))
+            if not passes.any():
+                break
+            left = left[passes]
+        return [int(row) for row in left[:count]]
+
+    def too_large(self) -> bool:
+        """Larger than every node here, even an empty one: only another node can help."""
+        columns, rows, need = self.snapshot.fleet.columns, self.snapshot.fleet.rows, self.need
+        holds = (columns["cpu_total"][:rows] >= need.cpu) & (columns["memory_total"][:rows] >= need.memory)
+        return not bool(holds.any())
+
+    def pick_devices(self, row: int) -> tuple[DeviceHold, ...] | None:
+        """What a score that looks at single devices would take; None: it has no opinion."""
+        for score, _ in self.scores:
+            pick = getattr(score, "pick_devices", None)
+            if pick is not None:
+                picked: tuple[DeviceHold, ...] | None = pick(self.need, self.snapshot.row(row), self.snapshot)
+                return picked
+        return None
+
+    def in_words(self) -> dict[str, str]:
+        if not self._words:
+            self._words = self.ask.requests.as_quantities()
+            for ask in self.ask.devices:
+                share = "" if ask.share_thousandths == SHARE_WHOLE else f" ({ask.share_thousandths}/1000)"
+                self._words[ask.resource] = f"{ask.count}{share}"
+        return self._words
+
+    def ruled_out(self) -> dict[str, int]:
+        """For each gate how many nodes failed it first; what a person can least change comes first."""
+        snapshot = self.snapshot
+        rows = snapshot.fleet.all()
+        left = np.arange(snapshot.fleet.rows)[~np.broadcast_to(feasible(self.columns, rows, snapshot), snapshot.fleet.rows)]
+        out: dict[str, int] = {}
+        for gate in self.gates:
+            if not len(left):
+                break
+            passes = np.broadcast_to(gate.check(self.columns, snapshot.fleet.some(left), snapshot), len(left))
+            failed = len(left) - int(np.count_nonzero(passes))
+            if failed:
+                out[gate.name] = failed
+                left = left[passes]
+        return out
+
+
+class ShapeBook:
+    def __init__(self, snapshot: Snapshot, policies: Policies) -> None:
+        self._snapshot = snapshot
+        self._policies = policies
+        self._found: dict[Hashable, tuple[Ask, Shape]] = {}
+        self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
+        self._epoch: Hashable = None
+
+    def shape_of(self, request: SchedulingRequest, policy: CompiledPolicy) -> Shape | None:
+        """None: the policy does not know the workload's class."""
+        snapshot = self._snapshot
+        epoch = (snapshot.shapes_epoch(), self._policies.version)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._found.clear()
+            self._shapes.clear()
+        spec = request.spec
+        ask, tenant = spec.ask, request.metadata.namespace
+        wanted = (id(ask), tenant, spec.may_borrow, spec.slot.uid, policy.revision)
+        found = self._found.get(wanted)
+        if found is not None and found[0] is ask and not found[1].dropped:
+            return found[1]
+        shape = self._shape(request, policy)
+        if shape is not None:
+            if len(self._found) > _FOUND_MAX:
+                self._found.clear()
+            self._found[wanted] = (ask, shape)
+        return shape
+
+    def _shape(self, request: SchedulingRequest, policy: CompiledPolicy) -> Shape | None:
+        rules = policy.rules_of(request.spec.ask.workload_class)
+        if rules is None:
+            return None
+        compiled = compile_for_ranking(self._snapshot, request, policy)
+        shape = self._shapes.get(compiled.key)
+        if shape is not None:
+            self._shapes.move_to_end(compiled.key)
+            return shape
+        shape = Shape(self._snapshot, compiled.ask, compiled.need, compiled.columns, rules, policy)
+        self._shapes[compiled.key] = shape
+        most = max(16, _RANKING_BYTES_MAX // (16 * max(1, self._snapshot.fleet.rows)))
+        while len(self._shapes) > most:
+            self._shapes.popitem(last=False)[1].drop()
+        return shape
