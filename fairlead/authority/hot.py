@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from fairlead.authority.state import DECODERS, INTERNAL
+from fairlead.decide.topology import marks_of
 from fairlead.model import codec
 from fairlead.model.kinds.slot import Token
-from fairlead.model.kinds.work import Ask, Binding, SchedulingRequest
+from fairlead.model.kinds.work import Ask, Binding, Marks, SchedulingRequest
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import NOTHING, DeviceHold, Resources
@@ -29,6 +30,7 @@ class BindingHot(msgspec.Struct, frozen=True, gc=False):
     index: int
     min_serving: int = 0
     start_after: tuple[str, ...] = ()
+    marks: Marks | None = None
 
 
 class _Slot(msgspec.Struct, frozen=True, gc=False):
@@ -47,6 +49,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     priority: int = 0
     min_serving: int = 0
     start_after: tuple[str, ...] = ()
+    marks: Marks | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -72,6 +75,29 @@ def intern_ask(request: SchedulingRequest) -> SchedulingRequest:
     if ask is request.spec.ask:
         return request
     return msgspec.structs.replace(request, spec=msgspec.structs.replace(request.spec, ask=ask))
+
+
+_marks: dict[Marks, Marks] = {}
+_marks_of_ask: dict[Ask, Marks | None] = {}
+
+
+def intern_marks(marks: Marks) -> Marks:
+    """The slots of a workload bear the same marks; one record for all of them."""
+    if len(_marks) > _ASKS_MAX:
+        _marks.clear()
+    return _marks.setdefault(marks, marks)
+
+
+def marks_for(ask: Ask) -> Marks | None:
+    """marks_of(ask), remembered: it is asked at every bind."""
+    try:
+        return _marks_of_ask[ask]
+    except KeyError:
+        if len(_marks_of_ask) > _ASKS_MAX:
+            _marks_of_ask.clear()
+        made = marks_of(ask)
+        found = _marks_of_ask[ask] = made if made is None else intern_marks(made)
+        return found
 
 
 _skim = codec.decoder(_Skimmed).decode
@@ -100,6 +126,7 @@ def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
         spec.slot.index,
         spec.min_serving,
         spec.start_after,
+        spec.marks if spec.marks is None else intern_marks(spec.marks),
     )
 
 

@@ -7,7 +7,7 @@ fairlead/decide/fit.py read.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,7 +15,8 @@ from fairlead.authority.hot import BindingHot
 from fairlead.authority.state import Rec, State
 from fairlead.decide.classes import Classes
 from fairlead.decide.preempt_rules import SERVING_CAPABLE
-from fairlead.model.kinds.capacity import Node, NodePool, Reservation
+from fairlead.decide.topology import Topology
+from fairlead.model.kinds.capacity import Node, Reservation
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import SHARE_WHOLE, Device, DeviceHold, Resources
 
@@ -124,8 +125,11 @@ class Ledger:
         self.nodes: dict[str, NodeAccount] = {}
         self.tenants: dict[str, TenantAccount] = {}
         self.classes = Classes()
+        self.topology = Topology(self.classes, self._occupied)
+        self._numbered: list[NodeAccount] = []
         state.derive("nodes", self._node_changed)
         state.derive("nodepools", self._pool_changed)
+        state.derive("regions", self._region_changed)
         state.derive("bindings", self._binding_changed)
         state.derive("reservations", self._reservation_changed)
         state.derive("schedulingrequests", self._request_changed)
@@ -137,8 +141,17 @@ class Ledger:
     def node(self, name: str) -> NodeAccount:
         account = self.nodes.get(name)
         if account is None:
-            account = self.nodes[name] = NodeAccount(name, len(self.nodes))
+            account = self.nodes[name] = NodeAccount(name, len(self._numbered))
+            self._numbered.append(account)
         return account
+
+    def _occupied(self, number: int, used_by: int, exclusive_to: int) -> None:
+        account = self._numbered[number]
+        account.used_by, account.exclusive_to = used_by, exclusive_to
+
+    def neighbour(self, tenant: str, hot: BindingHot, sign: int) -> None:
+        """A bound slot for the rules about neighbours: it came (sign 1) or went (-1), or is thought away for one judgement."""
+        self.topology.placed(self.nodes[hot.node].number, tenant, hot.workload_uid, hot.marks, sign)
 
     def tenant(self, name: str) -> TenantAccount:
         account = self.tenants.get(name)
@@ -190,9 +203,11 @@ class Ledger:
             if holds:
                 how = LENT if after.borrowed else FIRM
                 self._book(new.tenant, after.node, after.requests, after.devices, how, 1)
+                self.neighbour(new.tenant, after, 1)
         if held and before is not None and old is not None:
             how = LENT if before.borrowed else FIRM
             self._book(old.tenant, before.node, before.requests, before.devices, how, -1)
+            self.neighbour(old.tenant, before, -1)
 
     def _capable_changed(self, old: Rec | None, new: Rec | None) -> None:
         was = old is not None and old.hot.state in SERVING_CAPABLE
@@ -214,6 +229,8 @@ class Ledger:
             else:
                 self.node(spec.node).reservations[rec] = None
             self._book(rec.tenant, spec.node, spec.requests, spec.devices, HELD if spec.budget else FIRM, sign)
+            if spec.slot is not None:
+                self.topology.placed(self.node(spec.node).number, rec.tenant, spec.slot.uid, spec.marks, sign)
 
     def _node_changed(self, old: Rec | None, new: Rec | None) -> None:
         name = (new or old).name  # type: ignore[union-attr]
@@ -223,6 +240,7 @@ class Ledger:
         account.known = new is not None
         if new is None:
             account.schedulable = 0
+            self.topology.node_changed(account.number, name, account.node_class, is_open=False, known=False)
             return
         node: Node = new.hot
         self._capacity(account, node, 1)
@@ -232,7 +250,13 @@ class Ledger:
         account.schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
         account.healthy = int(node.status.health == "Ready")
         account.cordoned = int(node.spec.unschedulable)
-        account.node_class = self.classes.number_of(node, self._state.hot("nodepools", "", node.spec.pool))
+        self._classify(account, node)
+
+    def _classify(self, account: NodeAccount, node: Node) -> None:
+        pool, region = self._state.hot("nodepools", "", node.spec.pool), self._state.hot("regions", "", node.spec.region)
+        account.node_class = self.classes.number_of(node, pool, region)
+        is_open = bool(account.healthy and account.schedulable and not account.cordoned)
+        self.topology.node_changed(account.number, account.name, account.node_class, is_open, known=True)
 
     @staticmethod
     def _capacity(account: NodeAccount, node: Node, sign: int) -> None:
@@ -249,12 +273,18 @@ class Ledger:
     def _pool_changed(self, old: Rec | None, new: Rec | None) -> None:
         """A pool's rules are part of its nodes' class."""
         name = (new or old).name  # type: ignore[union-attr]
-        pool: NodePool | None = new.hot if new is not None else None
+        self._classify_again(lambda node: node.spec.pool == name)
+
+    def _region_changed(self, old: Rec | None, new: Rec | None) -> None:
+        """So are the areas their region lies in."""
+        name = (new or old).name  # type: ignore[union-attr]
+        self._classify_again(lambda node: node.spec.region == name)
+
+    def _classify_again(self, concerned: Callable[[Node], bool]) -> None:
         for account in self.nodes.values():
-            if account.pool == name and account.known:
-                node: Any = self._state.hot("nodes", "", account.name)
-                if node is not None:
-                    account.node_class = self.classes.number_of(node, pool)
+            node: Node | None = self._state.hot("nodes", "", account.name) if account.known else None
+            if node is not None and concerned(node):
+                self._classify(account, node)
 
 
 def device_charge(account: NodeAccount, devices: tuple[DeviceHold, ...]) -> dict[str, int]:

@@ -100,7 +100,8 @@ class Classes:
             if len(self._verdicts) >= _VERDICTS_MAX:
                 self._verdicts.clear()
                 self.version += 1
-            found = Verdicts(ask, tenant, areas, *(bytearray() for _ in range(7)))
+            tables = {name: bytearray() for name in WideVerdicts.__struct_fields__}
+            found = Verdicts(ask=ask, tenant=tenant, areas=areas, **tables)  # type: ignore[arg-type]  # not _wide
             for node_class in self._all:
                 _extend(found, node_class)
             self._verdicts[ask, tenant, areas] = found
@@ -124,8 +125,8 @@ def _extend(verdicts: Verdicts, node_class: NodeClass) -> None:
 
 
 def _resides(areas: tuple[str, ...] | None, ask: Ask, policy: frozenset[str] | None) -> bool:
-    """Does a region in these areas satisfy the ask and the policy, each by itself: a workload may narrow what its policy allows
-    (`de` within `eu`), never widen it. Where the region's areas are unknown, nothing bound to an area may go."""
+    """Does a region in these areas satisfy the ask and the policy: a workload may narrow what its policy allows, never widen it.
+    Where the region's areas are unknown, nothing bound to an area may go."""
     own = ask.placement.residency
     wanted = [frozenset(own.areas)] if own.areas and own.enforcement == "Required" else []
     if policy is not None:

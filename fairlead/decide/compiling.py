@@ -6,6 +6,8 @@ until `Topology.stamp` grows: then compile again.
 
 from __future__ import annotations
 
+import msgspec
+
 from fairlead.decide.need import DeviceNeed, ExtraGate, Need
 from fairlead.decide.topology import Topology
 from fairlead.decide.topology_need import topology_need
@@ -24,8 +26,8 @@ def compile_need(
     areas: frozenset[str] | None,
     extra: tuple[ExtraGate, ...] = (),
 ) -> Need:
-    """`max_age_s` holds where the ask names no bound of its own; `areas` are those the policy allows, None for all; `uid` is the
-    workload's, which matters where is_per_workload() says so."""
+    """`max_age_s` is the policy's bound, which an ask may shorten; `areas` are those the policy leaves it, None for all; `uid` is
+    the workload's, which matters where is_per_workload() says so."""
     classes = topology.classes.verdicts(ask, tenant, areas)
     return Need(
         cpu=ask.requests.cpu,
@@ -43,7 +45,7 @@ def compile_need(
             )
             for d in ask.devices
         ),
-        max_age_ms=int((ask.max_observation_age_seconds or max_age_s) * 1000),
+        max_age_ms=round(min(ask.max_observation_age_seconds or max_age_s, max_age_s) * 1000),
         classes=classes,
         borrows=borrows,
         charge=ask.requests.amounts(),
@@ -52,3 +54,9 @@ def compile_need(
         topology=topology_need(topology, ask, tenant, uid, classes.allowed),
         extra=extra,
     )
+
+
+def recompile_topology(need: Need, ask: Ask, tenant: str, uid: str, topology: Topology) -> Need:
+    """The need with the rules about neighbours that apply now; for most that is none, before and after."""
+    found = topology_need(topology, ask, tenant, uid, need.classes.allowed)
+    return need if found is None and need.topology is None else msgspec.structs.replace(need, topology=found)

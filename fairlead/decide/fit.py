@@ -58,6 +58,7 @@ def feasible(need: Need, row: Row, view: View) -> Any:
     return fits
 
 
-def reasons(need: Need, row: Row, view: View, gates: tuple[Gate, ...] = GATES) -> dict[str, str]:
-    """Every gate one node fails, with the reason; the policy's own gates too. Empty means it fits."""
-    return {gate.name: gate.why(need, row, view) for gate in (*gates, *need.extra) if not gate.check(need, row, view)}
+def reasons(need: Need, row: Row, view: View, gates: tuple[Gate, ...] | None = None) -> dict[str, str]:
+    """Every gate one node fails, with the reason: all of them and the policy's own, or only `gates`. Empty means it fits."""
+    asked = (*GATES, *need.extra) if gates is None else gates
+    return {gate.name: gate.why(need, row, view) for gate in asked if not gate.check(need, row, view)}

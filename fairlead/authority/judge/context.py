@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,14 +14,15 @@ from fairlead.authority.judge.policies import Policies
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.owners import Owners
 from fairlead.authority.state import Rec, State
-from fairlead.decide.fit import DeviceNeed, Need
+from fairlead.decide.compiling import compile_need, recompile_topology
+from fairlead.decide.fit import Need
 from fairlead.decide.plugins import BUILT_INS, Registry
+from fairlead.decide.policy import CompiledPolicy
 from fairlead.model import codec
 from fairlead.model.commands import Refused
 from fairlead.model.ids import Uid, key, revision
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Ask
-from fairlead.model.resources import SHARE_WHOLE
 
 _NEEDS_MAX = 50_000
 
@@ -78,6 +79,15 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 Judgement = Draft | Refused
 
 
+class _Kept(NamedTuple):
+    """A compiled need, for as long as nothing it was compiled from changed. Holding the ask keeps its id from being reused."""
+
+    ask: Ask
+    need: Need
+    stamp: int
+    classes_version: int
+
+
 class Context:
     """The plane as one command finds it. `now_ms` is the batch's plane time."""
 
@@ -90,7 +100,8 @@ class Context:
         self.policy_in_force = self.policies.in_force
         self.begin(1)
         self.leader_since_ms = 0
-        self._needs: dict[tuple[int, str, bool], tuple[Ask, Need]] = {}
+        self._needs: dict[tuple[int, str, bool, int, str], _Kept] = {}
+        state.derive("schedulerpolicies", self._policy_changed)
         self.plane_ms: Callable[[], int] = lambda: 0  # the running term's clock, for work between batches
         self.now_ms = 0
         self.now: datetime
@@ -113,41 +124,43 @@ class Context:
         """The uid of the object that the effect `ahead` places after the next will create: where it is born names it."""
         return f"{self._uid_prefix}{self.state.position + 1 + ahead:x}"  # type: ignore[return-value]  # Uid() is a call
 
-    def need_of(self, ask: Ask, tenant: str, borrows: bool) -> Need:
-        """The ask compiled. Equal slots of one workload share the ask object, so the look-up is by identity."""
-        wanted = (id(ask), tenant, borrows)
+    def need_of(self, ask: Ask, tenant: str, uid: str, borrows: bool, policy_revision: int) -> Need | Refused:
+        """The ask compiled under a policy revision. Equal slots of one workload share the ask object, so the look-up is by
+        identity; the workload itself matters where rules count its own slots."""
+        place, topology = ask.placement, self.ledger.topology
+        wanted = (id(ask), tenant, borrows, policy_revision, uid if place.spread or place.max_per_node else "")
         found = self._needs.get(wanted)
-        if found is not None and found[0] is ask:
-            return found[1]
-        need = self._compile(ask, tenant, borrows)
+        if found is not None and found.ask is ask and found.stamp == topology.version + topology.classes.version:
+            return found.need
+        # What is no longer kept up to date (classes) is compiled anew; a rule that appeared (topology) is added to what stands.
+        if found is not None and found.ask is ask and found.classes_version == topology.classes.version:
+            need = recompile_topology(found.need, ask, tenant, uid, topology)
+        else:
+            policy = self.policies.compiled(policy_revision)
+            if isinstance(policy, Refused):
+                return policy
+            need = self._compile(ask, tenant, uid, borrows, policy)
         if len(self._needs) > _NEEDS_MAX:
             self._needs.clear()
-        self._needs[wanted] = (ask, need)  # holding the ask keeps its id from being taken by another
+        self._needs[wanted] = _Kept(ask, need, topology.stamp(), topology.classes.version)
         return need
 
-    def _compile(self, ask: Ask, tenant: str, borrows: bool) -> Need:
-        age_s = ask.max_observation_age_seconds or self.settings.max_observation_age_s
-        return Need(
-            cpu=ask.requests.cpu,
-            memory=ask.requests.memory,
-            slots=1,
-            firm_cpu=0 if borrows else ask.requests.cpu,
-            firm_memory=0 if borrows else ask.requests.memory,
-            scalars=ask.requests.scalars,
-            devices=tuple(
-                DeviceNeed(
-                    d.resource,
-                    d.models,
-                    whole=d.count if d.share_thousandths == SHARE_WHOLE else 0,
-                    share=0 if d.share_thousandths == SHARE_WHOLE else d.share_thousandths,
-                )
-                for d in ask.devices
-            ),
-            max_age_ms=int(age_s * 1000),
-            classes=self.ledger.classes.verdicts(ask, tenant),
+    def _compile(self, ask: Ask, tenant: str, uid: str, borrows: bool, policy: CompiledPolicy) -> Need:
+        """S6 is judged by the revision in force: its residency rules, narrowed by the ask's own."""
+        bound_s = policy.max_age_ms(ask) / 1000 if policy.revision else self.settings.max_observation_age_s
+        return compile_need(
+            ask,
+            tenant,
+            uid,
+            self.ledger.topology,
             borrows=borrows,
-            charge=ask.requests.amounts(),
+            max_age_s=bound_s,
+            areas=policy.residency_areas(ask.placement.residency, tenant, ask.labels),
+            extra=policy.gates,
         )
+
+    def _policy_changed(self, old: Rec | None, new: Rec | None) -> None:
+        self._needs.clear()  # a revision never changes, but one may be withdrawn and another put in its place
 
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

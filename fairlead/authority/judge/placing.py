@@ -10,14 +10,14 @@ from datetime import timedelta
 
 import msgspec
 
-from fairlead.authority.hot import BindingHot, binding_hot
+from fairlead.authority.hot import BindingHot, binding_hot, marks_for
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.judge.victims import Claim, claim_victims
 from fairlead.authority.ledger import NodeAccount, device_charge
 from fairlead.authority.state import Rec
 from fairlead.decide.devices import pick_devices
-from fairlead.decide.fit import Need, feasible, reasons
+from fairlead.decide.fit import S6_GATES, Gate, Need, feasible, reasons
 from fairlead.decide.grants import limits_of, shortage
 from fairlead.model.commands import Bind, BindGang, Caller, Refused, ReleaseReservation, Reserve
 from fairlead.model.ids import key
@@ -59,6 +59,7 @@ def reserve(ctx: Context, caller: Caller, body: Reserve, evidence: Evidence | No
             expiry_time=ctx.now + timedelta(seconds=body.ttl_s),
             policy_revision=body.policy_revision,
             grant_version=body.grant_version,
+            marks=marks_for(spec.ask),
         ),
     )
     status = msgspec.structs.replace(
@@ -88,7 +89,7 @@ def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in
     effects: list[Effect] = []
     claim = Claim()
     if state is SlotState.RESERVED:
-        held = _reserved(ctx, caller, body)
+        held = _reserved(ctx, caller, body, request)
         if isinstance(held, Refused):
             return held
         devices = held
@@ -239,8 +240,8 @@ def _repeated_reserve(ctx: Context, body: Reserve) -> Judgement:
     return Refused("NotPending", f"{body.name} is reserved on {spec.node} by {spec.owner}", facts)
 
 
-def _reserved(ctx: Context, caller: Caller, body: Bind) -> tuple[DeviceHold, ...] | Refused:
-    """The devices of the slot's live reservation, if this binding is the one it was made for."""
+def _reserved(ctx: Context, caller: Caller, body: Bind, request: SchedulingRequest) -> tuple[DeviceHold, ...] | Refused:
+    """The devices of the slot's live reservation, if this binding is the one it was made for and the place is still allowed."""
     rec = ctx.state.get(_RESERVATIONS, body.tenant, body.name)
     assert rec is not None, f"{body.name} is Reserved without a reservation"
     spec: ReservationSpec = rec.hot.spec
@@ -252,6 +253,12 @@ def _reserved(ctx: Context, caller: Caller, body: Bind) -> tuple[DeviceHold, ...
     account = ctx.ledger.nodes[spec.node]
     if not (account.known and account.healthy and account.schedulable):
         return Refused("NoFit", f"{spec.node} is not ready any more", {"node": spec.node, "reasons": {"health": "not ready"}})
+    asked = request.spec
+    need = ctx.need_of(asked.ask, body.tenant, asked.slot.uid, asked.may_borrow, body.policy_revision)
+    if isinstance(need, Refused):
+        return need
+    if reasons(need, account, ctx, S6_GATES):  # the policy or the node may have changed since it was reserved
+        return _no_fit(ctx, need, account, spec.node, S6_GATES)
     return spec.devices
 
 
@@ -261,26 +268,45 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
     account = ctx.ledger.nodes.get(body.node)
     if account is None or not account.known:
         return Refused("NoFit", f"there is no node {body.node}", {"node": body.node, "reasons": {"node": "unknown"}})
-    need = ctx.need_of(spec.ask, body.tenant, spec.may_borrow)
-    row = claim.row(account) if body_has_victims(body) else account
+    need = ctx.need_of(spec.ask, body.tenant, spec.slot.uid, spec.may_borrow, body.policy_revision)
+    if isinstance(need, Refused):
+        return need
+    if not claim.victims:
+        return _fit_row(ctx, body, need, account, account)
+    with claim.gone(ctx.ledger):
+        row = claim.row(account)
+        fitted = _fit_row(ctx, body, need, account, row)
+        return fitted if isinstance(fitted, Refused) else claim.refuse_unneeded(need, row, ctx) or fitted
+
+
+def _fit_row(
+    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, row: NodeAccount
+) -> tuple[DeviceHold, ...] | Refused:
+    """`row` is the account, or a copy of it as it will be when the victims of a claim are gone."""
     if not feasible(need, row, ctx):
         return _no_fit(ctx, need, row, body.node)
     devices: tuple[DeviceHold, ...] = ()
     if need.devices:
-        picked = pick_devices(need.devices, account.devices, row.device_used)
+        picked = _pick(need, account, row, body.devices if isinstance(body, Bind) else ())
         if picked is None:
             return _no_fit(ctx, need, row, body.node)
         devices = picked
-    refused = claim.refuse_unneeded(need, row, ctx) or _grant(ctx, body, need, account, devices)
+    refused = _grant(ctx, body, need, account, devices)
     return refused if refused is not None else devices
 
 
-def body_has_victims(body: Reserve | Bind) -> bool:
-    return isinstance(body, Bind) and bool(body.victims)
+def _pick(need: Need, account: NodeAccount, row: NodeAccount, wished: tuple[str, ...]) -> tuple[DeviceHold, ...] | None:
+    """The devices the scheduler would like, where they satisfy the need; else those this node would give."""
+    if wished:
+        fleet = [device for device in account.devices if device.id in wished]
+        picked = pick_devices(need.devices, fleet, row.device_used)
+        if picked is not None:
+            return picked
+    return pick_devices(need.devices, account.devices, row.device_used)
 
 
-def _no_fit(ctx: Context, need: Need, account: NodeAccount, node: str) -> Refused:
-    why = reasons(need, account, ctx) or {"devices": "the free devices do not combine to what is asked"}
+def _no_fit(ctx: Context, need: Need, account: NodeAccount, node: str, gates: tuple[Gate, ...] | None = None) -> Refused:
+    why = reasons(need, account, ctx, gates) or {"devices": "the free devices do not combine to what is asked"}
     facts = {
         "node": node,
         "reasons": why,
@@ -336,5 +362,6 @@ def _binding_spec(
         provisional_until_time=until,
         decision=body.decision,
         supersedes=spec.supersedes,
+        marks=marks_for(spec.ask),
         min_serving=spec.min_serving,
     )

@@ -7,6 +7,8 @@ Judges S19: strictly lower rank, as the policy in force allows, within disruptio
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Effect, put
-from fairlead.authority.ledger import FIRM, LENT, NodeAccount
+from fairlead.authority.ledger import FIRM, LENT, Ledger, NodeAccount
 from fairlead.authority.state import Rec
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.fit import Need, feasible
@@ -54,18 +56,37 @@ class Claim:
             row.add(victim.requests, victim.devices, LENT if victim.borrowed else FIRM, -1)
         return row
 
+    @contextmanager
+    def gone(self, ledger: Ledger) -> Iterator[None]:
+        """For one judgement the victims are no neighbours: their ports, labels and isolation go with them."""
+        for name, victim in self.victims:
+            ledger.neighbour(_tenant(name), victim, -1)
+        try:
+            yield
+        finally:
+            for name, victim in self.victims:
+                ledger.neighbour(_tenant(name), victim, 1)
+
     def refuse_unneeded(self, need: Need, row: NodeAccount, ctx: Context) -> Refused | None:
         """Nobody is evicted in vain: with any one of the victims still there, the need would not fit. `row` is without them."""
         for name, victim in self.victims:
             how = LENT if victim.borrowed else FIRM
             row.add(victim.requests, victim.devices, how, 1)
+            ctx.ledger.neighbour(_tenant(name), victim, 1)
+            row.used_by, row.exclusive_to = ctx.ledger.topology.occupants(row.number)
             in_vain = feasible(need, row, ctx) and (
                 not need.devices or pick_devices(need.devices, row.devices, row.device_used) is not None
             )
+            ctx.ledger.neighbour(_tenant(name), victim, -1)
+            row.used_by, row.exclusive_to = ctx.ledger.topology.occupants(row.number)
             row.add(victim.requests, victim.devices, how, -1)
             if in_vain:
                 return _refuse(name, f"{name} need not leave: the slot fits beside it", needed=False)
         return None
+
+
+def _tenant(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _give(row: NodeAccount, given: Credit) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from fairlead.model.kinds.slot import SlotRef, Token, Transition
+from fairlead.model.kinds.work import Marks
 from fairlead.model.meta import Condition, Metadata, Record
 from fairlead.model.resources import NOTHING, Device, DeviceHold, Resources
 
@@ -69,6 +70,7 @@ class ReservationSpec(Record, frozen=True):
     index: int = 0
     policy_revision: int = 0
     grant_version: int = 0
+    marks: Marks | None = None  # as the binding will bear them: neighbours must respect a reserved place too
 
 
 class ReservationStatus(Record, frozen=True):
