@@ -117,7 +117,8 @@ class OpenSegment:
         found = []
         for number, frame in enumerate(list(self.frames)):
             hashes = frame.hashes
-            if hashes is None or holds(hashes, wanted.hashes):
+            below = bool(frame.rows) and frame.rows[0].number < wanted.before
+            if below and (hashes is None or holds(hashes, wanted.hashes)):
                 found.append(number)
         return found[::-1]
 

@@ -80,7 +80,9 @@ class Search:
         if (part.first, 0) >= self._before:
             return True
         if part.time_max >= self._since_ms and part.time_min < self._until_ms:
-            wanted = Wanted(self._hashes, self._since_ms, self._until_ms, self._before[0] + 1)
+            # A frame seen whole must not be a candidate again, or a page of one frame would never get past it.
+            below = self._before[0] + (self._before[1] > 0)
+            wanted = Wanted(self._hashes, self._since_ms, self._until_ms, below)
             for number in self._guarded(part.candidates, wanted):
                 if self._frames_left == 0:
                     return False
