@@ -8,13 +8,15 @@ if the authority refuses. Same snapshot, policy and seed give the same decisions
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from fairlead.decide.devices import pick_devices
+from fairlead.decide.extensions import Stop
 from fairlead.decide.fit import Need
 from fairlead.decide.grants import limits_of, shortage
+from fairlead.decide.preempt import Plan
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.resources import DeviceHold
 from fairlead.ports import Random
@@ -116,6 +118,8 @@ class Cycle:
 
     def _decide_run(self, run: Run) -> None:
         shape = run.shape
+        if shape.policy.extensions.pre_filters and not self._pre_filter(run):
+            return
         shape.ranking.sync()
         blocked: Failure | None = None  # nothing but this run changes the picture, so where one did not fit none after it will
         for item in run.items:
@@ -135,12 +139,39 @@ class Cycle:
 
     def _place(self, item: Item, shape: Shape, grant: Grant) -> Placement | Failure:
         row = self._choose(shape)
-        if row < 0:
-            claimed = self._preempting.plan(item, shape)
-            if claimed is not None:
-                return self._claim(item, shape, grant, claimed)
-            return self._explain(item, shape)
-        return self._assume(item, shape, grant, row)
+        if row >= 0:
+            return self._assume(item, shape, grant, row)
+        proposed = self._post_filter(item, shape) if shape.policy.extensions.post_filters else None
+        if isinstance(proposed, Failure):
+            return proposed
+        claimed = proposed or self._preempting.plan(item, shape)
+        if claimed is not None:
+            return self._claim(item, shape, grant, claimed)
+        return self._explain(item, shape)
+
+    def _post_filter(self, item: Item, shape: Shape) -> Plan | Failure | None:
+        """What an extension proposes for a slot that fits nowhere; the built-in way out, preemption, is asked last."""
+        snapshot = self._snapshot
+        counts = shape.ruled_out()
+        for point in shape.policy.extensions.post_filters:
+            answer = point.post_filter(shape.columns, counts, snapshot.fleet.all(), snapshot)
+            if isinstance(answer, Stop):
+                return Failure(item, answer.reason, answer.detail, counts, shape)
+            if answer is not None and answer.node in snapshot.row_of:
+                pairs = [victim.partition("/") for victim in answer.victims]
+                known = tuple((tenant, name) for tenant, _, name in pairs if (tenant, name) in snapshot.uses)
+                return Plan(snapshot.row_of[answer.node], known, None)
+        return None
+
+    def _pre_filter(self, run: Run) -> bool:
+        """False where an extension stops the whole shape."""
+        shape, snapshot = run.shape, self._snapshot
+        for point in shape.policy.extensions.pre_filters:
+            stop = point.pre_filter(shape.columns, snapshot.fleet.all(), snapshot)
+            if stop is not None:
+                run.failures += [Failure(item, stop.reason, stop.detail, {"extension": 1}, shape) for item in run.items]
+                return False
+        return True
 
     def _choose(self, shape: Shape) -> int:
         ranking, snapshot = shape.ranking, self._snapshot
@@ -185,7 +216,7 @@ class Cycle:
         self._snapshot.set_use((item.tenant, item.name), use)
         return use
 
-    def _claim(self, item: Item, shape: Shape, grant: Grant, claimed: Any) -> Placement:
+    def _claim(self, item: Item, shape: Shape, grant: Grant, claimed: Plan) -> Placement:
         use = self._take(item, shape, claimed.row, claimed.devices)
         self._preempting.assume(item, claimed)
         names = self._snapshot.names

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from fairlead.decide.compiling import compile_need
 from fairlead.decide.need import Need
 from fairlead.decide.policy import CompiledPolicy
-from fairlead.decide.scores.wishes import wishes
+from fairlead.decide.scores.wishes import Wishes, wishes
+from fairlead.model.kinds.intent import Placement
 from fairlead.model.kinds.work import Ask, SchedulingRequest
 from fairlead.scheduler.snapshot import Snapshot
 
@@ -22,9 +23,15 @@ class Compiled(NamedTuple):
     columns: Need  # for all rows
 
 
-def compile_for_ranking(snapshot: Snapshot, request: SchedulingRequest, policy: CompiledPolicy) -> Compiled:
+WishesOf = dict[tuple[Placement, str], Wishes]  # by what wishes are made of; forgotten with the node classes they speak of
+
+
+def compile_for_ranking(
+    snapshot: Snapshot, request: SchedulingRequest, policy: CompiledPolicy, known: WishesOf | None = None
+) -> Compiled:
     spec, tenant = request.spec, request.metadata.namespace
     ask = policy.with_spread(spec.ask)
+    areas = policy.residency_areas(ask.placement.residency, tenant, ask.labels)
     need = compile_need(
         ask,
         tenant,
@@ -32,12 +39,15 @@ def compile_for_ranking(snapshot: Snapshot, request: SchedulingRequest, policy: 
         snapshot.topology,
         borrows=spec.may_borrow,
         max_age_s=policy.max_age_ms(ask) / 1000,
-        areas=policy.residency_areas(ask.placement.residency, tenant, ask.labels),
-        extra=policy.gates,
+        areas=areas,
+        extra=(*policy.gates, *policy.extensions.filters),
     )
-    wanted = wishes(ask, [snapshot.classes[n] for n in range(len(snapshot.classes))])
+    known = {} if known is None else known
+    wanted = known.get((ask.placement, ask.image))
+    if wanted is None:
+        wanted = known[ask.placement, ask.image] = wishes(ask, snapshot.classes)
     need = replace(need, wishes=wanted)
-    verdicts = snapshot.classes.verdicts(ask, tenant, policy.residency_areas(ask.placement.residency, tenant, ask.labels))
+    verdicts = snapshot.classes.verdicts(ask, tenant, areas)
     liked = tuple(wanted.classes[n] for n in range(len(wanted.classes))) if wanted.classes.tells_apart else ()
     # Tenants are told apart only where some node belongs to one of them alone.
     whose = need.tenant if need.exclusive or snapshot.exclusive_rows else 0

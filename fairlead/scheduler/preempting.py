@@ -27,22 +27,24 @@ class Preempting:
         priority_class = policy.priority_class(spec.priority)
         if priority_class is None or not (priority_class.preempts or not spec.may_borrow):
             return None
-        preemptor = self._preemptor or self._start()
+        _, preemptor = self._index()
         plan = preemptor.plan(shape.need, Evictor(spec.priority, spec.may_borrow, policy), self._snapshot)
         return plan if isinstance(plan, Plan) and plan.victims else None
 
-    def _start(self) -> Preemptor:
+    def _index(self) -> tuple[Evictable, Preemptor]:
+        if self._evictable is not None and self._preemptor is not None:
+            return self._evictable, self._preemptor
         evictable = Evictable()
         for key, use in self._snapshot.uses.items():
             evictable.told(key, use, 1)
         self._snapshot.listeners.append(evictable.told)
         self._evictable = evictable
         self._preemptor = Preemptor(self._snapshot, evictable)
-        return self._preemptor
+        return evictable, self._preemptor
 
     def assume(self, item: Item, plan: Plan) -> None:
         """Proposed: the victims are on their way out, the claimer waits for them."""
-        assert self._evictable is not None
+        evictable, _ = self._index()
         snapshot = self._snapshot
         left = []
         for key in plan.victims:
@@ -50,7 +52,7 @@ class Preempting:
             left.append((key, use))
             snapshot.set_use(key, replace(use, evictable=False))
         key = (item.tenant, item.name)
-        self._evictable.claim(key, plan.row, plan.victims)
+        evictable.claim(key, plan.row, plan.victims)
         self._victims[key] = left
 
     def take_back(self, item: Item) -> None:

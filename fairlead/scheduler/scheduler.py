@@ -37,6 +37,7 @@ from fairlead.scheduler.cycle import Cycle, Placement, Run
 from fairlead.scheduler.meters import Meters
 from fairlead.scheduler.observer import FOLLOWED, Observer
 from fairlead.scheduler.partition import Partition
+from fairlead.scheduler.points import Points
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.queue import Queue
@@ -51,6 +52,9 @@ _AGAIN: Final = frozenset(
     {"NoFit", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
      "VictimNotAllowed", "GangRefused", "GangIncomplete", "BeingDeleted", "StaleEvidence", "Overloaded", "StoreUnavailable"}
 )  # fmt: skip
+
+
+_CLAIM_WEIGHT: Final = 7  # binds that one claim weighs beyond its own: its victims are judged too
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True):
@@ -95,6 +99,7 @@ class Scheduler:
         self._shapes = ShapeBook(self.snapshot, self.policies)
         self._preempting = Preempting(self.snapshot)
         self._cycle = Cycle(self.snapshot, self._shapes, self.policies, self._preempting, self._random)
+        self._points = Points(self._cycle)
         settings = self._settings
         self._observer = Observer(self.snapshot, self.queue, self.policies, settings.region, settings.partition.has)
         self._recorder = Recorder(settings.name, self.snapshot, self._sink)
@@ -198,6 +203,8 @@ class Scheduler:
             due_ms = queue.next_due_ms()
             if due_ms is not None and due_ms <= snapshot.now_ms:
                 queue.due(snapshot.now_ms)
+            if self._points.waits_until_ms is not None:
+                self._send(self._points.permitted_now(snapshot), tasks)
             if queue.has_ready and self._under_way < self._settings.in_flight:
                 self._decide(tasks)
                 await self._clock.sleep(0)
@@ -206,10 +213,11 @@ class Scheduler:
 
     async def _wait(self, feed: Feed, tasks: Tasks) -> None:
         """Until something changed or the next look is due."""
-        due_ms = self.queue.next_due_ms()
-        if due_ms is None:
+        times_ms = [ms for ms in (self.queue.next_due_ms(), self._points.waits_until_ms) if ms is not None]
+        if not times_ms:
             await feed.wait()
             return
+        due_ms = min(times_ms)
         pause_s = max(0.001, (due_ms - self.snapshot.now_ms) / 1000)
         timer = tasks.start(self._poke_after(pause_s, feed), "due")
         await feed.wait()
@@ -225,8 +233,12 @@ class Scheduler:
         items = self.queue.take(self._settings.cycle_slots, now_ms)
         if not items:
             return
-        runs = self._cycle.decide(items)
+        runs = self._points.admit(self._cycle.decide(items), self.snapshot)
         self.snapshot.trim_changes()
+        self._send(runs, tasks)
+
+    def _send(self, runs: list[Run], tasks: Tasks) -> None:
+        now_ms = self.snapshot.now_ms
         for run in runs:
             for failure in run.failures:
                 self.queue.failed(failure.item, failure.reason, failure.gates, failure.detail, now_ms)
@@ -247,6 +259,11 @@ class Scheduler:
         plain: list[Placement] = []
         binds: list[Bind] = []
         for run in runs:
+            own = self._points.commands_for(run)
+            if own is not None:
+                commands += [Command(self._caller, body, None, evidence) for body in own]
+                parts += [[placement] for placement in run.placements] if len(own) == len(run.placements) else [run.placements]
+                continue
             made = [self._bind(placement, decided.get(id(run), "")) for placement in run.placements]
             if run.gang and made:
                 commands.append(Command(self._caller, BindGang(tuple(made)), None, evidence))
@@ -254,10 +271,13 @@ class Scheduler:
             else:
                 binds += made
                 plain += run.placements
-        size = self._settings.command_slots
-        for start in range(0, len(binds), size):
-            commands.append(Command(self._caller, BindMany(tuple(binds[start : start + size])), None, evidence))
-            parts.append(plain[start : start + size])
+        start, weight = 0, 0
+        for at, bind in enumerate(binds):
+            weight += 1 + _CLAIM_WEIGHT * bool(bind.victims)
+            if weight >= self._settings.command_slots or at == len(binds) - 1:
+                commands.append(Command(self._caller, BindMany(tuple(binds[start : at + 1])), None, evidence))
+                parts.append(plain[start : at + 1])
+                start, weight = at + 1, 0
         return commands, parts
 
     def _bind(self, placement: Placement, decision: str) -> Bind:
@@ -275,6 +295,9 @@ class Scheduler:
         for placements, outcome in zip(parts, outcomes, strict=True):
             self._hear(placements, outcome, results)
         self._recorder.settle(runs, results)
+        for run in runs:
+            lost = [p for p in run.placements if isinstance(results.get(id(p)), Refused)]
+            self._points.settled(run, results, lost)
         if self._feed is not None:
             self._feed.poke()
 

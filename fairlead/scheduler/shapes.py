@@ -19,7 +19,7 @@ from fairlead.decide.topology import marks_of
 from fairlead.model.kinds.work import Ask, SchedulingRequest
 from fairlead.model.resources import SHARE_WHOLE, DeviceHold
 from fairlead.scheduler.fleet import Column, OneRow, Rows
-from fairlead.scheduler.needs import compile_for_ranking
+from fairlead.scheduler.needs import WishesOf, compile_for_ranking
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.ranking import NOWHERE, Ranking
 from fairlead.scheduler.snapshot import Snapshot
@@ -48,7 +48,8 @@ class Shape:
         self._own = need if terms is None else terms.own_need
         self._own_columns = columns if terms is None else terms.own_columns
         # With terms, what a domain score says of the domain is the term's; the row keeps what it says of the node.
-        self._rates = tuple((own_rate(score) if terms is not None else score.rate, weight) for score, weight in self.scores)
+        rates = [(own_rate(score) if terms is not None else score.rate, weight) for score, weight in self.scores]
+        self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
         self.ranking = Ranking(snapshot, self, terms)
         self.dropped = False
         self._words: dict[str, str] = {}
@@ -141,6 +142,7 @@ class ShapeBook:
         self._found: dict[Hashable, tuple[Ask, Shape]] = {}
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
         self._epoch: Hashable = None
+        self._wishes: WishesOf = {}
 
     def shape_of(self, request: SchedulingRequest, policy: CompiledPolicy) -> Shape | None:
         """None: the policy does not know the workload's class."""
@@ -150,6 +152,7 @@ class ShapeBook:
             self._epoch = epoch
             self._found.clear()
             self._shapes.clear()
+            self._wishes.clear()
         spec = request.spec
         ask, tenant = spec.ask, request.metadata.namespace
         wanted = (id(ask), tenant, spec.may_borrow, spec.slot.uid, policy.revision)
@@ -167,7 +170,7 @@ class ShapeBook:
         rules = policy.rules_of(request.spec.ask.workload_class)
         if rules is None:
             return None
-        compiled = compile_for_ranking(self._snapshot, request, policy)
+        compiled = compile_for_ranking(self._snapshot, request, policy, self._wishes)
         shape = self._shapes.get(compiled.key)
         if shape is not None:
             self._shapes.move_to_end(compiled.key)
