@@ -92,7 +92,7 @@ def test_what_an_ask_prefers_is_compiled_with_its_soft_rules_apart_from_the_hard
         spread=(SpreadRule(when_unsatisfiable="ScheduleAnyway"), SpreadRule(topology_key="hostname")),
         affinity=(
             AffinityRule(topology_key="zone", match=match, required=False, weight=40),
-            AffinityRule(topology_key="zone", match=match),
+            AffinityRule(topology_key="zone", match=match, weight=5),
         ),
         anti_affinity=(AffinityRule(match=match, required=False, weight=7),),
     )
