@@ -8,6 +8,7 @@ from typing import Final
 
 from fairlead.client.plane import Change
 from fairlead.model.kinds.policy import Override
+from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.snapshot import Snapshot
@@ -20,16 +21,14 @@ FOLLOWED: Final = (
     "bindings", "schedulingrequests",
 )  # fmt: skip
 
-Mine = Callable[[str, str], bool]  # tenant, workload uid: does this scheduler try it?
-
 
 class Observer:
-    def __init__(self, snapshot: Snapshot, queue: Queue, policies: Policies, region: str, mine: Mine) -> None:
+    def __init__(self, snapshot: Snapshot, queue: Queue, policies: Policies, region: str, parts: Parts) -> None:
         self._snapshot = snapshot
         self._queue = queue
         self._policies = policies
         self._region = region
-        self._mine = mine
+        self._parts = parts
         self._freed: dict[str, None] = {}
         self._opened: dict[str, None] = {}
         self._moved: dict[str, None] = {}  # workloads whose placements changed
@@ -103,9 +102,12 @@ class Observer:
 
     def _request(self, change: Change) -> None:
         if change.raw is None:
-            self._queue.remove(change.tenant, change.name)
-        elif self._mine(change.tenant, change.hot.spec.slot.uid):
-            self._queue.upsert(change.hot, self._snapshot.now_ms)
+            self._queue.remove(change.tenant, change.name, self._snapshot.now_ms)
+            return
+        spec = change.hot.spec
+        start = self._parts.head_start(change.tenant, spec.slot.uid, spec.gang)
+        if start is not NEVER:
+            self._queue.upsert(change.hot, self._snapshot.now_ms, start)
 
     def _grant(self, change: Change) -> None:
         if change.name != self._region:

@@ -105,6 +105,13 @@ class Places:
         self._counts[READY] += unit.slots
         self._order.put(tenant, unit)
 
+    def _admit(self, tenant: Tenant, unit: Unit, now_ms: int) -> None:
+        """It may be tried: now if it is ours, else when those whose it is have had their time."""
+        if unit.head_start is None:
+            self._ready(tenant, unit, now_ms)
+        else:
+            self._wait(unit, WAITING, unit.head_start.over_ms(now_ms))
+
     def _wait(self, unit: Unit, state: int, at_ms: int) -> None:
         """WAITING or HELD, until something changes or the time has come."""
         unit.state = state
@@ -236,6 +243,7 @@ class Places:
         if gang.state != TAKEN:
             self._leave(gang)
         gang.members[item.name] = item
+        gang.head_start = item.head_start
         if gang.state != TAKEN:
             self._gather(tenant, gang)
 
@@ -254,7 +262,7 @@ class Places:
             regroup(gang)
             if gang.reason in _OF_A_HOLD:
                 self._say(tenant, gang, "PendingEvaluation", "", now_ms)
-            self._ready(tenant, gang, now_ms)
+            self._admit(tenant, gang, now_ms)
             return
         reason = "Misconfigured" if gang.slots > gang.size else "WaitingForGang"
         self._say(tenant, gang, reason, "", now_ms)  # who is missing is worked out when somebody asks
@@ -289,11 +297,15 @@ class Places:
 
     def _look_again(self, unit: Unit, now_ms: int) -> int:
         """Its time has come. Returns 1 if it is ready now."""
-        tenant = self._tenants[unit.tenant]
+        tenant, start = self._tenants[unit.tenant], unit.head_start
         on_hold = unit.reason == "OnHold" and unit.workload not in tenant.holds
+        if start is not None and unit.state == WAITING and start.alive_ms + start.wait_ms > now_ms:
+            self._leave(unit)  # whoever has that part was seen at work meanwhile
+            self._wait(unit, WAITING, start.over_ms(0))
+            return 0
         if unit.state == WAITING or on_hold:
-            if unit.state == WAITING:
-                unit.by_timer = unit.reason != "BackingOff"  # which has nothing to wait for but the time
+            if unit.state == WAITING:  # what backs off, or is another's, has nothing to wait for but the time
+                unit.by_timer = unit.reason != "BackingOff" and start is None
             self._leave(unit)
             if on_hold:
                 self._say(tenant, unit, "PendingEvaluation", "", now_ms)

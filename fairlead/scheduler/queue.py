@@ -18,6 +18,7 @@ from fairlead.model.lifecycle import SlotState
 from fairlead.ports import Random
 from fairlead.scheduler.gangs import Gang
 from fairlead.scheduler.order import Hold, Tenant
+from fairlead.scheduler.partition import HeadStart
 from fairlead.scheduler.places import Places
 from fairlead.scheduler.units import (
     GONE,
@@ -46,8 +47,9 @@ class Queue(Places):
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
-    def upsert(self, request: SchedulingRequest, now_ms: int) -> None:
-        """A request as the plane has it now. A change of status alone keeps its place."""
+    def upsert(self, request: SchedulingRequest, now_ms: int, head_start: HeadStart | None = None) -> None:
+        """A request as the plane has it now. A change of status alone keeps its place. With a head start it is another
+        scheduler's to try first, now and whenever something changes for it."""
         self._now_ms = now_ms
         metadata = request.metadata
         tenant = self._tenants.get(metadata.namespace) or self._tenant(metadata.namespace)
@@ -60,6 +62,7 @@ class Queue(Places):
                 return
             self._remove(tenant, old)
         item = self._item(request, now_ms)
+        item.head_start = head_start
         tenant.items[item.name] = item
         number = next(self._stays)
         self._ages.push((item.created_ms, number, item))
@@ -75,13 +78,16 @@ class Queue(Places):
         elif spec.gang:
             self._join(tenant, item, now_ms)
         else:
-            self._ready(tenant, item, now_ms)
+            self._admit(tenant, item, now_ms)
 
-    def remove(self, tenant: str, name: str) -> None:
+    def remove(self, tenant: str, name: str, now_ms: int | None = None) -> None:
         """Bound, withdrawn or expired: the plane has it no longer. What is in somebody's hands is still to be reported."""
         found = self._tenants.get(tenant)
         item = found.items.get(name) if found else None
         if found is not None and item is not None:
+            if item.head_start is not None and self._in_hand(item) is None:
+                # Somebody else has settled it: that part is looked after.
+                item.head_start.alive_ms = self._now_ms if now_ms is None else now_ms
             self._remove(found, item)
 
     def set_capacity(self, totals: Mapping[str, int]) -> None:
@@ -149,9 +155,11 @@ class Queue(Places):
         tenant = self._tenants[item.tenant]
         unit.races += 1
         extra = unit.races - self._limits.races_at_once
+        if unit.head_start is not None:
+            unit.head_start.alive_ms = now_ms
         if extra <= 0:
             unit.rank = 0
-            self._ready(tenant, unit, now_ms)
+            self._admit(tenant, unit, now_ms)
             return
         self._say(tenant, unit, "BackingOff", f"lost {unit.races} races for a place", now_ms)
         self._wait(unit, WAITING, now_ms + self._backoff_ms(extra))
@@ -182,7 +190,7 @@ class Queue(Places):
         for unit in self._wakeups.woken_by(change, self._limits.wake_max):
             unit.by_timer = False
             self._leave(unit)
-            self._ready(self._tenants[unit.tenant], unit, now_ms)
+            self._admit(self._tenants[unit.tenant], unit, now_ms)
             woken += unit.slots
         self._woken += woken
         return woken

@@ -36,7 +36,7 @@ from fairlead.ports import Clock, Random, Tasks
 from fairlead.scheduler.cycle import Cycle, Placement, Run
 from fairlead.scheduler.meters import Meters
 from fairlead.scheduler.observer import FOLLOWED, Observer
-from fairlead.scheduler.partition import Partition
+from fairlead.scheduler.partition import Partition, Parts
 from fairlead.scheduler.points import Points
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
@@ -101,7 +101,7 @@ class Scheduler:
         self._cycle = Cycle(self.snapshot, self._shapes, self.policies, self._preempting, self._random)
         self._points = Points(self._cycle)
         settings = self._settings
-        self._observer = Observer(self.snapshot, self.queue, self.policies, settings.region, settings.partition.has)
+        self._observer = Observer(self.snapshot, self.queue, self.policies, settings.region, Parts(settings.partition))
         self._recorder = Recorder(settings.name, self.snapshot, self._sink)
         self._reporter = Reporter(self.queue)
         self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name)

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.resources import DeviceAsk, Resources
+from fairlead.scheduler.partition import HeadStart
 
 # CONVENTIONS.md's pending reasons, most decisive first, each with who owes the next move.
 NEXT_OWNER: Final[dict[str, str]] = {
@@ -80,6 +81,7 @@ class Unit(msgspec.Struct, gc=False, eq=False):
     attempts: int = 0  # in a row without a place
     races: int = 0
     by_timer: bool = False  # only the resync brought it back
+    head_start: HeadStart | None = None  # another scheduler's work, which has the first try at it
 
 
 class Item(Unit, gc=False, eq=False, kw_only=True):
