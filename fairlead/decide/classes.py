@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from fairlead.model.kinds.capacity import Node, NodePool, Taint
-from fairlead.model.kinds.intent import LabelExpression, Region, Toleration
+from fairlead.model.kinds.intent import LabelExpression, Placement, Region, Toleration
 from fairlead.model.kinds.work import Ask
 
 _VERDICTS_MAX = 50_000  # asks come and go with workloads; start again rather than grow for ever
@@ -65,7 +65,8 @@ class Classes:
     def __init__(self) -> None:
         self._numbers: dict[NodeClass, int] = {}
         self._all: list[NodeClass] = []
-        self._verdicts: dict[tuple[Ask, str, frozenset[str] | None], Verdicts] = {}
+        # By what verdicts depend on: where an ask may go and of which class it is, not how much it asks for.
+        self._verdicts: dict[tuple[Placement, str, str, frozenset[str] | None], Verdicts] = {}
         self.version = 0  # grows when verdicts handed out before are no longer kept up to date
 
     def __len__(self) -> int:
@@ -95,7 +96,8 @@ class Classes:
 
     def verdicts(self, ask: Ask, tenant: str, areas: frozenset[str] | None = None) -> Verdicts:
         """`areas` is what the policy in force allows this tenant and these labels."""
-        found = self._verdicts.get((ask, tenant, areas))
+        key = (ask.placement, ask.workload_class, tenant, areas)
+        found = self._verdicts.get(key)
         if found is None:
             if len(self._verdicts) >= _VERDICTS_MAX:
                 self._verdicts.clear()
@@ -104,7 +106,7 @@ class Classes:
             found = Verdicts(ask=ask, tenant=tenant, areas=areas, **tables)  # type: ignore[arg-type]  # not _wide
             for node_class in self._all:
                 _extend(found, node_class)
-            self._verdicts[ask, tenant, areas] = found
+            self._verdicts[key] = found
         return found
 
 
