@@ -1,7 +1,7 @@
 """Independent checks of a plane's journal: the promises of INVARIANTS.md asked of what was committed, entry by entry.
 
 Shares nothing with the authority but the model: its own sums, its own state. One class serves property tests, the simulator and
-`fairlead audit verify`. Covers S1, S2, S3, S4, S7, S8, S9, S18, S19 and S20; the others need more than one plane's journal.
+`fairlead audit verify`. Covers S1, S2, S3, S4, S6, S7, S8, S9, S18, S19 and S20; the others need more than one plane's journal.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROL
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
+from fairlead.observe.places import PlaceChecker
 from fairlead.store.contract import Batch
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
@@ -48,6 +49,7 @@ class JournalChecker:
         self._hash: bytes | None = None
         self._position = 0
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
+        self._places = PlaceChecker(self._objects, self._on_node, self._found)
 
     def feed(self, batch: Batch) -> None:
         self.checked["S18"] += 1
@@ -87,12 +89,15 @@ class JournalChecker:
                     bound.append(name)
             elif plural == "reservations":
                 self._reservation_step(old, new)
+            if plural in ("schedulingrequests", "reservations", "bindings"):
+                self.checked["S6"] += self._places.changed(plural, old, new)
             self._generation(plural, old, new)
             self._apply(plural, tenant, name, new)
             if plural in ("bindings", "reservations") and new is not None and old is None:
                 raised_nodes.add(new.spec.node)
                 raised_tenants.add(tenant)
         self._claims.entry_ended(command is not None and command.caller.role is Role.SCHEDULER)
+        self._places.entry_ended(raised_nodes)
         for node in sorted(raised_nodes):
             self._capacity(node)
         for tenant in sorted(raised_tenants):
