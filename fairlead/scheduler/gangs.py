@@ -22,6 +22,19 @@ class Gang(Unit, gc=False, eq=False, kw_only=True):
     members: dict[str, Item] = {}
     taken: tuple[Item, ...] = ()
 
+    def add(self, item: Item) -> None:
+        self.members[item.name] = item
+        self._follow(item)
+
+    def discard(self, item: Item) -> None:
+        del self.members[item.name]
+        if self.members:
+            self._follow(next(reversed(self.members.values())))
+
+    def _follow(self, last: Item) -> None:
+        self.size = last.request.spec.gang_size
+        self.timeout_ms = int(last.request.spec.gang_timeout_seconds * 1000)
+
     @property
     def is_complete(self) -> bool:
         """All there, and of one mind about how many they are."""

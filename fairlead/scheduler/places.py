@@ -238,17 +238,15 @@ class Places:
         item.state = IN_GANG
         tenant.reasons[item.reason] -= 1
         tenant.reasons[gang.reason] = tenant.reasons.get(gang.reason, 0) + 1
-        gang.size = item.request.spec.gang_size
-        gang.timeout_ms = int(item.request.spec.gang_timeout_seconds * 1000)
         if gang.state != TAKEN:
             self._leave(gang)
-        gang.members[item.name] = item
+        gang.add(item)
         gang.head_start = item.head_start
         if gang.state != TAKEN:
             self._gather(tenant, gang)
 
     def _part(self, tenant: Tenant, gang: Gang, item: Item) -> None:
-        del gang.members[item.name]
+        gang.discard(item)
         self._forget(tenant, item, gang.reason)
 
     def _gather(self, tenant: Tenant, gang: Gang) -> None:
