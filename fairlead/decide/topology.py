@@ -290,8 +290,9 @@ class Topology:
 def marks_of(ask: Ask) -> Marks | None:
     """What a slot with this ask bears once it is placed; None where neighbours need not know."""
     repels = tuple(rule for rule in ask.placement.anti_affinity if rule.required)
-    if ask.labels or ask.ports or repels or ask.isolation != "Shared":
-        return Marks(labels=ask.labels, ports=ask.ports, repels=repels, isolation=ask.isolation)
+    keeps = ask if any(rule.after_failure == "Repair" for rule in ask.placement.spread) else None
+    if ask.labels or ask.ports or repels or keeps or ask.isolation != "Shared":
+        return Marks(labels=ask.labels, ports=ask.ports, repels=repels, isolation=ask.isolation, keeps=keeps)
     return None
 
 

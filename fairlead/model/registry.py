@@ -81,7 +81,7 @@ def _kinds() -> dict[str, KindInfo]:
         KindInfo("Assignment", "assignments", work.Assignment, both, frozenset({r.WORKLOAD, r.RECOVERY}),
                  frozenset({r.ASSIGNMENT}), "when its slots are released", finalizers=("fairlead.dev/slots-released",)),
         KindInfo("EvictionRequest", "evictionrequests", work.EvictionRequest, reg,
-                 _PEOPLE | {r.ROLLOUT, r.REPAIR, r.AUTOSCALER, r.NODE}, frozenset({r.DISRUPTION}),
+                 _PEOPLE | {r.ROLLOUT, r.REPAIR, r.AUTOSCALER, r.NODE, r.SCHEDULER}, frozenset({r.DISRUPTION}),
                  "done, refused or expired"),
         KindInfo("Node", "nodes", capacity.Node, reg, _OPERATORS | {r.AGENT}, frozenset({r.NODE, r.AGENT}),
                  "drain, then deregister", namespaced=False, short_names=("no",)),

@@ -34,6 +34,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Evidence
 from fairlead.ports import Clock, Random, Tasks
 from fairlead.scheduler.cycle import Cycle, Placement, Run
+from fairlead.scheduler.levelling import Levelling
 from fairlead.scheduler.meters import Meters
 from fairlead.scheduler.observer import FOLLOWED, Observer
 from fairlead.scheduler.partition import Partition, Parts
@@ -100,6 +101,7 @@ class Scheduler:
         self._preempting = Preempting(self.snapshot)
         self._cycle = Cycle(self.snapshot, self._shapes, self.policies, self._preempting, self._random)
         self._points = Points(self._cycle)
+        self._levelling = Levelling(self.snapshot, self._shapes, self.policies)
         settings = self._settings
         self._observer = Observer(self.snapshot, self.queue, self.policies, settings.region, Parts(settings.partition))
         self._recorder = Recorder(settings.name, self.snapshot, self._sink)
@@ -185,8 +187,8 @@ class Scheduler:
             await self._clock.sleep(self._settings.hear_s)
 
     async def _report(self) -> None:
-        """The reasons of what waits, written where they changed."""
-        commands = self._reporter.commands(self._caller, self.snapshot.now_ms)
+        """The reasons of what waits, written where they changed, and the moves that would restore a spread."""
+        commands = self._reporter.commands(self._caller, self.snapshot.now_ms) + self._levelling.commands(self._caller)
         if commands:
             await self._plane.submit(commands)
 

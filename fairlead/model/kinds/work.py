@@ -63,6 +63,7 @@ class Marks(Record, frozen=True, cache_hash=True):
     ports: tuple[int, ...] = ()
     repels: tuple[AffinityRule, ...] = ()  # required anti-affinity, which holds in both directions
     isolation: Literal["Shared", "TenantExclusive"] = "Shared"
+    keeps: Ask | None = None  # all it asked for, where its spread is to be repaired after failures
 
 
 class SchedulingRequestSpec(Record, frozen=True):
