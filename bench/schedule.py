@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from fairlead.ports import SystemClock, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
+from fairlead.store.decisions.log import DecisionLog
 
 OPTIONS = (
     Option("case", "basic", "what is scheduled: " + ", ".join(CASES), tuple(CASES)),
@@ -35,6 +37,7 @@ OPTIONS = (
     Option("engine", "sqlite", "where it is made durable", ("memory", "sqlite", "postgres", "etcd")),
     Option("rate", 0, "arrivals a second; 0: as fast as they are taken"),
     Option("seconds_max", 120, "give up after this long"),
+    Option("decisions", "on", "keep a record of every decision, as in production", ("on", "off")),
 )
 _QUEUED_MAX = 8  # calls of the client under way at once
 _TICK_S = 0.001
@@ -88,14 +91,15 @@ class Client:
 
 
 class Bench:
-    def __init__(self, plane: PlaneUnderBench, case: Case, options: dict[str, Any]) -> None:
+    def __init__(self, plane: PlaneUnderBench, case: Case, options: dict[str, Any], log: DecisionLog | None) -> None:
         self.plane = plane
         self.case = case
         self.options = options
         clock = SystemClock()
         self.local = LocalPlane(plane.authority, clock)
         self.client = Client(plane, self.local)
-        self.scheduler = Scheduler(self.local, clock, random.Random(1), SchedulerSettings(region=REGION))
+        self.log = log
+        self.scheduler = Scheduler(self.local, clock, random.Random(1), SchedulerSettings(region=REGION), decisions=log)
 
     async def run(self) -> dict[str, Any]:
         async with Tasks() as tasks:
@@ -232,4 +236,10 @@ def engine_cpu_s() -> float:
 async def main(**options: Any) -> dict[str, Any]:
     case = CASES[options["case"]]
     async with engine_named(options["engine"]) as engine, open_plane(engine, options["nodes"]) as plane:
-        return result("schedule", options, await Bench(plane, case, options).run())
+        with tempfile.TemporaryDirectory(prefix="fairlead-decisions-") as folder:
+            log = DecisionLog(Path(folder)) if options["decisions"] == "on" else None
+            try:
+                return result("schedule", options, await Bench(plane, case, options, log).run())
+            finally:
+                if log is not None:
+                    log.close()

@@ -2,8 +2,8 @@
 proposes that one slot of the fullest domain moves.
 
 It proposes only: an EvictionRequest, judged and carried out by the disruption controller within the workload's budget; the slot
-then comes back through the queue and its spread rule sends it where it is missing. One move of a workload at a time, and none where no
-node could take the slot. Called by the scheduler every few seconds.
+then comes back through the queue and its spread rule sends it where it is missing. One move of a workload at a time, and none
+where no node could take the slot. Called by the scheduler every few seconds.
 """
 
 from __future__ import annotations
