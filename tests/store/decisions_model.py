@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from fairlead.client.decisions import DecisionHit, DecisionPage, DecisionQuery
 from fairlead.model.decision import Attempt, Decided, DecisionRecord, Result, decision_id
 from fairlead.store.decisions import DecisionLog, Settings
 
+FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 SMALL = Settings(segment_bytes=1_000, segment_ms=200, frame_bytes=250, cache_bytes=4_000, flush_s=0)
 
 Seen = tuple[str, int, int]  # id, time, number of the attempt
@@ -124,3 +127,17 @@ def ask(log: DecisionLog, query: DecisionQuery) -> tuple[list[Seen], tuple[str, 
 
 def files(directory: Path, suffix: str) -> list[Path]:
     return sorted(directory.glob(f"*.{suffix}"))
+
+
+class Disk:
+    """os.write with a budget; when it is spent a write takes half and the next fails, as a full disk does."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        if self.budget <= 0:
+            raise FULL_DISK
+        written = os.write(descriptor, data[: self.budget])
+        self.budget -= written
+        return written

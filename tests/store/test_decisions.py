@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import shutil
@@ -23,11 +22,10 @@ from fairlead.model.decision import DecisionRecord
 from fairlead.store.decisions import DecisionLog, DecisionLogError, Settings, keys
 from fairlead.store.decisions.records import Row
 from fairlead.store.decisions.segment import ClosedSegment, write_segment
-from tests.store.decisions_model import RECORDS, SMALL, Model, ask, attempt, files, lone, queries, record
+from tests.store.decisions_model import FULL_DISK, RECORDS, SMALL, Disk, Model, ask, attempt, files, lone, queries, record
 
 ALL = DecisionQuery(limit=1_000)
 NO_SHRINK = [phase for phase in Phase if phase is not Phase.shrink]  # Each example is a few restarts; shrinking takes minutes.
-FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture
@@ -316,20 +314,6 @@ def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
 
 
 # --- disks that refuse --------------------------------------------------------------------------------------------------
-
-
-class Disk:
-    """os.write with a budget; when it is spent a write takes half and the next fails, as a full disk does."""
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        if self.budget <= 0:
-            raise FULL_DISK
-        written = os.write(descriptor, data[: self.budget])
-        self.budget -= written
-        return written
 
 
 @pytest.mark.parametrize("budget", [0, 4, 8, 300, 1_000])

@@ -127,6 +127,8 @@ class DecisionLog:
             try:
                 while rows := self._take():
                     self._write_rows(rows)
+                if self._current is not None:
+                    self._current.index_full_frames()  # Also what an earlier process left; until then it is looked through.
             except OSError as error:
                 self._note_failure(error)
                 return False
@@ -167,7 +169,6 @@ class DecisionLog:
         with self._lock:
             self._in_flight = []
             self._pending_bytes -= sum(len(row.body) for row in rows)
-        segment.index_full_frames()
         self._measure()
 
     def _segment_for(self, row: Row) -> OpenSegment:
