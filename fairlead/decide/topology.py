@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlead.decide.classes import Classes, matches
+from fairlead.decide.classes import Classes
 from fairlead.decide.domains import HOSTNAME, Counts, Dense, Domains, Nodes
-from fairlead.model.kinds.intent import LabelExpression
+from fairlead.decide.label_index import Labelled, Labels, Match, Selectors, fits
 from fairlead.model.kinds.work import Ask, Marks
 
 COUNTS_MAX = 20_000  # rules come and go with workloads; beyond this all are forgotten, and made again as they are asked for
 
-Labels = tuple[tuple[str, str], ...]
-Match = tuple[LabelExpression, ...]
 Occupied = Callable[[int, int, int], None]  # number, used_by, exclusive_to
 
 
@@ -48,14 +46,19 @@ class Repeller(NamedTuple):
 class TenantRules:
     """Affinity looks at the workloads of one tenant only."""
 
-    __slots__ = ("against", "marked", "number", "repellers", "selectors")
+    __slots__ = ("asked", "marked", "number", "of_match", "repellers", "repelling", "selectors")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.marked: dict[Group, None] = {}
-        self.selectors: dict[Match, dict[str, Counts]] = {}
-        self.repellers: dict[tuple[str, Match], Repeller] = {}  # only ever longer, until all is forgotten
-        self.against: dict[Labels, tuple[int, list[Repeller]]] = {}  # how many repellers were looked at, those that match
+        self.marked: Labelled[Group] = Labelled()
+        self.forget()
+
+    def forget(self) -> None:
+        self.of_match: dict[Match, dict[str, Counts]] = {}
+        self.selectors: Selectors[Match] = Selectors()  # of the same
+        self.repellers: dict[tuple[str, Match], Repeller] = {}
+        self.repelling: Selectors[Repeller] = Selectors()  # of the same
+        self.asked: Labelled[Labels] = Labelled()  # for which repellers were asked: a new one may concern them
 
 
 class Topology:
@@ -160,7 +163,7 @@ class Topology:
         rules = self._tenant(tenant)
         group = self._groups[uid] = Group(tenant, rules.number, uid, marks, {}, next=self._groups.get(uid))
         if marks is not None:
-            rules.marked[group] = None
+            rules.marked.add(marks.labels, group)
         self._attach(group, rules)
         return group
 
@@ -172,9 +175,8 @@ class Topology:
             feeds += [self.of_port(port) for port in dict.fromkeys(marks.ports)]
             repels = dict.fromkeys((rule.topology_key, rule.match) for rule in marks.repels)
             feeds += [self._repeller(rules, key, match) for key, match in repels]
-        for match, by_key in rules.selectors.items():
-            if _matches(match, marks):
-                feeds += by_key.values()
+        for match in rules.selectors.matching(_labels(marks)):
+            feeds += rules.of_match[match].values()
         group.feeds = tuple(feeds)
         for counts in feeds:
             counts.join(group)
@@ -183,7 +185,7 @@ class Topology:
         for counts in group.feeds:
             del counts.sources[group]
         group.feeds = ()
-        self._tenants[group.tenant].marked.pop(group, None)
+        self._tenants[group.tenant].marked.discard(group)
         chain = [other for other in self._chain(group.uid) if other is not group]
         for one, after in zip(chain, [*chain[1:], None], strict=False):
             one.next = after
@@ -208,7 +210,10 @@ class Topology:
     def of_match(self, tenant: str, match: Match, key: str) -> Counts:
         """The slots of a tenant's workloads whose labels match."""
         rules = self._tenant(tenant)
-        by_key = rules.selectors.setdefault(match, {})
+        by_key = rules.of_match.get(match)
+        if by_key is None:
+            by_key = rules.of_match[match] = {}
+            rules.selectors.add(match, match)
         return by_key.get(key) or self._feed(by_key, key, self._matching(tenant, rules, match))
 
     def of_port(self, port: int) -> Counts:
@@ -221,16 +226,15 @@ class Topology:
     def repelling(self, tenant: str, labels: Labels) -> list[Repeller]:
         """The rules of placed slots that keep workloads with these labels away."""
         rules = self._tenant(tenant)
-        seen, found = rules.against.get(labels, (0, []))
-        if seen < len(rules.repellers):
-            have = dict(labels)
-            for repeller in list(rules.repellers.values())[seen:]:
-                if all(matches(expression, have) for expression in repeller.match):
-                    found.append(repeller)
-            if len(rules.against) > COUNTS_MAX:
-                rules.against.clear()
-            rules.against[labels] = (len(rules.repellers), found)
-        return found
+        if len(rules.asked) >= COUNTS_MAX:
+            rules.asked = Labelled()
+            self.version += 1
+        rules.asked.add(labels, labels)
+        return rules.repelling.matching(labels)
+
+    def repels(self, tenant: str, key: str, match: Match) -> None:
+        """A slot with this rule may be placed soon. Said beforehand, its own need does not go out of date by it."""
+        self._repeller(self._tenant(tenant), key, match)
 
     def make_room(self) -> None:
         """Before a need is compiled: forgets every counter when there are too many. Earlier needs are out of date then."""
@@ -244,9 +248,7 @@ class Topology:
         self._of_workload.clear()
         self._of_port.clear()
         for rules in self._tenants.values():
-            rules.selectors.clear()
-            rules.repellers.clear()
-            rules.against.clear()
+            rules.forget()
         for rules in self._tenants.values():
             for group in rules.marked:
                 self._attach(group, rules)
@@ -274,8 +276,8 @@ class Topology:
         return made
 
     def _matching(self, tenant: str, rules: TenantRules, match: Match) -> Iterator[Group]:
-        yield from (group for group in rules.marked if _matches(match, group.marks))
-        if _matches(match, None):  # a rule that names labels only to exclude them also means the workloads without any
+        yield from rules.marked.matching(match)
+        if fits(match, ()):  # a rule that names labels only to exclude them also means the workloads without any
             for uid in list(self._groups):
                 yield from (group for group in self._chain(uid) if group.marks is None and group.tenant == tenant)
 
@@ -283,7 +285,8 @@ class Topology:
         found = rules.repellers.get((key, match))
         if found is None:
             found = rules.repellers[key, match] = Repeller(key, match, self._counts(key))
-            self.version += 1
+            rules.repelling.add(match, found)
+            self.version += any(True for _ in rules.asked.matching(match))
         return found.counts
 
 
@@ -296,9 +299,8 @@ def marks_of(ask: Ask) -> Marks | None:
     return None
 
 
-def _matches(match: Match, marks: Marks | None) -> bool:
-    labels = dict(marks.labels) if marks is not None else {}
-    return all(matches(expression, labels) for expression in match)
+def _labels(marks: Marks | None) -> Labels:
+    return marks.labels if marks is not None else ()
 
 
 def _only(tenants: dict[int, int]) -> int:

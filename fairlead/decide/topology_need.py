@@ -42,7 +42,7 @@ class Rule:
     def place(self, where: int) -> str:
         if self.domains is None:
             return "it"
-        return f"{self.key} {self.domains.names[where]}" if where else f"no {self.key}"
+        return f"{self.key} {self.domains.names[where]}"
 
 
 class Spread(Rule):
@@ -103,6 +103,8 @@ class Near(Rule):
         return ((self.counts[where] > 0) | (self.is_own > any_yet)) & in_domain
 
     def why(self, where: int) -> str:
+        if self.domains is not None and where == 0:
+            return f"it lies in no {self.key}, and must be near to others by {self.key}"
         return f"{self.place(where)} has no slot of a workload this one must be near to"
 
 
@@ -207,6 +209,8 @@ def topology_need(topology: Topology, ask: Ask, tenant: str, uid: str, allowed: 
         else:
             pulls.append(Pull(_away(near.topology_key, counts), near.weight))
     for away in place.anti_affinity:
+        if away.required:
+            topology.repels(tenant, away.topology_key, away.match)
         rule_away = _away(away.topology_key, topology.of_match(tenant, away.match, away.topology_key))
         if away.required:
             hard.append(rule_away)
