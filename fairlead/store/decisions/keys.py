@@ -92,11 +92,11 @@ def asked_hashes(query: DecisionQuery) -> list[int]:
 
 def holds(hashes: Hashes, asked: Sequence[int]) -> bool:
     """Whether a frame may have all of these keys."""
-    if not len(hashes):
-        return not asked
-    wanted = np.array(asked, np.uint32)
-    at = np.searchsorted(hashes, wanted)
-    return bool(np.all(at < len(hashes)) and np.all(hashes[np.minimum(at, len(hashes) - 1)] == wanted))
+    for one in asked:
+        at = int(hashes.searchsorted(np.uint32(one)))
+        if at == len(hashes) or hashes[at] != one:
+            return False
+    return True
 
 
 def build_index(frames: Sequence[Hashes]) -> tuple[int, Words, npt.NDArray[np.int64]]:
