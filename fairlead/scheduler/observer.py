@@ -33,7 +33,7 @@ class Observer:
         self._opened: dict[str, None] = {}
         self._moved: dict[str, None] = {}  # workloads whose placements changed
         self._usage: dict[str, None] = {}
-        self._holds: dict[str, list[tuple[str, str]]] = {}  # override -> what it holds
+        self._holds: dict[tuple[str, str], list[tuple[str, str]]] = {}  # override -> what it holds
         self._apply: dict[str, Callable[[Change], None]] = {
             "regions": self._region_changed,
             "nodepools": lambda change: self._snapshot.set_pool(change.name, change.hot if change.raw is not None else None),
@@ -53,6 +53,12 @@ class Observer:
         apply = self._apply
         for change in changes:
             apply[change.plural](change)
+        self._wake()
+
+    def heard_again(self, nodes: Sequence[str]) -> None:
+        """Nodes that were too silent to place on and are not any more."""
+        for node in nodes:
+            self._opened[node] = None
         self._wake()
 
     def _wake(self) -> None:
@@ -83,10 +89,9 @@ class Observer:
     def _binding(self, change: Change) -> None:
         key = (change.tenant, change.name)
         old = self._snapshot.uses.get(key)
-        self._snapshot.set_binding(key, change.hot if change.raw is not None else None)
-        new = self._snapshot.uses.get(key)
-        if new is old:
+        if not self._snapshot.set_binding(key, change.hot if change.raw is not None else None):
             return
+        new = self._snapshot.uses.get(key)
         if old is not None and (new is None or new.row != old.row):
             self._freed[self._snapshot.names[old.row]] = None
             self._moved[old.uid] = None
@@ -132,16 +137,16 @@ class Observer:
 
     def _override(self, change: Change) -> None:
         """A hold keeps its scope's requests from being tried until it expires or is taken away."""
-        now_ms = self._snapshot.now_ms
-        for tenant, workload in self._holds.pop(change.name, ()):
+        now_ms, key = self._snapshot.now_ms, (change.tenant, change.name)
+        for tenant, workload in self._holds.pop(key, ()):
             self._queue.release(tenant, workload, now_ms)
         if change.raw is None or change.hot.metadata.deletion_time is not None:
             return
         override: Override = change.hot
-        self._holds[change.name] = _scope(override)
+        self._holds[key] = _scope(override)
         start = override.metadata.creation_time
         until_ms = (to_ms(start) if start is not None else now_ms) + override.spec.ttl_seconds * 1000
-        for tenant, workload in self._holds[change.name]:
+        for tenant, workload in self._holds[key]:
             self._queue.hold(tenant, workload, f"{override.spec.requester}: {override.spec.reason}", until_ms, now_ms)
 
 
@@ -149,4 +154,5 @@ def _scope(override: Override) -> list[tuple[str, str]]:
     if override.spec.kind not in ("hold", "freeze"):
         return []
     scope = override.spec.scope
-    return [(tenant, workload) for tenant in scope.tenants for workload in (scope.workloads or ("",))]
+    tenants = scope.tenants or (override.metadata.namespace,)
+    return [(tenant, workload) for tenant in tenants for workload in (scope.workloads or ("",))]

@@ -244,6 +244,8 @@ class Places:
         gang.head_start = item.head_start
         if gang.state != TAKEN:
             self._gather(tenant, gang)
+        if gang.reason != item.request.status.reason:
+            self._to_say(item)  # it waits for what the others wait for; a gang says so when that changes
 
     def _part(self, tenant: Tenant, gang: Gang, item: Item) -> None:
         gang.discard(item)

@@ -164,6 +164,15 @@ class Queue(Places):
         self._say(tenant, unit, "BackingOff", f"lost {unit.races} races for a place", now_ms)
         self._wait(unit, WAITING, now_ms + self._backoff_ms(extra))
 
+    def gone(self, item: Item, now_ms: int) -> None:
+        """It needs no place any more: somebody has bound or withdrawn it, and the watch has yet to say so. Not for gangs: which
+        of their members has gone, only the watch can say."""
+        assert not item.gang, f"{item.name} is a member of a gang"
+        if self._returned(item, now_ms) is not None:
+            if item.head_start is not None:
+                item.head_start.alive_ms = now_ms
+            self._forget(self._tenants[item.tenant], item, item.reason)
+
     def failed(self, item: Item, reason: str, gates: Collection[str] | Mapping[str, int], detail: str, now_ms: int) -> None:
         """No place for it now. It waits for a change that may open one of the gates, or for its next look."""
         unit = self._returned(item, now_ms)

@@ -72,7 +72,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
 
 
 class FencedOut(Exception):
-    """Somebody else holds this scheduler's lease now."""
+    """Somebody else holds this scheduler's lease now, or may: the plane has another leader."""
 
 
 class Scheduler:
@@ -180,7 +180,10 @@ class Scheduler:
         while True:
             heard = list(await self._plane.heard(since_ms))
             self.snapshot.now_ms = self._plane.plane_ms()
-            self.snapshot.heard(heard, int(self._settings.max_age_s * 1000))
+            opened = self.snapshot.heard(heard, int(self._settings.max_age_s * 1000))
+            if opened and self._feed is not None:
+                self._observer.heard_again(opened)
+                self._feed.poke()
             since_ms = max((when for _, when in heard), default=since_ms)
             self.meters.observed(self.queue.meters(self.snapshot.now_ms))
             await self._report()
@@ -329,11 +332,14 @@ class Scheduler:
         item, snapshot = placement.item, self.snapshot
         results[id(placement)] = refused
         self.meters.refused(refused.reason)
-        if refused.reason == "FencedOut":
+        if refused.reason in ("FencedOut", "NotLeader"):
             raise FencedOut(refused.detail)
         self._cycle.take_back(placement)
         if refused.reason == "NoFit" and "cpuFree" in refused.facts:
             snapshot.correct(placement.node, refused.facts, revision or self._plane.revision())
+        if refused.reason in ("AlreadyBound", "NotFound") and not item.gang:
+            self.queue.gone(item, snapshot.now_ms)
+            return
         if refused.reason in _AGAIN:
             self.queue.give_back(item, snapshot.now_ms)
             return

@@ -9,6 +9,7 @@ proposes and never authorises. Called by the scheduler's cycle; pure, so tests a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import Protocol
 
 import msgspec
@@ -99,6 +100,7 @@ class Snapshot:
         self._pools: dict[str, NodePool] = {}
         self._regions: dict[str, Region] = {}
         self._corrections: list[Correction] = []
+        self._heard_early: dict[str, int] = {}
 
     def row(self, number: int) -> OneRow:
         return OneRow(self.fleet, number)
@@ -150,6 +152,7 @@ class Snapshot:
         self.row_of[name] = row
         self.names.append(name)
         self.on_row.append({})
+        self.fleet.cells["observed_ms"][row] = self._heard_early.pop(name, 0)
         return row
 
     def _book_capacity(self, row: int, node: Node, sign: int) -> None:
@@ -200,29 +203,42 @@ class Snapshot:
             cells[row] = number
             self.layout += 1
 
-    def heard(self, observed: Iterable[tuple[str, int]], max_age_ms: int) -> None:
-        """When each node was last heard, softly. Only nodes that were too silent before and are not now count as changed."""
+    def heard(self, observed: Iterable[tuple[str, int]], max_age_ms: int) -> list[str]:
+        """When each node was last heard, softly. Answers with those that were too silent before and are not now; only they
+        count as changed."""
+        opened = []
         cells = self.fleet.cells["observed_ms"]
         horizon = self.now_ms - max_age_ms
         for name, when_ms in observed:
             row = self.row_of.get(name)
-            if row is not None and cells[row] < when_ms:
+            if row is None:
+                self._heard_early[name] = when_ms  # its node is on the way
+            elif cells[row] < when_ms:
                 was_silent = cells[row] < horizon
                 cells[row] = when_ms
                 if was_silent:
                     self._touch(row)
+                    opened.append(name)
+        return opened
 
     # --- uses ----------------------------------------------------------------------------------------------------------
 
-    def set_binding(self, key: SlotKey, placed: Placed | None) -> None:
+    def set_binding(self, key: SlotKey, placed: Placed | None) -> bool:
+        """Whether that is another picture than before."""
+        old = self.uses.get(key)
         if placed is None or placed.state not in HOLDS_CAPACITY or placed.node not in self.row_of:
             self.set_use(key, None)
-            return
-        old = self.uses.get(key)
+            return old is not None
         draining = placed.state is SlotState.DRAINING
         row = self.row_of[placed.node]
-        if old is not None and old.row == row and old.evictable != draining and old.requests == placed.requests:
-            return  # the echo of what was assumed, or a step that changes no capacity
+        if (
+            old is not None and old.row == row and old.evictable != draining and old.requests == placed.requests
+            and old.devices == placed.devices
+        ):  # fmt: skip
+            # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
+            # record, so that a refusal on its way does not take it back with the assumption.
+            self.uses[key] = copy(old)
+            return False
         self.set_use(
             key,
             Use(
@@ -230,6 +246,7 @@ class Snapshot:
                 getattr(placed, "marks", None), not draining, getattr(placed, "min_serving", 0),
             ),
         )  # fmt: skip
+        return True
 
     def set_reservation(self, key: SlotKey, reservation: Reservation | None) -> None:
         if reservation is None or reservation.spec.node not in self.row_of:
