@@ -287,7 +287,7 @@ class NodeSearch:
         """Everything leaves that may, then returns as long as the need still fits: first what helps least, dearest first."""
         chosen: list[Placed] = []
         for p in sorted(pool, key=lambda p: (-p.minute, p.size, p.key)):
-            if not p.min_serving or self._budgets_hold([*chosen, p]):
+            if p.uid not in self._protected or self._budgets_hold([*chosen, p]):
                 chosen.append(p)
         if not self._fits(chosen):
             return None

@@ -368,6 +368,37 @@ async def test_what_a_large_victim_leaves_over_is_not_sold_before_it_is_gone() -
         ok(await stage.claim("other-0"))
 
 
+async def test_a_claim_in_flight_is_over_when_its_victim_is_gone_or_its_claimer_has_started() -> None:
+    async with running_plane() as plane:
+        stage = Stage(plane)
+        await stage.furnish("n1", "n2", cpu=2000)
+        for node, names in {"n1": ("a-0", "a-1"), "n2": ("b-0", "b-1")}.items():
+            for name in names:
+                await stage.place(name, LOW, node)
+        for n in range(3):
+            await stage.wait(f"high-{n}", HIGH)
+        await stage.wait("large-0", HIGH, cpu=2000)
+        ok(await stage.claim("high-0", "a-0"))
+        await stage.gone("a-0")
+        no(await stage.claim("large-0", "a-1"), "NoFit")
+        ok(await stage.claim("high-1", "b-0", node="n2"))
+        ok(await plane.send(agent_of("n2"), report_of("batch", "high-1", SlotState.STARTING)))
+        no(await stage.claim("high-2", "b-1", node="n2"), "NoFit")
+
+
+async def test_shares_of_one_device_are_claimed_one_after_the_other() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        stage = Stage(plane)
+        await stage.furnish("n1", cpu=9000, devices=(gpu("g0"),))
+        for n, share in enumerate((600, 400)):
+            await stage.place(f"low-{n}", LOW, devices=(DeviceAsk(share_thousandths=share),))
+            await stage.wait(f"high-{n}", HIGH, devices=(DeviceAsk(share_thousandths=share),))
+        ok(await stage.claim("high-0", "low-0"))
+        ok(await stage.claim("high-1", "low-1"))
+    assert violations(disk) == []
+
+
 async def test_a_victim_that_is_bound_again_counts_in_full_even_while_its_claimer_still_waits() -> None:
     async with running_plane() as plane:
         stage = Stage(plane)
