@@ -15,12 +15,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from fairlead.authority.building import Building as Building
+from fairlead.authority.building import Deposed as Deposed
+from fairlead.authority.building import Sealed as Sealed
 from fairlead.authority.judge import Context, Draft, judge
 from fairlead.authority.judge.context import Effect
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.meters import Meters
 from fairlead.authority.receipts import Receipts, body_hash
-from fairlead.authority.state import Rec
 from fairlead.authority.term import Term
 from fairlead.model import codec
 from fairlead.model.commands import (
@@ -62,37 +64,6 @@ _ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the c
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
 _OWN_RECEIPT = (Bind, BindMany, Reserve, BindGang, ReleaseReservation)
-
-
-class Deposed(Exception):
-    """This process does not lead any more: all its state is history. `lost_history`: the store no longer has what it had."""
-
-    def __init__(self, detail: str, lost_history: bool = False) -> None:
-        super().__init__(detail)
-        self.lost_history = lost_history
-
-
-class Building:
-    """A batch that is still growing."""
-
-    __slots__ = ("answers", "commands", "entries", "first", "keys", "recs", "size", "time_ms")
-
-    def __init__(self, first: int, time_ms: int) -> None:
-        self.first = first
-        self.time_ms = time_ms
-        self.entries: list[bytes] = []
-        self.keys: list[str] = []  # of the records, in the same order
-        self.recs: list[Rec] = []
-        self.answers: list[tuple[Call, int, Outcome]] = []
-        self.size = 0
-        self.commands = 0
-
-
-class Sealed(msgspec.Struct, frozen=True):
-    """A batch as the store will get it; `batch` is None where there were only refusals and repetitions to answer."""
-
-    batch: Batch | None
-    building: Building
 
 
 Published = Callable[[Batch, Building], None]

@@ -1,0 +1,41 @@
+"""What the pipeline passes from hand to hand: a batch that grows, one that is sealed, and the news that leadership is over."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.authority.lanes import Call
+from fairlead.authority.state import Rec
+from fairlead.model.commands import Outcome
+from fairlead.store.contract import Batch
+
+
+class Deposed(Exception):
+    """This process does not lead any more: all its state is history. `lost_history`: the store no longer has what it had."""
+
+    def __init__(self, detail: str, lost_history: bool = False) -> None:
+        super().__init__(detail)
+        self.lost_history = lost_history
+
+
+class Building:
+    """A batch that is still growing."""
+
+    __slots__ = ("answers", "commands", "entries", "first", "keys", "recs", "size", "time_ms")
+
+    def __init__(self, first: int, time_ms: int) -> None:
+        self.first = first
+        self.time_ms = time_ms
+        self.entries: list[bytes] = []
+        self.keys: list[str] = []  # of the records, in the same order
+        self.recs: list[Rec] = []
+        self.answers: list[tuple[Call, int, Outcome]] = []
+        self.size = 0
+        self.commands = 0
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A batch as the store will get it; `batch` is None where there were only refusals and repetitions to answer."""
+
+    batch: Batch | None
+    building: Building
