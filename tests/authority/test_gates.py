@@ -173,6 +173,7 @@ def violations(disk: MemoryDisk) -> list[Any]:
     checker = JournalChecker()
     for entry in disk.journal:
         checker.feed(entry.batch)
+    assert checker.checked["S6"] >= len(checker._objects["bindings"])
     return checker.violations
 
 
