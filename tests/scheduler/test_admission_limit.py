@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.authority.judge import kinds
 from fairlead.model.commands import Caller, Put
 from fairlead.model.kinds.intent import Tenant, TenantSpec
+from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.refusals import REFUSALS
@@ -90,9 +90,12 @@ async def test_a_slot_that_repair_brings_back_is_let_in_above_the_limit() -> Non
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_without_a_limit_of_its_own_a_tenant_has_the_default(monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
-    monkeypatch.setattr(kinds, "MAX_PENDING", 2)
+async def test_without_a_limit_of_its_own_a_tenant_has_the_policys(named: bool) -> None:
     async with running_plane() as plane:
+        policy = SchedulerPolicySpec(revision=1, max_pending_per_tenant=2)
+        ok(await plane.send(OPERATOR, Put("SchedulerPolicy", SchedulerPolicy(metadata=Metadata(name="r1"), spec=policy))))
+        channel = PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=1))
+        ok(await plane.send(OPERATOR, Put("PolicyChannel", channel)))
         if named:
             await _limit(plane, "search", 0)
         assigner = await _fill(plane, "search", 2)

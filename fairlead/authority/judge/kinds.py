@@ -8,6 +8,8 @@ from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
+from fairlead.decide.built_in_policy import BUILT_IN
+from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Refused
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.intent import Tenant
@@ -17,7 +19,6 @@ from fairlead.model.registry import KindInfo
 
 _DELETERS_OF_FINISHED = frozenset({Role.REPAIR, Role.ASSIGNMENT, Role.JOB, Role.GARBAGE, Role.AUTHORITY})
 _FINISHED = frozenset({SlotState.RELEASED, SlotState.SUCCEEDED})
-MAX_PENDING: Final = 100_000  # of a tenant that names no limit: ten seconds' work of a scheduler
 _QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
 
@@ -72,7 +73,9 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
 def _refuse_queue(ctx: Context, new: SchedulingRequest) -> Refused | None:
     """A burst waits with its sender, not in everybody's queue. A slot that comes back by repair was let in before."""
     tenant: Tenant | None = ctx.state.hot("tenants", "", new.metadata.namespace)
-    limit = (tenant.spec.max_pending if tenant is not None else 0) or MAX_PENDING
+    policy = ctx.policies.compiled(ctx.policy_in_force(new.metadata.namespace)[0])
+    own = tenant.spec.max_pending if tenant is not None else 0
+    limit = policy.max_pending(own) if isinstance(policy, CompiledPolicy) else own or BUILT_IN.max_pending_per_tenant
     queued = ctx.state.count("schedulingrequests", new.metadata.namespace)
     if queued < limit:
         return None
