@@ -52,18 +52,20 @@ class Picture(Protocol):
     def row(self, number: int) -> Any: ...
 
 
-def bare(need: Need) -> Need:
-    """The need without what eviction can give, and without what depends on more than the row: asked again of every plan."""
+def without_amounts(need: Need) -> Need:
+    """The need without what eviction can give: what is left are gates that no eviction opens."""
     return replace(
         need, cpu=_NO_AMOUNT, memory=_NO_AMOUNT, firm_cpu=_NO_AMOUNT, firm_memory=_NO_AMOUNT, slots=_NO_AMOUNT, scalars=(),
-        devices=(), max_age_ms=_FOR_EVER_MS, topology=None, extra=(),
+        devices=(),
     )  # fmt: skip
 
 
 class Bounds:
     def __init__(self, need: Need, ranks: tuple[int, ...], evictable: Evictable) -> None:
         self._need = need
-        self._bare = bare(need)
+        self._gates = without_amounts(need)
+        # What depends on more than the row (the time, the neighbours) is left out of bounds and asked again of every plan.
+        self._bare = replace(self._gates, max_age_ms=_FOR_EVER_MS, topology=None, extra=())
         self._ranks = [(rank, not unranked(rank)[1]) for rank in ranks]  # with whether it is firm work's
         self._evictable = evictable
 
@@ -121,12 +123,19 @@ class Bounds:
             fits = _covered(short)
             rank[fits & ~done] = value
             done = done | fits
-        wide = getattr(self._need.classes, "wide", None)  # the tables as arrays, where they are bytes for one row
-        gates = replace(self._bare, classes=wide()) if wide is not None else self._bare
-        is_open = np.broadcast_to(np.asarray(feasible(gates, rows, view)), (n,))
+        is_open = self._mask(self._bare, rows, n, view)
         verdict = np.where(is_open, np.where(done, CANDIDATE, SHORT), CLOSED)
         minute = np.where(count > 0, -own["minute_max"], 0)
         return verdict, [rank, count, minute, count * own["size_min"]]
+
+    def open_now(self, rows: Row, count_of_rows: int, view: View) -> Any:
+        """Where every gate stands open that eviction does not: now, and with the neighbours as they are."""
+        return self._mask(self._gates, rows, count_of_rows, view)
+
+    def _mask(self, gates: Need, rows: Row, count_of_rows: int, view: View) -> Any:
+        wide = getattr(self._need.classes, "wide", None)  # the tables as arrays, where they are bytes for one row
+        asked = replace(gates, classes=wide()) if wide is not None else gates
+        return np.broadcast_to(np.asarray(feasible(asked, rows, view)), (count_of_rows,))
 
 
 def _covered(short: list[Column]) -> Any:
