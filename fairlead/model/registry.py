@@ -80,6 +80,8 @@ def _kinds() -> dict[str, KindInfo]:
                  "expiry or return"),
         KindInfo("Assignment", "assignments", work.Assignment, both, frozenset({r.WORKLOAD, r.RECOVERY}),
                  frozenset({r.ASSIGNMENT}), "when its slots are released", finalizers=("fairlead.dev/slots-released",)),
+        KindInfo("Revision", "revisions", work.Revision, both, frozenset({r.WORKLOAD}), frozenset({r.WORKLOAD}),
+                 "when no slot runs it and history is full", immutable=True, short_names=("rev",)),
         KindInfo("EvictionRequest", "evictionrequests", work.EvictionRequest, reg,
                  _PEOPLE | {r.ROLLOUT, r.REPAIR, r.AUTOSCALER, r.NODE, r.SCHEDULER}, frozenset({r.DISRUPTION}),
                  "done, refused or expired"),

@@ -39,6 +39,7 @@ RULES: Final[dict[str, Callable[[Report, Any, Any], None]]] = {
     "RecoveryBudget": capacity.check_recovery_budget,
     "Grant": capacity.check_grant,
     "Assignment": work.check_assignment,
+    "Revision": work.check_revision,
     "EvictionRequest": work.check_eviction_request,
     "Node": capacity.check_node,
     "NodePool": capacity.check_node_pool,

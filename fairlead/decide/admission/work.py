@@ -9,7 +9,15 @@ from fairlead.decide.admission.placement import check_placement
 from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
 from fairlead.decide.admission.workload import PORT_MAX, REPLICAS_MAX, check_devices, check_requests
 from fairlead.model.kinds.slot import SlotRef
-from fairlead.model.kinds.work import Ask, Assignment, Endpoints, EvictionRequest, SchedulingRequest, SchedulingRequestSpec
+from fairlead.model.kinds.work import (
+    Ask,
+    Assignment,
+    Endpoints,
+    EvictionRequest,
+    Revision,
+    SchedulingRequest,
+    SchedulingRequestSpec,
+)
 
 EPOCH_MAX: Final = 1 << 53
 REASON_MAX: Final = 1_024
@@ -92,6 +100,17 @@ def _check_ask(report: Report, path: str, ask: Ask) -> None:
     report.unique(f"{path}.ports", ask.ports)
     for index, port in enumerate(ask.ports):
         report.within(f"{path}.ports[{index}]", port, 1, PORT_MAX)
+
+
+def check_revision(report: Report, new: Revision, old: Revision | None) -> None:
+    spec = new.spec
+    report.label("spec.workload", spec.workload)
+    report.need(bool(spec.workload_uid), "spec.workloadUid", "is required, is empty")
+    report.within("spec.generation", spec.generation, 1, EPOCH_MAX)
+    wanted = f"{spec.workload}.g{spec.generation}"
+    if new.metadata.name != wanted:
+        report.add("metadata.name", f"must be {shown(wanted)}, as spec says, got {shown(new.metadata.name)}")
+    _check_ask(report, "spec.ask", spec.ask)
 
 
 def check_eviction_request(report: Report, new: EvictionRequest, old: EvictionRequest | None) -> None:

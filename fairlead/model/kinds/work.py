@@ -56,6 +56,33 @@ class Ask(Record, frozen=True, cache_hash=True):
     image: str = ""  # what a node should have fetched already
 
 
+class RevisionSpec(Record, frozen=True):
+    """One generation of a workload as it is carried out: what every slot of that generation asks for and runs."""
+
+    workload: str
+    workload_uid: str
+    generation: int
+    template: Template = Template()
+    ask: Ask = Ask()
+    execution: Literal["Replicated", "Exclusive"] = "Replicated"
+    exclusive: Literal["region", "global"] = "region"
+    priority: int = 0
+    start_target_seconds: float = 0.0
+    min_serving: int = 0
+
+
+class RevisionStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Revision(Record, frozen=True):
+    """Immutable, named WORKLOAD.gGENERATION. Agents read the one their binding's generation names; undo goes back to one."""
+
+    metadata: Metadata
+    spec: RevisionSpec
+    status: RevisionStatus = RevisionStatus()
+
+
 class Marks(Record, frozen=True, cache_hash=True):
     """What the neighbours of a placed slot must respect: its labels, its ports, whom it repels, whether it shares its node."""
 
