@@ -1,0 +1,118 @@
+"""The nodes as the score sees them: what each has free, in columns, with one number that stands for its whole state.
+
+Reads the scheduler's picture and follows its log of changed rows, each change once however many shapes are ranked. Owns no
+capacity and authorises nothing. Called by the score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from fairlead.decide.scores.fill.kernel import DEVICES_MAX, States
+from fairlead.decide.scores.fill.lists import MIB, Ints, Pattern, scrambled
+from fairlead.model.resources import SHARE_WHOLE, Device
+
+# A state's key is a sum of its parts times fixed odd numbers, so that the key after a placement is found by adding and
+# subtracting. Two states with one key are as likely as two equal draws of 64 bits, and cost a worse rank for one slot.
+CPU_KEY, MEMORY_KEY, KIND_KEY = (int(n) | 1 for n in scrambled(1 << 20, 3))
+ROOM_KEY: Final = scrambled(1 << 21, SHARE_WHOLE + 1)
+ROOM_KEY[0] = 0  # an absent device and a full one are alike
+
+PLAIN: Final = 0  # the kind of nodes without devices
+
+
+class FleetView(Protocol):
+    rows: int
+
+    @property
+    def cells(self) -> Mapping[str, Any]: ...
+
+    @property
+    def devices(self) -> Sequence[Sequence[Device]]: ...
+
+    @property
+    def device_used(self) -> Sequence[Mapping[str, int]]: ...
+
+
+class Picture(Protocol):
+    """What the score reads of the scheduler's snapshot."""
+
+    @property
+    def fleet(self) -> FleetView: ...
+
+    @property
+    def changed(self) -> Sequence[int]: ...
+
+    changed_base: int
+    layout: int
+
+
+class Nodes:
+    def __init__(self) -> None:
+        self.kinds: dict[tuple[str, tuple[str, ...]], int] = {("", ()): PLAIN}
+        self._read = 0
+        self._layout = -1
+        self._resize(0, 1)
+
+    def _resize(self, rows: int, width: int) -> None:
+        cpu, memory, kind = np.zeros((3, rows), np.int64)
+        self.states = States(cpu, memory, kind, np.zeros((rows, width), np.int16))
+        self.key: Ints = np.zeros(rows, np.int64)
+        self.idle: Ints = np.zeros(rows, np.int64)
+        self.idle_of_kind: list[int] = [0] * len(self.kinds)
+
+    def follow(self, picture: Picture) -> int:
+        """How many changes there were since the last look."""
+        end = picture.changed_base + len(picture.changed)
+        if self._layout != picture.layout or self._read < picture.changed_base or len(self.key) != picture.fleet.rows:
+            self._read_all(picture)
+        elif self._read != end:
+            for row in set(picture.changed[self._read - picture.changed_base :]):
+                self._read_row(picture.fleet, row)
+        changes, self._read = end - self._read, end
+        return changes
+
+    def _read_all(self, picture: Picture) -> None:
+        fleet = picture.fleet
+        width = max((len(devices) for devices in fleet.devices), default=1)
+        self._resize(fleet.rows, min(max(width, 1), DEVICES_MAX))
+        for row in range(fleet.rows):
+            self._read_row(fleet, row)
+        self._layout = picture.layout
+
+    def _read_row(self, fleet: FleetView, row: int) -> None:
+        cpu, memory = max(fleet.cells["cpu_free"][row], 0), max(fleet.cells["memory_free"][row], 0) >> MIB
+        kind, free = self._devices(fleet.devices[row], fleet.device_used[row])
+        idle = sum(free)
+        states, width = self.states, self.states.rooms.shape[1]
+        self.idle_of_kind[int(states.kind[row])] -= int(self.idle[row])
+        self.idle_of_kind[kind] += idle
+        self.idle[row] = idle
+        states.cpu[row], states.memory[row], states.kind[row] = cpu, memory, kind
+        states.rooms[row] = [0] * (width - len(free)) + sorted(free)
+        key = cpu * CPU_KEY + memory * MEMORY_KEY + kind * KIND_KEY + sum(int(ROOM_KEY[room]) for room in free)
+        self.key[row] = (key + (1 << 63)) % (1 << 64) - (1 << 63)
+
+    def _devices(self, devices: Sequence[Device], used: Mapping[str, int]) -> tuple[int, list[int]]:
+        """Kind and rooms. Of several resources on one node the one with most devices counts."""
+        if not devices:
+            return PLAIN, []
+        of: dict[str, list[Device]] = {}
+        for device in devices:
+            of.setdefault(device.resource, []).append(device)
+        mine = max(of.values(), key=len)[: self.states.rooms.shape[1]]
+        named = (mine[0].resource, tuple(sorted({device.model for device in mine})))
+        kind = self.kinds.setdefault(named, len(self.kinds))
+        if kind == len(self.idle_of_kind):
+            self.idle_of_kind.append(0)
+        return kind, [SHARE_WHOLE - used.get(device.id, 0) for device in mine]
+
+    def open_to(self, pattern: Pattern) -> list[bool]:
+        """For each kind whether a request of this pattern may be there."""
+        if not pattern.devices:
+            return [True] * len(self.kinds)
+        wanted = set(pattern.models)
+        return [pattern.resource == resource and (not wanted or bool(wanted & set(models))) for resource, models in self.kinds]

@@ -1,0 +1,90 @@
+"""What should be left for those who can use nothing else: whole devices in one place, and models that few nodes have.
+
+Owns two prices. `Wide` charges a state for devices that requests for several at once could no longer use there; `rarity` charges
+a request for taking a kind of device that others must have. Both from the mix seen so far and what is free. Called by the score.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from fairlead.decide.scores.fill.kernel import States
+from fairlead.decide.scores.fill.lists import LISTS, Ints, Mix, Pattern
+from fairlead.decide.scores.fill.nodes import Nodes
+from fairlead.model.resources import SHARE_WHOLE
+
+MICRO: Final = 1_000_000  # of a price
+RARITY_MAX: Final = 5 * MICRO
+WIDE_TENTHS: Final = 1  # of a device's worth: what it costs to lose one that a wide request could have used
+_MOVED_PERCENT: Final = 20  # of a price, before everything is ranked anew for it
+_PRICE_LEAST: Final = MICRO // 50  # below this a price changes no choice
+
+
+class Wide:
+    """For each pattern of several devices: how sorely its places are needed, at most MICRO."""
+
+    def __init__(self, mix: Mix, nodes: Nodes) -> None:
+        self._patterns = sorted(pattern for pattern in mix.counts if pattern.devices > 1)
+        self._least: Ints = np.array([(p.cpu, p.memory, p.devices) for p in self._patterns], np.int64).reshape(-1, 3).T
+        open_to = [nodes.open_to(p) for p in self._patterns]
+        self._open = np.array(open_to, np.bool_).reshape(len(open_to), len(nodes.kinds)).T
+        self._prices = self._find_prices(mix, nodes)
+        self._total = int(self._prices.sum())
+
+    def _find_prices(self, mix: Mix, nodes: Nodes) -> Ints:
+        """Demand to be expected over the places that are left."""
+        if not self._patterns:
+            return np.zeros(0, np.int64)
+        states, (cpu, memory, devices) = nodes.states, np.maximum(self._least, 1)
+        rows = ((states.rooms == SHARE_WHOLE).sum(axis=1) >= devices.min()).nonzero()[0]
+        states = states.take(rows)
+        full = (states.rooms == SHARE_WHOLE).sum(axis=1, dtype=np.int64)
+        places = np.minimum(full[:, None] // devices, np.minimum(states.cpu[:, None] // cpu, states.memory[:, None] // memory))
+        supply = (places * self._open[states.kind]).sum(axis=0) * devices * SHARE_WHOLE
+        demand = np.array([mix.counts[p] * p.thousandths for p in self._patterns], np.int64)
+        free = int(nodes.idle.sum())
+        return np.where(supply > 0, np.minimum(MICRO, demand * MICRO // mix.thousandths * free // np.maximum(supply, 1)), MICRO)
+
+    def differs(self, other: Wide) -> bool:
+        """By so much that everything should be ranked anew."""
+        if self._patterns != other._patterns:
+            return True
+        larger = np.maximum(self._prices, other._prices)
+        moved = np.abs(self._prices - other._prices) * 100 > larger * _MOVED_PERCENT
+        return bool((moved & (larger > _PRICE_LEAST)).any())
+
+    def charge(self, states: States) -> Any:
+        """What the lists together charge for idle thousandths that wide requests cannot use: all where one does not fit, those of
+        devices partly used where it does."""
+        if not self._total:
+            return np.zeros(len(states.cpu), np.int64)
+        idle = states.rooms.sum(axis=1, dtype=np.int64)
+        whole = (states.rooms == SHARE_WHOLE).sum(axis=1, dtype=np.int64)
+        lost = idle * self._total
+        wide = (whole > 1).nonzero()[0]
+        if len(wide):
+            cpu, memory, devices = self._least
+            some = states.take(wide)
+            fits = (some.cpu[:, None] >= cpu) & (some.memory[:, None] >= memory) & (whole[wide, None] >= devices)
+            fits &= self._open[some.kind]
+            lost[wide] -= whole[wide] * SHARE_WHOLE * (fits @ self._prices)
+        return (LISTS * WIDE_TENTHS * lost + 5 * MICRO) // (10 * MICRO)
+
+
+def rarity(mix: Mix, nodes: Nodes) -> tuple[int, ...]:
+    """By kind: what one thousandth of it costs those who could have gone elsewhere, in millionths."""
+    demand: dict[tuple[str, tuple[str, ...]], int] = {}
+    for p, count in mix.counts.items():
+        if p.models:
+            demand[p.resource, p.models] = demand.get((p.resource, p.models), 0) + count * p.thousandths
+    out = [0] * len(nodes.kinds)
+    free = sum(nodes.idle_of_kind)
+    for (resource, models), asked in sorted(demand.items()):
+        among = [kind for kind, open_ in enumerate(nodes.open_to(Pattern(0, 0, 1, 0, resource, models))) if open_]
+        idle = sum(nodes.idle_of_kind[kind] for kind in among)
+        price = min(RARITY_MAX, MICRO * asked * free // (mix.thousandths * idle)) if idle else RARITY_MAX
+        for kind in among:
+            out[kind] += price
+    return tuple(out)

@@ -1,0 +1,202 @@
+"""Expected fill: the cost of placing a slot is what the node can then no longer take of the slots that are likely to come.
+
+U(state) = charge for what wide requests lose - what the node alone would still allocate from the lists;
+cost = U(after) - U(before), on the best of the node's devices, plus the rarity of its kind. Owns the costs and the memory of
+them: U depends on the state alone, nodes are often alike, and a node that did not change keeps its cost. Called by the ranking.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from fairlead.decide.need import Need
+from fairlead.decide.scores.fill.kernel import States, Tables, compile_tables, fills
+from fairlead.decide.scores.fill.lists import LISTS, MIB, Ints, Mix, Pattern, pattern_of
+from fairlead.decide.scores.fill.nodes import CPU_KEY, MEMORY_KEY, ROOM_KEY, FleetView, Nodes, Picture
+from fairlead.decide.scores.fill.scarce import MICRO, Wide, rarity
+from fairlead.model.resources import SHARE_WHOLE
+
+NEVER: Final = 1 << 40  # the cost where it does not fit
+_NEEDS_KEPT: Final = 10_000
+_PRICES_AFTER: Final = 16  # changes of nodes, then prices are looked at again
+
+
+class Costs:
+    """Of one pattern: the cost on each row, the room of the device to take, and the state both were found for."""
+
+    def __init__(self, rows: int) -> None:
+        self.key: Ints = np.zeros(rows, np.int64)
+        self.cost: Ints = np.full(rows, NEVER, np.int64)
+        self.room: Ints = np.zeros(rows, np.int64)
+
+
+class Choices(NamedTuple):
+    """Ways to place one pattern: on which of the rows asked for, ascending, on a device with how much room, and what is left."""
+
+    owner: Any
+    room: Ints
+    key: Ints
+    states: States
+
+
+class ExpectedFill:
+    """The score's knowledge about one fleet. `epoch` grows when every cost has to be asked for again."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.nodes = Nodes()
+        self.mix = Mix()
+        self._due = True
+        self._changes = 0
+        self._tables: Tables | None = None
+        self._wide = Wide(self.mix, self.nodes)
+        self._rarity: tuple[int, ...] = ()
+        self._fill: dict[int, int] = {}  # by key, since the lists were drawn
+        self._costs: dict[Pattern, Costs] = {}  # since the lists were drawn or the wide prices moved
+        self._patterns: dict[int, tuple[Need, Pattern]] = {}
+
+    # --- learning --------------------------------------------------------------------------------------------------------
+
+    def observe(self, need: Need, count: int = 1) -> None:
+        """Requests of this need were seen. Each should be counted once, however often it is tried."""
+        self._due |= self.mix.observe(self._pattern(need), count)
+
+    def follow(self, picture: Picture) -> None:
+        """Brings nodes, lists and prices up to date; what follows is asked of that state."""
+        changes = self.nodes.follow(picture)
+        if self._due or self._tables is None or self._tables.kinds != len(self.nodes.kinds):
+            self._draw(picture.fleet)
+        elif changes:
+            self._changes += changes
+            if self._changes >= _PRICES_AFTER:
+                self._look_at_prices()
+
+    def _draw(self, fleet: FleetView) -> None:
+        nodes, self._due = self.nodes, False
+        patterns, sample = self.mix.draw()
+        allowed = np.array([nodes.open_to(pattern) for pattern in patterns], np.bool_)
+        self._tables = compile_tables(patterns, sample, allowed, _largest(fleet))
+        self._fill.clear()
+        self._set_wide(Wide(self.mix, nodes))
+        self._rarity = rarity(self.mix, nodes)
+
+    def _set_wide(self, wide: Wide) -> None:
+        self._wide = wide
+        self._costs.clear()
+        self.epoch += 1
+
+    def _look_at_prices(self) -> None:
+        self._changes = 0
+        wide = Wide(self.mix, self.nodes)
+        if wide.differs(self._wide):
+            self._set_wide(wide)
+        if self.mix.choosy:
+            dear = rarity(self.mix, self.nodes)
+            self.epoch += dear != self._rarity
+            self._rarity = dear
+
+    def _pattern(self, need: Need) -> Pattern:
+        found = self._patterns.get(id(need))
+        if found is None or found[0] is not need:
+            if len(self._patterns) > _NEEDS_KEPT:
+                self._patterns.clear()
+            found = self._patterns[id(need)] = (need, pattern_of(need))
+        return found[1]
+
+    # --- answering -------------------------------------------------------------------------------------------------------
+
+    def costs(self, need: Need, rows: Ints) -> Ints:
+        """Of placing it on each of these rows; NEVER where it does not fit. Call `follow` first."""
+        pattern = self._pattern(need)
+        cost = self._up_to_date(pattern, rows).cost[rows]
+        if pattern.devices and any(self._rarity):
+            dear = (LISTS * pattern.thousandths * np.array(self._rarity, np.int64) + MICRO // 2) // MICRO
+            cost = cost + dear[self.nodes.states.kind[rows]]
+        return cost
+
+    def room(self, need: Need, row: int) -> int:
+        """How much room the device has that a share should go to; 0 when it does not fit."""
+        return int(self._up_to_date(self._pattern(need), np.array([row], np.int64)).room[row])
+
+    def _up_to_date(self, pattern: Pattern, rows: Ints) -> Costs:
+        known = self._costs.get(pattern)
+        if known is None or len(known.key) != len(self.nodes.key):
+            known = self._costs[pattern] = Costs(len(self.nodes.key))
+        stale = rows[known.key[rows] != self.nodes.key[rows]]
+        if len(stale):
+            self._compute(pattern, stale, known)
+        return known
+
+    def _compute(self, pattern: Pattern, rows: Ints, known: Costs) -> None:
+        known.key[rows] = self.nodes.key[rows]
+        known.cost[rows] = NEVER
+        choices = self._choices(pattern, rows)
+        owner = choices.owner
+        if not len(owner):
+            return
+        first = np.concatenate(([True], owner[1:] != owner[:-1])).nonzero()[0]
+        at = rows[owner[first]]
+        before = self.nodes.states.take(at)
+        states = States(*(np.concatenate(pair) for pair in zip(before, choices.states, strict=True)))  # type: ignore[arg-type]
+        worths = self._worths(np.concatenate((self.nodes.key[at], choices.key)), states)
+        after = worths[len(at) :]
+        best = np.minimum.reduceat(after, first)
+        known.cost[at] = best - worths[: len(at)]
+        winners = (after == best.repeat(np.diff(np.append(first, len(owner))))).nonzero()[0][::-1]
+        known.room[rows[owner[winners]]] = choices.room[winners]  # of equals the first is written last: least room
+
+    def _choices(self, pattern: Pattern, rows: Ints) -> Choices:
+        states, taken = self.nodes.states.take(rows), pattern.devices
+        fits = (states.cpu >= pattern.cpu) & (states.memory >= pattern.memory)
+        if taken:
+            fits &= np.array(self.nodes.open_to(pattern), np.bool_)[states.kind]
+        if taken > states.rooms.shape[1]:
+            fits[:], taken = False, 0
+        elif taken > 1:
+            fits &= states.rooms[:, -taken] == SHARE_WHOLE
+        device: Any = None
+        if taken == 1:
+            enough = (states.rooms >= pattern.share) & fits[:, None]
+            enough[:, 1:] &= states.rooms[:, 1:] != states.rooms[:, :-1]  # of devices with equal room one
+            owner, device = enough.nonzero()
+        else:
+            (owner,) = fits.nonzero()
+        key = self.nodes.key[rows[owner]] - _wrap(pattern.cpu * CPU_KEY + pattern.memory * MEMORY_KEY)
+        room, rooms = np.zeros(len(owner), np.int64), states.rooms[owner]
+        if taken == 1:
+            each = np.arange(len(owner))
+            room = rooms[each, device].astype(np.int64)
+            key += ROOM_KEY[room - pattern.share] - ROOM_KEY[room]
+            rooms[each, device] -= pattern.share
+            rooms.sort(axis=1)
+        elif taken:
+            key -= _wrap(taken * int(ROOM_KEY[SHARE_WHOLE]))
+            rooms[:, taken:] = rooms[:, :-taken].copy()
+            rooms[:, :taken] = 0
+        left = States(states.cpu[owner] - pattern.cpu, states.memory[owner] - pattern.memory, states.kind[owner], rooms)
+        return Choices(owner, room, key, left)
+
+    def _worths(self, keys: Ints, states: States) -> Ints:
+        """U of each state. Fills not met since the lists were drawn are computed together."""
+        wanted, known = keys.tolist(), self._fill
+        found: list[Any] = list(map(known.get, wanted))
+        if None in found:
+            assert self._tables is not None
+            missing = {key: at for at, (key, fill) in enumerate(zip(wanted, found, strict=True)) if fill is None}
+            some = states.take(np.array(list(missing.values()), np.int64))
+            known.update(zip(missing, fills(self._tables, some).tolist(), strict=True))
+            found = list(map(known.get, wanted))
+        worths: Ints = self._wide.charge(states) - np.array(found, np.int64)
+        return worths
+
+
+def _wrap(value: int) -> np.int64:
+    return np.int64((value + (1 << 63)) % (1 << 64) - (1 << 63))
+
+
+def _largest(fleet: FleetView) -> tuple[int, int]:
+    cpu, memory = fleet.cells["cpu_total"], fleet.cells["memory_total"]
+    rows = range(fleet.rows)
+    return max((cpu[row] for row in rows), default=1), max((memory[row] for row in rows), default=1) >> MIB
