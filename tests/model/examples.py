@@ -103,6 +103,7 @@ def valid() -> dict[str, Record]:
         _named("RecoveryBudget", capacity.RecoveryBudgetSpec(regions=("eu-west",)), name="eu-critical", **risk),
         _named("Grant", capacity.GrantSpec(region="eu-west", version=1, during=SMALL), name="risk", **risk),
         _named("Assignment", _assignment(), name="api", **risk),
+        _named("Revision", work.RevisionSpec(workload="api", workload_uid="u-1", generation=3), name="api.g3", **risk),
         _named("EvictionRequest", work.EvictionRequestSpec(slot=SLOT, reason="drain"), name="api-3", **risk),
         _named("Node", capacity.NodeSpec(region="eu-west", zone="a", allocatable=SMALL), name="node-1.eu-west"),
         _named("NodePool", capacity.NodePoolSpec(max_nodes=3), name="general"),
