@@ -233,6 +233,14 @@ def test_of_as_many_the_youngest_leave_and_then_the_smallest() -> None:
     assert world.victims(need_of()) == (1, ["young"])
 
 
+def test_on_one_node_the_youngest_of_equals_leave() -> None:
+    world = World(1, cpu=4)
+    for name, minute in (("old", 1), ("youngest", 9), ("young", 7), ("oldest", 0)):
+        world.put(0, name, started_ms=60_000 * minute)
+    assert world.victims(need_of()) == (0, ["youngest"])
+    assert world.victims(need_of(cpu=2)) == (0, ["young", "youngest"])
+
+
 def test_of_equals_the_first_row_is_taken() -> None:
     world = World(5, cpu=1)
     for row in (3, 1, 4, 0, 2):
@@ -354,6 +362,15 @@ def test_a_budget_counts_slots_on_other_nodes_and_recovers_when_one_comes_back()
     world.leave(("t", "full"))
     world.put(2, "web-2", uid="web", min_serving=1, priority=9)
     assert world.victims(need) == (1, ["web-1"]), "the third replica lets the second go"
+
+
+def test_a_close_look_is_forgotten_when_a_budget_it_asked_about_changes_elsewhere() -> None:
+    world = World(2, cpu=1)
+    _replicas(world, (0, 1), min_serving=1)
+    need = need_of()
+    assert world.victims(need, barred=lambda row: row == 0) == (1, ["web-1"])
+    world.drain(("t", "web-0"))
+    assert world.plan(need) == NoPlan({"room": 1, "budgets": 1})
 
 
 def test_only_a_class_the_policy_names_breaks_a_budget_and_the_plan_says_which() -> None:

@@ -173,16 +173,17 @@ def _in_flight(ctx: Context, account: NodeAccount) -> list[Credit]:
     """What earlier claims on this node count twice: their claimers have not started, their victims are not gone. A victim that
     was bound again since is in another life, younger than the claimer's binding, and counts in full."""
     out = []
+    get = ctx.state.get
     for rec in account.bindings:
         hot: BindingHot = rec.hot
         if not hot.start_after or hot.state is not SlotState.BOUND:
             continue
-        leaving = [ctx.state.get("bindings", *name.split("/", 1)) for name in hot.start_after]
-        victims = [
-            v.hot
-            for v in leaving
-            if v is not None and v.hot.state is SlotState.DRAINING and v.hot.node == account.name and v.position < rec.position
-        ]
+        victims = []
+        for name in hot.start_after:
+            tenant, _, object_name = name.partition("/")
+            v = get("bindings", tenant, object_name)
+            if v is not None and v.position < rec.position and v.hot.state is SlotState.DRAINING:
+                victims.append(v.hot)
         if victims:
             out.append(credit_of(hot, victims))
     return out
