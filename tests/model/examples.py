@@ -103,7 +103,7 @@ def valid() -> dict[str, Record]:
         _named("RecoveryBudget", capacity.RecoveryBudgetSpec(regions=("eu-west",)), name="eu-critical", **risk),
         _named("Grant", capacity.GrantSpec(region="eu-west", version=1, during=SMALL), name="risk", **risk),
         _named("Assignment", _assignment(), name="api", **risk),
-        _named("Revision", work.RevisionSpec(workload="api", workload_uid="u-1", generation=3), name="api.g3", **risk),
+        _named("Revision", _revision(), name="api.g3", **risk),
         _named("EvictionRequest", work.EvictionRequestSpec(slot=SLOT, reason="drain"), name="api-3", **risk),
         _named("Node", capacity.NodeSpec(region="eu-west", zone="a", allocatable=SMALL), name="node-1.eu-west"),
         _named("NodePool", capacity.NodePoolSpec(max_nodes=3), name="general"),
@@ -123,6 +123,10 @@ def valid() -> dict[str, Record]:
 def _override() -> policy.OverrideSpec:
     scope = policy.OverrideScope(zones=("a",))
     return policy.OverrideSpec(kind="zone-avoidance", reason="water in the hall", ttl_seconds=3600, scope=scope)
+
+
+def _revision() -> work.RevisionSpec:
+    return work.RevisionSpec(workload="api", workload_uid="u-1", generation=3, ask=work.Ask(requests=SMALL))
 
 
 def _assignment() -> work.AssignmentSpec:
