@@ -123,6 +123,9 @@ class Stage:
                 OPERATOR, Put("SchedulerPolicy", SchedulerPolicy(metadata=Metadata(name=f"r{revision}"), spec=made))
             )
         )
+        await self.select(revision)
+
+    async def select(self, revision: int) -> None:
         channel = PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=revision))
         ok(await self.plane.send(OPERATOR, Put("PolicyChannel", channel)))
         self.revision = revision
@@ -280,6 +283,15 @@ async def test_affinity_and_anti_affinity_end_at_the_tenant() -> None:
         assert refused_by(await stage.bind("risk/z-0", "a1")) == {"affinity"}
 
 
+async def test_a_rule_that_appears_later_holds_for_workloads_that_were_placed_before() -> None:
+    async with staged() as stage:
+        await stage.place("risk/y-0", "b1", ask_of(API))
+        await stage.place("risk/x-0", "a1", SHUNS_API)
+        await stage.wait("risk/y-1", ask_of(API))
+        assert refused_by(await stage.bind("risk/y-1", "a2")) == {"anti-affinity"}
+        ok(await stage.bind("risk/y-1", "b1"))
+
+
 async def test_spread_counts_only_zones_where_the_workload_could_go() -> None:
     async with staged() as stage:
         for index in range(3):
@@ -411,8 +423,21 @@ async def test_a_reserved_place_is_judged_again_by_the_policy_in_force_when_it_i
         ok(await stage.bind("risk/x-0", "a1"))
 
 
-class OddOnly:
-    """A plug-in's gate: nodes whose class number is odd are out of bounds."""
+async def test_the_same_slot_is_judged_by_whichever_revision_is_in_force() -> None:
+    async with staged() as stage:
+        await stage.region("us")
+        await stage.policy(1, ResidencyRule(tenants=("risk",), areas=("eu",)))
+        await stage.policy(2, ResidencyRule(tenants=("risk",), areas=("us",)))
+        await stage.place("risk/x-0", "a1", PLAIN)
+        await stage.wait("risk/x-1", PLAIN)
+        await stage.select(1)
+        assert refused_by(await stage.bind("risk/x-1", "a1")) == {"residency"}
+        await stage.select(2)
+        ok(await stage.bind("risk/x-1", "a1"))
+
+
+class NoPower:
+    """A plug-in's gate: the first node is out of bounds."""
 
     name = "example.power"
     tier = Tier.INVARIANT
@@ -428,7 +453,7 @@ class OddOnly:
 
 
 async def test_a_gate_that_only_the_policy_names_is_asked_at_commit() -> None:
-    plugins = Registry(gates={"example.power": OddOnly()}, scores=BUILT_INS.scores)
+    plugins = Registry(gates={"example.power": NoPower()}, scores=BUILT_INS.scores)
     async with staged(Settings(region=REGION, plugins=plugins)) as stage:
         await stage.wait("risk/x-0", PLAIN)
         await stage.policy(1, gates=("example.power",))
