@@ -309,8 +309,10 @@ class Places:
             self._leave(unit)
             if on_hold:
                 self._say(tenant, unit, "PendingEvaluation", "", now_ms)
-            self._ready(tenant, unit, now_ms)
-            return 1
+                self._admit(tenant, unit, now_ms)
+            else:
+                self._ready(tenant, unit, now_ms)
+            return int(unit.state == READY)
         state = unit.state
         self._leave(unit)
         self._wait(unit, state, now_ms + self._limits.resync_ms)

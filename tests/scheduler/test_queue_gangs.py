@@ -129,6 +129,19 @@ def test_a_member_that_is_withdrawn_makes_the_gang_wait_again() -> None:
     assert made._tenants["risk"].used["cpu"] == 0
 
 
+def test_a_late_report_of_a_member_that_was_replaced_says_nothing_of_the_gang() -> None:
+    made = queue(*(member(i) for i in range(3)))
+    old = made.take(3, T0)
+    made.upsert(member(1, generation=2), T0)
+    made.give_back(old[0], T0)
+    new = made.take(3, T0)
+    assert [item.request.spec.generation for item in new] == [1, 2, 1]
+    made.placed(old[1])
+    assert made.meters(T0).pending["taken"] == 3
+    made.placed(new[1])
+    assert list(made.pending()) == []
+
+
 def test_a_member_that_disagreed_and_left_keeps_nobody_back() -> None:
     made = queue(member(0, size=2), member(1, size=2), member(2, size=3))
     assert made.take(9, T0) == []

@@ -155,6 +155,29 @@ def test_a_stall_ends_with_time_and_with_a_placement() -> None:
     assert [item.tenant for item in made.take(2, T0 + 1_000)] == ["a", "a"]
 
 
+def test_a_nearer_deadline_that_comes_later_overtakes_the_head_that_was_offered() -> None:
+    made = queue(*(request(name=f"a-{i}", created=i, deadline=50_000) for i in range(3)))
+    assert names(made.take(1, T0)) == ["a-0"]
+    made.upsert(request(name="b-0", created=9, deadline=40_000), T0)
+    assert names(made.take(1, T0)) == ["b-0"]
+    made.upsert(request(name="c-0", created=9), T0)
+    made.upsert(request(name="d-0", created=10, deadline=45_000), T0)
+    assert names(made.take(9, T0)) == ["d-0", "a-1", "a-2", "c-0"]
+
+
+def test_what_a_tenant_was_given_at_one_priority_counts_at_the_others() -> None:
+    made = queue(
+        *(request(t, f"{t}-{i}", created=i) for t in "ab" for i in range(2)),
+        *(request("a", f"high-{i}", priority=5, cpu=4_000) for i in range(2)),
+    )
+    assert names(made.take(1, T0)) == ["high-0"]
+    assert names(made.take(2, T0)) == ["high-1", "b-0"]
+    made = queue(*(request(t, f"{t}-{i}", created=i) for t in "ab" for i in range(3)))
+    assert names(made.take(2, T0)) == ["a-0", "b-0"]
+    made.upsert(request("a", "high-0", priority=5, cpu=9_000), T0)
+    assert names(made.take(3, T0)) == ["high-0", "b-1", "b-2"]
+
+
 def test_lower_priorities_are_not_touched_while_a_higher_one_has_work() -> None:
     made = queue(*(request("a", f"x-{i}", priority=i % 3) for i in range(9)))
     assert [item.priority for item in made.take(9, T0)] == [2, 2, 2, 1, 1, 1, 0, 0, 0]

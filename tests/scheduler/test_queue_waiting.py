@@ -113,6 +113,16 @@ def test_progress_that_only_the_resync_made_is_counted() -> None:
     assert made.meters(T0).resync_only_progress_total == 1
 
 
+def test_a_wake_up_after_a_resync_that_did_not_help_is_no_progress_of_the_resync() -> None:
+    made = queue(request())
+    made.failed(made.take(1, T0)[0], "WaitingForCapacity", ("cpu",), "", T0)
+    assert made.due(T0 + 2_000) == 1
+    made.failed(made.take(1, T0 + 2_000)[0], "WaitingForCapacity", ("cpu",), "", T0 + 2_000)
+    assert made.wake(NodeFreed("n1", {"cpu": 1_000, "memory": GI}), T0 + 2_001) == 1
+    made.placed(made.take(1, T0 + 2_001)[0])
+    assert made.meters(T0).resync_only_progress_total == 0
+
+
 def test_a_race_that_had_to_wait_is_no_missed_wake_up() -> None:
     made = queue(request(), races_at_once=0)
     made.give_back(made.take(1, T0)[0], T0)
@@ -279,6 +289,7 @@ def test_a_slot_reserved_while_in_hand_stays_in_hand() -> None:
     item = made.take(1, T0)[0]
     made.upsert(request(status=SchedulingRequestStatus(state=SlotState.RESERVED)), T0)
     assert made.take(1, T0) == []
+    assert made.meters(T0).pending == {"ready": 0, "taken": 1, "backoff": 0, "held": 0}
     made.failed(item, "WaitingForCapacity", ("cpu",), "", T0)
     assert said(made, "api-0").reason == "WaitingForVictims"
     assert made.take(1, T0) == []
