@@ -1,91 +1,17 @@
-"""What judging keeps of each object without decoding it again (P17): a few fields for the kinds of which there are millions,
-the decoded object for the rest. Called by State for every object that comes in."""
+"""The hot records as the authority uses them, and the marks of an ask, remembered because they are asked for at every bind."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from fairlead.authority.state import DECODERS, INTERNAL
 from fairlead.decide.topology import marks_of
-from fairlead.model import codec
-from fairlead.model.kinds.slot import Token
-from fairlead.model.kinds.work import Ask, Binding, Marks, SchedulingRequest
-from fairlead.model.lifecycle import SlotState
-from fairlead.model.registry import KINDS
-from fairlead.model.resources import NOTHING, DeviceHold, Resources
+from fairlead.model.hot import BindingHot as BindingHot
+from fairlead.model.hot import binding_hot as binding_hot
+from fairlead.model.hot import hot_from as hot_from
+from fairlead.model.hot import hot_of as hot_of
+from fairlead.model.hot import intern_marks
+from fairlead.model.kinds.work import Ask, Marks
 
-
-class BindingHot(msgspec.Struct, frozen=True, gc=False):
-    node: str
-    state: SlotState
-    token: Token
-    requests: Resources
-    devices: tuple[DeviceHold, ...]
-    borrowed: bool
-    priority: int
-    generation: int
-    workload_uid: str
-    index: int
-    min_serving: int = 0
-    start_after: tuple[str, ...] = ()
-    marks: Marks | None = None
-
-
-class _Slot(msgspec.Struct, frozen=True, gc=False):
-    uid: str
-    index: int
-
-
-class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    slot: _Slot
-    node: str
-    token: Token
-    generation: int = 1
-    requests: Resources = NOTHING
-    devices: tuple[DeviceHold, ...] = ()
-    borrowed: bool = False
-    priority: int = 0
-    min_serving: int = 0
-    start_after: tuple[str, ...] = ()
-    marks: Marks | None = None
-
-
-class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    state: SlotState = SlotState.BOUND
-
-
-class _Skimmed(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a Binding that are hot; decoding skips the others."""
-
-    spec: _Spec
-    status: _Status = _Status()
-
-
-_asks: dict[Ask, Ask] = {}
 _ASKS_MAX = 50_000
-
-
-def intern_ask(request: SchedulingRequest) -> SchedulingRequest:
-    """Equal slots of a workload share one ask, so that what is compiled from it is found by identity."""
-    if len(_asks) > _ASKS_MAX:
-        _asks.clear()
-    ask = _asks.setdefault(request.spec.ask, request.spec.ask)
-    if ask is request.spec.ask:
-        return request
-    return msgspec.structs.replace(request, spec=msgspec.structs.replace(request.spec, ask=ask))
-
-
-_marks: dict[Marks, Marks] = {}
 _marks_of_ask: dict[Ask, Marks | None] = {}
-
-
-def intern_marks(marks: Marks) -> Marks:
-    """The slots of a workload bear the same marks; one record for all of them."""
-    if len(_marks) > _ASKS_MAX:
-        _marks.clear()
-    return _marks.setdefault(marks, marks)
 
 
 def marks_for(ask: Ask) -> Marks | None:
@@ -98,50 +24,3 @@ def marks_for(ask: Ask) -> Marks | None:
         made = marks_of(ask)
         found = _marks_of_ask[ask] = made if made is None else intern_marks(made)
         return found
-
-
-_skim = codec.decoder(_Skimmed).decode
-_names: dict[str, str] = {}
-_tokens: dict[Token, Token] = {}  # most slots live their first life: one token for all of them
-_TOKENS_MAX = 10_000
-
-
-def intern_name(name: str) -> str:
-    """Node names and uids repeat in a million bindings; one string each."""
-    return _names.setdefault(name, name)
-
-
-def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
-    spec = binding.spec
-    return BindingHot(
-        intern_name(spec.node),
-        binding.status.state,
-        _tokens.setdefault(spec.token, spec.token) if len(_tokens) < _TOKENS_MAX else spec.token,
-        spec.requests,
-        spec.devices,
-        spec.borrowed,
-        spec.priority,
-        spec.generation,
-        intern_name(spec.slot.uid),
-        spec.slot.index,
-        spec.min_serving,
-        spec.start_after,
-        spec.marks if spec.marks is None else intern_marks(spec.marks),
-    )
-
-
-def hot_of(plural: str, raw: bytes) -> Any:
-    if plural == "bindings":
-        return binding_hot(_skim(raw))
-    if plural in INTERNAL or KINDS[plural].many:
-        return None
-    return hot_from(plural, DECODERS[plural].decode(raw))
-
-
-def hot_from(plural: str, value: Any) -> Any:
-    """The same from the object itself, for whoever has it at hand."""
-    if plural == "bindings":
-        return binding_hot(value)
-    if plural == "schedulingrequests":
-        return intern_ask(value)
-    return None if KINDS[plural].many else value

@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 
 from fairlead.authority.ordered import OrderedNames
-from fairlead.model import codec
+from fairlead.model.hot import DECODERS
 from fairlead.model.ids import Key, key
-from fairlead.model.registry import KINDS
 from fairlead.store.contract import ObjectRow
 
 ADDED, MODIFIED, DELETED = 0, 1, 2
@@ -52,9 +51,6 @@ class Rec(msgspec.Struct, gc=False, eq=False):
         if self.raw is None:
             return None
         return DECODERS[self.plural].decode(self.raw)
-
-
-DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
 
 
 class Bucket:
