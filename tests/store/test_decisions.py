@@ -119,6 +119,30 @@ def test_a_query_for_one_slot_reads_only_the_frames_that_have_it(log: DecisionLo
     assert len(read) <= 4
 
 
+def test_each_kind_of_key_is_found_through_the_index_of_a_closed_segment(tmp_path: Path) -> None:
+    odd = record(
+        1_305, [attempt("one-w-7", "one-n", tenant="one-t", generation=9, reason="OneReason"), attempt("w-0")], ["OneOutcome"]
+    )
+    log = DecisionLog(tmp_path, SMALL)
+    log.append([*(lone(number) for number in range(30)), odd, *(lone(number) for number in range(30, 90))])
+    log.close()
+    log = DecisionLog(tmp_path, SMALL)
+    for query in (
+        DecisionQuery(tenant="one-t"),
+        DecisionQuery(tenant="one-t", slot="one-w-7"),
+        DecisionQuery(tenant="one-t", slot="one-w-7", generation=9),
+        DecisionQuery(tenant="one-t", workload="one-w"),
+        DecisionQuery(tenant="one-t", workload="one-w", generation=9),
+        DecisionQuery(node="one-n"),
+        DecisionQuery(outcome="OneReason"),
+        DecisionQuery(outcome="OneOutcome"),
+        DecisionQuery(id=odd.id, node="one-n", outcome="OneReason"),
+    ):
+        assert [(hit.record, hit.number) for hit in log.search(query).items] == [(odd, 0)]
+    assert [hit.number for hit in log.search(DecisionQuery(id=odd.id)).items] == [1, 0]
+    log.close()
+
+
 def test_the_newest_closed_segment_is_answered_from_memory(log: DecisionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.append([lone(number) for number in range(60)])
     log.flush()
