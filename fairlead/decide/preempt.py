@@ -17,7 +17,7 @@ The cycle calls it like this:
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -48,7 +48,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 
 class NoPlan(msgspec.Struct, frozen=True, gc=False):
     """Nodes by what is in the way: `gates` that no eviction opens, `room` that all victims together would not make, `budgets` and
-    `devices` found on a close look, `unproven` where the whole of feasible() said no."""
+    `devices` found on a close look, `unproven` where the whole of feasible() said no, `barred` by the caller."""
 
     reasons: dict[str, int]
 
@@ -84,13 +84,16 @@ class _Around:
         self.best: tuple[Found, tuple[DeviceHold, ...]] | None = None
         self.tried = 0
         self.unproven: set[int] = set()
+        self.left_out: set[int] = set()  # unproven, or barred by the caller
         self.is_open: list[bool] | None = None  # per row, once it is known that bounds are not enough
 
     def is_barred(self, row: int) -> bool:
         if self.is_open is not None and not self.is_open[row]:
             self.unproven.add(row)
-            return True
-        return self.barred is not None and self.barred(row)
+        elif self.barred is None or not self.barred(row):
+            return False
+        self.left_out.add(row)
+        return True
 
 
 class Preemptor:
@@ -109,9 +112,11 @@ class Preemptor:
         self._sync(shape, view)
         around = _Around(barred)
         while self._look_around(shape, view, around):
-            self._compute_all(shape, view, keep_blocked=True)  # the window is used up: take the next
+            self._compute_all(shape, view, keep_blocked=True, leave_out=around.left_out)  # the window is used up: take the next
+        if around.left_out and shape.last is not None:
+            shape.read = -1  # rows are missing from the window that the next plan may want
         if around.best is None:
-            return self._no_plan(shape, len(around.unproven))
+            return self._no_plan(shape, around)
         found, devices = around.best
         return Plan(
             found.key[5],
@@ -151,7 +156,7 @@ class Preemptor:
             self._fix(shape, row, view)
         shape.read = picture.changes
 
-    def _compute_all(self, shape: _Shape, view: View, keep_blocked: bool = False) -> None:
+    def _compute_all(self, shape: _Shape, view: View, keep_blocked: bool = False, leave_out: Collection[int] = ()) -> None:
         picture, evictable = self._picture, self._evictable
         shape.rows = rows = picture.fleet.rows
         evictable.reach(rows)
@@ -164,8 +169,8 @@ class Preemptor:
             shape.blocked, shape.blocked_by = {}, {}
         known = {row: shape.bound_of[row] for row in shape.blocked}
         candidates = np.flatnonzero(verdicts == CANDIDATE)
-        if known:
-            candidates = candidates[~np.isin(candidates, list(known))]
+        if known or leave_out:
+            candidates = candidates[~np.isin(candidates, [*known, *leave_out])]
         rank, count, minute, size = (column[candidates] for column in columns)
         sorting = np.lexsort((candidates, size, minute, count, rank))
         kept = sorting[:WINDOW]
@@ -237,12 +242,14 @@ class Preemptor:
                     continue
                 around.best = (found, devices)
             looked += 1
-        return around.best is None and shape.last is not None and not shape.order
+        is_used_up = around.best is None and at == len(shape.order) and around.tried < TRIED_MAX
+        return is_used_up and shape.last is not None
 
     def _not_proven(self, shape: _Shape, view: View, around: _Around, row: int) -> None:
         """A gate is shut that no eviction opens and no bound knows of. Where one is, many are: ask it of all nodes at once."""
         around.tried += 1
         around.unproven.add(row)
+        around.left_out.add(row)
         if around.is_open is None:
             fleet = self._picture.fleet
             around.is_open = shape.bounds.open_now(fleet.all(), fleet.rows, view).tolist()
@@ -286,13 +293,14 @@ class Preemptor:
             return ()
         return pick_devices(shape.need.devices, self._picture.fleet.devices[number], row.device_used)
 
-    def _no_plan(self, shape: _Shape, unproven: int) -> NoPlan:
+    def _no_plan(self, shape: _Shape, around: _Around) -> NoPlan:
         budgets = sum(1 for blocked in shape.blocked.values() if blocked.asked)
         reasons = {
             "gates": shape.counts[CLOSED],
             "room": shape.counts[SHORT],
             "budgets": budgets,
             "devices": len(shape.blocked) - budgets,
-            "unproven": unproven,
+            "unproven": len(around.unproven),
+            "barred": len(around.left_out - around.unproven),
         }
         return NoPlan({name: count for name, count in reasons.items() if count})

@@ -734,6 +734,18 @@ def test_the_window_moves_on_when_its_nodes_are_used_up(monkeypatch: pytest.Monk
     assert world.plan(need) == NoPlan({"room": 20, "budgets": 20})
 
 
+def test_the_window_moves_on_past_nodes_that_are_shut_or_barred(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.decide.preempt.WINDOW", 4)
+    world = World(40, cpu=1)
+    for row in range(40):
+        world.put(row, f"s-{row}")
+    far, near = need_of(extra=(Elsewhere(30),)), need_of()
+    assert world.victims(far) == (30, ["s-30"])
+    assert world.victims(near, barred=lambda row: row < 20) == (20, ["s-20"])
+    assert world.victims(near) == (0, ["s-0"]), "what was left out once is not left out for ever"
+    assert world.plan(near, barred=lambda row: True) == NoPlan({"barred": 40})
+
+
 def test_ranks_of_borrowers_lie_below_all_others() -> None:
     assert rank_of(2**31, True) < rank_of(-(2**31), False)
     assert BORROWED_BELOW > 2**32
