@@ -92,7 +92,8 @@ TOPICS_OF_REASON: Final[dict[str, tuple[str, ...]]] = {
     "WaitingForVictims": (CAPACITY,),
 }
 
-_MISFITS_MAX = 8  # looked at and passed over for one change; then the others keep their timers
+_MISFITS_MAX = 2  # of one bucket, looked at and passed over for one change; then the bucket's others keep their timers
+_MISFITS_OF_A_LIST_MAX = 16  # a list is not sorted into sizes, so more of its heads may be too large
 _SHAPES_MAX = 50_000
 _ANY_LABELS, _REPELLED = "any-labels", "repelled"
 
@@ -192,7 +193,8 @@ class Wakeups:
         out: list[Unit] = []
         seen: set[int] = set()  # stays: a unit may be in several lists
         misfits: list[tuple[LazyHeap, Waiting]] = []
-        while heads and len(out) < limit and len(misfits) < _MISFITS_MAX:
+        passed = [0] * len(heaps)
+        while heads and len(out) < limit:
             entry, number = heappop(heads)
             waiting = heaps[number]
             if left is not None and isinstance(waiting, Bucket) and not _may_hold(waiting.floor, left):
@@ -208,6 +210,9 @@ class Wakeups:
                     break
             else:
                 misfits.append((waiting, entry))
+                passed[number] += 1
+                if passed[number] >= (_MISFITS_MAX if isinstance(waiting, Bucket) else _MISFITS_OF_A_LIST_MAX):
+                    continue
             _offer(heads, waiting, number)
         for waiting, entry in misfits:
             heappush(waiting.heap, entry)
