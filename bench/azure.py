@@ -195,7 +195,8 @@ class Replay:
             calls.append(self._send(tasks, client.endable(ended[step]), works))
         for step in range(max(0, self.trace.steps - 1 - ahead), self.trace.steps):
             await self._settle(step, calls)
-        await client.end(client.endable([]))
+        if client.late:
+            await client.end(client.endable([]))
 
     def _send(self, tasks: Tasks, ends: list[int], works: list[Enqueue]) -> list[asyncio.Task[None]]:
         client = self.client

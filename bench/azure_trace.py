@@ -8,7 +8,6 @@ nothing of queue, scheduler or authority. Called by bench/azure.py.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bench.traces import traces_folder
 
 Ints = NDArray[np.int64]
 STEP_S: Final = 300
@@ -85,8 +86,7 @@ class Trace(NamedTuple):
 
 
 def _folder() -> Path:
-    beside = Path(__file__).resolve().parents[2] / "shared" / "traces"
-    folder = Path(os.environ.get("FAIRLEAD_TRACES") or beside) / "azure_v1_vm"
+    folder = traces_folder() / "azure_v1_vm"
     if not folder.is_dir():
         raise SystemExit(f"the trace {folder} is not there; set FAIRLEAD_TRACES to the folder of traces")
     return folder

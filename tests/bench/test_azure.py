@@ -72,10 +72,14 @@ def test_reads_batches_flavours_and_lifetimes_in_order(tmp_path: Path, monkeypat
     assert trace.ended_by_step() == [[], [0, 3], [1]]
 
 
-def test_a_lifetime_stays_in_its_range_and_before_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_trace(tmp_path, [("b," * 200 + "|", "U2," * 200 + "|")] + [("b,|", "C0,|")] * 299 + [("b,|", "U0,|")], monkeypatch)
-    ends = read_dev().ends[:200].tolist()
-    assert set(ends) == {3, 4, 5}
+def test_a_lifetime_stays_in_its_range_and_one_that_ended_did_so_before_the_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, quiet = ("b," * 200 + "|", "U2," * 200 + "|"), ("b,|", "C0,|")
+    write_trace(tmp_path, [many, *[quiet] * 297, many, *[quiet] * 9], monkeypatch)
+    trace = read_dev()
+    assert set(trace.ends[trace.arrives == 0].tolist()) == {3, 4, 5}
+    assert set(trace.ends[trace.arrives == 298].tolist()) == {301}
 
 
 def test_the_first_vms_of_a_trace_are_the_same_as_in_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +114,9 @@ def test_a_vm_that_is_larger_than_a_node_is_told() -> None:
 
 
 def test_nodes_count_while_something_is_on_them() -> None:
-    trace = trace_of((4, 0, 1), (4, 0, 2), (4, 1, 9), (4, 2, 9))
+    trace = trace_of((5, 0, 1), (4, 0, 2), (4, 1, 9), (4, 2, 9))
     assert packing_of(trace, [0, 1, 2, 2], NODE) == Packing(2, 1.7)
-    assert lower_bound(trace, NODE) == Packing(1, 1.0)
+    assert lower_bound(trace, NODE) == Packing(2, 1.3)
 
 
 def test_a_node_that_holds_more_than_it_has_is_counted() -> None:
