@@ -177,8 +177,6 @@ class Counts:
         for group in self.sources:
             for number, slots in group.counts.items():
                 self.add(number, slots)
-        for lowest in self.lowest.values():
-            lowest.forget()
 
     def _column(self) -> Any:
         cells = len(self._nodes.class_of) if self.domains is None else len(self.domains.names)
@@ -230,9 +228,6 @@ class Lowest:
         elif new == self._lowest:
             self._at_lowest += 1
         self._known = self._at_lowest > 0
-
-    def forget(self) -> None:
-        self._known = False
 
     def _is_eligible(self, where: int) -> bool:
         if self._counts.domains is not None:

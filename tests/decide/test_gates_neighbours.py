@@ -221,3 +221,17 @@ def test_a_workload_that_keeps_away_from_itself_does_not_put_its_own_need_out_of
     fleet.place(0, "t", "w", itself)
     assert fleet.topology.stamp() == stamp
     assert set(told(fleet, need)) == {0}
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_generations_of_a_workload_with_other_labels_count_together_and_one_may_go(fleet: Fleet, gone: int) -> None:
+    generations = [ask(), ask(API), ask((("app", "api"), ("v", "2")))]
+    for number, generation in enumerate(generations):
+        fleet.place(number, "t", "w", generation)
+    fleet.remove(fleet.slots[gone])
+    one = ask(max_per_node=1)
+    assert set(told(fleet, fleet.need(one, "t", "w"))) == {0, 1, 2} - {gone}
+    for slot in list(fleet.slots):
+        fleet.remove(slot)
+    assert told(fleet, fleet.need(one, "t", "w")) == {}
+    assert fleet.topology._groups == {}
