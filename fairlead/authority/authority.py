@@ -175,10 +175,16 @@ class Authority:
         _, position = split_revision(after_revision)
         return self._candidate.memory.hub.watch(plural, position, tenant=tenant, node=node, accepts=accepts)
 
-    def follow(self, plurals: Sequence[str], after_revision: int) -> Feed:
-        """Several kinds together, from a revision on."""
+    def follow(self, plurals: Sequence[str], after_revision: int, *, node: str | None = None) -> Feed:
+        """Several kinds together, from a revision on; with `node`, of the bindings those on that node."""
         self.view(after_revision)
-        return Feed(self._candidate.memory.hub, plurals, split_revision(after_revision)[1])
+        return Feed(self._candidate.memory.hub, plurals, split_revision(after_revision)[1], node)
+
+    @property
+    def leader_address(self) -> str:
+        """Where whoever leads is reached, as its epoch-start batch says; empty: not known."""
+        plane: Plane | None = self._state.hot("planes", "", "self")
+        return plane.spec.address if plane is not None else ""
 
     def plane_ms(self) -> int:
         """Plane time now; of a standby, that of the last batch it saw."""
@@ -300,6 +306,7 @@ class Authority:
             epoch=term.fence.epoch,
             incarnation=term.fence.incarnation,
             acquired_time=now,
+            address=self._settings.address,
         )
         plane = Plane(metadata=metadata, spec=spec)
         return put("planes", "", "self", plane, plane)

@@ -99,11 +99,12 @@ class Watch:
 class Feed:
     """Several kinds followed together, by one who keeps a picture of a plane."""
 
-    def __init__(self, hub: Hub, plurals: Sequence[str], after: int) -> None:
+    def __init__(self, hub: Hub, plurals: Sequence[str], after: int, node: str | None = None) -> None:
         self._hub = hub
         self._signal = asyncio.Event()
         self._signal.set()
-        self._watches = [hub.watch(plural, after) for plural in plurals]
+        nodes = {"bindings": node}
+        self._watches = [hub.watch(plural, after, node=nodes.get(plural)) for plural in plurals]
         for watch in self._watches:
             watch.topic.signals.append(self._signal)
         self.position = after

@@ -59,8 +59,11 @@ class LocalPlane:
                 return out
             after = (page.next_tenant, page.next_name)
 
-    def follow(self, plurals: Sequence[str], after: int) -> LocalFeed:
-        return LocalFeed(self._authority.follow(plurals, after), split_revision(after)[0])
+    def follow(self, plurals: Sequence[str], after: int, *, node: str | None = None) -> LocalFeed:
+        return LocalFeed(self._authority.follow(plurals, after, node=node), split_revision(after)[0])
+
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Rec | None:
+        return self._authority.view(revision).get(plural, tenant, name)
 
     def revision(self) -> int:
         return self._authority.view().revision

@@ -1,5 +1,6 @@
 """What is kept of each object without decoding it again (P17): a few fields for the kinds of which there are millions, the
-decoded object for the rest. Used by the authority's state for every object that comes in, and by whoever follows a plane from afar."""
+decoded object for the rest. Used by the authority's state for every object that comes in, and by whoever follows a plane from
+afar."""
 
 from __future__ import annotations
 

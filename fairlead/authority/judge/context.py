@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     plane: str = "region"
     region: str = "local"
+    address: str = ""  # where this server is reached, for those who look for the leader
     clock_rate_error: float = 0.01
     node_lease_s: float = 15.0
     fence_margin_s: float = 2.0

@@ -77,6 +77,7 @@ class PlaneSpec(Record, frozen=True):
     epoch: int = 0
     incarnation: int = 1
     acquired_time: datetime | None = None
+    address: str = ""
 
 
 class PlaneStatus(Record, frozen=True):

@@ -1,0 +1,206 @@
+"""A plane served to components over channels: the calls of fairlead/client/plane.py, answered frame by frame.
+
+Every request runs by itself, so that a heartbeat never waits behind a bind; so many at once, then the channel is told to slow
+down. Who is at the other end was proven before; `may` says which commands it may send. Called by the server for each connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fairlead.authority.authority import Authority
+from fairlead.authority.local import LocalPlane
+from fairlead.authority.state import Rec
+from fairlead.client.channel import ANSWER, CHANGES, CHANGES_MAX, ENDED, REFUSAL, VERSION, Channel, Closed, Row, decode, encode
+from fairlead.client.outcomes import decode_commands, encode_outcomes
+from fairlead.client.plane import Expired
+from fairlead.model.commands import Command, Refused
+from fairlead.model.registry import KINDS
+from fairlead.ports import Clock, Tasks
+
+log = logging.getLogger(__name__)
+
+REQUESTS_MAX: Final = 128  # of one connection, under way at once
+PAGE: Final = 2_000
+TICK_S: Final = 0.5  # how often a quiet feed says how far it has come
+
+May = Callable[[Command], Refused | None]
+
+
+def anything(command: Command) -> Refused | None:
+    """For components of the server's own process, and tests."""
+    return None
+
+
+class PlaneService:
+    def __init__(self, authority: Authority, clock: Clock) -> None:
+        self._authority = authority
+        self._clock = clock
+        self._local = LocalPlane(authority, clock)
+        self.connections = 0
+
+    async def serve(self, channel: Channel, may: May = anything) -> None:
+        """Until the other end is gone."""
+        self.connections += 1
+        try:
+            async with Tasks() as tasks:
+                try:
+                    await _Connection(self._authority, self._local, self._clock, channel, may, tasks).run()
+                except Closed:
+                    pass
+                finally:
+                    tasks.cancel()
+        finally:
+            self.connections -= 1
+            await channel.close()
+
+
+class _Connection:
+    def __init__(self, authority: Authority, local: LocalPlane, clock: Clock, channel: Channel, may: May, tasks: Tasks) -> None:
+        self._authority = authority
+        self._local = local
+        self._clock = clock
+        self._channel = channel
+        self._may = may
+        self._tasks = tasks
+        self._under_way = 0
+        self._ops: dict[str, Callable[..., Awaitable[Any]]] = {
+            "hello": self._hello,
+            "now": self._now,
+            "submit": self._submit,
+            "list": self._list,
+            "get": self._get,
+            "heard": self._heard,
+            "heartbeat": self._heartbeat,
+        }
+
+    async def run(self) -> None:
+        while True:
+            try:
+                number, operation, *arguments = decode(await self._channel.receive())
+            except (ValueError, TypeError) as error:
+                await self._channel.send(encode([0, REFUSAL, "Invalid", str(error)]))
+                return
+            if self._under_way >= REQUESTS_MAX:
+                await self._channel.send(
+                    encode([number, REFUSAL, "Overloaded", f"{REQUESTS_MAX} requests are under way already"])
+                )
+                continue
+            self._under_way += 1
+            work = self._follow if operation == "follow" else self._answer
+            self._tasks.start(work(number, operation, arguments), f"{operation} {number}")
+
+    async def _answer(self, number: int, operation: str, arguments: list[Any]) -> None:
+        try:
+            known = self._ops.get(operation)
+            if known is None:
+                frame = [number, REFUSAL, "Invalid", f"there is no operation {operation!r}"]
+            else:
+                frame = [number, ANSWER, await known(*arguments)]
+        except Expired as error:
+            frame = [number, REFUSAL, "Expired", str(error)]
+        except (ValueError, TypeError, KeyError) as error:
+            frame = [number, REFUSAL, "Invalid", f"{operation}: {error}"]
+        finally:
+            self._under_way -= 1
+        await self._send(frame)
+
+    async def _send(self, frame: list[Any]) -> None:
+        try:
+            await self._channel.send(encode(frame))
+        except Closed:
+            self._tasks.cancel()
+
+    # --- operations ------------------------------------------------------------------------------------------------------
+
+    async def _hello(self, version: int = VERSION, name: str = "") -> dict[str, Any]:
+        authority = self._authority
+        fence = authority.fence
+        return {
+            "version": min(version, VERSION),
+            "leading": authority.leading,
+            "leader": authority.leader_address,
+            "epoch": fence.epoch if fence is not None else 0,
+            "revision": authority.view().revision,
+            "plane_ms": authority.plane_ms(),
+        }
+
+    async def _now(self) -> list[int]:
+        return [self._authority.view().revision, self._authority.plane_ms()]
+
+    async def _submit(self, raw: list[bytes]) -> list[Any]:
+        commands = decode_commands(raw)
+        for command in commands:
+            refused = self._may(command)
+            if refused is not None:
+                return encode_outcomes([refused for _ in commands])
+        return encode_outcomes(await self._authority.submit(commands))
+
+    async def _list(self, plural: str, tenant: str = "", name: str = "", revision: int = 0) -> list[Any]:
+        """A page: [revision, rows, next tenant, next name]; no next name, no more."""
+        _known(plural)
+        page = await self._authority.view(revision).page(plural, after=(tenant, name), limit=PAGE)
+        return [page.revision, [_row(rec) for rec in page.items], page.next_tenant, page.next_name]
+
+    async def _get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Row | None:
+        _known(plural)
+        rec = self._authority.view(revision).get(plural, tenant, name)
+        return None if rec is None else _row(rec)
+
+    async def _heard(self, since_ms: int) -> list[tuple[str, int]]:
+        return list(await self._local.heard(since_ms))
+
+    async def _heartbeat(self, nodes: list[tuple[str, int]]) -> list[Any]:
+        heard = self._authority.heartbeat([(name, session) for name, session in nodes])
+        if isinstance(heard, Refused):
+            return ["refused", heard.reason, heard.detail]
+        return ["heard", heard.incarnation, heard.epoch, list(heard.unknown_nodes)]
+
+    # --- feeds -----------------------------------------------------------------------------------------------------------
+
+    async def _follow(self, number: int, operation: str, arguments: list[Any]) -> None:
+        self._under_way -= 1  # a feed stands; it is not one of the requests under way
+        try:
+            plurals, after, *rest = arguments
+            for plural in plurals:
+                _known(plural)
+            feed = self._local.follow(plurals, after, node=rest[0] if rest else None)
+        except Expired as error:
+            await self._send([number, ENDED, str(error), error.oldest])
+            return
+        except (ValueError, TypeError, KeyError) as error:
+            await self._send([number, REFUSAL, "Invalid", f"follow: {error}"])
+            return
+        ticking = self._tasks.start(self._tick(feed.poke), "tick")
+        told = 0
+        try:
+            while True:
+                await feed.wait()
+                rows = [_row(rec) for rec in feed.take_nowait()]
+                if not rows and feed.revision == told:
+                    continue
+                told = feed.revision
+                for start in range(0, len(rows) or 1, CHANGES_MAX):
+                    last = start + CHANGES_MAX >= len(rows)
+                    await self._send([number, CHANGES, told if last else 0, rows[start : start + CHANGES_MAX]])
+        except Expired as error:
+            await self._send([number, ENDED, str(error), error.oldest])
+        finally:
+            ticking.cancel()
+            feed.close()
+
+    async def _tick(self, poke: Callable[[], None]) -> None:
+        while True:
+            await self._clock.sleep(TICK_S)
+            poke()
+
+
+def _known(plural: str) -> None:
+    if plural not in KINDS:
+        raise ValueError(f"there is no kind {plural!r}")
+
+
+def _row(rec: Rec) -> Row:
+    return Row(rec.plural, rec.tenant, rec.name, rec.position, rec.raw)

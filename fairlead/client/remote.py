@@ -1,0 +1,309 @@
+"""A plane in another process: the calls of plane.py over a channel that is dialled again whenever it breaks.
+
+What was under way when a connection broke has an unknown outcome, and says so; feeds end and their owners list again. Several
+addresses may be given: the leader is looked for among them. Called by schedulers, controllers, agents and front doors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.client.channel import ANSWER, CHANGES, ENDED, VERSION, Channel, Closed, Row, decode, encode, rows_of
+from fairlead.client.outcomes import decode_outcomes, encode_commands
+from fairlead.client.plane import Expired
+from fairlead.model.commands import Command, Outcome, Refused, Unknown
+from fairlead.model.hot import hot_of
+from fairlead.ports import Clock, Random, Tasks
+
+log = logging.getLogger(__name__)
+
+Dial = Callable[[str], Awaitable[Channel]]  # an address in, an open channel out; raises OSError or Closed
+
+WAIT_S: Final = 5.0  # how long a call waits for a connection before it gives up
+BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # between attempts, with jitter; the last one repeats
+
+
+class Ask(Exception):
+    """The plane refused a question."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class RemoteChange(msgspec.Struct, gc=False):
+    """A change as it came, decoded as far as a component keeps it."""
+
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes | None
+    hot: Any
+
+
+def change_of(row: Row) -> RemoteChange:
+    hot = hot_of(row.plural, row.raw) if row.raw is not None else None
+    return RemoteChange(row.plural, row.tenant, row.name, row.position, row.raw, hot)
+
+
+class RemoteFeed:
+    def __init__(self, plane: RemotePlane, number: int, after: int) -> None:
+        self._plane = plane
+        self._number = number
+        self._signal = asyncio.Event()
+        self._rows: list[Row] = []
+        self._ended: Expired | None = None
+        self._seen = after
+        self.revision = after
+
+    def told(self, revision: int, rows: list[Row]) -> None:
+        self._rows += rows
+        if revision:
+            self._seen = revision
+        self._signal.set()
+
+    def end(self, error: Expired) -> None:
+        self._ended = error
+        self._signal.set()
+
+    def take_nowait(self) -> list[RemoteChange]:
+        self._signal.clear()
+        if self._ended is not None and not self._rows:
+            raise self._ended
+        rows, self._rows = self._rows, []
+        self.revision = self._seen
+        return [change_of(row) for row in rows]
+
+    async def wait(self) -> None:
+        await self._signal.wait()
+
+    def poke(self) -> None:
+        self._signal.set()
+
+    def close(self) -> None:
+        self._plane.forget(self._number)
+
+
+class RemotePlane:
+    def __init__(self, addresses: Sequence[str], dial: Dial, clock: Clock, random: Random, name: str = "component") -> None:
+        assert addresses, "a plane has at least one address"
+        self._addresses = list(addresses)
+        self._dial = dial
+        self._clock = clock
+        self._random = random
+        self._name = name
+        self._channel: Channel | None = None
+        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+        self._connected = asyncio.Event()
+        self._number = 0
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._feeds: dict[int, RemoteFeed] = {}
+        self._revision = 0
+        self._plane_ms = 0
+        self._at = 0.0
+        self.connects_total = 0
+
+    # --- the connection --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keeps a connection to the leader, for as long as its owner lets it run."""
+        tries = 0
+        while True:
+            for address in list(self._addresses):
+                if await self._connect(address):
+                    tries = 0
+            pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+            tries += 1
+            await self._clock.sleep(pause_s * (0.5 + self._random.random()))
+
+    async def _connect(self, address: str) -> bool:
+        """One connection, from its dialling to its end. False: it never served."""
+        try:
+            channel = await self._dial(address)
+        except (OSError, Closed) as error:
+            log.debug("%s cannot reach %s: %s", self._name, address, error)
+            return False
+        served = False
+        try:
+            async with Tasks() as tasks:
+                outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+                tasks.start(self._read(channel), "read")
+                tasks.start(self._write(channel, outgoing), "write")
+                try:
+                    self._channel, self._outgoing = channel, outgoing
+                    hello = await self._ask("hello", VERSION, self._name)
+                    if not hello["leading"]:
+                        self._prefer(hello.get("leader", ""))
+                        raise Closed(f"{address} does not lead")
+                    self._note(hello["revision"], hello["plane_ms"])
+                    self.connects_total += 1
+                    self._connected.set()
+                    served = True
+                    await asyncio.Event().wait()  # until reading or writing fails, which ends everything here
+                finally:
+                    tasks.cancel()
+        except* Closed:
+            pass
+        finally:
+            self._drop(channel)
+            await channel.close()
+        return served
+
+    def _prefer(self, address: str) -> None:
+        if address and address in self._addresses:
+            self._addresses.remove(address)
+            self._addresses.insert(0, address)
+
+    def _drop(self, channel: Channel) -> None:
+        """Whoever waits learns that nobody knows; whoever follows must list again."""
+        if self._channel is not channel:
+            return
+        self._channel = None
+        self._connected.clear()
+        asked, self._asked = self._asked, {}
+        for future in asked.values():
+            if not future.done():
+                future.set_exception(Closed("the connection broke"))
+        feeds, self._feeds = self._feeds, {}
+        for feed in feeds.values():
+            feed.end(Expired("the connection broke; list again", 0))
+
+    @staticmethod
+    async def _write(channel: Channel, outgoing: asyncio.Queue[bytes]) -> None:
+        while True:
+            await channel.send(await outgoing.get())
+
+    async def _read(self, channel: Channel) -> None:
+        while True:
+            number, kind, *rest = decode(await channel.receive())
+            if kind in (CHANGES, ENDED):
+                self._told(number, kind, rest)
+                continue
+            future = self._asked.pop(number, None)
+            if future is None or future.done():
+                continue
+            if kind == ANSWER:
+                future.set_result(rest[0])
+            else:
+                future.set_exception(Ask(*rest[:2]))
+
+    def _told(self, number: int, kind: int, rest: Sequence[Any]) -> None:
+        feed = self._feeds.get(number)
+        if feed is None:
+            return
+        if kind == ENDED:
+            del self._feeds[number]
+            feed.end(Expired(rest[0], rest[1]))
+            return
+        if rest[0]:
+            self._revision = max(self._revision, rest[0])
+        feed.told(rest[0], rows_of(rest[1]))
+
+    async def _ask(self, operation: str, *arguments: Any) -> Any:
+        if self._channel is None:
+            raise Closed("there is no connection")
+        self._number += 1
+        number = self._number
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        self._outgoing.put_nowait(encode([number, operation, *arguments]))
+        return await future
+
+    async def _connection(self) -> bool:
+        if self._channel is not None and self._connected.is_set():
+            return True
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._connected.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _note(self, revision: int, plane_ms: int) -> None:
+        self._revision = max(self._revision, revision)
+        self._plane_ms, self._at = plane_ms, self._clock.monotonic()
+
+    # --- the plane -------------------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    async def wait_connected(self) -> None:
+        await self._connected.wait()
+
+    async def submit(self, commands: list[Command]) -> list[Outcome]:
+        if not commands:
+            return []
+        if not await self._connection():
+            no = Refused("NotLeader", "no leader of this plane can be reached", retry_after_s=1.0)
+            return [no for _ in commands]
+        try:
+            return decode_outcomes(await self._ask("submit", encode_commands(commands)))
+        except Closed as error:
+            return [Unknown(str(error)) for _ in commands]
+        except Ask as error:
+            return [Refused(error.reason, str(error)) for _ in commands]
+
+    async def list(self, plural: str) -> Sequence[RemoteChange]:
+        out: list[RemoteChange] = []
+        tenant = name = ""
+        while True:
+            try:
+                await self._connection()
+                revision, rows, tenant, name = await self._ask("list", plural, tenant, name)
+            except (Closed, Ask) as error:
+                raise Expired(f"{plural} could not be listed: {error}", 0) from error
+            self._revision = max(self._revision, revision)
+            out += [change_of(row) for row in rows_of(rows)]
+            if not name:
+                return out
+
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> RemoteChange | None:
+        try:
+            await self._connection()
+            found = await self._ask("get", plural, tenant, name, revision)
+        except (Closed, Ask) as error:
+            raise Expired(f"{plural}/{tenant}/{name} could not be read: {error}", 0) from error
+        return None if found is None else change_of(rows_of([found])[0])
+
+    def follow(self, plurals: Sequence[str], after: int, *, node: str | None = None) -> RemoteFeed:
+        self._number += 1
+        feed = RemoteFeed(self, self._number, after)
+        if self._channel is None or not self._connected.is_set():
+            feed.end(Expired("there is no connection", 0))
+            return feed
+        self._feeds[self._number] = feed
+        self._outgoing.put_nowait(encode([self._number, "follow", [*plurals], after, node]))
+        return feed
+
+    def forget(self, number: int) -> None:
+        self._feeds.pop(number, None)
+
+    def revision(self) -> int:
+        return self._revision
+
+    def plane_ms(self) -> int:
+        return self._plane_ms + int((self._clock.monotonic() - self._at) * 1000)
+
+    async def heard(self, since_ms: int) -> Sequence[tuple[str, int]]:
+        try:
+            revision, plane_ms = await self._ask("now")
+            self._note(revision, plane_ms)
+            return [(name, when) for name, when in await self._ask("heard", since_ms)]
+        except (Closed, Ask):
+            return []  # soft: nothing was heard
+
+    async def heartbeat(self, nodes: Sequence[tuple[str, int]]) -> tuple[int, int, Sequence[str]] | None:
+        """(incarnation, epoch, unknown nodes); None where no leader vouches for it."""
+        try:
+            word, *rest = await self._ask("heartbeat", [*nodes])
+        except (Closed, Ask):
+            return None
+        return (rest[0], rest[1], rest[2]) if word == "heard" else None

@@ -1,0 +1,172 @@
+"""A plane from afar: the same calls, the same answers, and the truth about what nobody knows when a connection breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlead.authority.service import PlaneService
+from fairlead.client.channel import REFUSAL, decode, encode
+from fairlead.client.plane import Expired
+from fairlead.client.remote import RemotePlane
+from fairlead.model.commands import Accepted, Command, Enqueue, Put, Refused, Unknown
+from fairlead.model.kinds.intent import Tenant, TenantSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.ports import SystemClock, Tasks
+from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
+from tests.authority.planes import OPERATOR, PlaneForTest, no, ok, request_of, running_plane
+from tests.client.queues import Exchange
+
+
+@asynccontextmanager
+async def remote_plane() -> AsyncIterator[tuple[PlaneForTest, RemotePlane, Exchange]]:
+    async with running_plane() as plane, Tasks() as tasks:
+        exchange = Exchange(tasks)
+        exchange.services["a"] = PlaneService(plane.authority, plane.clock)
+        remote = RemotePlane(["a"], exchange.dial, SystemClock(), random.Random(1), "test")
+        tasks.start(remote.run(), "remote")
+        await remote.wait_connected()
+        yield plane, remote, exchange
+        tasks.cancel()
+
+
+async def reconnected(remote: RemotePlane) -> None:
+    """The far end has noticed the cut, and the next connection serves."""
+    while remote.connects_total < 2:
+        await asyncio.sleep(0.001)
+    await remote.wait_connected()
+
+
+def tenant(name: str) -> Command:
+    return Command(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name=name), spec=TenantSpec(weight=3))))
+
+
+async def test_commands_get_the_outcomes_they_get_at_home() -> None:
+    async with remote_plane() as (plane, remote, _):
+        first, second = await remote.submit([tenant("risk"), tenant("RISK")])
+        assert ok(first).key == "tenants//risk"
+        refused = no(second, "Invalid")
+        assert refused.faults[0].path == "metadata.name"
+        assert plane.authority.view().get("tenants", "", "risk") is not None
+
+
+async def test_lists_come_in_pages_and_objects_come_decoded() -> None:
+    async with remote_plane() as (plane, remote, _):
+        await plane.grant("risk")
+        assigner = await plane.as_role(Role.ASSIGNMENT)
+        for number in range(20):
+            ok(await plane.send(assigner, Enqueue(request_of("risk", f"w{number}", 0), 250)))
+        found = await remote.list("schedulingrequests")
+        assert len(found) == 5000
+        assert found[0].hot.spec.slot.workload == "w0"
+        one = await remote.get("schedulingrequests", "risk", "w3-7")
+        assert one is not None
+        assert one.hot.spec.slot.index == 7
+        assert await remote.get("schedulingrequests", "risk", "nobody-0") is None
+
+
+async def test_a_feed_tells_every_change_once_and_how_far_it_has_come() -> None:
+    async with remote_plane() as (plane, remote, _):
+        feed = remote.follow(("tenants",), remote.revision())
+        ok(await plane.send(OPERATOR, tenant("risk").body))
+        await feed.wait()
+        assert [change.name for change in feed.take_nowait()] == ["risk"]
+        assert feed.revision == plane.authority.view().revision
+        await plane.grant("risk")  # of no interest here: only the revision moves
+        while feed.revision < plane.authority.view().revision:
+            await feed.wait()
+            assert list(feed.take_nowait()) == []
+
+
+async def test_what_was_under_way_when_the_connection_broke_is_unknown_and_feeds_end() -> None:
+    async with remote_plane() as (_, remote, exchange):
+        feed = remote.follow(("tenants",), remote.revision())
+        async with Tasks() as tasks:
+            asked = tasks.start(remote.submit([tenant("risk")]), "submit")
+            await asyncio.sleep(0)
+            await exchange.cut()
+            (outcome,) = await asked
+        assert isinstance(outcome, Unknown | Accepted)
+        await feed.wait()
+        with pytest.raises(Expired):
+            feed.take_nowait()
+        await reconnected(remote)
+        assert isinstance((await remote.submit([tenant("search")]))[0], Accepted)
+
+
+async def test_a_server_that_does_not_lead_is_passed_over() -> None:
+    async with running_plane() as plane, Tasks() as tasks:
+        exchange = Exchange(tasks)
+
+        class Standby(PlaneService):
+            pass
+
+        async with running_plane() as other:
+            exchange.services["b"] = Standby(other.authority, other.clock)
+            exchange.services["a"] = PlaneService(plane.authority, plane.clock)
+            other.authority._leading.clear()
+            remote = RemotePlane(["b", "a"], exchange.dial, SystemClock(), random.Random(1))
+            tasks.start(remote.run(), "remote")
+            await remote.wait_connected()
+            assert isinstance((await remote.submit([tenant("risk")]))[0], Accepted)
+            assert plane.authority.view().get("tenants", "", "risk") is not None
+            other.authority._leading.set()
+        tasks.cancel()
+
+
+async def test_whoever_may_not_is_refused_before_anything_is_judged() -> None:
+    async with remote_plane() as (plane, remote, exchange):
+        exchange.may = lambda command: Refused("NotOwner", f"{command.caller.actor} is not who it says")
+        await exchange.cut()
+        await reconnected(remote)
+        no((await remote.submit([tenant("risk")]))[0], "NotOwner")
+        assert plane.authority.view().get("tenants", "", "risk") is None
+
+
+async def test_nonsense_ends_the_connection_with_a_reason() -> None:
+    async with remote_plane() as (_, _, exchange):
+        channel = await exchange.dial("a")
+        await channel.send(encode([7, "dance"]))
+        assert decode(await channel.receive())[:3] == [7, REFUSAL, "Invalid"]
+        await channel.send(encode([8, "list", "unicorns"]))
+        assert decode(await channel.receive())[:3] == [8, REFUSAL, "Invalid"]
+        await channel.send(encode([9, "submit", [b"\xc1"]]))
+        assert decode(await channel.receive())[:3] == [9, REFUSAL, "Invalid"]
+        await channel.send(b"\xff\xff")
+        assert decode(await channel.receive())[1:3] == [REFUSAL, "Invalid"]
+
+
+async def test_heartbeats_are_acknowledged_with_the_fence() -> None:
+    async with remote_plane() as (plane, remote, _):
+        await plane.add_node("n0")
+        heard = await remote.heartbeat([("n0", 1), ("stranger", 1)])
+        assert heard is not None
+        incarnation, epoch, unknown = heard
+        fence = plane.authority.fence
+        assert fence is not None
+        assert (incarnation, epoch, list(unknown)) == (fence.incarnation, fence.epoch, ["stranger"])
+        assert [name for name, _ in await remote.heard(0)] == ["n0"]
+
+
+async def test_a_scheduler_works_from_afar_and_through_broken_connections() -> None:
+    async with remote_plane() as (plane, remote, exchange), Tasks() as tasks:
+        await plane.grant("risk")
+        for number in range(3):
+            await plane.add_node(f"n{number}")
+        assigner = await plane.as_role(Role.ASSIGNMENT)
+        scheduler = Scheduler(remote, SystemClock(), random.Random(1), SchedulerSettings(region="local"))
+        running = tasks.start(scheduler.run(), "scheduler")
+        for turn in range(4):
+            ok(await plane.send(assigner, Enqueue(request_of("risk", f"w{turn}", 0, cpu=100), 20)))
+            await exchange.cut()
+        async with asyncio.timeout(20):
+            while plane.authority._state.count("bindings") < 80:
+                await asyncio.sleep(0.01)
+        scheduler.stop()
+        await running
+        assert plane.authority._state.count("schedulingrequests") == 0
