@@ -8,6 +8,7 @@ from typing import Final
 
 from fairlead.client.plane import Change
 from fairlead.model.kinds.policy import Override
+from fairlead.model.kinds.work import Marks
 from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
@@ -31,7 +32,7 @@ class Observer:
         self._parts = parts
         self._freed: dict[str, None] = {}
         self._opened: dict[str, None] = {}
-        self._moved: dict[str, None] = {}  # workloads whose placements changed
+        self._moved: dict[str, Marks | None] = {}  # workloads whose placements changed, and what their slots bear
         self._usage: dict[str, None] = {}
         self._holds: dict[tuple[str, str], list[tuple[str, str]]] = {}  # override -> what it holds
         self._apply: dict[str, Callable[[Change], None]] = {
@@ -68,8 +69,9 @@ class Observer:
         for node in self._freed:
             if node not in self._opened:
                 queue.wake(NodeFreed(node, snapshot.free_of(node)), now_ms)
-        for uid in self._moved:
-            queue.wake(PlacementsChanged(uid), now_ms)
+        for uid, marks in self._moved.items():
+            labels, repels = (marks.labels, bool(marks.repels)) if marks is not None else ((), False)
+            queue.wake(PlacementsChanged(uid, labels, repels), now_ms)
         if self._opened:
             queue.set_capacity(snapshot.capacity)
         for tenant in self._usage:
@@ -94,7 +96,7 @@ class Observer:
         new = self._snapshot.uses.get(key)
         if old is not None and (new is None or new.row != old.row):
             self._freed[self._snapshot.names[old.row]] = None
-            self._moved[old.uid] = None
+            self._moved[old.uid] = old.marks
         self._usage[change.tenant] = None
 
     def _reservation(self, change: Change) -> None:

@@ -356,12 +356,16 @@ class Snapshot:
     # --- asked by others ---------------------------------------------------------------------------------------------
 
     def free_of(self, node: str) -> dict[str, int]:
-        """What a node has free, by dimension."""
+        """What a node has free, by dimension, counting for borrowers what is held and not lent."""
         row = self.row_of.get(node)
         if row is None:
             return {}
         cells, fleet = self.fleet.cells, self.fleet
-        out = {"cpu": cells["cpu_free"][row], "memory": cells["memory_free"][row], "slots": cells["slots_free"][row]}
+        out = {
+            "cpu": max(cells["cpu_free"][row], cells["cpu_unlent"][row]),
+            "memory": max(cells["memory_free"][row], cells["memory_unlent"][row]),
+            "slots": cells["slots_free"][row],
+        }
         out.update((name[5:], cell[row]) for name, cell in cells.items() if name.startswith("free:"))
         for device in fleet.devices[row]:
             name = f"device:{device.resource}"
