@@ -201,6 +201,7 @@ def test_columns_of_counters_are_bounded_and_made_again_when_asked_for(fleet: Fl
         answers = [need.topology.own(columns, NOW).tolist() for need in needs if need.topology is not None]
         taken = [True, True, False, True]
         assert answers == [taken, *([[True] * 4] * 6), taken]
+        assert sum(counts._dense is not None for counts in fleet.topology._made) <= 2, "four nodes each, ten cells in all"
 
 
 def test_nodes_that_come_later_are_in_the_columns_too(fleet: Fleet) -> None:
