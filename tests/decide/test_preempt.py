@@ -426,6 +426,18 @@ def test_a_node_whose_devices_cannot_be_had_is_counted_as_such() -> None:
     assert world.plan(need_of(devices=(DeviceNeed("gpu", (), 1, 0),))) == NoPlan({"devices": 1})
 
 
+def test_a_node_that_could_not_help_is_looked_at_again_when_it_changes() -> None:
+    world = World(2, cpu=10, devices=GPUS)
+    for row in range(2):
+        world.put(row, f"held-{row}", devices=(*whole("g0"), *whole("g1")), priority=9)
+        world.put(row, f"cpu-{row}")
+    need = need_of(devices=(DeviceNeed("gpu", (), 1, 0),))
+    assert world.plan(need) == NoPlan({"devices": 2})
+    world.leave(("t", "held-1"))
+    world.put(1, "low", devices=(*whole("g0"), *whole("g1")))
+    assert world.victims(need) == (1, ["low"])
+
+
 def test_scalars_are_freed_too() -> None:
     world = World(1, cpu=10)
     world._scalar("free:licences")[:] = 1
@@ -470,6 +482,28 @@ def test_what_a_large_victim_leaves_over_is_not_sold_before_it_is_gone() -> None
     world.changed.append(0)
     assert world.plan(need_of(cpu=3)) == Plan(0, (), None)
     assert world.plan(need_of(cpu=4)) == NoPlan({"room": 1})
+
+
+def test_a_victim_that_runs_again_is_in_a_life_nobody_has_claimed() -> None:
+    world = World(1, cpu=1)
+    low = world.put(0, "low")
+    _claim(world, need_of(), "high")
+    assert world.evictable.cells["cpu_free"][0] == 1
+    world.evictable.told(low, Leaving(0, {**world.slots[("t", "high")][1], "uid": ""}), -1)
+    assert world.evictable.cells["cpu_free"][0] == 0
+    world.put(0, "low")
+    world.drain(low)
+    assert world.evictable.cells["cpu_free"][0] == 0
+
+
+def test_the_largest_and_the_youngest_of_a_row_are_those_still_there() -> None:
+    world = World(1, cpu=9)
+    world.put(0, "large", cpu=5, memory=7, started_ms=600_000)
+    world.put(0, "small", cpu=1, memory=2)
+    world.leave(("t", "large"))
+    world.evictable.refresh()
+    own = world.evictable.cells
+    assert [own[name][0] for name in ("cpu_max", "memory_max", "minute_max", "size_min")] == [1, 2, 0, 1]
 
 
 def test_a_refused_claim_leaves_nothing_behind() -> None:
