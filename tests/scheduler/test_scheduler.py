@@ -248,7 +248,7 @@ async def test_a_gang_that_does_not_fit_whole_takes_nothing() -> None:
             await r.ask("train", index, gang="train", gang_size=3)
         await r.waits("train-0", "WaitingForCapacity")
         assert not any(r.binding(f"train-{index}") for index in range(3))
-        await r.bound(await r.ask("api", 0, cpu=2000)), "what the gang looked at is free"
+        await r.bound(await r.ask("api", 0, cpu=2000))  # what the gang looked at is free
         await r.end("api-0")
         await r.plane.add_node("n2", cpu=1000)
         await r.bound("train-0", "train-1", "train-2")

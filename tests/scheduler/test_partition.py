@@ -1,0 +1,176 @@
+"""How work is divided among schedulers: parts, gangs in one of them, and head starts that end when a part is left lying."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.model.kinds.work import SchedulingRequestStatus
+from fairlead.scheduler.partition import NEVER, HeadStart, Partition, Parts
+from fairlead.scheduler.queue import Queue
+from fairlead.scheduler.units import Item
+from fairlead.scheduler.wakeups import NodeFreed
+from tests.scheduler.queues import GI, T0, names, queue, request, said
+
+UIDS = [f"u-{n}" for n in range(1000)]
+WAIT_MS = 500
+
+
+# --- parts
+
+
+@pytest.mark.parametrize("of", [1, 2, 4, 8])
+def test_every_workload_is_in_exactly_one_part_and_parts_are_about_equal(of: int) -> None:
+    parts = [Partition(index, of) for index in range(of)]
+    owners = [[part.index for part in parts if part.has("risk", uid)] for uid in UIDS]
+    assert all(len(found) == 1 for found in owners)
+    sizes = [owners.count([index]) for index in range(of)]
+    assert min(sizes) > 0.7 * len(UIDS) / of
+
+
+def test_a_gang_of_several_workloads_is_in_one_part() -> None:
+    part = Partition(0, 4)
+    assert len({part.part_of("risk", uid, "train") for uid in UIDS}) == 1
+    assert len({part.part_of("risk", UIDS[0], f"train{n}") for n in range(50)}) == 4
+    assert len({part.part_of(f"t{n}", UIDS[0], "train") for n in range(50)}) == 4, "gangs of one name in two tenants are two"
+
+
+def test_alone_everything_is_its_own_and_strict_parts_leave_the_rest_for_good() -> None:
+    alone = Parts(Partition())
+    strict = Parts(Partition(1, 3))
+    assert all(alone.head_start("risk", uid) is None for uid in UIDS)
+    for uid in UIDS:
+        own = Partition(1, 3).has("risk", uid)
+        assert strict.head_start("risk", uid) is (None if own else NEVER)
+
+
+def test_the_next_in_the_ring_comes_first_and_each_one_after_waits_longer() -> None:
+    waits: dict[int, list[int]] = {}
+    for index in range(4):
+        parts = Parts(Partition(index, 4, steal_after_ms=WAIT_MS))
+        for uid in UIDS[:200]:
+            start = parts.head_start("risk", uid)
+            waits.setdefault(Partition(0, 4).part_of("risk", uid), [0] * 4)[index] = start.wait_ms if start is not None else 0
+    assert waits == {
+        0: [0, 500, 1000, 1500],
+        1: [1500, 0, 500, 1000],
+        2: [1000, 1500, 0, 500],
+        3: [500, 1000, 1500, 0],
+    }
+
+
+# --- head starts in the queue
+
+
+def shared(*names: str, **fields: Any) -> tuple[Queue, HeadStart]:
+    made, start = queue(), HeadStart(WAIT_MS)
+    for name in names:
+        made.upsert(request(name=name, **fields), T0, start)
+    return made, start
+
+
+def taken(made: Queue, now_ms: int) -> list[str]:
+    made.due(now_ms)
+    return names(made.take(99, now_ms))
+
+
+def test_anothers_work_is_tried_when_its_head_start_is_over_and_not_before() -> None:
+    made, _ = shared("api-0", "api-1")
+    made.upsert(request(name="own-0"), T0)
+    assert taken(made, T0) == ["own-0"]
+    assert made.next_due_ms() == T0 + WAIT_MS
+    assert said(made, "api-0").next_attempt_ms == T0 + WAIT_MS
+    assert taken(made, T0 + WAIT_MS - 1) == []
+    assert taken(made, T0 + WAIT_MS) == ["api-0", "api-1"]
+
+
+def test_as_long_as_somebody_settles_work_of_a_part_the_rest_of_it_is_left_to_him() -> None:
+    made, start = shared("api-0", "api-1", "api-2")
+    made.remove("risk", "api-0", T0 + 400)
+    assert start.alive_ms == T0 + 400
+    assert taken(made, T0 + WAIT_MS) == []
+    assert made.next_due_ms() == T0 + 400 + WAIT_MS
+    made.remove("risk", "api-1", T0 + 800)
+    assert taken(made, T0 + 900) == []
+    assert taken(made, T0 + 800 + WAIT_MS) == ["api-2"]
+
+
+def test_what_this_scheduler_settled_itself_is_no_sign_of_another() -> None:
+    made, start = shared("api-0", "api-1")
+    made.due(T0 + WAIT_MS)
+    first, second = made.take(9, T0 + WAIT_MS)
+    made.placed(first)
+    made.remove("risk", "api-0", T0 + WAIT_MS + 5)  # the watch says so too
+    made.remove("risk", "api-1", T0 + WAIT_MS + 5)  # and is ahead of the answer here
+    made.placed(second)
+    assert start.alive_ms == 0
+    made.upsert(request(name="api-2"), T0 + 1000, start)
+    assert taken(made, T0 + 1000 + WAIT_MS) == ["api-2"]
+
+
+def test_a_race_lost_to_its_owner_is_a_sign_of_him() -> None:
+    made, start = shared("api-0", "api-1")
+    made.due(T0 + WAIT_MS)
+    first, second = made.take(9, T0 + WAIT_MS)
+    made.give_back(first, T0 + 600)
+    assert start.alive_ms == T0 + 600
+    assert taken(made, T0 + 600) == [], "not at once, as one's own would go"
+    made.gone(second, T0 + 700)
+    assert taken(made, T0 + 1100) == []
+    assert taken(made, T0 + 700 + WAIT_MS) == ["api-0"]
+
+
+def test_what_wakes_it_leaves_its_owner_the_first_try_again() -> None:
+    made, _ = shared("api-0")
+    now = T0 + WAIT_MS
+    made.due(now)
+    made.failed(made.take(1, now)[0], "WaitingForCapacity", ("cpu",), "", now)
+    assert made.wake(NodeFreed("n1", {"cpu": 1000, "memory": GI}), now + 10) == 1
+    assert taken(made, now + 10) == []
+    assert taken(made, now + 10 + WAIT_MS) == ["api-0"]
+
+
+def test_work_taken_over_is_not_counted_as_progress_of_the_resync() -> None:
+    made, _ = shared("api-0")
+    made.due(T0 + WAIT_MS)
+    made.placed(made.take(1, T0 + WAIT_MS)[0])
+    assert made.meters(T0 + WAIT_MS).resync_only_progress_total == 0
+
+
+def test_a_gang_of_another_part_goes_whole_after_its_head_start() -> None:
+    made, _ = shared("fit-0", "fit-1", gang="fit", gang_size=2)
+    assert taken(made, T0) == []
+    assert taken(made, T0 + WAIT_MS) == ["fit-0", "fit-1"]
+
+
+def test_a_hold_that_ends_leaves_its_owner_the_first_try() -> None:
+    made, _ = shared("api-0")
+    made.hold("risk", "api", "ada", T0 + 2000, T0)
+    assert taken(made, T0 + WAIT_MS) == []
+    made.release("risk", "api", T0 + 1000)
+    assert taken(made, T0 + 1000) == []
+    assert taken(made, T0 + 1000 + WAIT_MS) == ["api-0"]
+
+
+def test_what_is_gone_by_the_authoritys_word_is_queued_no_more_and_comes_back_with_its_next_life() -> None:
+    made = queue(request(name="api-0"), request(name="api-1"))
+    first, second = made.take(2, T0)
+    made.gone(first, T0)
+    made.remove("risk", "api-0", T0)
+    made.upsert(request(name="api-1", epoch=2), T0)
+    made.gone(second, T0)
+    assert made.meters(T0).pending == {"ready": 1, "taken": 0, "backoff": 0, "held": 0}
+    (again,) = made.take(9, T0)
+    assert again.request.spec.epoch == 2
+    assert made._tenants["risk"].used["cpu"] == 1000, "what has gone is charged to nobody"
+
+
+def test_a_member_that_joins_a_waiting_gang_is_said_to_wait_too() -> None:
+    made = queue(request(name="fit-0", gang="fit", gang_size=3))
+    assert [item.name for item, _ in made.said(9)] == ["fit-0"]
+    made.upsert(request(name="fit-1", gang="fit", gang_size=3), T0)
+    assert [(item.name, item.reason) for item, _ in made.said(9)] == [("fit-1", "WaitingForGang")]
+    told = SchedulingRequestStatus(reason="WaitingForGang", detail="")
+    made.upsert(request(name="fit-2", gang="fit", gang_size=4, status=told), T0)
+    assert isinstance(made._tenants["risk"].items["fit-2"], Item)
