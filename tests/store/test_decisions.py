@@ -20,6 +20,7 @@ from fairlead.client.decisions import DecisionQuery, DecisionSink, DecisionSourc
 from fairlead.model import codec
 from fairlead.model.decision import DecisionRecord
 from fairlead.store.decisions import DecisionLog, DecisionLogError, Settings, keys
+from fairlead.store.decisions.open_segment import OpenSegment
 from fairlead.store.decisions.records import Row
 from fairlead.store.decisions.segment import ClosedSegment, write_segment
 from tests.store.decisions_model import FULL_DISK, RECORDS, SMALL, Disk, Model, ask, attempt, files, lone, queries, record
@@ -153,8 +154,17 @@ def test_the_newest_closed_segment_is_answered_from_memory(log: DecisionLog, mon
 
     monkeypatch.setattr("fairlead.store.decisions.segment.read_at", no_disk)
     newest = int(files(log.directory, "segment")[-1].stem)
+    looked: list[int] = []
+    rows = OpenSegment.rows
+
+    def counted(segment: OpenSegment, number: int) -> list[Row]:
+        looked.append(number)
+        return rows(segment, number)
+
+    monkeypatch.setattr(OpenSegment, "rows", counted)
     page = log.search(DecisionQuery(tenant="t", slot=f"w-{newest - 1}", limit=1))
     assert [hit.record for hit in page.items] == [lone(newest - 1)]
+    assert len(looked) <= 3  # its frame, and the last one of each segment, which may not be indexed yet
 
 
 def test_a_continuation_goes_on_where_it_was_whatever_is_appended_trimmed_or_restarted(tmp_path: Path) -> None:
@@ -345,7 +355,7 @@ def test_a_full_disk_drops_the_oldest_unwritten_counts_them_and_never_fails_an_a
     tmp_path: Path, budget: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, size = Disk(budget), len(codec.encode(lone(10)))
-    small = replace(SMALL, queue_bytes=10 * size, segment_ms=10**9)
+    small = replace(SMALL, queue_bytes=10 * size, segment_ms=10**9, segment_bytes=10**9)
     log = DecisionLog(tmp_path, small, write=disk.write)
     with caplog.at_level(logging.WARNING):
         for number in range(10, 60):
