@@ -240,7 +240,7 @@ async def furnish(plane: PlaneUnderBench, node: Shape, policy: SchedulerPolicySp
         spec = NodeSpec(region=REGION, zone=f"z{number % 3}", allocatable=has, max_slots=10_000)
         commands.append(Command(operator, Put("Node", Node(metadata=Metadata(name=name), spec=spec))))
     if policy is not None:
-        revision = SchedulerPolicy(metadata=Metadata(name=f"azure-{policy.revision}"), spec=policy)
+        revision = SchedulerPolicy(metadata=Metadata(name=f"r{policy.revision}"), spec=policy)
         channel = PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=policy.revision))
         commands.append(Command(operator, Put("SchedulerPolicy", revision)))
         commands.append(Command(operator, Put("PolicyChannel", channel)))

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.azure import OPTIONS, faults, main
+from bench.azure import OPTIONS, POLICIES, faults, main
 from bench.azure_trace import CUT_S, Packing, Run, Shape, Trace, best_fit, lower_bound, packing_of, read_dev
+from fairlead.model.kinds.policy import SchedulerPolicySpec
 
 NODE = Shape(8_000, 16 << 10)
 START_S = CUT_S - 300 * 300
@@ -142,3 +143,22 @@ async def test_every_vm_is_bound_and_ends_in_its_time(tmp_path: Path, monkeypatc
     assert got["lower_bound_nodes"] <= got["nodes_used"] <= got["nodes"]
     if not ahead:
         assert got["failures"] == []
+
+
+@pytest.mark.usefixtures("process_settings")
+async def test_the_policy_asked_for_is_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `Balance` every VM has a node to itself while there are as many, which no other policy here does."""
+    write_trace(tmp_path, [("b,b,b,b,|,m,m,m,m,|", "C2,C2,C2,C2,|,C2,C2,C2,C2,|")] * 2, monkeypatch)
+    balance = SchedulerPolicySpec(revision=3, packing="Balance")
+    monkeypatch.setitem(POLICIES, "balance", (balance, 9.0))
+    got = (await main(**options(policy="balance", node_gib=64)))["results"]
+    assert (got["bound"], got["pending"], got["refusals"]) == (16, 0, {})
+    assert got["nodes_used"] == got["nodes"] > got["best_fit_nodes"]
+
+
+@pytest.mark.usefixtures("process_settings")
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+async def test_every_policy_on_offer_binds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    write_trace(tmp_path, busy(6), monkeypatch)
+    got = (await main(**options(policy=policy)))["results"]
+    assert (got["bound"], got["pending"], got["refusals"]) == (read_dev().vms, 0, {})
