@@ -212,7 +212,18 @@ class Cycle:
     def _take(self, item: Item, shape: Shape, row: int, devices: tuple[DeviceHold, ...]) -> Use:
         spec = item.request.spec
         how = LENT if spec.may_borrow else FIRM
-        use = Use(row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, shape.marks, True, spec.min_serving)
+        use = Use(
+            row,
+            how,
+            spec.ask.requests,
+            devices,
+            spec.priority,
+            spec.slot.uid,
+            shape.marks,
+            True,
+            spec.min_serving,
+            self._snapshot.now_ms,
+        )
         self._snapshot.set_use((item.tenant, item.name), use)
         return use
 

@@ -12,7 +12,7 @@ from fairlead.model.kinds.work import Marks
 from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
-from fairlead.scheduler.snapshot import Snapshot
+from fairlead.scheduler.snapshot import SlotKey, Snapshot
 from fairlead.scheduler.units import to_ms
 from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, PlacementsChanged, PolicyPromoted
 
@@ -22,14 +22,19 @@ FOLLOWED: Final = (
     "bindings", "schedulingrequests",
 )  # fmt: skip
 
+Claimed = Callable[[SlotKey, str, tuple[str, ...]], None]  # slot, node, the victims it waits for
+
 
 class Observer:
-    def __init__(self, snapshot: Snapshot, queue: Queue, policies: Policies, region: str, parts: Parts) -> None:
+    def __init__(
+        self, snapshot: Snapshot, queue: Queue, policies: Policies, region: str, parts: Parts, claimed: Claimed | None = None
+    ) -> None:
         self._snapshot = snapshot
         self._queue = queue
         self._policies = policies
         self._region = region
         self._parts = parts
+        self._claimed = claimed
         self._freed: dict[str, None] = {}
         self._opened: dict[str, None] = {}
         self._moved: dict[str, Marks | None] = {}  # workloads whose placements changed, and what their slots bear
@@ -91,9 +96,12 @@ class Observer:
     def _binding(self, change: Change) -> None:
         key = (change.tenant, change.name)
         old = self._snapshot.uses.get(key)
-        if not self._snapshot.set_binding(key, change.hot if change.raw is not None else None):
+        hot = change.hot if change.raw is not None else None
+        if not self._snapshot.set_binding(key, hot):
             return
         new = self._snapshot.uses.get(key)
+        if new is not None and self._claimed is not None and (start_after := getattr(hot, "start_after", ())):
+            self._claimed(key, change.hot.node, start_after)
         if old is not None and (new is None or new.row != old.row):
             self._freed[self._snapshot.names[old.row]] = None
             self._moved[old.uid] = old.marks

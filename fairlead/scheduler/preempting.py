@@ -64,5 +64,12 @@ class Preempting:
             if self._snapshot.uses.get(victim) == replace(use, evictable=False):
                 self._snapshot.set_use(victim, use)
 
+    def seen(self, key: SlotKey, node: str, start_after: tuple[str, ...]) -> None:
+        """Another scheduler's claim: what it and its leaving victims book is counted once here too."""
+        row = self._snapshot.row_of.get(node)
+        if self._evictable is not None and row is not None and key not in self._victims:
+            victims = [victim.partition("/") for victim in start_after]
+            self._evictable.claim(key, row, [(tenant, name) for tenant, _, name in victims])
+
     def done(self, item: Item) -> None:
         self._victims.pop((item.tenant, item.name), None)

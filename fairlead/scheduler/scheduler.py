@@ -103,7 +103,9 @@ class Scheduler:
         self._points = Points(self._cycle)
         self._levelling = Levelling(self.snapshot, self._shapes, self.policies)
         settings = self._settings
-        self._observer = Observer(self.snapshot, self.queue, self.policies, settings.region, Parts(settings.partition))
+        self._observer = Observer(
+            self.snapshot, self.queue, self.policies, settings.region, Parts(settings.partition), self._preempting.seen
+        )
         self._recorder = Recorder(settings.name, self.snapshot, self._sink)
         self._reporter = Reporter(self.queue)
         self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name)

@@ -9,12 +9,13 @@ proposes and never authorises. Called by the scheduler's cycle; pure, so tests a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.decide.classes import Classes
+from fairlead.decide.preempt_rules import SERVING_CAPABLE
 from fairlead.decide.topology import Topology
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, Reservation
 from fairlead.model.kinds.intent import Region
@@ -60,6 +61,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     marks: Marks | None = None
     evictable: bool = False  # bound and not yet on its way out: preemption may name it
     min_serving: int = 0
+    started_ms: int = 0  # when it was first seen here: who came last is the cheaper victim
 
 
 Listener = Callable[[SlotKey, Use, int], None]
@@ -229,21 +231,22 @@ class Snapshot:
         if placed is None or placed.state not in HOLDS_CAPACITY or placed.node not in self.row_of:
             self.set_use(key, None)
             return old is not None
-        draining = placed.state is SlotState.DRAINING
+        evictable = placed.state in SERVING_CAPABLE
         row = self.row_of[placed.node]
         if (
-            old is not None and old.row == row and old.evictable != draining and old.requests == placed.requests
+            old is not None and old.row == row and old.evictable == evictable and old.requests == placed.requests
             and old.devices == placed.devices
         ):  # fmt: skip
             # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
             # record, so that a refusal on its way does not take it back with the assumption.
-            self.uses[key] = copy(old)
+            self.uses[key] = replace(old)
             return False
         self.set_use(
             key,
             Use(
                 row, LENT if placed.borrowed else FIRM, placed.requests, placed.devices, placed.priority, placed.workload_uid,
-                getattr(placed, "marks", None), not draining, getattr(placed, "min_serving", 0),
+                getattr(placed, "marks", None), evictable, getattr(placed, "min_serving", 0),
+                self.now_ms if old is None else old.started_ms,
             ),
         )  # fmt: skip
         return True
