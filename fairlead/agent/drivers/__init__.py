@@ -1,0 +1,1 @@
+"""What runs instances: one interface (contract.py), real processes (process.py) and none at all (simulated.py)."""

@@ -1,0 +1,177 @@
+"""Where an instance lives on disk: its working directory, its output, a directory per run, what the agent must remember of it.
+
+Every step goes through a directory descriptor and follows no link, so an instance cannot lead the agent out of its directory.
+Never starts anything. Called by process.py.
+
+    instances/TENANT_NAME_TOKEN/
+      kept        what was started, for an agent that comes later
+      work/       the instance's own: working directory, home, mounted files
+      logs/       stdout.OFFSET, stderr.OFFSET: segments, each named by the offset of its first byte
+      run.N/      started, exit, control: between agent and shim
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from fairlead.agent.drivers.contract import Chunk, InstanceId, MountedFile, Stream, parse_instance_id
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """Enough to find a run again, to probe it and to start it once more. No mounted files: those are read anew."""
+
+    id: InstanceId
+    run: int
+    env: dict[str, str]
+    ports: dict[str, int] = {}
+    working_dir: str = ""
+    exclusive: Literal["", "region", "global"] = ""
+    uid: int | None = None
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+_decode = msgspec.msgpack.Decoder(Kept).decode
+
+
+@contextmanager
+def opened(path: str, dir_fd: int | None = None) -> Iterator[int]:
+    fd = os.open(path, _FOLDER, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_below(top: int, path: str, make: bool = False, uid: int | None = None) -> int:
+    """The directory at `path` below `top`, step by step, no link followed, `..` refused. The caller closes it."""
+    current = os.dup(top)
+    try:
+        for step in path.split("/"):
+            if step in ("", "."):
+                continue
+            if step == "..":
+                raise PermissionError(f"{path!r} leads out of the instance's directory")
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(step, 0o750, dir_fd=current)
+                    if uid is not None:
+                        os.chown(step, uid, uid, dir_fd=current, follow_symlinks=False)
+            below = os.open(step, _FOLDER, dir_fd=current)
+            os.close(current)
+            current = below
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+class Directories:
+    def __init__(self, state_dir: Path) -> None:
+        self._top = state_dir / "instances"
+        self._top.mkdir(parents=True, exist_ok=True, mode=0o711)
+
+    @property
+    def marker(self) -> str:
+        """Tells this agent's instances from those of others on the machine."""
+        found = self._top.stat()
+        return f"{found.st_dev:x}.{found.st_ino:x}"
+
+    def path(self, id: InstanceId) -> Path:
+        return self._top / id.text
+
+    def all(self) -> list[Kept]:
+        found = []
+        for entry in sorted(os.listdir(self._top)):
+            if parse_instance_id(entry) is None:
+                continue
+            try:
+                found.append(_decode((self._top / entry / "kept").read_bytes()))
+            except (OSError, msgspec.DecodeError):
+                shutil.rmtree(self._top / entry, ignore_errors=True)  # never got as far as a run
+        return found
+
+    def prepare(self, kept: Kept, files: tuple[MountedFile, ...]) -> Path:
+        """The directories of one run, the mounted files, and the record of it. Answers with the run's directory."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.path(kept.id), 0o711)
+        with opened(str(self.path(kept.id))) as home:
+            for name, mode in (("work", 0o750), ("logs", 0o700), (f"run.{kept.run}", 0o700)):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, mode, dir_fd=home)
+            with opened("work", home) as work:
+                if kept.uid is not None:
+                    os.fchown(work, kept.uid, kept.uid)
+                for file in files:
+                    self._mount(work, file, kept.uid)
+            run = f"run.{kept.run}"
+            with contextlib.suppress(FileExistsError):
+                os.mkfifo(f"{run}/control", 0o600, dir_fd=home)
+        self._keep(kept)
+        return self.path(kept.id) / run
+
+    def _mount(self, work: int, file: MountedFile, uid: int | None) -> None:
+        folder_path, _, name = file.path.rpartition("/")
+        if not name or name in (".", ".."):
+            raise PermissionError(f"{file.path!r} names no file")
+        folder = open_below(work, folder_path, make=True, uid=uid)
+        try:
+            fresh = f".{name}.new"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(fresh, flags, 0o400 if file.secret else 0o440, dir_fd=folder)
+            try:
+                os.write(fd, file.data)
+                if uid is not None:
+                    os.fchown(fd, uid, uid)
+            finally:
+                os.close(fd)
+            os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
+
+    def _keep(self, kept: Kept) -> None:
+        path = self.path(kept.id) / "kept"
+        fresh = path.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(msgspec.msgpack.encode(kept))
+        fresh.rename(path)
+
+    def open_work(self, kept: Kept) -> int:
+        """The working directory: the instance's own, a directory below it, or, given with a leading slash, one of the machine's,
+        which the instance then enters with its own rights."""
+        if kept.working_dir.startswith("/"):
+            return os.open(kept.working_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with opened(str(self.path(kept.id) / "work")) as work:
+            return open_below(work, kept.working_dir, make=True, uid=kept.uid)
+
+    def remove(self, id: InstanceId) -> None:
+        shutil.rmtree(self.path(id), ignore_errors=True)
+
+    def logs(self, id: InstanceId, stream: Stream, offset: int, limit: int) -> Chunk:
+        folder = self.path(id) / "logs"
+        starts = sorted(int(name.rpartition(".")[2]) for name in os.listdir(folder) if name.startswith(stream + "."))
+        if not starts:
+            return Chunk(0, b"", 0)
+        end = starts[-1] + (folder / f"{stream}.{starts[-1]:015d}").stat().st_size
+        at = max(starts[0], end + offset if offset < 0 else min(offset, end))
+        first, data = at, bytearray()
+        for start, until in zip(starts, [*starts[1:], end], strict=True):
+            if until <= at or len(data) >= limit:
+                continue
+            with contextlib.suppress(FileNotFoundError), open(folder / f"{stream}.{start:015d}", "rb") as file:
+                file.seek(at - start)
+                data += file.read(min(limit - len(data), until - at))
+                at = first + len(data)
+        return Chunk(first, bytes(data), first + len(data))

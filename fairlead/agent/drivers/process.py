@@ -1,0 +1,325 @@
+"""Real processes: each instance below a shim of its own (shim.py), which lives on when the agent does not.
+
+Owns how a run is started, found again, stopped and cleared away. Decides nothing about restarts. Needs Linux. docs/adr/0013 says
+why a shim. Called by fairlead/agent/host.py through contract.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import marshal
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from fairlead.agent.drivers.cgroups import Cgroups, Group, detect
+from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, InstanceId, Launch, Started, Stream
+from fairlead.agent.drivers.directories import Directories, Kept
+from fairlead.agent.drivers.processes import boot_id, kill_marked, open_same
+from fairlead.ports import Clock
+
+log = logging.getLogger(__name__)
+
+SHIM: Final = str(Path(__file__).with_name("shim.py"))
+WORKDIR_FD, READY_FD = 4, 5
+MARKER: Final = "FAIRLEAD_INSTANCE"
+SHIM_MARKER: Final = "FAIRLEAD_SHIM"
+START_LIMIT_S: Final = 20.0  # a shim takes 50 ms; a machine that needs longer than this is lost
+OVERHEAD_BYTES: Final = 256 << 20  # beside its request, where only a limit on address space is to be had
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProcessSettings(msgspec.Struct, frozen=True):
+    state_dir: Path
+    fence_file: Path
+    uids: tuple[int, int] | None = (200_000, 60_000)  # (first, how many) for instances of an agent that is root; None: its own
+    cgroups: bool = True
+    segment_bytes: int = 8 << 20
+    segments_max: int = 4
+    python: str = sys.executable
+
+
+class _Run(msgspec.Struct):
+    kept: Kept
+    folder: Path
+    pidfd: int
+    pid: int
+    child: bool  # of this agent, so that it must be reaped here
+
+
+class ProcessDriver:
+    name = "process"
+
+    def __init__(self, settings: ProcessSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._dirs = Directories(settings.state_dir)
+        self._marker = self._dirs.marker
+        self._boot_id = boot_id()
+        self._cgroups = detect(f"fairlead-{self._marker}") if settings.cgroups else Cgroups(0, {}, None)
+        self._runs: dict[InstanceId, _Run] = {}
+        self._kept: dict[InstanceId, Kept] = {}
+        self._probes = 0
+        self._ended: Ended = lambda *_: None
+
+    # --- the contract ----------------------------------------------------------------------------------------------------
+
+    def in_force(self) -> Mapping[str, str]:
+        uids = self._uids()
+        user = f"a user each, {uids[0]} to {uids[0] + uids[1] - 1}" if uids else f"the agent's own user {os.getuid()}"
+        return {
+            "limits": self._cgroups.in_force,
+            "user": user,
+            "privileges": "no_new_privs; capabilities dropped",
+            "session": "own session; descriptors closed; environment clean",
+        }
+
+    async def adopt(self, ended: Ended) -> list[Adopted]:
+        self._ended = ended
+        found = []
+        for kept in self._dirs.all():
+            self._kept[kept.id] = kept
+            folder = self._dirs.path(kept.id) / f"run.{kept.run}"
+            running = self._find(folder)
+            if running is not None:
+                self._watch(kept, folder, *running, child=False)
+            end = None if running is not None else self._read_exit(kept, folder)
+            found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive))
+        return found
+
+    async def start(self, launch: Launch) -> Started | Exit:
+        assert launch.id not in self._runs, f"{launch.id.text} runs already"
+        old = self._kept.get(launch.id)
+        uid = old.uid if old is not None else self._free_uid()
+        kept = Kept(
+            launch.id, launch.run, self._environment(launch), launch.ports, launch.working_dir, launch.exclusive, uid,
+            launch.cpu_milli, launch.memory_bytes,
+        )  # fmt: skip
+        self._kept[launch.id] = kept
+        try:
+            folder = self._dirs.prepare(kept, launch.files)
+            group = self._group(kept)
+            pid = await self._spawn(kept, folder, launch.argv, group, log_dir=str(self._dirs.path(kept.id) / "logs"))
+        except (OSError, TimeoutError) as error:
+            return Exit(127, "unstartable", str(error))
+        running = open_same(pid, None)
+        if running is None:  # it ended before anybody could look
+            self._reap(pid)
+            return self._read_exit(kept, folder)
+        self._watch(kept, folder, pid, running, child=True)
+        return Started(pid)
+
+    async def stop(self, id: InstanceId, grace_s: float) -> None:
+        self._order(id, f"stop {grace_s:.3f}\n")
+
+    async def kill(self, id: InstanceId, cause: Cause) -> None:
+        self._order(id, f"kill {cause}\n")
+
+    def status(self, id: InstanceId) -> Literal["running", "gone"]:
+        return "running" if id in self._runs else "gone"
+
+    async def logs(self, id: InstanceId, stream: Stream, offset: int, limit: int) -> Chunk:
+        return self._dirs.logs(id, stream, offset, limit)
+
+    async def execute(self, id: InstanceId, argv: tuple[str, ...], timeout_s: float) -> Exit:
+        run = self._runs.get(id)
+        if run is None:
+            return Exit(1, "lost", "the instance is gone")
+        self._probes += 1
+        folder = run.folder.parent / f"probe.{self._probes}"
+        try:
+            folder.mkdir(mode=0o700)
+            os.mkfifo(folder / "control", 0o600)
+            pid = await self._spawn(run.kept, folder, argv, self._group(run.kept), timeout_s=timeout_s)
+            with contextlib.suppress(ProcessLookupError):
+                await self._wait_gone(os.pidfd_open(pid))
+            self._reap(pid)
+            return _parse_exit(folder) or Exit(1, "lost", "the probe left no word")
+        except (OSError, TimeoutError) as error:
+            return Exit(127, "unstartable", str(error))
+        finally:
+            with contextlib.suppress(OSError):
+                for name in os.listdir(folder):
+                    (folder / name).unlink()
+                folder.rmdir()
+
+    async def forget(self, id: InstanceId) -> None:
+        assert id not in self._runs, f"{id.text} still runs"
+        self._kept.pop(id, None)
+        self._cgroups.remove(id.text)
+        self._dirs.remove(id)
+
+    async def close(self) -> None:
+        loop = asyncio.get_running_loop()
+        for run in self._runs.values():
+            loop.remove_reader(run.pidfd)
+            os.close(run.pidfd)
+        self._runs.clear()
+        self._cgroups.close()
+
+    # --- starting --------------------------------------------------------------------------------------------------------
+
+    def _environment(self, launch: Launch) -> dict[str, str]:
+        """Nothing of the agent's own environment reaches an instance."""
+        home = str(self._dirs.path(launch.id) / "work")
+        base = {"PATH": PATH, "HOME": home, "FAIRLEAD_DIR": home, "LANG": "C.UTF-8"}
+        return {**base, **launch.env, MARKER: f"{self._marker}/{launch.id.text}"}
+
+    def _uids(self) -> tuple[int, int] | None:
+        return self._settings.uids if os.getuid() == 0 else None
+
+    def _free_uid(self) -> int | None:
+        uids = self._uids()
+        if uids is None:
+            return None
+        taken = {kept.uid for kept in self._kept.values()}
+        free = next((uid for uid in range(uids[0], uids[0] + uids[1]) if uid not in taken), None)
+        assert free is not None, f"all {uids[1]} users for instances are taken"
+        return free
+
+    def _group(self, kept: Kept) -> Group:
+        if not self._cgroups.version:
+            return Group()
+        return self._cgroups.make(kept.id.text, kept.cpu_milli, kept.memory_bytes)
+
+    def _limits(self, kept: Kept) -> dict[str, int]:
+        limits = {"core": 0, "nofile": 65_536}
+        if kept.uid is not None:
+            limits["nproc"] = 4096
+        if kept.memory_bytes and not self._cgroups.limits_memory:
+            limits["data"] = kept.memory_bytes + OVERHEAD_BYTES
+        return limits
+
+    async def _spawn(
+        self, kept: Kept, folder: Path, argv: tuple[str, ...], group: Group, log_dir: str = "", timeout_s: float = 0.0
+    ) -> int:
+        """A shim, up to where its instance is started or never will be. Answers with the shim's pid."""
+        settings = self._settings
+        fenced = bool(kept.exclusive) and bool(log_dir)
+        spec: dict[str, Any] = {
+            "argv": list(argv), "env": kept.env, "run_dir": str(folder), "log_dir": log_dir, "uid": kept.uid, "gid": kept.uid,
+            "cgroups": list(group.procs), "kill_file": group.kill_file if log_dir else "", "limits": self._limits(kept),
+            "fence": str(settings.fence_file) if fenced else "", "fence_column": 1 if kept.exclusive == "global" else 0,
+            "segment_bytes": settings.segment_bytes, "segments_max": settings.segments_max, "timeout_s": timeout_s,
+            "boot_id": self._boot_id, "workdir_fd": WORKDIR_FD, "ready_fd": READY_FD,
+        }  # fmt: skip
+        pid, ready = self._fork(kept, folder, marshal.dumps(spec))
+        await self._wait_gone(ready)
+        return pid
+
+    def _fork(self, kept: Kept, folder: Path, spec: bytes) -> tuple[int, int]:
+        """(pid, a descriptor that closes when the shim has started its instance). A spawn takes a millisecond."""
+        given = os.memfd_create("fairlead-launch")
+        ready, ready_end = os.pipe()
+        try:
+            work = self._dirs.open_work(kept)
+        except BaseException:
+            for fd in (given, ready, ready_end):
+                os.close(fd)
+            raise
+        python = self._settings.python
+        errors = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        try:
+            os.write(given, spec)
+            os.lseek(given, 0, os.SEEK_SET)
+            pid = os.posix_spawn(
+                python,
+                [python, "-I", "-S", SHIM],
+                {SHIM_MARKER: f"{self._marker}/{kept.id.text}"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, given, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, str(folder / "shim.err"), errors, 0o600),
+                    (os.POSIX_SPAWN_DUP2, work, WORKDIR_FD),
+                    (os.POSIX_SPAWN_DUP2, ready_end, READY_FD),
+                ],
+                setsid=True,
+                setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGINT],
+            )
+        except BaseException:
+            os.close(ready)
+            raise
+        finally:
+            for fd in (given, ready_end, work):
+                os.close(fd)
+        return pid, ready
+
+    async def _wait_gone(self, fd: int) -> None:
+        """Until a descriptor says that its other side is gone; closes it."""
+        loop = asyncio.get_running_loop()
+        gone = loop.create_future()
+        loop.add_reader(fd, lambda: None if gone.done() else gone.set_result(None))
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                await gone
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)
+
+    # --- watching --------------------------------------------------------------------------------------------------------
+
+    def _find(self, folder: Path) -> tuple[int, int] | None:
+        """(pid, pidfd) of the shim of a run, if it is the very process that was started."""
+        try:
+            pid, started, _, _, boot, _ = (folder / "started").read_text().split()
+        except (OSError, ValueError):
+            return None
+        if boot != self._boot_id:
+            return None
+        pidfd = open_same(int(pid), int(started))
+        return None if pidfd is None else (int(pid), pidfd)
+
+    def _watch(self, kept: Kept, folder: Path, pid: int, pidfd: int, *, child: bool) -> None:
+        self._runs[kept.id] = _Run(kept, folder, pidfd, pid, child)
+        asyncio.get_running_loop().add_reader(pidfd, self._gone, kept.id)
+
+    def _gone(self, id: InstanceId) -> None:
+        run = self._runs.pop(id)
+        asyncio.get_running_loop().remove_reader(run.pidfd)
+        os.close(run.pidfd)
+        if run.child:
+            self._reap(run.pid)
+        self._ended(id, run.kept.run, self._read_exit(run.kept, run.folder))
+
+    @staticmethod
+    def _reap(pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+    def _read_exit(self, kept: Kept, folder: Path) -> Exit:
+        """What the shim wrote; without a word of it, whatever is left of the tree is killed first."""
+        found = _parse_exit(folder)
+        if found is None:
+            mine = f"{self._marker}/{kept.id.text}"
+            killed = kill_marked((f"{MARKER}={mine}", f"{SHIM_MARKER}={mine}"), lambda: self._cgroups.pids(kept.id.text))
+            found = Exit(137, "lost", f"its shim is gone; {killed} processes were left and are killed")
+        self._cgroups.remove(kept.id.text)
+        return found
+
+    def _order(self, id: InstanceId, order: str) -> None:
+        run = self._runs.get(id)
+        if run is None:
+            return
+        try:
+            fd = os.open(run.folder / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return  # the shim is ending; its end will be told
+        try:
+            os.write(fd, order.encode())
+        finally:
+            os.close(fd)
+
+
+def _parse_exit(folder: Path) -> Exit | None:
+    try:
+        code, cause, _, *message = (folder / "exit").read_text().rstrip("\n").split(" ", 3)
+    except (OSError, ValueError):
+        return None
+    return msgspec.convert({"code": int(code), "cause": cause, "message": message[0] if message else ""}, Exit)
