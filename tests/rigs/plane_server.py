@@ -1,7 +1,8 @@
 """A plane as a process of its own, for rigs that kill and stop processes: an Authority over one store, served on a unix socket.
 
-`python -m tests.rigs.plane_server --store sqlite:PATH|postgresql://...|etcd://HOST:PORT,.../PREFIX --socket PATH [--ttl S]`.
-SIGTERM stops it gracefully. It keeps the whole journal, because the rigs' verifiers read history and not only the end.
+`python -m tests.rigs.plane_server --store sqlite:PATH|postgresql://...|etcd://HOST:PORT,.../PREFIX --socket PATH [--ttl S]
+[--channel PATH]`; the channel is another socket, on which it serves components (remote_plane.py). SIGTERM stops it gracefully.
+It keeps the whole journal, because the rigs' verifiers read history and not only the end.
 FAIRLEAD_RIG_MUTANT names a deliberate fault, by which the rigs show that they would see one. Test code, not a product API.
 """
 
@@ -22,9 +23,10 @@ import uvloop
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
-from fairlead.authority.judge import Settings
+from fairlead.authority.judge import Settings, placing
 from fairlead.authority.pipeline import Pipeline, Sealed
 from fairlead.authority.receipts import Receipts
+from fairlead.authority.service import PlaneService
 from fairlead.authority.term import Term
 from fairlead.authority.truncation import JournalKept
 from fairlead.model.commands import Refused
@@ -32,6 +34,7 @@ from fairlead.model.ids import revision
 from fairlead.model.registry import KINDS
 from fairlead.ports import SystemClock, SystemIds, Tasks
 from fairlead.store.contract import Batch, Store
+from tests.rigs import remote_plane
 from tests.rigs.frames import Answer, Status, answer_of, read_frame, unpack, write_frame
 
 REGION = "local"
@@ -138,26 +141,35 @@ def trust_for_ever() -> None:
     Term.valid = lambda *_: True  # type: ignore[method-assign]
 
 
+def sell_twice() -> None:
+    """Believes the scheduler: places without looking at the node again."""
+    placing.feasible = lambda *_: True  # type: ignore[attr-defined]
+
+
 MUTANTS = {
+    "sells-twice": sell_twice,
     "answers-before-commit": answer_before_commit,
     "forgets-receipts": forget_receipts,
     "trusts-itself-for-ever": trust_for_ever,
 }
 
 
-async def run(address: str, socket: Path, name: str, ttl_s: float) -> None:
+async def run(address: str, socket: Path, name: str, ttl_s: float, channel: Path | None = None) -> None:
     store = open_store(address)
     timing = Timing(lease_ttl_s=ttl_s, renew_s=ttl_s / 4, poll_s=0.05, journal=WHOLE_JOURNAL)
     authority = Authority(store, SystemClock(), SystemIds(), Settings(region=REGION), name=name, timing=timing)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, authority.stop)
     socket.unlink(missing_ok=True)  # a killed predecessor could not
-    server = await asyncio.start_unix_server(PlaneServer(authority).serve, str(socket))
+    servers = [await asyncio.start_unix_server(PlaneServer(authority).serve, str(socket))]
+    if channel is not None:
+        servers.append(await remote_plane.serve(PlaneService(authority, SystemClock()), channel))
     try:
         async with Tasks() as tasks:
             tasks.start(authority.run(), "authority")
     finally:
-        server.close()
+        for server in servers:
+            server.close()
         socket.unlink(missing_ok=True)
         await store.close()
 
@@ -166,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--store", required=True)
     parser.add_argument("--socket", required=True, type=Path)
+    parser.add_argument("--channel", type=Path)
     parser.add_argument("--name", default="server")
     parser.add_argument("--ttl", type=float, default=10.0)
     args = parser.parse_args()
@@ -174,7 +187,7 @@ def main() -> None:
     mutant = os.environ.get("FAIRLEAD_RIG_MUTANT")
     if mutant:
         MUTANTS[mutant]()
-    uvloop.run(run(args.store, args.socket, args.name, args.ttl))
+    uvloop.run(run(args.store, args.socket, args.name, args.ttl, args.channel))
 
 
 if __name__ == "__main__":
