@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fairlead.model.kinds.ledger import LeaseStatus
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import InstanceStatus, SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState
@@ -164,6 +165,7 @@ class LeaseAcquire(_Wire, frozen=True, tag="lease"):
 class LeaseRenew(_Wire, frozen=True, tag="renew"):
     name: str
     epoch: int
+    status: LeaseStatus | None = None  # how its holder is doing; None leaves what was said before
 
 
 class LeaseRelease(_Wire, frozen=True, tag="unlease"):

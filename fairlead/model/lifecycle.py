@@ -51,6 +51,7 @@ class Role(enum.Enum):
     REGION_HEALTH = "region-health-controller"
     AUTOSCALER = "autoscaler"
     GARBAGE = "garbage-collector"
+    MIRROR = "mirror"
 
 
 # Roles of which one process at a time may act. Their commands carry a lease's name and epoch (S9).

@@ -15,7 +15,7 @@ from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.intent import Tenant
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
-from fairlead.model.registry import KindInfo
+from fairlead.model.registry import REGION, KindInfo
 
 _DELETERS_OF_FINISHED = frozenset({Role.REPAIR, Role.ASSIGNMENT, Role.JOB, Role.GARBAGE, Role.AUTHORITY})
 _FINISHED = frozenset({SlotState.RELEASED, SlotState.SUCCEEDED})
@@ -23,6 +23,8 @@ _QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
 
 def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> Refused | None:
+    if caller.role is Role.MIRROR and ctx.settings.plane != REGION and (old is None or new.spec != old.spec):
+        return _refuse_mirror()
     match info.plural:
         case "schedulingrequests":
             return _refuse_request(ctx, caller, new, old)
@@ -34,6 +36,10 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
             return ctx.policies.refuse_channel(new)
         case _:
             return None
+
+
+def _refuse_mirror() -> Refused:
+    return Refused("NotOwner", "a mirror copies what the global plane says into a region's, never the other way")
 
 
 def side_effects_of_put(ctx: Context, caller: Caller, info: KindInfo, new: Any) -> list[Effect]:
@@ -100,12 +106,18 @@ def _refuse_node(ctx: Context, caller: Caller, new: Node, old: Node | None) -> R
         return Refused("WrongNode", f"{caller.actor} speaks for {caller.node or 'no node'}, not for {new.metadata.name}")
     if new.spec.region != ctx.settings.region:
         return Refused("WrongNode", f"this plane is {ctx.settings.region}; the node says {new.spec.region!r}")
-    if old is not None and (new.spec.taints, new.spec.unschedulable) != (old.spec.taints, old.spec.unschedulable):
-        return Refused("NotOwner", "taints and cordons belong to operators, not to agents")
+    if old is not None and _operators_part(new) != _operators_part(old):
+        return Refused("NotOwner", "taints, cordons and drains belong to operators, not to agents")
     return None
 
 
+def _operators_part(node: Node) -> tuple[object, ...]:
+    return node.spec.taints, node.spec.unschedulable, node.spec.drain
+
+
 def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: Any) -> Refused | None:
+    if caller.role is Role.MIRROR and ctx.settings.plane != REGION:
+        return _refuse_mirror()
     match info.plural:
         case "bindings":
             return _refuse_binding_delete(caller, rec)

@@ -45,7 +45,8 @@ def renew(ctx: Context, caller: Caller, body: LeaseRenew) -> Judgement:
     if refused is not None or rec is None:
         return refused or Refused("NotFound", f"there is no lease {body.name}")
     lease: Lease = rec.hot
-    return _put(_with(lease, msgspec.structs.replace(lease.spec, renewed_time=ctx.now)), body.epoch)
+    renewed = _with(lease, msgspec.structs.replace(lease.spec, renewed_time=ctx.now))
+    return _put(msgspec.structs.replace(renewed, status=body.status or lease.status), body.epoch)
 
 
 def release(ctx: Context, caller: Caller, body: LeaseRelease) -> Judgement:

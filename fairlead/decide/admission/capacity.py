@@ -82,6 +82,10 @@ def check_node(report: Report, new: Node, old: Node | None) -> None:
     _check_text(report, "spec.address", spec.address)
     _check_devices(report, spec)
     _check_taints(report, spec)
+    if spec.drain is not None:
+        report.need(bool(spec.drain.reason.strip()), "spec.drain.reason", "is required: say why, for whoever is moved")
+        report.need(spec.unschedulable, "spec.drain", "needs unschedulable: true, else what leaves could come back")
+        _check_text(report, "spec.drain.reason", spec.drain.reason)
     # A node that moves would take its bindings out of the region they were placed in (residency, S6).
     if old is not None and old.spec.region:
         report.unchanged("spec.region", spec.region, old.spec.region)

@@ -46,6 +46,10 @@ def check_assignment(report: Report, new: Assignment, old: Assignment | None) ->
         if index and span.first <= end:
             report.add(f"{path}.first", f"must be above {end}, where the range before ends: ranges stand in order, none twice")
         end = max(end, span.last)
+    if spec.spare is not None:
+        report.within("spec.spare.first", spec.spare.first, end + 1, COUNT_MAX)
+        report.within("spec.spare.last", spec.spare.last, spec.spare.first, COUNT_MAX)
+    report.within("spec.minServing", spec.min_serving, 0, REPLICAS_MAX)
     if old is not None:
         report.unchanged("spec.workload", spec.workload, old.spec.workload)
         report.unchanged("spec.workloadUid", spec.workload_uid, old.spec.workload_uid)

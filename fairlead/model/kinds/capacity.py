@@ -90,6 +90,14 @@ class Taint(Record, frozen=True):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
 
 
+class DrainOrder(Record, frozen=True):
+    """Everything on this node is to leave, within budgets. An operator's; carried out by the disruption controller."""
+
+    reason: str = ""
+    requester: str = ""
+    deadline_time: datetime | None = None  # after it the drain stops trying and says what blocked it
+
+
 class NodeSpec(Record, frozen=True):
     region: str = ""
     zone: str = ""
@@ -101,6 +109,7 @@ class NodeSpec(Record, frozen=True):
     unschedulable: bool = False
     address: str = ""
     hourly_cost_millis: int = 0
+    drain: DrainOrder | None = None
 
 
 class NodeStatus(Record, frozen=True):
@@ -111,6 +120,7 @@ class NodeStatus(Record, frozen=True):
     schedulable: bool = False
     health: Literal["", "Ready", "Unknown", "Lost"] = ""
     images: tuple[str, ...] = ()
+    flaps: int = 0  # how often it fell silent soon after it came back
     conditions: tuple[Condition, ...] = ()
 
 

@@ -242,6 +242,11 @@ class StageCounts(Record, frozen=True):
     ready: int = 0
     serving: int = 0
     unknown: int = 0
+    pending: int = 0  # not bound anywhere yet
+    draining: int = 0
+    failed: int = 0
+    succeeded: int = 0
+    updated: int = 0  # of those bound, how many run the generation that is wanted
 
 
 class PendingReason(Record, frozen=True):
@@ -253,8 +258,15 @@ class PendingReason(Record, frozen=True):
     detail: str = ""
 
 
+class RegionCounts(Record, frozen=True):
+    region: str
+    replicas: StageCounts = StageCounts()
+
+
 class WorkloadStatus(Record, frozen=True):
     observed_generation: int = 0
+    revision: str = ""  # the Revision that is wanted
+    regions: tuple[RegionCounts, ...] = ()
     replicas: StageCounts = StageCounts()
     pending: tuple[PendingReason, ...] = ()
     conditions: tuple[Condition, ...] = ()

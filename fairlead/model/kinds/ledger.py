@@ -20,6 +20,13 @@ class LeaseSpec(Record, frozen=True):
 
 
 class LeaseStatus(Record, frozen=True):
+    """How whoever holds the lease is doing, told with each renewal: what `get controllers` shows."""
+
+    queue_length: int = 0
+    oldest_seconds: float = 0.0  # how long the key that waits longest is due
+    reconciles: int = 0
+    last_reconcile_time: datetime | None = None
+    last_error: str = ""
     conditions: tuple[Condition, ...] = ()
 
 

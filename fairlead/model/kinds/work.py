@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from fairlead.model.kinds.intent import AffinityRule, Placement, Template
+from fairlead.model.kinds.intent import AffinityRule, JobRule, PendingReason, Placement, RolloutRule, StageCounts, Template
 from fairlead.model.kinds.slot import SlotRef, Token, Transition
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition, Metadata, Record
@@ -29,14 +29,33 @@ class AssignmentSpec(Record, frozen=True):
     template: Template = Template()
     priority: int = 0
     budget_name: str = ""
+    workload_generation: int = 0  # what it was decided on; `generation` names the Revision, which an undo may go back to
+    spare: SlotRange | None = None  # indices of no region's own, for the surge of a rollout here
+    rollout: RolloutRule = RolloutRule()
+    job: JobRule | None = None
+    suspend: bool = False
+    gang: bool = False
+    min_serving: int = 0  # this region's part of the workload's disruption budget
+    drain_timeout_seconds: int = 600
+    requests: Resources = NOTHING  # of one slot, for whoever adds up what a region was given
 
 
 class AssignmentStatus(Record, frozen=True):
     observed_generation: int = 0
+    generation: int = 0  # the Revision these counts were taken under
+    replicas: StageCounts = StageCounts()
+    pending: tuple[PendingReason, ...] = ()
+    generations: tuple[int, ...] = ()  # Revisions that some slot here still names
+    epoch_floor: int = 0  # no slot ended here above this epoch and was forgotten: new ones begin above it
+    completed: tuple[SlotRange, ...] = ()  # of a job: slots that succeeded, with their bindings gone or going
+    failed: tuple[SlotRange, ...] = ()  # of a job: the last failed life of each slot that was counted
+    failures: int = 0
     conditions: tuple[Condition, ...] = ()
 
 
 class Assignment(Record, frozen=True):
+    """Named WORKLOAD.REGION. Kept, without slots, where a workload has left: its epochs must not begin anew."""
+
     metadata: Metadata
     spec: AssignmentSpec
     status: AssignmentStatus = AssignmentStatus()
@@ -198,7 +217,10 @@ class EvictionRequestSpec(Record, frozen=True):
 
 
 class EvictionRequestStatus(Record, frozen=True):
+    """Conditions: Approved (traffic may be withdrawn, then it drains), Done (how it ended)."""
+
     observed_generation: int = 0
+    blocked_by: str = ""  # what keeps it from being approved
     conditions: tuple[Condition, ...] = ()
 
 
@@ -222,6 +244,12 @@ class EndpointsSpec(Record, frozen=True):
 
 
 class EndpointsStatus(Record, frozen=True):
+    """How far the rollout is that these endpoints belong to."""
+
+    generation: int = 0  # the Revision being rolled out
+    updated: int = 0  # slots of it that serve
+    remaining: int = 0  # slots still to be replaced or to come to serve
+    progress_time: datetime | None = None  # when one of these last became better
     conditions: tuple[Condition, ...] = ()
 
 
