@@ -338,6 +338,5 @@ class Authority:
             self._pipeline.close()
             self._pipeline = None
         self._term = None
-        self._candidate.memory.hub.end()
         self._candidate.forget()
         gc.unfreeze()

@@ -52,6 +52,7 @@ class Candidate:
 
     def forget(self) -> None:
         """Everything in memory was ours only while we led (P3)."""
+        self.memory.hub.end()
         self.memory = self._fresh()
 
     async def open(self) -> None:

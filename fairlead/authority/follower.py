@@ -7,9 +7,10 @@ state in memory.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from fairlead.authority.hot import hot_of
-from fairlead.authority.state import CLOCK, State
+from fairlead.authority.state import CLOCK, Rec, State
 from fairlead.model.anchor import decode_anchor
 from fairlead.model.ids import key, split_key
 from fairlead.model.journal import Blob, chain_hash, decode_blob
@@ -26,10 +27,11 @@ class Forked(Exception):
 
 
 class Follower:
-    def __init__(self, store: Store, clock: Clock, state: State) -> None:
+    def __init__(self, store: Store, clock: Clock, state: State, published: Callable[[list[Rec]], None]) -> None:
         self._store = store
         self._clock = clock
         self.state = state
+        self._published = published  # watchers on a standby see what the leader commits
         self.chain = b""
         self.last_ms = 0  # plane time of the last batch seen
         self.seen_at = 0.0  # our monotonic clock when we saw it happen; 0: it happened before we came
@@ -101,16 +103,18 @@ class Follower:
         if chain_hash(batch.previous, batch.blob) != batch.hash:
             raise Corrupt(where, "its content does not match its hash")
         blob = _decode(batch)
+        recs: list[Rec] = []
         try:
             for entry in blob.entries:
                 for object_key, raw in entry.effects:
                     plural, tenant, name = split_key(object_key)
-                    state.apply(plural, tenant, name, raw)
+                    recs.append(state.apply(plural, tenant, name, raw))
         except (ValueError, KeyError) as error:
             raise Corrupt(where, f"its effect at {state.position} cannot be read: {error}") from error
         if state.position != batch.last:
             raise Corrupt(where, f"it holds effects up to {state.position}, not {batch.last}")
         state.confirm(batch.last)
+        self._published(recs)
         self.chain = batch.hash
         self.last_ms = blob.header.time_ms
         self.seen_at = self._clock.monotonic() if self._live else 0.0

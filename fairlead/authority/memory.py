@@ -17,10 +17,10 @@ from fairlead.store.contract import Head, Store
 class PlaneMemory:
     def __init__(self, store: Store, clock: Clock, settings: Settings, ring_size: int) -> None:
         self.state = State(hot_of, ring_size)
-        self.follower = Follower(store, clock, self.state)
+        self.hub = Hub(self.state)
+        self.follower = Follower(store, clock, self.state, self.hub.publish)
         self.ctx = Context(self.state, settings)
         self.receipts = Receipts(self.state)
-        self.hub = Hub(self.state)
         self.loaded = False
 
     async def load(self) -> None:

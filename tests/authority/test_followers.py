@@ -1,0 +1,51 @@
+"""A server that does not lead still answers reads and watches, a little behind, and goes on doing so when it takes over."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlead.authority.authority import Authority
+from fairlead.authority.candidate import Timing
+from fairlead.authority.judge import Settings
+from fairlead.model.commands import Put
+from fairlead.model.kinds.intent import Tenant
+from fairlead.model.meta import Metadata
+from fairlead.ports import SystemClock, SystemIds, Tasks
+from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.planes import OPERATOR, REGION, PlaneForTest, no, ok, running_plane
+
+QUICK = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.01)
+
+
+def tenant(name: str) -> Put:
+    return Put("Tenant", Tenant(metadata=Metadata(name=name)))
+
+
+async def test_watches_on_a_standby_see_what_the_leader_commits_and_outlive_a_takeover() -> None:
+    disk = MemoryDisk()
+    async with Tasks() as tasks:
+        async with running_plane(MemoryStore(disk)) as leader:
+            settings = Settings(region=REGION, address="https://standby:1")
+            standby = Authority(MemoryStore(disk), SystemClock(), SystemIds(), settings, name="standby", timing=QUICK)
+            running = tasks.start(standby.run(), "standby")
+            ok(await leader.send(OPERATOR, tenant("risk")))
+            while standby.view().get("tenants", "", "risk") is None:
+                await asyncio.sleep(0.005)
+            feed = standby.follow(("tenants",), standby.view().revision)
+            ok(await leader.send(OPERATOR, tenant("search")))
+            feed.take_nowait()
+            await feed.wait()
+            assert [rec.name for rec in feed.take_nowait()] == ["search"]
+            behind = PlaneForTest(standby, SystemClock())
+            no(await behind.send(OPERATOR, tenant("late")), "NotLeader")
+        async with asyncio.timeout(20):
+            await standby.wait_leading()
+        ok(await behind.send(OPERATOR, tenant("billing")))
+        seen: list[str] = []
+        while "billing" not in seen:
+            await feed.wait()
+            seen += [rec.name for rec in feed.take_nowait()]
+        assert seen == ["billing"]
+        assert standby.leader_address == "https://standby:1"
+        standby.stop()
+        await running
