@@ -97,6 +97,8 @@ def valid() -> dict[str, Record]:
         _named("Quota", intent.QuotaSpec(limits=SMALL), name="default", **risk),
         _named("Region", intent.RegionSpec(areas=("eu",), zones=("a", "b")), name="eu-west"),
         workload(),
+        _named("Config", intent.ConfigSpec(data={"colour": "blue"}), name="app", **risk),
+        _named("Secret", intent.SecretSpec(data={"key": "hush"}), name="app", **risk),
         _named("SchedulerPolicy", policy.SchedulerPolicySpec(revision=7), name="r7"),
         _named("PolicyChannel", policy.PolicyChannelSpec(current=7), name="default"),
         _named("Override", _override(), name="flood", **risk),

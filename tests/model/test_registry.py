@@ -24,7 +24,7 @@ EFFECTS = {
 }  # fmt: skip
 
 # Records nobody observes, so nobody owns a status of theirs.
-WITHOUT_STATUS_OWNER = {"Lease", "Event", "Decision"}
+WITHOUT_STATUS_OWNER = {"Lease", "Event", "Decision", "Config", "Secret"}
 
 
 def _object_records() -> set[type[Any]]:

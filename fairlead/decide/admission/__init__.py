@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from fairlead.decide.admission import capacity, policy, work, workload
+from fairlead.decide.admission import capacity, mounts, policy, work, workload
 from fairlead.decide.admission.metadata import check_metadata
 from fairlead.decide.admission.report import Report
 from fairlead.decide.admission.workload import execution_of, slots_of
@@ -33,6 +33,8 @@ RULES: Final[dict[str, Callable[[Report, Any, Any], None]]] = {
     "Quota": capacity.check_quota,
     "Region": capacity.check_region,
     "Workload": workload.check_workload,
+    "Config": mounts.check_data,
+    "Secret": mounts.check_data,
     "SchedulerPolicy": policy.check_scheduler_policy,
     "PolicyChannel": policy.check_policy_channel,
     "Override": policy.check_override,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
+from fairlead.decide.admission.mounts import check_mounts
 from fairlead.decide.admission.placement import check_placement
 from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.model.kinds.intent import EnvVar, Port, Probe, Probes, ResourceSpec, Template, Workload, WorkloadSpec
@@ -144,6 +145,7 @@ def _check_template(report: Report, template: Template) -> None:
     _check_env(report, f"{path}.env", template.env)
     _check_ports(report, f"{path}.ports", template.ports)
     _check_probes(report, f"{path}.probes", template.probes, template.ports)
+    check_mounts(report, f"{path}.files", template.files)
 
 
 def _check_no_nul(report: Report, path: str, text: str) -> None:

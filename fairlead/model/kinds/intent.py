@@ -167,6 +167,14 @@ class Probes(Record, frozen=True):
     liveness: Probe | None = None
 
 
+class FileMount(Record, frozen=True):
+    """The keys of one Config or Secret as files in a directory below the instance's own."""
+
+    path: str
+    config: str = ""
+    secret: str = ""
+
+
 class Template(Record, frozen=True):
     driver: str = "process"
     image: str = ""
@@ -178,6 +186,7 @@ class Template(Record, frozen=True):
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     max_restarts: int = 5
     stop_grace_seconds: float = 10.0
+    files: tuple[FileMount, ...] = ()
 
 
 class ResourceSpec(Record, frozen=True):
@@ -276,3 +285,38 @@ class Workload(Record, frozen=True):
     metadata: Metadata
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
+
+
+class ConfigSpec(Record, frozen=True):
+    data: dict[str, str] = {}
+
+
+class ConfigStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Config(Record, frozen=True):
+    """Text that instances are given as files, one per key."""
+
+    metadata: Metadata
+    spec: ConfigSpec = ConfigSpec()
+    status: ConfigStatus = ConfigStatus()
+
+
+class SecretSpec(Record, frozen=True):
+    """As a Config's, and never shown: not by repr, so neither in a log nor in a failed assertion."""
+
+    data: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"SecretSpec({len(self.data)} keys)"
+
+
+class SecretStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class Secret(Record, frozen=True):
+    metadata: Metadata
+    spec: SecretSpec = SecretSpec()
+    status: SecretStatus = SecretStatus()
