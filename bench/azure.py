@@ -247,11 +247,11 @@ async def furnish(plane: PlaneUnderBench, node: Shape, policy: SchedulerPolicySp
     await plane.send(commands)
 
 
-def faults(figures: dict[str, Any], vms: int, used: Packing, best: Packing, limit: float) -> list[str]:
+def faults(vms: int, bound: int, ahead: int, used: Packing, best: Packing, limit: float) -> list[str]:
     out = []
-    if figures["bound"] != vms:
-        out.append(f"{vms - figures['bound']} of {vms} VMs were not bound")
-    if used.overfull:
+    if bound != vms:
+        out.append(f"{vms - bound} of {vms} VMs were not bound")
+    if used.overfull and not ahead:  # ahead of its time a VM may get what another still has in the trace
         out.append(f"{used.overfull} times a node held more than it has, counted in trace time")
     if used.most > best.most * limit:
         out.append(f"{used.most} nodes used, more than {limit} times best fit's {best.most}")
@@ -277,10 +277,15 @@ async def main(**options: Any) -> dict[str, Any]:
         "nodes": nodes,
         "nodes_used": used.most,
         "nodes_used_mean": used.mean,
+        "overfull": used.overfull,
         "best_fit_nodes": best.most,
         "best_fit_nodes_mean": best.mean,
         "lower_bound_nodes": least.most,
         "lower_bound_nodes_mean": least.mean,
     }
     failures = ["it took too long"] if replay.timed_out else []
-    return result("azure", options, figures | packing | {"failures": failures + faults(figures, trace.vms, used, best, limit)})
+    return result(
+        "azure",
+        options,
+        figures | packing | {"failures": failures + faults(trace.vms, figures["bound"], options["ahead"], used, best, limit)},
+    )

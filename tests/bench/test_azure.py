@@ -127,9 +127,9 @@ def test_a_node_that_holds_more_than_it_has_is_counted() -> None:
 
 
 def test_a_run_that_breaks_its_limits_says_which() -> None:
-    found = faults({"bound": 9}, 10, Packing(12, 11.0, 3), Packing(10, 9.0), 1.01)
+    found = faults(10, 9, 0, Packing(12, 11.0, 3), Packing(10, 9.0), 1.01)
     assert [line.split()[0] for line in found] == ["1", "3", "12"]
-    assert faults({"bound": 10}, 10, Packing(10, 11.0), Packing(10, 9.0), 1.0) == []
+    assert faults(10, 10, 2, Packing(10, 11.0, 3), Packing(10, 9.0), 1.0) == []
 
 
 @pytest.mark.usefixtures("process_settings")
