@@ -13,8 +13,6 @@ from __future__ import annotations
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from fairlead.decide.need import Need
 from fairlead.decide.scores import RatedRow, Scope, Tier
 from fairlead.decide.scores.fill.score import ExpectedFill
@@ -51,7 +49,7 @@ class FillScore:
         known = self.knowledge(view)
         known.follow(view)
         if isinstance(row.number, int):
-            return -int(known.costs(need, np.array([row.number], np.int64))[0])
+            return -known.cost(need, row.number)
         return -known.costs(need, row.number)
 
     def pick_devices(self, need: Need, row: RatedRow, view: Any) -> tuple[DeviceHold, ...] | None:

@@ -8,13 +8,14 @@ mostly the number of calls.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fairlead.decide.scores.fill.lists import LENGTH, LISTS, Ints, Pattern
-from fairlead.model.resources import SHARE_WHOLE as WHOLE
+from fairlead.model.resources import SHARE_WHOLE
 
 STEPS: Final = 1 << 15  # CPU and memory are measured in this many steps of the largest node, so that a rank is a look-up
 LANES_MAX: Final = 16384  # at once, so that the lanes at work stay in the processor's cache
@@ -22,7 +23,7 @@ LANES_MAX: Final = 16384  # at once, so that the lanes at work stay in the proce
 TAG_BITS: Final = 5
 DEVICES_MAX: Final = 1 << TAG_BITS
 _TAG: Final = np.uint16(DEVICES_MAX - 1)
-_FULL: Final = WHOLE << TAG_BITS
+_FULL: Final = SHARE_WHOLE << TAG_BITS
 # The exponent of a power of two as float64, times LISTS, after a shift by 52 - log2(LISTS).
 _SHIFT: Final = 52 - (LISTS.bit_length() - 1)
 _BIAS: Final = 1023 * LISTS
@@ -54,7 +55,7 @@ class Tables(NamedTuple):
     fit_words: Ints  # (lists, CPU's ranks, memory's ranks), flat
     kind_words: Ints  # (lists, kinds), flat
     kinds: int
-    room_words: Ints  # (lists, 0..WHOLE), flat
+    room_words: Ints  # (lists, 0..SHARE_WHOLE), flat
     counted: Ints  # per list, the requests that use devices
     many: bool  # some use several devices
     # One that asks for nothing, then (position, list), flat:
@@ -90,7 +91,7 @@ def compile_tables(patterns: list[Pattern], sample: Ints, allowed: npt.NDArray[n
     share, devices = column([p.share for p in patterns]), column([p.devices for p in patterns])
     cpu_rank, cpu_words = _ranked(cpu, STEPS)
     memory_rank, memory_words = _ranked(memory, STEPS)
-    room_rank, room_words = _ranked(share, WHOLE)
+    room_rank, room_words = _ranked(share, SHARE_WHOLE)
     by_kind = [_words(allowed[:, kind][sample]) for kind in range(allowed.shape[1])]
     return Tables(
         cpu_unit,
@@ -112,13 +113,62 @@ def compile_tables(patterns: list[Pattern], sample: Ints, allowed: npt.NDArray[n
 
 
 def fills(tables: Tables, states: States) -> Ints:
-    """For each state the thousandths of devices it would still allocate, summed over the lists."""
+    """What each state would still take, summed over the lists: thousandths of its devices."""
+    idle = states.rooms.sum(axis=1, dtype=np.int64) * LISTS
+    taken: Ints = idle - _in_parts(_left, tables, states)
+    return taken
+
+
+def plain_fills(tables: Tables, states: States) -> Ints:
+    """What each state would still take, summed over the lists: of CPU and memory together, in thousandths of the largest node."""
+    taken: Ints = plain_left(tables, states) * LISTS - _in_parts(_plain_left, tables, states) * SHARE_WHOLE // (2 * STEPS)
+    return taken
+
+
+def plain_left(t: Tables, states: States) -> Ints:
+    """CPU and memory free, in thousandths of the largest node."""
+    left: Ints = (np.minimum(states.cpu // t.cpu_unit, STEPS) + np.minimum(states.memory // t.memory_unit, STEPS)) * SHARE_WHOLE
+    return left // (2 * STEPS)
+
+
+def _in_parts(measure: Callable[[Tables, States], Any], tables: Tables, states: States) -> Any:
     at_once = LANES_MAX // LISTS
     starts = range(0, len(states.cpu), at_once)
-    idle = states.rooms.sum(axis=1, dtype=np.int64) * LISTS
-    left: Ints = np.concatenate([_left(tables, states.take(slice(start, start + at_once))) for start in starts])
-    taken: Ints = idle - left
-    return taken
+    return np.concatenate([measure(tables, states.take(slice(start, start + at_once))) for start in starts])
+
+
+def _plain_left(t: Tables, states: States) -> Any:
+    """For each state the steps of CPU and memory left over, summed over the lists. A list begins again when it is through: a node
+    may be larger than a list."""
+    count = len(states.cpu)
+    size = count * LISTS
+    lists = np.tile(np.arange(LISTS, dtype=np.int64), count)
+    work = np.empty((7, size), np.int64)
+    lane, words, cpu, memory, all_words, fit_at, next_at = work
+    lane[:] = np.arange(size)
+    all_words[:] = t.kind_words.take(lists * t.kinds + np.repeat(states.kind, LISTS))
+    words[:] = all_words
+    cpu[:] = np.repeat(np.minimum(states.cpu // t.cpu_unit, STEPS), LISTS)
+    memory[:] = np.repeat(np.minimum(states.memory // t.memory_unit, STEPS), LISTS)
+    fit_at[:] = lists * t.ranks
+    next_at[:] = lists + (1 - _BIAS)
+    left = np.empty(size, np.int64)
+    while True:
+        all_words &= t.fit_words.take(fit_at + t.cpu_rank.take(cpu) + t.memory_rank.take(memory))
+        words &= all_words
+        words |= all_words * (words == 0)
+        live = int(np.count_nonzero(words))
+        if 4 * live < 3 * size:
+            left[lane] = cpu + memory
+            if not live:
+                return left.reshape(count, LISTS).sum(axis=1)
+            work, size = work.take(words.nonzero()[0], axis=1), live
+            lane, words, cpu, memory, all_words, fit_at, next_at = work
+        low = words & -words
+        words ^= low
+        taken = (low.astype(np.float64).view(np.int64) >> _SHIFT) + next_at
+        cpu -= t.cpu.take(taken, mode="clip")
+        memory -= t.memory.take(taken, mode="clip")
 
 
 def _left(t: Tables, states: States) -> Any:
@@ -136,16 +186,16 @@ def _left(t: Tables, states: States) -> Any:
     memory[:] = np.repeat(np.minimum(states.memory // t.memory_unit, STEPS), LISTS)
     counted[:] = t.counted.take(lists)
     fit_at[:] = lists * t.ranks
-    room_at[:] = lists * (WHOLE + 1)
+    room_at[:] = lists * (SHARE_WHOLE + 1)
     next_at[:] = lists + (1 - _BIAS)
     left = np.empty(size, np.int64)
     lanes = np.arange(size)
-    many = t.many and bool(((states.rooms == WHOLE).sum(axis=1) > 1).any())
+    many = t.many and bool(((states.rooms == SHARE_WHOLE).sum(axis=1) > 1).any())
     while True:
         words &= t.fit_words.take(fit_at + t.cpu_rank.take(cpu) + t.memory_rank.take(memory))
         words &= t.room_words.take(room_at + (np.maximum.reduce(rooms) >> TAG_BITS))
         open_words = words & counted
-        live = np.count_nonzero(open_words)
+        live = int(np.count_nonzero(open_words))
         if 4 * live < 3 * size:  # lanes that are done are dropped now and then; a step over them does no harm
             left[lane] = (rooms >> TAG_BITS).sum(axis=0, dtype=np.int64)
             if not live:

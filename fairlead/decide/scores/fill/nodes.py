@@ -21,6 +21,8 @@ CPU_KEY, MEMORY_KEY, KIND_KEY = (int(n) | 1 for n in scrambled(1 << 20, 3))
 ROOM_KEY: Final = scrambled(1 << 21, SHARE_WHOLE + 1)
 ROOM_KEY[0] = 0  # an absent device and a full one are alike
 
+_ROOM_KEYS: Final = ROOM_KEY.tolist()
+
 PLAIN: Final = 0  # the kind of nodes without devices
 
 
@@ -63,6 +65,9 @@ class Nodes:
         self.key: Ints = np.zeros(rows, np.int64)
         self.idle: Ints = np.zeros(rows, np.int64)
         self.idle_of_kind: list[int] = [0] * len(self.kinds)
+        self._devices: list[Sequence[Device] | None] = [None] * rows
+        self._kind: list[int] = [PLAIN] * rows
+        self._ids: list[list[str]] = [[]] * rows
 
     def follow(self, picture: Picture) -> int:
         """How many changes there were since the last look."""
@@ -85,30 +90,34 @@ class Nodes:
 
     def _read_row(self, fleet: FleetView, row: int) -> None:
         cpu, memory = max(fleet.cells["cpu_free"][row], 0), max(fleet.cells["memory_free"][row], 0) >> MIB
-        kind, free = self._devices(fleet.devices[row], fleet.device_used[row])
+        if fleet.devices[row] is not self._devices[row]:
+            self._describe(row, fleet.devices[row])
+        kind, used = self._kind[row], fleet.device_used[row]
+        free = [SHARE_WHOLE - used.get(device, 0) for device in self._ids[row]]
         idle = sum(free)
         states, width = self.states, self.states.rooms.shape[1]
-        self.idle_of_kind[int(states.kind[row])] -= int(self.idle[row])
-        self.idle_of_kind[kind] += idle
+        self.idle_of_kind[kind] += idle - int(self.idle[row])
         self.idle[row] = idle
-        states.cpu[row], states.memory[row], states.kind[row] = cpu, memory, kind
-        states.rooms[row] = [0] * (width - len(free)) + sorted(free)
-        key = cpu * CPU_KEY + memory * MEMORY_KEY + kind * KIND_KEY + sum(int(ROOM_KEY[room]) for room in free)
+        states.cpu[row], states.memory[row] = cpu, memory
+        if free:
+            states.rooms[row] = [0] * (width - len(free)) + sorted(free)
+        key = cpu * CPU_KEY + memory * MEMORY_KEY + kind * KIND_KEY + sum([_ROOM_KEYS[room] for room in free])
         self.key[row] = (key + (1 << 63)) % (1 << 64) - (1 << 63)
 
-    def _devices(self, devices: Sequence[Device], used: Mapping[str, int]) -> tuple[int, list[int]]:
-        """Kind and rooms. Of several resources on one node the one with most devices counts."""
-        if not devices:
-            return PLAIN, []
+    def _describe(self, row: int, devices: Sequence[Device]) -> None:
+        """Kind and devices. Of several resources on one node the one with most devices counts."""
         of: dict[str, list[Device]] = {}
         for device in devices:
             of.setdefault(device.resource, []).append(device)
-        mine = max(of.values(), key=len)[: self.states.rooms.shape[1]]
-        named = (mine[0].resource, tuple(sorted({device.model for device in mine})))
+        mine = max(of.values(), key=len, default=[])[: self.states.rooms.shape[1]]
+        named = (mine[0].resource, tuple(sorted({device.model for device in mine}))) if mine else ("", ())
         kind = self.kinds.setdefault(named, len(self.kinds))
         if kind == len(self.idle_of_kind):
             self.idle_of_kind.append(0)
-        return kind, [SHARE_WHOLE - used.get(device.id, 0) for device in mine]
+        self.idle_of_kind[self._kind[row]] -= int(self.idle[row])
+        self.idle[row] = 0
+        self._devices[row], self._kind[row], self._ids[row] = devices, kind, [device.id for device in mine]
+        self.states.kind[row] = kind
 
     def open_to(self, pattern: Pattern) -> list[bool]:
         """For each kind whether a request of this pattern may be there."""

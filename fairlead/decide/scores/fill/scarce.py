@@ -17,9 +17,12 @@ from fairlead.model.resources import SHARE_WHOLE
 
 MICRO: Final = 1_000_000  # of a price
 RARITY_MAX: Final = 5 * MICRO
-WIDE_TENTHS: Final = 1  # of a device's worth: what it costs to lose one that a wide request could have used
-_MOVED_PERCENT: Final = 20  # of a price, before everything is ranked anew for it
-_PRICE_LEAST: Final = MICRO // 50  # below this a price changes no choice
+# Of a device's worth, in thousandths: what it costs to lose one that a wide request could have used. More where wide requests
+# are much of the demand: there a place lost is a device idle; elsewhere others will take it.
+WIDE_LEAST: Final = 100
+WIDE_MORE: Final = 200
+_MOVED_PERCENT: Final = 40  # of a price, before everything is ranked anew for it
+_PRICE_LEAST: Final = MICRO // 20  # below this a price changes no choice
 
 
 class Wide:
@@ -32,6 +35,8 @@ class Wide:
         self._open = np.array(open_to, np.bool_).reshape(len(open_to), len(nodes.kinds)).T
         self._prices = self._find_prices(mix, nodes)
         self._total = int(self._prices.sum())
+        demand = sum(mix.counts[p] * p.thousandths for p in self._patterns)
+        self._weight = WIDE_LEAST + WIDE_MORE * demand // max(mix.thousandths, 1)
 
     def _find_prices(self, mix: Mix, nodes: Nodes) -> Ints:
         """Demand to be expected over the places that are left."""
@@ -70,7 +75,7 @@ class Wide:
             fits = (some.cpu[:, None] >= cpu) & (some.memory[:, None] >= memory) & (whole[wide, None] >= devices)
             fits &= self._open[some.kind]
             lost[wide] -= whole[wide] * SHARE_WHOLE * (fits @ self._prices)
-        return (LISTS * WIDE_TENTHS * lost + 5 * MICRO) // (10 * MICRO)
+        return (LISTS * self._weight * lost + 500 * MICRO) // (1000 * MICRO)
 
 
 def rarity(mix: Mix, nodes: Nodes) -> tuple[int, ...]:

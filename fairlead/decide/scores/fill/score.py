@@ -7,29 +7,31 @@ them: U depends on the state alone, nodes are often alike, and a node that did n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from fairlead.decide.need import Need
-from fairlead.decide.scores.fill.kernel import States, Tables, compile_tables, fills
+from fairlead.decide.scores.fill.kernel import States, Tables, compile_tables, fills, plain_fills, plain_left
 from fairlead.decide.scores.fill.lists import LISTS, MIB, Ints, Mix, Pattern, pattern_of
-from fairlead.decide.scores.fill.nodes import CPU_KEY, MEMORY_KEY, ROOM_KEY, FleetView, Nodes, Picture
+from fairlead.decide.scores.fill.nodes import CPU_KEY, MEMORY_KEY, PLAIN, ROOM_KEY, FleetView, Nodes, Picture
 from fairlead.decide.scores.fill.scarce import MICRO, Wide, rarity
 from fairlead.model.resources import SHARE_WHOLE
 
 NEVER: Final = 1 << 40  # the cost where it does not fit
+EMPTY_TENTHS: Final = 3  # of what is left on a node without devices: what a node in use is preferred by
 _NEEDS_KEPT: Final = 10_000
 _PRICES_AFTER: Final = 16  # changes of nodes, then prices are looked at again
 
 
 class Costs:
-    """Of one pattern: the cost on each row, the room of the device to take, and the state both were found for."""
+    """Of one pattern: by state the cost and the room of the device to take; by row the cost, and the state it holds for."""
 
     def __init__(self, rows: int) -> None:
+        self.of_state: dict[int, tuple[int, int]] = {}
         self.key: Ints = np.zeros(rows, np.int64)
         self.cost: Ints = np.full(rows, NEVER, np.int64)
-        self.room: Ints = np.zeros(rows, np.int64)
 
 
 class Choices(NamedTuple):
@@ -109,43 +111,79 @@ class ExpectedFill:
 
     def costs(self, need: Need, rows: Ints) -> Ints:
         """Of placing it on each of these rows; NEVER where it does not fit. Call `follow` first."""
-        pattern = self._pattern(need)
-        cost = self._up_to_date(pattern, rows).cost[rows]
+        pattern, nodes = self._pattern(need), self.nodes
+        known = self._known(pattern)
+        stale = rows[known.key[rows] != nodes.key[rows]]
+        if len(stale):
+            keys = nodes.key[stale]
+            known.key[stale] = keys
+            known.cost[stale] = [cost for cost, _ in self._of_states(pattern, known, keys.tolist(), stale)]
+        cost = known.cost[rows]
         if pattern.devices and any(self._rarity):
-            dear = (LISTS * pattern.thousandths * np.array(self._rarity, np.int64) + MICRO // 2) // MICRO
-            cost = cost + dear[self.nodes.states.kind[rows]]
+            cost = cost + self._dear(pattern)[nodes.states.kind[rows]]
+        return cost
+
+    def cost(self, need: Need, row: int) -> int:
+        pattern = self._pattern(need)
+        cost = self._of_row(pattern, row)[0]
+        if pattern.devices and any(self._rarity):
+            cost += int(self._dear(pattern)[self.nodes.states.kind[row]])
         return cost
 
     def room(self, need: Need, row: int) -> int:
         """How much room the device has that a share should go to; 0 when it does not fit."""
-        return int(self._up_to_date(self._pattern(need), np.array([row], np.int64)).room[row])
+        return self._of_row(self._pattern(need), row)[1]
 
-    def _up_to_date(self, pattern: Pattern, rows: Ints) -> Costs:
+    def _dear(self, pattern: Pattern) -> Ints:
+        dear: Ints = (LISTS * pattern.thousandths * np.array(self._rarity, np.int64) + MICRO // 2) // MICRO
+        return dear
+
+    def _known(self, pattern: Pattern) -> Costs:
         known = self._costs.get(pattern)
         if known is None or len(known.key) != len(self.nodes.key):
             known = self._costs[pattern] = Costs(len(self.nodes.key))
-        stale = rows[known.key[rows] != self.nodes.key[rows]]
-        if len(stale):
-            self._compute(pattern, stale, known)
         return known
 
-    def _compute(self, pattern: Pattern, rows: Ints, known: Costs) -> None:
-        known.key[rows] = self.nodes.key[rows]
-        known.cost[rows] = NEVER
+    def _of_row(self, pattern: Pattern, row: int) -> tuple[int, int]:
+        known, key = self._known(pattern), int(self.nodes.key[row])
+        found = known.of_state.get(key)
+        return found or self._of_states(pattern, known, [key], np.array([row], np.int64))[0]
+
+    def _of_states(self, pattern: Pattern, known: Costs, keys: list[int], rows: Ints) -> list[tuple[int, int]]:
+        """Cost and room for the state of each row; states not met before are computed together, each once."""
+        of_state = known.of_state
+        found: list[Any] = list(map(of_state.get, keys))
+        if None in found:
+            new = {key: at for at, (key, known_) in enumerate(zip(keys, found, strict=True)) if known_ is None}
+            of_state.update(zip(new, self._compute(pattern, rows[list(new.values())]), strict=True))
+            found = list(map(of_state.get, keys))
+        return found
+
+    def _compute(self, pattern: Pattern, rows: Ints) -> Iterable[tuple[int, int]]:
+        cost, room = np.full(len(rows), NEVER, np.int64), np.zeros(len(rows), np.int64)
         choices = self._choices(pattern, rows)
         owner = choices.owner
-        if not len(owner):
-            return
-        first = np.concatenate(([True], owner[1:] != owner[:-1])).nonzero()[0]
-        at = rows[owner[first]]
-        before = self.nodes.states.take(at)
-        states = States(*(np.concatenate(pair) for pair in zip(before, choices.states, strict=True)))  # type: ignore[arg-type]
-        worths = self._worths(np.concatenate((self.nodes.key[at], choices.key)), states)
-        after = worths[len(at) :]
-        best = np.minimum.reduceat(after, first)
-        known.cost[at] = best - worths[: len(at)]
-        winners = (after == best.repeat(np.diff(np.append(first, len(owner))))).nonzero()[0][::-1]
-        known.room[rows[owner[winners]]] = choices.room[winners]  # of equals the first is written last: least room
+        if len(owner):
+            first = np.concatenate(([True], owner[1:] != owner[:-1])).nonzero()[0]
+            here = owner[first]
+            before = self.nodes.states.take(rows[here])
+            states = States(*(np.concatenate(pair) for pair in zip(before, choices.states, strict=True)))  # type: ignore[arg-type]
+            worths = self._worths(np.concatenate((self.nodes.key[rows[here]], choices.key)), states)
+            after = worths[len(here) :]
+            best = np.minimum.reduceat(after, first)
+            cost[here] = best - worths[: len(here)] + self._home(pattern, before)
+            winners = (after == best.repeat(np.diff(np.append(first, len(owner))))).nonzero()[0][::-1]
+            room[owner[winners]] = choices.room[winners]  # of equals the first is written last: least room
+        return zip(cost.tolist(), room.tolist(), strict=True)
+
+    def _home(self, pattern: Pattern, states: States) -> Any:
+        """Requests without devices belong on nodes without: there the fullest first, so that whole nodes stay empty; elsewhere
+        only when none is left."""
+        if pattern.devices:
+            return 0
+        assert self._tables is not None
+        fullest_first = LISTS * plain_left(self._tables, states) * EMPTY_TENTHS // 10
+        return np.where(states.kind == PLAIN, fullest_first, 2 * LISTS * SHARE_WHOLE)
 
     def _choices(self, pattern: Pattern, rows: Ints) -> Choices:
         states, taken = self.nodes.states.take(rows), pattern.devices
@@ -183,13 +221,23 @@ class ExpectedFill:
         wanted, known = keys.tolist(), self._fill
         found: list[Any] = list(map(known.get, wanted))
         if None in found:
-            assert self._tables is not None
             missing = {key: at for at, (key, fill) in enumerate(zip(wanted, found, strict=True)) if fill is None}
             some = states.take(np.array(list(missing.values()), np.int64))
-            known.update(zip(missing, fills(self._tables, some).tolist(), strict=True))
+            known.update(zip(missing, self._fills(some).tolist(), strict=True))
             found = list(map(known.get, wanted))
         worths: Ints = self._wide.charge(states) - np.array(found, np.int64)
         return worths
+
+    def _fills(self, states: States) -> Ints:
+        assert self._tables is not None
+        plain = states.kind == PLAIN
+        if not plain.any():
+            return fills(self._tables, states)
+        out = np.empty(len(plain), np.int64)
+        for measure, some in ((plain_fills, plain), (fills, ~plain)):
+            if some.any():
+                out[some] = measure(self._tables, states.take(some))
+        return out
 
 
 def _wrap(value: int) -> np.int64:
