@@ -235,6 +235,9 @@ class Ledger:
     def _node_changed(self, old: Rec | None, new: Rec | None) -> None:
         name = (new or old).name  # type: ignore[union-attr]
         account = self.node(name)
+        if old is not None and new is not None and old.hot.spec is new.hot.spec and old.hot.metadata is new.hot.metadata:
+            self._status_changed(account, new.hot)  # the common case: agents report, operators seldom change a node
+            return
         if old is not None:
             self._capacity(account, old.hot, -1)
         account.known = new is not None
@@ -251,6 +254,14 @@ class Ledger:
         account.healthy = int(node.status.health == "Ready")
         account.cordoned = int(node.spec.unschedulable)
         self._classify(account, node)
+
+    def _status_changed(self, account: NodeAccount, node: Node) -> None:
+        schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
+        healthy = int(node.status.health == "Ready")
+        if (schedulable, healthy) != (account.schedulable, account.healthy):
+            account.schedulable, account.healthy = schedulable, healthy
+            is_open = bool(healthy and schedulable and not account.cordoned)
+            self.topology.node_changed(account.number, account.name, account.node_class, is_open, known=True)
 
     def _classify(self, account: NodeAccount, node: Node) -> None:
         pool, region = self._state.hot("nodepools", "", node.spec.pool), self._state.hot("regions", "", node.spec.region)

@@ -116,6 +116,12 @@ class Snapshot:
                 return
             row = self._new_row(name)
         old = self._nodes.pop(name, None)
+        if old is not None and node is not None and old.spec is node.spec and old.metadata is node.metadata:
+            self._nodes[name] = node
+            if old.status != node.status:  # the common case: agents report, operators seldom change a node
+                self._set_status(row, node)
+                self._tell_topology(row, name, known=True)
+            return
         if old is not None:
             self._book_capacity(row, old, -1)
         cells = self.fleet.cells
@@ -125,25 +131,32 @@ class Snapshot:
             self._nodes[name] = node
             self._book_capacity(row, node, 1)
             self._describe(row, node)
+        self._tell_topology(row, name, known=node is not None)
+
+    def _tell_topology(self, row: int, name: str, *, known: bool) -> None:
+        cells = self.fleet.cells
         is_open = bool(cells["schedulable"][row] and cells["healthy"][row] and not cells["cordoned"][row])
-        self.topology.node_changed(row, name, cells["node_class"][row], is_open, node is not None)
+        self.topology.node_changed(row, name, cells["node_class"][row], is_open, known)
         self._touch(row)
 
-    def _describe(self, row: int, node: Node) -> None:
-        fleet, cells = self.fleet, self.fleet.cells
-        spec, status = node.spec, node.status
+    def _set_status(self, row: int, node: Node) -> None:
+        fleet, cells, status = self.fleet, self.fleet.cells, node.status
         cells["schedulable"][row] = int(status.schedulable and node.metadata.deletion_time is None)
         cells["healthy"][row] = int(status.health == "Ready")
+        images = frozenset(status.images)
+        if fleet.images[row] != images:
+            fleet.images[row] = images
+            fleet.images_changed(row)
+
+    def _describe(self, row: int, node: Node) -> None:
+        fleet, cells, spec = self.fleet, self.fleet.cells, node.spec
+        self._set_status(row, node)
         cells["cordoned"][row] = int(spec.unschedulable)
         self._set_class(row, self._class_of(node))
         cells["hourly_cost_millis"][row] = spec.hourly_cost_millis
         if fleet.devices[row] != spec.devices:
             fleet.devices[row] = spec.devices
             fleet.devices_changed(row)
-        images = frozenset(status.images)
-        if fleet.images[row] != images:
-            fleet.images[row] = images
-            fleet.images_changed(row)
 
     def _class_of(self, node: Node) -> int:
         return self.classes.number_of(node, self._pools.get(node.spec.pool), self._regions.get(node.spec.region))
@@ -191,7 +204,9 @@ class Snapshot:
 
     def _reclassify(self, nodes: list[Node]) -> None:
         for node in nodes:
-            self.set_node(node.metadata.name, node)
+            row = self.row_of[node.metadata.name]
+            self._set_class(row, self._class_of(node))
+            self._tell_topology(row, node.metadata.name, known=True)
 
     def _occupied(self, row: int, used_by: int, exclusive_to: int) -> None:
         cells = self.fleet.cells
