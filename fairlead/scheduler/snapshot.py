@@ -8,10 +8,8 @@ proposes and never authorises. Called by the scheduler's cycle; pure, so tests a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
-import msgspec
 from msgspec.structs import replace
 
 from fairlead.decide.classes import Classes
@@ -19,62 +17,17 @@ from fairlead.decide.preempt_rules import SERVING_CAPABLE
 from fairlead.decide.topology import Topology
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, Reservation
 from fairlead.model.kinds.intent import Region
-from fairlead.model.kinds.work import Marks
-from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
-from fairlead.model.resources import SHARE_WHOLE, DeviceHold, Resources
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.model.resources import SHARE_WHOLE
 from fairlead.scheduler.fleet import Fleet, OneRow
+from fairlead.scheduler.uses import FIRM as FIRM
+from fairlead.scheduler.uses import HELD as HELD
+from fairlead.scheduler.uses import LENT as LENT
+from fairlead.scheduler.uses import Correction, Listener, Placed
+from fairlead.scheduler.uses import SlotKey as SlotKey
+from fairlead.scheduler.uses import Use as Use
 
-FIRM, HELD, LENT = 0, 1, 2  # P12
 _LOG_KEPT = 10_000
-
-SlotKey = tuple[str, str]  # tenant, name
-
-
-class Placed(Protocol):
-    """What the scheduler reads of a binding; the authority's hot record has it, and so has a decoded one."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def state(self) -> SlotState: ...
-    @property
-    def requests(self) -> Resources: ...
-    @property
-    def devices(self) -> tuple[DeviceHold, ...]: ...
-    @property
-    def borrowed(self) -> bool: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def workload_uid(self) -> str: ...
-
-
-class Use(msgspec.Struct, frozen=True, gc=False):
-    """One slot's or standing reservation's hold on one node."""
-
-    row: int
-    how: int
-    requests: Resources
-    devices: tuple[DeviceHold, ...] = ()
-    priority: int = 0
-    uid: str = ""
-    marks: Marks | None = None
-    evictable: bool = False  # bound and not yet on its way out: preemption may name it
-    min_serving: int = 0
-    started_ms: int = 0  # when it was first seen here: who came last is the cheaper victim
-
-
-Listener = Callable[[SlotKey, Use, int], None]
-
-
-class Correction(msgspec.Struct, frozen=True, gc=False):
-    """How much less a node has than this picture says, until the watch has caught up with the revision that said so."""
-
-    row: int
-    revision: int
-    cpu: int
-    memory: int
-    slots: int
 
 
 class Snapshot:
