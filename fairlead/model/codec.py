@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fairlead.model.meta import FieldsV1
 from fairlead.model.resources import Resources
 
 T = TypeVar("T")
@@ -32,6 +33,8 @@ def _to_plain(value: object) -> object:
         if value.scalars:
             return (value.cpu, value.memory, value.scalars)
         return (value.cpu, value.memory)
+    if isinstance(value, FieldsV1):
+        return value.text
     raise TypeError(f"{type(value).__name__} has no stored form")
 
 
@@ -44,6 +47,8 @@ def _from_plain(wanted: type, plain: Any) -> object:
                 _plain_shapes[plain[0], plain[1]] = found
             return found
         return intern_resources(Resources(plain[0], plain[1], ((name, amount) for name, amount in plain[2])))
+    if wanted is FieldsV1:
+        return FieldsV1(plain)
     raise TypeError(f"{wanted.__name__} has no stored form")
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.decide.admission.report import Report
 from fairlead.model.commands import Fault
-from fairlead.model.meta import Record
+from fairlead.model.meta import FieldsV1, Record
 from fairlead.model.registry import KindInfo
 from fairlead.model.resources import Resources
 from fairlead.wire.limits import (
@@ -88,6 +88,8 @@ _decoder: Final = json.JSONDecoder(
 def _to_wire(value: object) -> object:
     if isinstance(value, Resources):
         return value.as_quantities()
+    if isinstance(value, FieldsV1):
+        return msgspec.Raw(value.text.encode())
     raise TypeError(f"{type(value).__name__} has no wire form")
 
 

@@ -153,7 +153,7 @@ def _fit_struct(walk: _Walk, wanted: inspect.StructType, value: object, at: _At)
 def _fields_of_class(cls: type) -> dict[str, inspect.Field]:
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType)
-    return {field.encode_name: field for field in info.fields}
+    return {field.encode_name: field for field in info.fields if field.encode_name not in _SKIPPED.get(cls, ())}
 
 
 def _fields(wanted: inspect.StructType) -> dict[str, inspect.Field]:

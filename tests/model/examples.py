@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fairlead.model.kinds import capacity, intent, ledger, policy, work
 from fairlead.model.kinds.slot import SlotRef, Token
-from fairlead.model.meta import Metadata, Record
+from fairlead.model.meta import FieldsV1, Metadata, Record
 from fairlead.model.resources import Resources
 
 T = TypeVar("T")
@@ -59,6 +59,8 @@ def _fill_leaf(info: inspect.Type, seed: int) -> Any:
             return datetime(2026, 1, 31, 12, 0, seed % 60, 250_000, tzinfo=UTC)
         case inspect.CustomType(cls=cls) if cls is Resources:
             return Resources(cpu=1500 + seed, memory=(4 << 30) + seed, scalars=[("gpu", seed + 1)])
+        case inspect.CustomType(cls=cls) if cls is FieldsV1:
+            return FieldsV1(f'{{"f:key-{seed}":{{}}}}')
     raise AssertionError(f"no example for {info}")
 
 

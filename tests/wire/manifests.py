@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from fairlead.model.commands import Fault
 from fairlead.wire.manifest import Decoded
 
+T = TypeVar("T")
+
 HEAD = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload"}
+
+
+def as_sent(record: T) -> T:
+    """Without what the server writes and no request is asked for."""
+    metadata = msgspec.structs.replace(record.metadata, managed_fields=())  # type: ignore[attr-defined]
+    return msgspec.structs.replace(record, metadata=metadata)  # type: ignore[type-var]
 
 
 def told(got: object) -> dict[str, str]:

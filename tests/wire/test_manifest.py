@@ -20,7 +20,7 @@ from fairlead.model.resources import Resources
 from fairlead.wire.json_codec import encode_object, plain_object
 from fairlead.wire.manifest import Decoded, Media, decode_object, decode_objects, decode_plain
 from tests.model.examples import filled, valid
-from tests.wire.manifests import HEAD, decoded, plain, told
+from tests.wire.manifests import HEAD, as_sent, decoded, plain, told
 
 # The shape CONVENTIONS.md shows.
 MANIFEST = b"""
@@ -65,7 +65,7 @@ def test_the_manifest_of_the_conventions_is_read_and_admitted() -> None:
 
 @pytest.mark.parametrize("info", KINDS.values(), ids=lambda info: info.kind)
 def test_every_kind_is_read_as_it_was_written_in_json_and_in_yaml(info: Any) -> None:
-    for record in (filled(info.record), valid()[info.kind]):
+    for record in (as_sent(filled(info.record)), valid()[info.kind]):
         tree = plain_object(info, record, "42")
         for text, media in ((json.dumps(tree), "json"), (yaml.safe_dump(tree), "yaml")):
             got = decoded(decode_object(text.encode(), media=media))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from fairlead.model import codec
 from fairlead.model.commands import Caller, Delete, Fault, Put, PutStatus, Refused
 from fairlead.model.ids import key
 from fairlead.model.lifecycle import Role
-from fairlead.model.meta import Metadata, Record
+from fairlead.model.meta import ManagedFields, Metadata, Record
 from fairlead.model.registry import BY_KIND, FINALIZERS, KindInfo
 
 
@@ -196,8 +196,9 @@ def _merge(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> 
         given: Metadata = new.metadata
         wanted = tuple(dict.fromkeys((*given.finalizers, *info.finalizers)))
         metadata = msgspec.structs.replace(
-            given, uid=ctx.next_uid(), generation=1, creation_time=ctx.now, deletion_time=None, finalizers=wanted
-        )
+            given, uid=ctx.next_uid(), generation=1, creation_time=ctx.now, deletion_time=None, finalizers=wanted,
+            managed_fields=_stamped(ctx, given),
+        )  # fmt: skip
         return type(new)(metadata=metadata, spec=new.spec)
     # Applying a manifest again must not take off what others rely on: a registered finalizer goes by its owner's hand, or by
     # an operator's once the object is going and its owner is not coming.
@@ -211,5 +212,15 @@ def _merge(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> 
         owner_references=new.metadata.owner_references,
         finalizers=finalizers,
         generation=generation,
+        # A component that builds its objects anew says nothing of managers; what people said stays.
+        managed_fields=_stamped(ctx, new.metadata) or old.metadata.managed_fields,
     )
     return msgspec.structs.replace(old, metadata=metadata, spec=new.spec)
+
+
+def _stamped(ctx: Context, metadata: Metadata) -> tuple[ManagedFields, ...]:
+    """Plane time on the entries this write made: the sender has no clock, and the same request sent twice is the same bytes."""
+    entries = metadata.managed_fields
+    if all(entry.time is not None for entry in entries):
+        return entries
+    return tuple(entry if entry.time else msgspec.structs.replace(entry, time=ctx.now) for entry in entries)
