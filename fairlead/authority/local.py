@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.authority.authority import Authority
-from fairlead.authority.hub import Feed
+from fairlead.authority.hub import Expired, Feed
+from fairlead.authority.reader import PAGE_MAX
 from fairlead.authority.state import Rec
+from fairlead.client.resources import ChangePage
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.ids import revision, split_revision
 from fairlead.ports import Clock
@@ -63,7 +65,43 @@ class LocalPlane:
         return LocalFeed(self._authority.follow(plurals, after, node=node), split_revision(after)[0])
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Rec | None:
-        return self._authority.view(revision).get(plural, tenant, name)
+        return await self._authority.get_at(plural, tenant, name, revision)
+
+    @property
+    def connected(self) -> bool:
+        return True
+
+    async def page(
+        self,
+        plural: str,
+        tenant: str | None = None,
+        *,
+        after: tuple[str, str] = ("", ""),
+        limit: int = PAGE_MAX,
+        revision: int = 0,
+    ) -> ChangePage:
+        """As fairlead/client/resources.py says; a revision that memory has forgotten is looked up in the archive."""
+        try:
+            page = await self._authority.view(revision).page(plural, tenant, after=after, limit=min(limit, PAGE_MAX))
+        except Expired:
+            return await self._past_page(plural, tenant, after, limit, revision)
+        return ChangePage(page.items, page.revision, page.next_tenant, page.next_name)
+
+    async def _past_page(
+        self, plural: str, tenant: str | None, after: tuple[str, str], limit: int, revision: int
+    ) -> ChangePage:  # fmt: skip
+        found = await self._authority.list_at(plural, tenant, revision)
+        found.sort(key=lambda rec: (rec.tenant, rec.name))
+        rest = [rec for rec in found if (rec.tenant, rec.name) > after]
+        if len(rest) <= limit:
+            return ChangePage(rest, revision)
+        return ChangePage(rest[:limit], revision, rest[limit - 1].tenant, rest[limit - 1].name)
+
+    async def receipt(self, actor: str, key: str) -> Outcome | None:
+        return self._authority.receipt(actor, key)
+
+    async def revision_at(self, time_ms: int) -> int:
+        return await self._authority.revision_at(time_ms)
 
     def revision(self) -> int:
         return self._authority.view().revision
