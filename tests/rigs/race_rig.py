@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import subprocess
 import time
@@ -27,14 +28,15 @@ from tests.rigs.remote_plane import plane_at
 from tests.rigs.scheduler_process import Report, read_report
 
 SCHEDULERS = 4
-STEAL_AFTER_MS = 400
+STEAL_AFTER_MS = 1000
 LIMIT_S = 60.0  # until everything is bound; seconds are usual
+START_S = 30.0  # for the server's process; a second is usual
 TICK_S = 0.05
 
 
 class Plan(msgspec.Struct, frozen=True):
     mode: str  # partitioned, sharing or free
-    bursts: int = 20
+    bursts: int = 22
     nodes: int = 60
     seed: int = 1
     mutant: str = ""
@@ -82,7 +84,8 @@ class RaceRig:
             async with Tasks() as tasks:
                 plane = plane_at(str(self._folder / "channel.sock"), "world")
                 tasks.start(plane.run(), "plane")
-                await plane.wait_connected()
+                async with asyncio.timeout(START_S):
+                    await plane.wait_connected()
                 world = World(plane, Fleet(self._plan.nodes), self._plan.seed)
                 await world.furnish()
                 await self._race(world, schedulers)
@@ -143,9 +146,10 @@ class RaceRig:
         first, later = list(fillers(world.fleet)), list(work(self._plan.bursts))
         await world.ask(first)
         end, beat, killed, calm = time.monotonic() + LIMIT_S, 0.0, False, False
-        per_tick = max(1, len(later) // 40)
+        per_tick = max(1, len(later) // 25)
         while time.monotonic() < end:
-            await asyncio.wait_for(feed.wait(), 5.0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(feed.wait(), 0.2)
             fresh = world.observe(list(feed.take_nowait()))
             if world.bound_total < 0.8 * sum(one.count for one in first):
                 continue

@@ -49,6 +49,7 @@ FILLER = Resources(2000, 2 * GI)
 FILLERS_A_NODE = 7  # of the eight that fit: what comes later must evict
 BURST = 40  # slots of one kind that come together
 FAIL_EVERY = 25  # of the slots bound, every so many fails and is wanted again
+HAND, HANDS = "hand", 4  # slots that somebody places by hand
 
 SlotKey = tuple[str, str]
 
@@ -147,6 +148,8 @@ class World:
             self.roles[role] = Caller(caller.actor, role, lease=role.value, fencing_epoch=got.epoch)
         for outcome in await self.send(list(self.fleet.furniture())):
             assert isinstance(outcome, Accepted), outcome
+        by_hand = enqueue(HAND, HANDS, Ask(requests=Resources(100, MI)), 0, suspend=True)
+        await self.send([Command(self.roles[Role.ASSIGNMENT], by_hand)])
         await self.plane.heartbeat([(name, SESSION) for name in self.fleet.names])
 
     async def ask(self, works: list[Enqueue]) -> None:
@@ -166,6 +169,8 @@ class World:
         fresh: list[SlotKey] = []
         for change in changes:
             key = (change.tenant, change.name)
+            if change.name.startswith(f"{HAND}-"):
+                continue
             if change.plural == "schedulingrequests":
                 (self.waiting.discard if change.raw is None else self.waiting.add)(key)
             elif change.raw is None:
@@ -223,21 +228,14 @@ class World:
         await self.send(commands)
 
     async def reserve_some(self) -> None:
-        """By hand, for a moment: some are given back, the others run out. Most are too late or do not fit."""
-        rival, commands = self.roles[Role.SCHEDULER], list[Command]()
-        for key in self.rng.sample(sorted(self.waiting), min(4, len(self.waiting))):
-            epoch = self.bound[key].token.epoch + 1 if key in self.bound else 1
-            node = self.rng.choice(self.fleet.names)
-            if not self.asked[key].spec.gang:
-                commands.append(Command(rival, Reserve(*key, epoch, 1, node, 0, 1, ttl_s=0.3)))
-        released = []
-        for command, outcome in zip(commands, await self.send(commands), strict=True):
-            if isinstance(outcome, Accepted) and isinstance(command.body, Reserve) and outcome.token is not None:
-                self.reserved += 1
-                body = command.body
-                if self.rng.randrange(2):
-                    released.append(Command(rival, ReleaseReservation(body.tenant, body.name, outcome.token)))
-        await self.send(released)
+        """By hand, of slots that are suspended so that no scheduler tries them: some are given back, the others run out."""
+        hand, node = self.roles[Role.SCHEDULER], self.rng.choice(self.fleet.names)
+        wanted = [Reserve(TENANTS[0], f"{HAND}-{index}", 1, 1, node, 0, 1, ttl_s=0.2) for index in range(HANDS)]
+        outcomes = await self.send([Command(hand, body) for body in wanted])
+        held = [(body, got.token) for body, got in zip(wanted, outcomes, strict=True) if isinstance(got, Accepted) and got.token]
+        self.reserved += len(held)
+        back = [ReleaseReservation(body.tenant, body.name, token) for body, token in held if self.rng.randrange(2)]
+        await self.send([Command(hand, body) for body in back])
 
     async def calm(self) -> None:
         """Every node open, and the fillers that are left make room."""
