@@ -13,8 +13,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
-
 from fairlead.authority.building import Building as Building
 from fairlead.authority.building import Deposed as Deposed
 from fairlead.authority.building import Sealed as Sealed
@@ -37,7 +35,7 @@ from fairlead.model.commands import (
     Reserve,
     Unknown,
 )
-from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_command
+from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_command, encode_entry
 from fairlead.ports import Clock
 from fairlead.store.contract import (
     BATCH_BYTES_MAX,
@@ -204,9 +202,8 @@ class Pipeline:
             if receipt is not None:
                 effects = [*effects, receipt]
         keys = [f"{e.plural}/{e.tenant}/{e.name}" for e in effects]
-        pairs = tuple([(name, e.raw) for name, e in zip(keys, effects, strict=True)])
         encoded = encode_command(command, body) if hashed else body
-        entry = codec.encode(Entry(msgspec.Raw(encoded), pairs, draft.soft))
+        entry = encode_entry(encoded, [(name, e.raw) for name, e in zip(keys, effects, strict=True)], draft.soft)
         before = ctx.state.position - len(draft.applied)
         too_large = len(entry) > _ENTRY_MAX
         if too_large or (building.size + len(entry) > _BATCH_ROOM and building.entries):

@@ -9,8 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.model import codec
+from fairlead.model.commands import Bind, Caller, Command, IdempotencyKey, LeaseRenew, SessionId
+from fairlead.model.journal import Entry, encode_command, encode_entry
 from fairlead.model.kinds.intent import Workload
-from fairlead.model.meta import Metadata
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Evidence, Metadata
 from fairlead.model.registry import KINDS, KindInfo
 from fairlead.model.resources import Resources
 from tests.model.examples import filled, valid, workload
@@ -78,3 +81,18 @@ def test_amounts_keep_every_bit() -> None:
     spec = workload().spec
     record = workload(resources=replace(spec.resources, requests=big))
     assert codec.decoder(Workload).decode(codec.encode(record)).spec.resources.requests == big
+
+
+def test_commands_and_entries_joined_by_hand_are_what_encoding_them_whole_would_give() -> None:
+    caller = Caller("scheduler-0", Role.SCHEDULER, lease="scheduler", fencing_epoch=3)
+    commands = [
+        Command(caller, Bind("risk", "api-0", 1, 1, "n0", 0, 1)),
+        Command(caller, Bind("risk", "api-1", 1, 1, "n0", 0, 1), SessionId("c", 7, 3), Evidence(age_seconds=0.5), "trace", 9),
+        Command(Caller("ada", Role.USER), LeaseRenew("x", 2), IdempotencyKey("k" * 300)),
+    ]
+    for command in commands:
+        joined = encode_command(command, codec.encode(command.body))
+        assert joined == codec.encode(command)
+        effects = [("bindings/risk/api-0", b"raw"), ("schedulingrequests/risk/api-0", None)]
+        whole = codec.encode(Entry(msgspec.Raw(joined), tuple(effects), (("n0", 12),)))
+        assert encode_entry(joined, effects, (("n0", 12),)) == whole
