@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from fairlead.model.kinds import capacity, intent, ledger, policy, work
+from fairlead.model.kinds import access, capacity, intent, ledger, policy, work
 from fairlead.model.lifecycle import Role
 
 GLOBAL: Final = "global"
@@ -105,6 +105,14 @@ def _kinds() -> dict[str, KindInfo]:
                  "with its binding", many=True, commands_only=True),
         KindInfo("Endpoints", "endpoints", work.Endpoints, reg, frozenset({r.ROLLOUT}), frozenset({r.ROLLOUT}),
                  "with its workload", short_names=("ep",)),
+        KindInfo("AccessRole", "accessroles", access.AccessRole, both, _OPERATORS | {r.MIRROR}, frozenset(),
+                 "by an operator; bindings to it then give nothing", namespaced=False),
+        KindInfo("AccessBinding", "accessbindings", access.AccessBinding, both, _OPERATORS | {r.MIRROR}, frozenset(),
+                 "by an operator; effective at once", namespaced=False),
+        KindInfo("ServiceAccount", "serviceaccounts", access.ServiceAccount, both, _PEOPLE | {r.MIRROR}, frozenset(),
+                 "by whoever made it; its tokens are refused from then on", short_names=("sa",)),
+        KindInfo("Token", "tokens", access.Token, both, _PEOPLE | {r.MIRROR}, frozenset({r.AUTHORITY}),
+                 "by whoever made it; expired ones are refused, and may be deleted"),
         KindInfo("Lease", "leases", ledger.Lease, both, frozenset(Role) - _PEOPLE, frozenset(), "expiry",
                  namespaced=False, commands_only=True),
         KindInfo("Event", "events", ledger.Event, both, frozenset(Role) - {r.USER}, frozenset(), "retention, 30 days",

@@ -117,7 +117,7 @@ def test_owners_are_complete_known_and_not_oneself() -> None:
     found = told(with_meta(workload(), uid=Uid("self"), owner_references=owners))
     path = "metadata.ownerReferences"
     assert found[f"{path}[0].kind"] == found[f"{path}[0].name"] == found[f"{path}[0].uid"] == "is required, is empty"
-    assert found[f"{path}[1].kind"].startswith("'Pod' is not a kind; use one of Assignment, Binding")
+    assert found[f"{path}[1].kind"].startswith("'Pod' is not a kind; use one of AccessBinding, AccessRole")
     assert found[f"{path}[2]"] == found[f"{path}[3]"] == "an object may not own itself"
     assert found[path] == "may name one controller at most"
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import replace
 
-from fairlead.model.kinds import capacity, intent, ledger, policy, work
+from fairlead.model.kinds import access, capacity, intent, ledger, policy, work
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.meta import FieldsV1, Metadata, Record
 from fairlead.model.resources import Resources
@@ -72,7 +72,7 @@ def _named(kind: str, spec: Any, *, name: str, namespace: str = "") -> Record:
 
 _RECORDS: dict[str, type[Any]] = {
     name: value
-    for module in (capacity, intent, ledger, policy, work)
+    for module in (access, capacity, intent, ledger, policy, work)
     for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, msgspec.Struct) and "metadata" in value.__struct_fields__
 }
@@ -116,12 +116,33 @@ def valid() -> dict[str, Record]:
         _named("Binding", work.BindingSpec(slot=SLOT, node="node-1", token=TOKEN), name="api-3", **risk),
         _named("Instance", work.InstanceSpec(node="node-1", token=TOKEN), name="api-3", **risk),
         _named("Endpoints", _endpoints(), name="api", **risk),
+        _named("AccessRole", access.AccessRoleSpec(rules=(_rule(),)), name="deployer"),
+        _named("AccessBinding", _access_binding(), name="ci-deploys"),
+        _named("ServiceAccount", access.ServiceAccountSpec(description="the pipeline"), name="ci", **risk),
+        _named("Token", _token(), name="a1b2c3d4", **risk),
         _named("Lease", ledger.LeaseSpec(), name="scheduler"),
         _named("Event", ledger.EventSpec(regarding="workloads/risk/api", reason="Bound"), name="api.1", **risk),
         _named("Decision", ledger.DecisionSpec(slot="api-3", outcome="Bound"), name="api-3.1", **risk),
         _named("Plane", ledger.PlaneSpec(), name="plane"),
     ]
     return {type(row).__name__: row for row in rows}
+
+
+def _rule() -> access.AccessRule:
+    return access.AccessRule(verbs=("get", "update"), kinds=("workloads", "workloads/scale"))
+
+
+def _access_binding() -> access.AccessBindingSpec:
+    return access.AccessBindingSpec(role="deployer", subjects=(_service(),), tenants=("risk",))
+
+
+def _service() -> access.Subject:
+    return access.Subject(kind="ServiceAccount", name="ci", tenant="risk")
+
+
+def _token() -> access.TokenSpec:
+    expiry = datetime(2027, 1, 1, tzinfo=UTC)
+    return access.TokenSpec(hash="sha256:" + "0" * 64, subject=_service(), expiry_time=expiry)
 
 
 def _override() -> policy.OverrideSpec:

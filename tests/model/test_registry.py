@@ -24,7 +24,9 @@ EFFECTS = {
 }  # fmt: skip
 
 # Records nobody observes, so nobody owns a status of theirs.
-WITHOUT_STATUS_OWNER = {"Lease", "Event", "Decision", "Config", "Secret"}
+WITHOUT_STATUS_OWNER = {
+    "Lease", "Event", "Decision", "Config", "Secret", "AccessRole", "AccessBinding", "ServiceAccount",
+}  # fmt: skip
 
 
 def _object_records() -> set[type[Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from fairlead.decide.admission import capacity, mounts, policy, work, workload
+from fairlead.decide.admission import access, capacity, mounts, policy, work, workload
 from fairlead.decide.admission.metadata import check_metadata
 from fairlead.decide.admission.report import Report
 from fairlead.decide.admission.workload import execution_of, slots_of
@@ -47,6 +47,10 @@ RULES: Final[dict[str, Callable[[Report, Any, Any], None]]] = {
     "NodePool": capacity.check_node_pool,
     "SchedulingRequest": work.check_scheduling_request,
     "Endpoints": work.check_endpoints,
+    "AccessRole": access.check_access_role,
+    "AccessBinding": access.check_access_binding,
+    "ServiceAccount": access.check_service_account,
+    "Token": access.check_token,
     "Reservation": nothing_more,
     "Binding": nothing_more,
     "Instance": nothing_more,
