@@ -299,9 +299,9 @@ class Places:
         """Its time has come. Returns 1 if it is ready now."""
         tenant, start = self._tenants[unit.tenant], unit.head_start
         on_hold = unit.reason == "OnHold" and unit.workload not in tenant.holds
-        if start is not None and unit.state == WAITING and start.alive_ms + start.wait_ms > now_ms:
-            self._leave(unit)  # whoever has that part was seen at work meanwhile
-            self._wait(unit, WAITING, start.over_ms(0))
+        if start is not None and unit.state == WAITING and (start.alive_ms + start.wait_ms > now_ms or "" in tenant.holds):
+            self._leave(unit)  # whoever has that part was seen at work meanwhile, or may not work on it either
+            self._wait(unit, WAITING, start.over_ms(now_ms if "" in tenant.holds else 0))
             return 0
         if unit.state == WAITING or on_hold:
             if unit.state == WAITING:  # what backs off, or is another's, has nothing to wait for but the time

@@ -153,6 +153,15 @@ def test_a_hold_that_ends_leaves_its_owner_the_first_try() -> None:
     assert taken(made, T0 + 1000 + WAIT_MS) == ["api-0"]
 
 
+def test_while_a_tenant_is_on_hold_no_head_start_runs_out() -> None:
+    made, start = shared("api-0")
+    made.hold("risk", "", "ada", T0 + 60_000, T0)
+    assert taken(made, T0 + 10 * WAIT_MS) == []
+    made.release("risk", "", T0 + 10 * WAIT_MS + 1)
+    assert taken(made, T0 + 10 * WAIT_MS + 1) == []
+    assert taken(made, T0 + 11 * WAIT_MS) == ["api-0"]
+
+
 def test_what_is_gone_by_the_authoritys_word_is_queued_no_more_and_comes_back_with_its_next_life() -> None:
     made = queue(request(name="api-0"), request(name="api-1"))
     first, second = made.take(2, T0)
