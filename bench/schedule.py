@@ -21,7 +21,7 @@ from bench.registry import Option
 from bench.schedule_cases import CASES, Case, fillers
 from fairlead.authority.local import LocalPlane
 from fairlead.client.plane import Feed
-from fairlead.model.commands import Accepted, Caller, Command, Delete, Enqueue, Outcome, Put, Report, SessionId
+from fairlead.model.commands import Accepted, Caller, Command, Delete, Enqueue, Put, Report, SessionId
 from fairlead.model.kinds.capacity import Node, NodeSpec
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -99,6 +99,7 @@ class Bench:
         self.local = LocalPlane(plane.authority, clock)
         self.client = Client(plane, self.local)
         self.log = log
+        self.ended = 0
         self.scheduler = Scheduler(self.local, clock, random.Random(1), SchedulerSettings(region=REGION), decisions=log)
 
     async def run(self) -> dict[str, Any]:
@@ -165,19 +166,21 @@ class Bench:
             await asyncio.sleep(0.02)
             batch = self.client.bound[done : done + 400 : 2]
             done = min(done + 400, len(self.client.bound))
-            commands = [self._finish(*slot) for slot in batch]
+            commands = [command for slot in batch for command in self._finish(*slot)]
             commands += [Command(plane.roles[Role.ASSIGNMENT], Delete("Binding", tenant, name)) for tenant, name, _ in batch]
             turn += 1
             commands.append(self._cordon(plane.node_names[turn * 7919 % len(plane.node_names)], cordoned=turn % 2 == 0))
-            outcomes: list[Outcome] = []
             for first in range(0, len(commands), 400):
-                outcomes += await self.local.submit(commands[first : first + 400])
+                for outcome in await self.local.submit(commands[first : first + 400]):
+                    if not isinstance(outcome, Accepted):
+                        raise RuntimeError(f"a slot could not end: {outcome}")
+            self.ended += len(batch)
 
-    def _finish(self, tenant: str, name: str, node: str) -> Command:
+    def _finish(self, tenant: str, name: str, node: str) -> list[Command]:
         rec = self.plane.authority.view().get("bindings", tenant, name)
-        token = rec.hot.token if rec is not None else None
-        agent = Caller(f"agent-{node}", Role.AGENT, node=node)
-        return Command(agent, Report(tenant, name, token, SlotState.FAILED))  # type: ignore[arg-type]
+        assert rec is not None
+        agent, token = Caller(f"agent-{node}", Role.AGENT, node=node), rec.hot.token
+        return [Command(agent, Report(tenant, name, token, state)) for state in (SlotState.STARTING, SlotState.SUCCEEDED)]
 
     def _cordon(self, name: str, cordoned: bool) -> Command:
         spec = NodeSpec(
@@ -202,6 +205,7 @@ class Bench:
             "pending": client.waiting,
             "victims": meters.victims_total,
             "cycles": meters.cycles_total,
+            "ended": self.ended,
             "refusals": dict(sorted(meters.refusals.items())),
             "failures": failures,
         }

@@ -201,14 +201,16 @@ class Snapshot:
             return old is not None
         evictable = placed.state in SERVING_CAPABLE
         row = self.row_of[placed.node]
-        if (
-            old is not None and old.row == row and old.evictable == evictable and old.requests == placed.requests
-            and old.devices == placed.devices
-        ):  # fmt: skip
+        if old is not None and old.row == row and old.requests == placed.requests and old.devices == placed.devices:
             # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
             # record, so that a refusal on its way does not take it back with the assumption.
-            self.uses[key] = replace(old)
-            return False
+            self.uses[key] = new = replace(old, evictable=evictable)
+            if old.evictable == evictable:
+                return False
+            for told in self.listeners:
+                told(key, old, -1)
+                told(key, new, 1)
+            return True
         self.set_use(
             key,
             Use(
