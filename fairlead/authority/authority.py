@@ -25,7 +25,7 @@ from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
 from fairlead.authority.pipeline import Building, Deposed, Pipeline
 from fairlead.authority.reader import View, open_view
-from fairlead.authority.state import ADDED, Rec, State
+from fairlead.authority.state import ADDED, Rec, State, at
 from fairlead.authority.term import Term
 from fairlead.authority.truncation import Truncation
 from fairlead.model.commands import Command, Outcome, Refused
@@ -55,6 +55,7 @@ class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
     incarnation: int
     epoch: int
     unknown_nodes: tuple[str, ...] = ()
+    superseded_nodes: tuple[str, ...] = ()  # heard from a session that is not the newest of that node
 
 
 class Authority:
@@ -175,10 +176,10 @@ class Authority:
         _, position = split_revision(after_revision)
         return self._candidate.memory.hub.watch(plural, position, tenant=tenant, node=node, accepts=accepts)
 
-    def follow(self, plurals: Sequence[str], after_revision: int, *, node: str | None = None) -> Feed:
-        """Several kinds together, from a revision on; with `node`, of the bindings those on that node."""
+    def follow(self, plurals: Sequence[str], after_revision: int, *, nodes: Sequence[str] = ()) -> Feed:
+        """Several kinds together, from a revision on; with `nodes`, of bindings and nodes only what concerns those."""
         self.view(after_revision)
-        return Feed(self._candidate.memory.hub, plurals, split_revision(after_revision)[1], node)
+        return Feed(self._candidate.memory.hub, plurals, split_revision(after_revision)[1], nodes)
 
     @property
     def leader_address(self) -> str:
@@ -189,6 +190,13 @@ class Authority:
     def plane_ms(self) -> int:
         """Plane time now; of a standby, that of the last batch it saw."""
         return self._term.plane_ms() if self._term is not None else self._candidate.memory.follower.last_ms
+
+    def bound_to(self, node: str) -> list[Rec]:
+        """The bindings on a node, at the durable head."""
+        account = self._ctx.ledger.nodes.get(node)
+        state = self._state
+        found = [at(rec, state.durable) for rec in account.bindings] if account is not None else []
+        return [rec for rec in found if rec is not None]
 
     def observed(self) -> list[NodeAccount]:
         """The nodes' accounts, for whoever wants to know when each was heard. Soft."""
@@ -211,14 +219,17 @@ class Authority:
         now_ms = term.plane_ms()
         accounts = self._ctx.ledger.nodes
         unknown: list[str] = []
+        superseded: list[str] = []
         for name, session in nodes:
             account = accounts.get(name)
             if account is None or not account.known:
                 unknown.append(name)
-            elif session >= account.observed_session:
+            elif session < account.observed_session:
+                superseded.append(name)
+            else:
                 account.observed_session = session
                 account.observed_ms = max(account.observed_ms, now_ms)
-        return HeartbeatAck(term.fence.incarnation, term.fence.epoch, tuple(unknown))
+        return HeartbeatAck(term.fence.incarnation, term.fence.epoch, tuple(unknown), tuple(superseded))
 
     def stop(self) -> None:
         """Asks `run` to finish what is under way, hand leadership over and return."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from fairlead.authority.state import Rec, State
 from fairlead.client.plane import Expired as Expired
 
+TOPICS_MAX = 16  # of one follower; one who cares for more nodes than that looks at all bindings
 TOPIC_EVENTS_MAX = 10_000  # How far a watcher may fall behind before it must list again.
 
 
@@ -99,12 +100,11 @@ class Watch:
 class Feed:
     """Several kinds followed together, by one who keeps a picture of a plane."""
 
-    def __init__(self, hub: Hub, plurals: Sequence[str], after: int, node: str | None = None) -> None:
+    def __init__(self, hub: Hub, plurals: Sequence[str], after: int, nodes: Sequence[str] = ()) -> None:
         self._hub = hub
         self._signal = asyncio.Event()
         self._signal.set()
-        nodes = {"bindings": node}
-        self._watches = [hub.watch(plural, after, node=nodes.get(plural)) for plural in plurals]
+        self._watches = [watch for plural in plurals for watch in _watches(hub, plural, after, nodes)]
         for watch in self._watches:
             watch.topic.signals.append(self._signal)
         self.position = after
@@ -127,6 +127,18 @@ class Feed:
         for watch in self._watches:
             watch.topic.signals.remove(self._signal)
             watch.close()
+
+
+def _watches(hub: Hub, plural: str, after: int, nodes: Sequence[str]) -> list[Watch]:
+    """Of a follower that cares for some nodes only: their bindings, and the nodes themselves."""
+    wanted = frozenset(nodes)
+    if nodes and plural == "bindings":
+        if len(nodes) > TOPICS_MAX:
+            return [hub.watch(plural, after, accepts=lambda rec: node_of(rec) in wanted)]
+        return [hub.watch(plural, after, node=node) for node in nodes]
+    if nodes and plural == "nodes":
+        return [hub.watch(plural, after, accepts=lambda rec: rec.name in wanted)]
+    return [hub.watch(plural, after)]
 
 
 class Hub:

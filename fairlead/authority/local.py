@@ -61,8 +61,8 @@ class LocalPlane:
                 return out
             after = (page.next_tenant, page.next_name)
 
-    def follow(self, plurals: Sequence[str], after: int, *, node: str | None = None) -> LocalFeed:
-        return LocalFeed(self._authority.follow(plurals, after, node=node), split_revision(after)[0])
+    def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> LocalFeed:
+        return LocalFeed(self._authority.follow(plurals, after, nodes=nodes), split_revision(after)[0])
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Rec | None:
         return await self._authority.get_at(plural, tenant, name, revision)

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.local import LocalPlane
-from fairlead.authority.state import Rec
 from fairlead.client.channel import ANSWER, CHANGES, CHANGES_MAX, ENDED, REFUSAL, VERSION, Channel, Closed, Row, decode, encode
 from fairlead.client.outcomes import decode_commands, encode_outcomes
-from fairlead.client.plane import Expired
+from fairlead.client.plane import Change, Expired
 from fairlead.model.commands import Command, Refused
 from fairlead.model.registry import KINDS
 from fairlead.ports import Clock, Tasks
@@ -74,6 +73,11 @@ class _Connection:
             "get": self._get,
             "heard": self._heard,
             "heartbeat": self._heartbeat,
+            "bound_to": self._bound_to,
+            "named": self._named,
+            "page": self._page,
+            "receipt": self._receipt,
+            "revision_at": self._revision_at,
         }
 
     async def run(self) -> None:
@@ -156,7 +160,29 @@ class _Connection:
         heard = self._authority.heartbeat([(name, session) for name, session in nodes])
         if isinstance(heard, Refused):
             return ["refused", heard.reason, heard.detail]
-        return ["heard", heard.incarnation, heard.epoch, list(heard.unknown_nodes)]
+        return ["heard", heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes]
+
+    async def _bound_to(self, nodes: list[str]) -> list[Any]:
+        rows = [_row(rec) for node in nodes for rec in self._authority.bound_to(node)]
+        return [self._authority.view().revision, rows]
+
+    async def _named(self, plural: str, tenant: str, names: list[str]) -> list[Any]:
+        _known(plural)
+        view = self._authority.view()
+        found = [view.get(plural, tenant, name) for name in names]
+        return [view.revision, [_row(rec) for rec in found if rec is not None]]
+
+    async def _page(self, plural: str, tenant: str | None, after: list[str], limit: int, revision: int) -> list[Any]:
+        _known(plural)
+        page = await self._local.page(plural, tenant, after=(after[0], after[1]), limit=min(limit, PAGE), revision=revision)
+        return [page.revision, [_row(rec) for rec in page.items], page.next_tenant, page.next_name]
+
+    async def _receipt(self, actor: str, key: str) -> Any:
+        found = self._authority.receipt(actor, key)
+        return None if found is None else encode_outcomes([found])[0]
+
+    async def _revision_at(self, time_ms: int) -> int:
+        return await self._authority.revision_at(time_ms)
 
     # --- feeds -----------------------------------------------------------------------------------------------------------
 
@@ -166,7 +192,7 @@ class _Connection:
             plurals, after, *rest = arguments
             for plural in plurals:
                 _known(plural)
-            feed = self._local.follow(plurals, after, node=rest[0] if rest else None)
+            feed = self._local.follow(plurals, after, nodes=rest[0] if rest else ())
         except Expired as error:
             await self._send([number, ENDED, str(error), error.oldest])
             return
@@ -202,5 +228,5 @@ def _known(plural: str) -> None:
         raise ValueError(f"there is no kind {plural!r}")
 
 
-def _row(rec: Rec) -> Row:
+def _row(rec: Change) -> Row:
     return Row(rec.plural, rec.tenant, rec.name, rec.position, rec.raw)

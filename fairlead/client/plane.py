@@ -57,8 +57,8 @@ class Plane(Protocol):
     async def list(self, plural: str) -> Sequence[Change]:
         """Every object of a kind at the present revision, or later: `follow` from before to miss nothing."""
 
-    def follow(self, plurals: Sequence[str], after: int, *, node: str | None = None) -> Feed:
-        """With `node`, of the bindings only those on that node."""
+    def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> Feed:
+        """With `nodes`, of bindings and nodes only what concerns those."""
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None: ...
 

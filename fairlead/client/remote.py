@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from fairlead.client.channel import ANSWER, CHANGES, ENDED, VERSION, Channel, Closed, Row, decode, encode, rows_of
 from fairlead.client.outcomes import decode_outcomes, encode_commands
 from fairlead.client.plane import Expired
+from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome, Refused, Unknown
 from fairlead.model.hot import hot_of
 from fairlead.ports import Clock, Random, Tasks
@@ -34,6 +35,15 @@ class Ask(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+
+
+class Heard(NamedTuple):
+    """A heartbeat's acknowledgement, fenced like a write (P9)."""
+
+    incarnation: int
+    epoch: int
+    unknown: Sequence[str] = ()
+    superseded: Sequence[str] = ()
 
 
 class RemoteChange(msgspec.Struct, gc=False):
@@ -273,14 +283,14 @@ class RemotePlane:
             raise Expired(f"{plural}/{tenant}/{name} could not be read: {error}", 0) from error
         return None if found is None else change_of(rows_of([found])[0])
 
-    def follow(self, plurals: Sequence[str], after: int, *, node: str | None = None) -> RemoteFeed:
+    def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> RemoteFeed:
         self._number += 1
         feed = RemoteFeed(self, self._number, after)
         if self._channel is None or not self._connected.is_set():
             feed.end(Expired("there is no connection", 0))
             return feed
         self._feeds[self._number] = feed
-        self._outgoing.put_nowait(encode([self._number, "follow", [*plurals], after, node]))
+        self._outgoing.put_nowait(encode([self._number, "follow", [*plurals], after, [*nodes]]))
         return feed
 
     def forget(self, number: int) -> None:
@@ -300,10 +310,61 @@ class RemotePlane:
         except (Closed, Ask):
             return []  # soft: nothing was heard
 
-    async def heartbeat(self, nodes: Sequence[tuple[str, int]]) -> tuple[int, int, Sequence[str]] | None:
-        """(incarnation, epoch, unknown nodes); None where no leader vouches for it."""
+    async def heartbeat(self, nodes: Sequence[tuple[str, int]]) -> Heard | None:
+        """None where no leader vouches for it."""
         try:
             word, *rest = await self._ask("heartbeat", [*nodes])
         except (Closed, Ask):
             return None
-        return (rest[0], rest[1], rest[2]) if word == "heard" else None
+        return Heard(*rest) if word == "heard" else None
+
+    async def bound_to(self, nodes: Sequence[str]) -> tuple[int, Sequence[RemoteChange]]:
+        """(revision, the bindings on those nodes as they stood then)."""
+        revision, rows = await self._read_answer("bound_to", [*nodes])
+        return revision, [change_of(row) for row in rows_of(rows)]
+
+    async def named(self, plural: str, tenant: str, names: Sequence[str]) -> tuple[int, Sequence[RemoteChange]]:
+        """(revision, the objects there are of these names)."""
+        revision, rows = await self._read_answer("named", plural, tenant, [*names])
+        return revision, [change_of(row) for row in rows_of(rows)]
+
+    async def _read_answer(self, operation: str, *arguments: Any) -> Any:
+        try:
+            await self._connection()
+            return await self._ask(operation, *arguments)
+        except (Closed, Ask) as error:
+            raise Expired(f"{operation}: {error}", 0) from error
+
+    # --- what the resource API asks beyond that (fairlead/client/resources.py) -------------------------------------------
+
+    async def page(
+        self,
+        plural: str,
+        tenant: str | None = None,
+        *,
+        after: tuple[str, str] = ("", ""),
+        limit: int = 500,
+        revision: int = 0,
+    ) -> ChangePage:
+        at, rows, next_tenant, next_name = await self._resource("page", plural, tenant, [*after], limit, revision)
+        self._revision = max(self._revision, at)
+        return ChangePage([change_of(row) for row in rows_of(rows)], at, next_tenant, next_name)
+
+    async def receipt(self, actor: str, key: str) -> Outcome | None:
+        found = await self._resource("receipt", actor, key)
+        return None if found is None else decode_outcomes([found])[0]
+
+    async def revision_at(self, time_ms: int) -> int:
+        return int(await self._resource("revision_at", time_ms))
+
+    async def _resource(self, operation: str, *arguments: Any) -> Any:
+        if not await self._connection():
+            raise Unreachable("no leader of this plane can be reached")
+        try:
+            return await self._ask(operation, *arguments)
+        except Closed as error:
+            raise Unreachable(str(error)) from error
+        except Ask as error:
+            if error.reason == "Expired":
+                raise Expired(str(error), 0) from error
+            raise Unreachable(str(error)) from error

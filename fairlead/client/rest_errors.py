@@ -78,8 +78,7 @@ _TYPES: Final[dict[int, type[ApiError]]] = {
     400: Invalid, 401: Denied, 403: Denied, 404: NotFound, 405: Invalid, 409: Conflict, 410: Gone, 413: Invalid, 415: Invalid,
     422: Invalid, 429: Busy, 503: Busy,
 }  # fmt: skip
-_STALE_REASONS: Final = frozenset({"StaleEvidence", "TooStale"})
-_STALE_CAUSE: Final = "ResourceVersionTooLarge"
+_STALE_REASONS: Final = frozenset({"StaleEvidence", "TooStale", "ResourceVersionTooLarge"})
 
 
 def error_of(code: int, body: Any, retry_after: str = "") -> ApiError:
@@ -93,7 +92,8 @@ def error_of(code: int, body: Any, retry_after: str = "") -> ApiError:
     )
     reason = str(status.get("reason") or "")
     message = str(status.get("message") or f"the server answered {code}")
-    stale = reason in _STALE_REASONS or any(_STALE_CAUSE in (cause.reason, cause.message) for cause in causes)
+    # The server's own reason stands among the causes: the outer one is Kubernetes'.
+    stale = not _STALE_REASONS.isdisjoint({reason, *(word for cause in causes for word in (cause.reason, cause.message))})
     made = TooStale if stale else _TYPES.get(code, ApiError)
     return made(code, reason, message, causes, _seconds(retry_after or details.get("retryAfterSeconds")))
 

@@ -6,9 +6,11 @@ and the command line.
 
 from __future__ import annotations
 
-import ssl
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    import ssl
 
 GROUP: Final = "fairlead.dev"
 VERSION: Final = "v1alpha1"

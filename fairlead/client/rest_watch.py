@@ -38,7 +38,7 @@ class Watch:
         self._query = query
         self._table = table
         self._extra = {"includeObject": "Object"} if whole_objects else {}
-        self._known: dict[str, tuple[str, dict[str, Any]]] = {}  # identity -> (version, what was last told)
+        self._known: dict[str, dict[str, Any]] = {}  # identity -> what was last told
         self._columns: list[dict[str, Any]] = []
         self._version = ""
         self._moved = False  # this connection brought something
@@ -90,19 +90,20 @@ class Watch:
         before, self._known = self._known, {}
         self._version = version
         events = [event for item in found if (event := self._changed(item, before)) is not None]
-        for identity, (_, last) in before.items():
+        for identity, last in before.items():
             if identity not in self._known:
                 yield Event("DELETED", last, self._columns)
         for event in events:
             yield event
 
-    def _changed(self, item: dict[str, Any], before: dict[str, tuple[str, dict[str, Any]]]) -> Event | None:
-        identity, version = self._identify(item)
-        self._known[identity] = (version, item)
+    def _changed(self, item: dict[str, Any], before: dict[str, dict[str, Any]]) -> Event | None:
+        identity, _ = self._identify(item)
+        self._known[identity] = item
         old = before.get(identity)
         if old is None:
             return Event("ADDED", item, self._columns)
-        return Event("MODIFIED", item, self._columns) if old[0] != version else None
+        # Not by their versions: an event carries the whole vector, a list only the object's own part (P19).
+        return Event("MODIFIED", item, self._columns) if _versionless(old) != _versionless(item) else None
 
     async def _one_stream(self) -> AsyncIterator[Event]:
         params = {**self._query.params(), **self._extra, "watch": "true", "allowWatchBookmarks": "true"}
@@ -132,7 +133,7 @@ class Watch:
             self._known.pop(identity, None)
             return Event("DELETED", item, self._columns)
         known = identity in self._known
-        self._known[identity] = (version, item)
+        self._known[identity] = item
         return Event("MODIFIED" if known else "ADDED", item, self._columns)
 
     def _identify(self, item: dict[str, Any]) -> tuple[str, str]:
@@ -141,6 +142,13 @@ class Watch:
         name = metadata.get("name") or (str(item["cells"][0]) if self._table else "")
         identity = f"{metadata.get('namespace', '')}/{name}/{metadata.get('uid', '')}"
         return identity, str(metadata.get("resourceVersion") or "")
+
+
+def _versionless(item: dict[str, Any]) -> dict[str, Any]:
+    if "cells" in item:
+        return {**item, "object": _versionless(item.get("object") or {})}
+    metadata = {name: value for name, value in (item.get("metadata") or {}).items() if name != "resourceVersion"}
+    return {**item, "metadata": metadata}
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

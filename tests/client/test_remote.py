@@ -13,13 +13,13 @@ from fairlead.authority.service import PlaneService
 from fairlead.client.channel import REFUSAL, decode, encode
 from fairlead.client.plane import Expired
 from fairlead.client.remote import RemotePlane
-from fairlead.model.commands import Accepted, Command, Enqueue, Put, Refused, Unknown
+from fairlead.model.commands import Accepted, Command, Enqueue, IdempotencyKey, Put, Refused, Unknown
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.ports import SystemClock, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
-from tests.authority.planes import OPERATOR, PlaneForTest, no, ok, request_of, running_plane
+from tests.authority.planes import OPERATOR, PlaneForTest, bind_of, no, ok, request_of, running_plane
 from tests.client.queues import Exchange
 
 
@@ -146,10 +146,13 @@ async def test_heartbeats_are_acknowledged_with_the_fence() -> None:
         await plane.add_node("n0")
         heard = await remote.heartbeat([("n0", 1), ("stranger", 1)])
         assert heard is not None
-        incarnation, epoch, unknown = heard
         fence = plane.authority.fence
         assert fence is not None
-        assert (incarnation, epoch, list(unknown)) == (fence.incarnation, fence.epoch, ["stranger"])
+        assert (heard.incarnation, heard.epoch, list(heard.unknown)) == (fence.incarnation, fence.epoch, ["stranger"])
+        assert await remote.heartbeat([("n0", 3)]) is not None
+        late = await remote.heartbeat([("n0", 2)])
+        assert late is not None
+        assert list(late.superseded) == ["n0"]
         assert [name for name, _ in await remote.heard(0)] == ["n0"]
 
 
@@ -170,3 +173,37 @@ async def test_a_scheduler_works_from_afar_and_through_broken_connections() -> N
         scheduler.stop()
         await running
         assert plane.authority._state.count("schedulingrequests") == 0
+
+
+async def test_pages_receipts_and_the_past_come_from_afar_too() -> None:
+    async with remote_plane() as (plane, remote, _):
+        for name in ("a", "b", "c"):
+            ok(await plane.send(OPERATOR, tenant(name).body, IdempotencyKey(name)))
+        page = await remote.page("tenants", limit=2)
+        assert [item.name for item in page.items] == ["a", "b"]
+        rest = await remote.page("tenants", after=(page.next_tenant, page.next_name), limit=2, revision=page.revision)
+        assert ([item.name for item in rest.items], rest.next_name) == (["c"], "")
+        receipt = await remote.receipt("ada", "b")
+        assert isinstance(receipt, Accepted)
+        assert await remote.receipt("ada", "nothing") is None
+
+
+async def test_an_agent_follows_its_own_nodes_and_hears_of_no_others() -> None:
+    async with remote_plane() as (plane, remote, _):
+        await plane.grant("risk")
+        for name in ("n0", "n1"):
+            await plane.add_node(name)
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(assigner, Enqueue(request_of("risk", "w", 0), 2)))
+        revision, nodes = await remote.named("nodes", "", ["n0", "n9"])
+        assert [change.name for change in nodes] == ["n0"]
+        feed = remote.follow(("bindings", "nodes"), revision, nodes=("n0",))
+        ok(await plane.send(scheduler, bind_of("risk", "w-1", "n1")))
+        ok(await plane.send(scheduler, bind_of("risk", "w-0", "n0")))
+        seen: list[str] = []
+        while not seen:
+            await feed.wait()
+            seen += [change.name for change in feed.take_nowait()]
+        assert seen == ["w-0"]
+        _, bound = await remote.bound_to(["n0"])
+        assert [change.name for change in bound] == ["w-0"]
