@@ -4,9 +4,10 @@ others pick up when they are left lying (sharing), or all after everything (free
 Tenants of equal weight ask for unequal amounts, each for more than its share and together for more than fits, and the largest
 asks first. All is queued and held; when every scheduler has its picture the hold is lifted, and the clock runs until half of the
 work is bound, as a client that follows bindings sees it. Everything shares one process and one loop, so several schedulers are
-not faster here: what is measured is what they cost and how often they meet. `conflict_fraction` is refused of proposed binds,
-`wasted_fraction` also counts those that another had made just so; `fairness` is Jain's index of the tenants' bound slots at that
-moment (1: all equal). CPU counts client, schedulers, authority and the store's thread.
+not faster here: what is measured is what they cost and how often they meet. `conflict_fraction` is how many of the proposed
+binds bound nothing: refused (`refused_fraction`), or taken for a repetition because another had just made the very same.
+`fairness` is Jain's index of the tenants' bound slots at that moment (1: all equal). CPU counts client, schedulers, authority
+and the store's thread.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ class Bench:
         answered = sum(scheduler.meters.bound_total for scheduler in self.schedulers) + refused
         return {
             "binds_per_s": round(count / max(1e-9, took), 1),
-            "conflict_fraction": round(refused / max(1, proposed), 4),
-            "wasted_fraction": round(max(0.0, 1 - count / max(1, answered)), 4),
+            "conflict_fraction": round(max(0.0, 1 - count / max(1, answered)), 4),
+            "refused_fraction": round(refused / max(1, proposed), 4),
             "fairness": round(jain(of_tenant), 4),
             "cpu_us_per_bind": round(cpu_s / max(1, count) * 1e6, 1),
             "bound": count,

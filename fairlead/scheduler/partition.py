@@ -46,6 +46,10 @@ class Partition(msgspec.Struct, frozen=True):
     def has(self, tenant: str, workload_uid: str, gang: str = "") -> bool:
         return self.of == 1 or self.part_of(tenant, workload_uid, gang) == self.index
 
+    def is_home(self, node: str) -> bool:
+        """Whether this scheduler takes that node before others. Nodes are divided as work is, softly (homes.py)."""
+        return zlib.crc32(node.encode()) % self.of == self.index
+
     def distance(self, part: int) -> int:
         """How many schedulers are asked before this one: 0 for its own part."""
         return (self.index - part) % self.of

@@ -34,6 +34,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Evidence
 from fairlead.ports import Clock, Random, Tasks
 from fairlead.scheduler.cycle import Cycle, Placement, Run
+from fairlead.scheduler.homes import Homes
 from fairlead.scheduler.levelling import Levelling
 from fairlead.scheduler.meters import Meters
 from fairlead.scheduler.observer import FOLLOWED, Observer
@@ -97,7 +98,9 @@ class Scheduler:
         self.snapshot = Snapshot()
         self.queue = Queue(self._random)
         self.policies = Policies(self._registry)
-        self._shapes = ShapeBook(self.snapshot, self.policies)
+        partition = self._settings.partition
+        homes = Homes(partition, self.snapshot.names) if partition.of > 1 else None
+        self._shapes = ShapeBook(self.snapshot, self.policies, homes)
         self._preempting = Preempting(self.snapshot)
         self._cycle = Cycle(self.snapshot, self._shapes, self.policies, self._preempting, self._random)
         self._points = Points(self._cycle)

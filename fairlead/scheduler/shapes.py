@@ -19,6 +19,8 @@ from fairlead.decide.topology import marks_of
 from fairlead.model.kinds.work import Ask, SchedulingRequest
 from fairlead.model.resources import SHARE_WHOLE, DeviceHold
 from fairlead.scheduler.fleet import Column, OneRow, Rows
+from fairlead.scheduler.homes import NAME as HOME
+from fairlead.scheduler.homes import Homes, weight_of
 from fairlead.scheduler.needs import WishesOf, compile_for_ranking
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.ranking import NOWHERE, Ranking
@@ -33,8 +35,9 @@ class Shape:
     """One need over all nodes. Rates rows for its ranking."""
 
     def __init__(
-        self, snapshot: Snapshot, ask: Ask, need: Need, columns: Need, rules: ClassRules, policy: CompiledPolicy
-    ) -> None:
+        self, snapshot: Snapshot, ask: Ask, need: Need, columns: Need, rules: ClassRules, policy: CompiledPolicy,
+        homes: Homes | None = None,
+    ) -> None:  # fmt: skip
         self.snapshot = snapshot
         self.ask = ask
         self.need = need  # for one row: tables as bytes
@@ -49,6 +52,10 @@ class Shape:
         self._own_columns = columns if terms is None else terms.own_columns
         # With terms, what a domain score says of the domain is the term's; the row keeps what it says of the node.
         rates = [(own_rate(score) if terms is not None else score.rate, weight) for score, weight in self.scores]
+        self._homes = homes
+        self._home_weight = weight_of(self.scores) if homes is not None else 0
+        if homes is not None:
+            rates.append((homes.rate, self._home_weight))
         self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
         self.ranking = Ranking(snapshot, self, terms)
         self.dropped = False
@@ -78,7 +85,10 @@ class Shape:
 
     def breakdown(self, row: OneRow) -> tuple[tuple[str, int, int], ...]:
         """(score, weight, rate) of one node."""
-        return tuple((score.name, weight, int(score.rate(self.need, row, self.snapshot))) for score, weight in self.scores)
+        parts = [(score.name, weight, int(score.rate(self.need, row, self.snapshot))) for score, weight in self.scores]
+        if self._homes is not None:
+            parts.append((HOME, self._home_weight, int(self._homes.rate(self.need, row, self.snapshot))))
+        return tuple(parts)
 
     def why(self, row: int) -> dict[str, str]:
         """Every gate one node fails, with the reason."""
@@ -136,9 +146,10 @@ class Shape:
 
 
 class ShapeBook:
-    def __init__(self, snapshot: Snapshot, policies: Policies) -> None:
+    def __init__(self, snapshot: Snapshot, policies: Policies, homes: Homes | None = None) -> None:
         self._snapshot = snapshot
         self._policies = policies
+        self._homes = homes
         self._found: dict[Hashable, tuple[Ask, Shape]] = {}
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
         self._epoch: Hashable = None
@@ -175,7 +186,7 @@ class ShapeBook:
         if shape is not None:
             self._shapes.move_to_end(compiled.key)
             return shape
-        shape = Shape(self._snapshot, compiled.ask, compiled.need, compiled.columns, rules, policy)
+        shape = Shape(self._snapshot, compiled.ask, compiled.need, compiled.columns, rules, policy, self._homes)
         self._shapes[compiled.key] = shape
         most = max(16, _RANKING_BYTES_MAX // (16 * max(1, self._snapshot.fleet.rows)))
         while len(self._shapes) > most:

@@ -22,10 +22,10 @@ def test_racing_schedulers_break_no_promise_and_leave_nothing_unbound(mode: str)
     assert len(outcome.reports) == SCHEDULERS + (mode != "sharing"), "one was killed, and came back unless others do its part"
     assert all(report.bound > 0 for report in outcome.reports)
     refused = outcome.refusals()
-    assert outcome.conflicts > 0
-    assert refused["NoFit"] > 0, "places were contended"
     if mode == "free":
+        assert outcome.conflicts > 0
         assert refused["AlreadyBound"] > 0, "slots were contended"
+        assert refused["NoFit"] > 0, "places were contended"
     else:  # a part whose scheduler starts late, or is held up by a busy machine, is picked up: then both have it for a moment
         most = {"partitioned": 0.01, "sharing": 0.1}[mode]
         assert refused["AlreadyBound"] <= most * outcome.slots, "parts keep them off each other's slots"

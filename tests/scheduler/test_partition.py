@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
+from fairlead.model.kinds.intent import Locality, Placement, Preference
 from fairlead.model.kinds.work import SchedulingRequestStatus
+from fairlead.scheduler.cycle import Cycle
+from fairlead.scheduler.homes import Homes
 from fairlead.scheduler.partition import NEVER, HeadStart, Partition, Parts
+from fairlead.scheduler.policies import Policies
+from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.queue import Queue
+from fairlead.scheduler.shapes import ShapeBook
 from fairlead.scheduler.units import Item
 from fairlead.scheduler.wakeups import NodeFreed
+from tests.scheduler.fleets import node, snapshot_of
+from tests.scheduler.fleets import request as fleet_request
 from tests.scheduler.queues import GI, T0, names, queue, request, said
 
 UIDS = [f"u-{n}" for n in range(1000)]
@@ -58,6 +67,46 @@ def test_the_next_in_the_ring_comes_first_and_each_one_after_waits_longer() -> N
         2: [1000, 1500, 0, 500],
         3: [500, 1000, 1500, 0],
     }
+
+
+# --- homes
+
+
+def places_with(partition: Partition, ask: Any, count: int, *nodes: Any) -> list[str]:
+    """Where `count` slots go, one after the other."""
+    snapshot, policies = snapshot_of(*nodes), Policies()
+    homes = Homes(partition, snapshot.names) if partition.of > 1 else None
+    cycle = Cycle(snapshot, ShapeBook(snapshot, policies, homes), policies, Preempting(snapshot), random.Random(1))
+    made = queue(*(ask(f"api-{index}") for index in range(count)))
+    return [placement.node for run in cycle.decide(made.take(99, T0)) for placement in run.placements]
+
+
+def test_every_node_is_home_to_exactly_one() -> None:
+    parts = [Partition(index, 3) for index in range(3)]
+    homes = [[part.index for part in parts if part.is_home(f"n{n}")] for n in range(300)]
+    assert all(len(found) == 1 for found in homes)
+    assert min(homes.count([index]) for index in range(3)) > 60
+
+
+def test_schedulers_that_rate_nodes_alike_start_on_different_ones_and_leave_home_when_it_is_full() -> None:
+    nodes = [node(f"n{n}", cpu=2000) for n in range(6)]
+    took = [places_with(Partition(index, 2), fleet_request, 12, *nodes) for index in range(2)]
+    for index, places in enumerate(took):
+        own = {one.metadata.name for one in nodes if Partition(index, 2).is_home(one.metadata.name)}
+        assert 0 < len(own) < 6
+        assert set(places[: 2 * len(own)]) == own
+        assert len(places) == 12, "others' nodes are open to it"
+    alone = places_with(Partition(), fleet_request, 12, *nodes)
+    assert alone[0] == alone[1], "without homes the fullest node comes first, for everybody"
+
+
+def test_home_does_not_outweigh_what_a_workload_wishes() -> None:
+    names = [f"n{n}" for n in range(6)]
+    away = next(name for name in names if not Partition(0, 2).is_home(name))
+    nodes = [node(name, zone="b" if name == away else "a") for name in names]
+    assert places_with(Partition(0, 2), fleet_request, 1, *nodes) != [away]
+    wish = Placement(preferences=(Preference(weight=20, locality=Locality(zones=("b",))),))
+    assert places_with(Partition(0, 2), lambda name: fleet_request(name, placement=wish), 1, *nodes) == [away]
 
 
 # --- head starts in the queue
@@ -154,7 +203,7 @@ def test_a_hold_that_ends_leaves_its_owner_the_first_try() -> None:
 
 
 def test_while_a_tenant_is_on_hold_no_head_start_runs_out() -> None:
-    made, start = shared("api-0")
+    made, _ = shared("api-0")
     made.hold("risk", "", "ada", T0 + 60_000, T0)
     assert taken(made, T0 + 10 * WAIT_MS) == []
     made.release("risk", "", T0 + 10 * WAIT_MS + 1)
