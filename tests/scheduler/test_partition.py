@@ -105,6 +105,9 @@ def test_home_does_not_outweigh_what_a_workload_wishes() -> None:
     away = next(name for name in names if not Partition(0, 2).is_home(name))
     nodes = [node(name, zone="b" if name == away else "a") for name in names]
     assert places_with(Partition(0, 2), fleet_request, 1, *nodes) != [away]
+    tight = [*nodes, node(away, cpu=1000, memory=GI, zone="b")]  # where a slot would fit best
+    assert places_with(Partition(), fleet_request, 1, *tight) == [away]
+    assert places_with(Partition(0, 2), fleet_request, 1, *tight) != [away]
     wish = Placement(preferences=(Preference(weight=20, locality=Locality(zones=("b",))),))
     assert places_with(Partition(0, 2), lambda name: fleet_request(name, placement=wish), 1, *nodes) == [away]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from fairlead.authority.candidate import Timing
-from fairlead.client.plane import Change, Feed, Plane
+from fairlead.authority.local import LocalPlane
+from fairlead.client.plane import Change, Feed
 from fairlead.model.commands import Accepted, Bind, BindGang, BindMany, Caller, Command, LeaseAcquire, Outcome, Refused, Unknown
 from fairlead.model.lifecycle import Role
 from fairlead.model.resources import DeviceAsk
@@ -42,12 +44,12 @@ class LateFeed:
         return taken
 
 
-class Meddled:
+class Meddled(LocalPlane):
     """A plane where somebody acts, once, just before the first proposals arrive; whose watch may be late; that may have another
     leader."""
 
-    def __init__(self, plane: Plane, meddle: Meddling | None = None) -> None:
-        self._plane = plane
+    def __init__(self, plane: LocalPlane, meddle: Meddling | None = None) -> None:
+        super().__init__(plane._authority, plane._clock)
         self.meddle = meddle
         self.late = False
         self.not_leading = 0  # calls with proposals that are still to be turned away
@@ -64,27 +66,12 @@ class Meddled:
         if binds and self.not_leading:
             self.not_leading -= 1
             return [Refused("NotLeader", "another leads") for _ in commands]
-        outcomes = await self._plane.submit(commands)
+        outcomes = await super().submit(commands)
         self.outcomes += outcomes if binds else []
         return outcomes
 
-    async def list(self, plural: str) -> Sequence[Change]:
-        return await self._plane.list(plural)
-
-    def follow(self, plurals: Sequence[str], after: int, *, node: str | None = None) -> Feed:
-        return LateFeed(self._plane.follow(plurals, after, node=node), lambda: self.late)
-
-    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
-        return await self._plane.get(plural, tenant, name, revision)
-
-    def revision(self) -> int:
-        return self._plane.revision()
-
-    def plane_ms(self) -> int:
-        return self._plane.plane_ms()
-
-    async def heard(self, since_ms: int) -> Iterable[tuple[str, int]]:
-        return await self._plane.heard(since_ms)
+    def follow(self, *args: Any, **kwargs: Any) -> Any:
+        return LateFeed(super().follow(*args, **kwargs), lambda: self.late)
 
 
 async def other_scheduler(r: Rig) -> Caller:
