@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.commands import Command, Delete, Put, Report
+from fairlead.model.commands import Delete, Put, Report
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.intent import AffinityRule, LabelExpression, Placement, Region, RegionSpec, Residency, SpreadRule
 from fairlead.model.kinds.policy import (
@@ -87,11 +88,10 @@ async def test_the_same_requests_and_seed_lead_to_the_same_places() -> None:
         async with rig() as r:
             for number in range(8):
                 await r.plane.add_node(f"n{number}", cpu=4000 + 100 * number, zone="ab"[number % 2])
-            asks = [request_of("risk", f"w{n % 3}", n, cpu=300 + 70 * (n % 5), memory=GI // 4) for n in range(40)]
-            caller = r.roles[Role.ASSIGNMENT]
-            for outcome in await r.local.submit([Command(caller, Put("SchedulingRequest", ask)) for ask in asks]):
-                ok(outcome)  # in one call, so that they are of one age
-            names = [ask.metadata.name for ask in asks]
+            names = []
+            for n in range(40):  # by deadline, because when each is created is the clock's affair
+                due = datetime(2100, 1, 1, second=n, tzinfo=UTC)
+                names.append(await r.ask(f"w{n % 3}", n, cpu=300 + 70 * (n % 5), memory=GI // 4, deadline_time=due))
             await r.schedule(seed=7)
             await r.bound(*names)
             return {name: r.node_of(name) for name in names}
