@@ -64,7 +64,7 @@ class Launch(msgspec.Struct, frozen=True, gc=False):
     memory_bytes: int = 0
     exclusive: Literal["", "region", "global"] = ""  # set: ends by itself when the fence time has come
     ports: dict[str, int] = {}
-    grace_s: float = 10.0
+    template: bytes = b""  # the agent's own, kept for the one that adopts this run
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +85,7 @@ class Adopted(msgspec.Struct, frozen=True, gc=False):
     ports: dict[str, int]
     exit: Exit | None = None
     exclusive: Literal["", "region", "global"] = ""
+    template: bytes = b""
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):

@@ -39,6 +39,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     uid: int | None = None
     cpu_milli: int = 0
     memory_bytes: int = 0
+    template: bytes = b""
 
 
 _decode = msgspec.msgpack.Decoder(Kept).decode

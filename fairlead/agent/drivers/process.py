@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import marshal
 import os
@@ -67,6 +68,7 @@ class ProcessDriver:
         self._runs: dict[InstanceId, _Run] = {}
         self._kept: dict[InstanceId, Kept] = {}
         self._probes = 0
+        self._lock: int | None = None
         self._ended: Ended = lambda *_: None
 
     # --- the contract ----------------------------------------------------------------------------------------------------
@@ -83,6 +85,8 @@ class ProcessDriver:
 
     async def adopt(self, ended: Ended) -> list[Adopted]:
         self._ended = ended
+        self._lock = os.open(self._settings.state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises BlockingIOError: another agent uses this directory
         found = []
         for kept in self._dirs.all():
             self._kept[kept.id] = kept
@@ -91,7 +95,7 @@ class ProcessDriver:
             if running is not None:
                 self._watch(kept, folder, *running, child=False)
             end = None if running is not None else self._read_exit(kept, folder)
-            found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive))
+            found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive, kept.template))
         return found
 
     async def start(self, launch: Launch) -> Started | Exit:
@@ -100,7 +104,7 @@ class ProcessDriver:
         uid = old.uid if old is not None else self._free_uid()
         kept = Kept(
             launch.id, launch.run, self._environment(launch), launch.ports, launch.working_dir, launch.exclusive, uid,
-            launch.cpu_milli, launch.memory_bytes,
+            launch.cpu_milli, launch.memory_bytes, launch.template,
         )  # fmt: skip
         self._kept[launch.id] = kept
         try:
@@ -163,6 +167,9 @@ class ProcessDriver:
             os.close(run.pidfd)
         self._runs.clear()
         self._cgroups.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     # --- starting --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,168 @@
+"""A node's way to taking work (P10): registered under a session of its own, its inventory told, what the region orders stopped
+and gone, and only then schedulable.
+
+Owns the commands of that way, for one node or thousands at once. Every write names the revision it was decided on, so of two
+agents with one name exactly one gets each session. Called by fairlead/agent/host.py until all of its nodes are through.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fairlead.agent.node import Node
+from fairlead.agent.region import Region
+from fairlead.agent.reports import agent_caller
+from fairlead.agent.slot import Slot
+from fairlead.model.commands import Accepted, Command, Put, PutStatus, Refused
+from fairlead.model.ids import revision as revision_of
+from fairlead.model.ids import split_revision
+from fairlead.model.kinds.capacity import Node as NodeObject
+from fairlead.model.kinds.capacity import NodeSpec, NodeStatus
+from fairlead.model.meta import Condition, Metadata, set_condition
+
+log = logging.getLogger(__name__)
+
+
+class Handshake:
+    def __init__(self, region: Region, in_force: Mapping[str, str]) -> None:
+        self._region = region
+        self._in_force = in_force
+        self._incarnation = 0
+
+    async def register(self, nodes: Sequence[Node]) -> None:
+        """Each node has its object and a session nobody else has. Raises Expired."""
+        await self._read(nodes)
+        puts = [(node, put) for node in nodes if (put := _object_to_put(node)) is not None]
+        await self._write([(node, Put("Node", put, mode="upsert")) for node, put in puts])
+        if puts:
+            await self._read([node for node, _ in puts])
+        begins: list[tuple[Node, Any]] = []
+        for node in nodes:
+            if node.object is None or node.registered or node.superseded:
+                continue
+            status = node.object.status
+            if node.session and status.session == node.session:
+                node.registered = True
+                continue
+            session = node.session if status.session < node.session else max(status.session, node.remembered.session) + 1
+            begins.append((node, (session, msgspec.structs.replace(status, session=session, schedulable=False))))
+        sent = [(node, self._status(node, status)) for node, (_, status) in begins]
+        for (node, (session, _)), outcome in zip(begins, await self._write(sent), strict=True):
+            if isinstance(outcome, Accepted):
+                if session != node.session:
+                    node.remembered.begin_session(session)
+                    node.remembered.save()
+                node.session, node.registered = session, True
+
+    async def tell(self, nodes: Sequence[Node]) -> tuple[int, list[Slot]]:
+        """The inventory. Answers with its revision and the slots to look at: what is not bound any more will be stopped."""
+        told = [node for node in nodes if node.registered and not node.superseded]
+        if not told:
+            return 0, []
+        answer = await self._region.inventory([node.held() for node in told])
+        by_node: dict[str, list[Any]] = {node.name: [] for node in told}
+        for change in answer.bindings:
+            by_node.setdefault(change.hot.node, []).append(change)
+        stops = {(name, what) for name, what in answer.stop}
+        touched: list[Slot] = []
+        for node in told:
+            slots = node.saw_listing(answer.revision, by_node[node.name])
+            for slot in slots:
+                slot.reported = None  # said again: the region may have lost it
+                if (node.name, (slot.id.tenant, slot.id.name, slot.id.token)) in stops and node.current(slot) is not None:
+                    del node.bound[slot.key]
+            node.synced = True
+            touched += slots
+        return answer.revision, touched
+
+    async def confirm(self, nodes: Sequence[Node]) -> None:
+        """Schedulable, for every node on which nothing runs that the region did not adopt."""
+        ready = [node for node in nodes if node.synced and not node.confirmed and not node.superseded and _clean(node)]
+        for node in ready:
+            status = node.object.status if node.object is not None else NodeStatus()
+            node.confirmed = status.schedulable and status.session == node.session and status.health == "Ready"
+        wanted = [node for node in ready if not node.confirmed]
+        if not wanted:
+            return
+        await self._read([node for node in wanted if node.object is None])
+        sent = [(node, self._status(node, self._confirmed(node))) for node in wanted if node.object is not None]
+        stale = []
+        for (node, _), outcome in zip(sent, await self._write(sent), strict=True):
+            if isinstance(outcome, Accepted):
+                node.confirmed = True
+            else:
+                stale.append(node)
+        if stale:
+            await self._read(stale)  # somebody else wrote it; the next round builds on that
+
+    def _confirmed(self, node: Node) -> NodeStatus:
+        assert node.object is not None
+        status = node.object.status
+        words = "; ".join(f"{name}: {text}" for name, text in self._in_force.items())
+        conditions = set_condition(status.conditions, Condition(type="InventoryConfirmed", status="True", reason="Handshake"))
+        conditions = set_condition(conditions, Condition(type="Sandbox", status="True", reason="InForce", message=words))
+        generation = node.object.metadata.generation
+        return msgspec.structs.replace(
+            status,
+            session=node.session,
+            schedulable=True,
+            health="Ready",
+            observed_generation=max(status.observed_generation, generation),
+            conditions=conditions,
+        )
+
+    def _status(self, node: Node, status: NodeStatus) -> PutStatus:
+        return PutStatus("Node", "", node.name, status, revision_of(self._incarnation, node.object_position))
+
+    async def _read(self, nodes: Sequence[Node]) -> None:
+        if not nodes:
+            return
+        revision, changes = await self._region.nodes([node.name for node in nodes])
+        self._incarnation = split_revision(revision)[0]
+        found = {change.name: change for change in changes}
+        for node in nodes:
+            node.in_history(revision)
+            if node.name in found:
+                node.saw_object(found[node.name])
+            else:
+                node.object = None
+
+    async def _write(self, bodies: Sequence[tuple[Node, Put | PutStatus]]) -> list[Any]:
+        if not bodies:
+            return []
+        outcomes = await self._region.submit([Command(agent_caller(node.name), body) for node, body in bodies])
+        for (node, body), outcome in zip(bodies, outcomes, strict=True):
+            if isinstance(outcome, Accepted) and isinstance(body, PutStatus) and node.object is not None:
+                node.object = msgspec.structs.replace(node.object, status=body.status)
+                node.object_position = max(node.object_position, split_revision(outcome.revision)[1])
+            elif isinstance(outcome, Refused) and outcome.reason not in ("Conflict", "NotLeader", "Overloaded"):
+                log.warning("node %s was refused: %s: %s", node.name, outcome.reason, outcome.detail)
+        return outcomes
+
+
+def _clean(node: Node) -> bool:
+    return not any(slot.there and node.current(slot) is None for slot in node.slots.values())
+
+
+def _object_to_put(node: Node) -> NodeObject | None:
+    """None where what is registered is what is declared. Labels, taints and cordons are operators' once the node exists."""
+    declared, old = node.declared, node.object
+    spec = NodeSpec(
+        region=declared.region,
+        zone=declared.zone,
+        pool=declared.pool,
+        allocatable=declared.allocatable,
+        max_slots=declared.max_slots,
+        devices=declared.devices,
+        address=declared.address,
+        hourly_cost_millis=declared.hourly_cost_millis,
+    )
+    if old is None:
+        return NodeObject(metadata=Metadata(name=declared.name, labels=declared.labels), spec=spec)
+    theirs = {"taints": old.spec.taints, "unschedulable": old.spec.unschedulable, "drain": old.spec.drain}
+    spec = msgspec.structs.replace(spec, **theirs)
+    return None if spec == old.spec else NodeObject(metadata=old.metadata, spec=spec)

@@ -1,0 +1,156 @@
+"""From a binding to a launch: its Revision's template, its ports, its environment, its mounted files.
+
+Owns what an instance is given. Reads the region; starts nothing. Called by fairlead/agent/host.py before every run.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from fairlead.agent.drivers.contract import Launch, MountedFile
+from fairlead.agent.port_range import NoPort, PortRange
+from fairlead.agent.region import Region
+from fairlead.agent.settings import NodeDeclaration
+from fairlead.agent.slot import Slot
+from fairlead.client.plane import Expired
+from fairlead.model import codec
+from fairlead.model.kinds.intent import Config, FileMount, Secret, Template
+from fairlead.model.kinds.work import Binding, Revision
+
+TEMPLATES_MAX: Final = 2_000
+DEFAULT_PORT: Final = "default"  # how an unnamed port is called in reports and endpoints
+
+_revision: Final = codec.decoder(Revision).decode
+_config: Final = codec.decoder(Config).decode
+_secret: Final = codec.decoder(Secret).decode
+_template: Final = codec.decoder(Template).decode
+
+
+class NotYet(Exception):
+    """Something it needs is not there; asked again later."""
+
+
+class Never(Exception):
+    """It cannot run on this node at all."""
+
+
+def decode_template(raw: bytes) -> Template | None:
+    return _template(raw) if raw else None
+
+
+class Launcher:
+    def __init__(self, region: Region, ports: PortRange, drivers: tuple[str, ...]) -> None:
+        self._region = region
+        self._ports = ports
+        self._drivers = drivers
+        self._templates: dict[tuple[str, str], Template] = {}  # a Revision never changes
+
+    async def template(self, binding: Binding) -> Template:
+        tenant, slot = binding.metadata.namespace, binding.spec.slot
+        name = f"{slot.workload}.g{binding.spec.generation}"
+        found = self._templates.get((tenant, name))
+        if found is not None:
+            return found
+        change = await self._get("revisions", tenant, name)
+        if len(self._templates) >= TEMPLATES_MAX:
+            self._templates.clear()
+        found = self._templates[tenant, name] = _revision(change).spec.template
+        return found
+
+    async def prepare(self, slot: Slot, node: NodeDeclaration) -> Launch:
+        """Everything for the next run. Raises NotYet or Never."""
+        assert slot.binding is not None
+        binding, spec = slot.binding, slot.binding.spec
+        template = slot.template = await self.template(binding)
+        if template.driver not in self._drivers:
+            raise Never(f"driver {template.driver!r} is not allowed on this node")
+        slot.driver = template.driver
+        files = await self._files(slot, template)
+        if not slot.ports and template.ports:
+            slot.ports = self._take_ports(template)
+        return Launch(
+            slot.id,
+            template.command,
+            environment(binding, template, slot.ports, node),
+            slot.run + 1,
+            template.working_dir,
+            files,
+            spec.requests.cpu,
+            spec.requests.memory,
+            spec.exclusive if spec.execution == "Exclusive" else "",
+            slot.ports,
+            codec.encode(template),
+        )
+
+    def release(self, slot: Slot) -> None:
+        self._ports.give_back(slot.ports.values())
+        slot.ports = {}
+
+    def hold(self, ports: dict[str, int]) -> None:
+        self._ports.hold(ports.values())
+
+    def _take_ports(self, template: Template) -> dict[str, int]:
+        taken: dict[str, int] = {}
+        try:
+            for port in template.ports:
+                taken[port.name or DEFAULT_PORT] = port.port or self._ports.take()
+        except NoPort as error:
+            self._ports.give_back(taken.values())
+            raise NotYet(str(error)) from error
+        return taken
+
+    async def _files(self, slot: Slot, template: Template) -> tuple[MountedFile, ...]:
+        """Cut off from the region, a restart finds the files its earlier run was given."""
+        try:
+            found: list[MountedFile] = []
+            for mount in template.files:
+                found += await self._mounted(slot.id.tenant, mount)
+            return tuple(found)
+        except Expired as error:
+            if slot.run:
+                return ()
+            raise NotYet(str(error)) from error
+
+    async def _mounted(self, tenant: str, mount: FileMount) -> list[MountedFile]:
+        if mount.secret:
+            data, hidden = _secret(await self._read("secrets", tenant, mount.secret)).spec.data, True
+        else:
+            data, hidden = _config(await self._read("configs", tenant, mount.config)).spec.data, False
+        return [MountedFile(f"{mount.path}/{name}", text.encode(), hidden) for name, text in sorted(data.items())]
+
+    async def _read(self, plural: str, tenant: str, name: str) -> bytes:
+        change = await self._region.get(plural, tenant, name)
+        if change is None or change.raw is None:
+            raise NotYet(f"there is no {plural}/{name} yet")
+        return change.raw
+
+    async def _get(self, plural: str, tenant: str, name: str) -> bytes:
+        try:
+            return await self._read(plural, tenant, name)
+        except Expired as error:
+            raise NotYet(str(error)) from error
+
+
+def environment(binding: Binding, template: Template, ports: dict[str, int], node: NodeDeclaration) -> dict[str, str]:
+    """What the template says, and what every instance may want to know of itself; the latter cannot be overridden."""
+    spec = binding.spec
+    said = {variable.name: variable.value for variable in template.env}
+    given = {f"PORT_{name.upper().replace('-', '_')}": str(port) for name, port in ports.items()}
+    if ports:
+        given["PORT"] = str(next(iter(ports.values())))
+    if spec.devices:
+        given["FAIRLEAD_DEVICES"] = ",".join(hold.id for hold in spec.devices)
+    own = {
+        "FAIRLEAD_TENANT": binding.metadata.namespace,
+        "FAIRLEAD_WORKLOAD": spec.slot.workload,
+        "FAIRLEAD_SLOT": str(spec.slot.index),
+        "FAIRLEAD_GENERATION": str(spec.generation),
+        "FAIRLEAD_TOKEN": ".".join(str(part) for part in msgspec.structs.astuple(spec.token)),
+        "FAIRLEAD_NODE": node.name,
+        "FAIRLEAD_REGION": node.region,
+        "FAIRLEAD_ZONE": node.zone,
+        "FAIRLEAD_ADDRESS": node.address,
+    }
+    return {**said, **given, **own}

@@ -1,0 +1,210 @@
+"""One node as its agent sees it: its session and lease, what is bound to it, what runs on it. All synchronous.
+
+Owns what is believed and since when. Whether to start or stop is fairlead/decide/instances.py's to say; doing it is host.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from fairlead.agent.drivers.contract import InstanceId
+from fairlead.agent.region import Ack, Held
+from fairlead.agent.remembered import Remembered
+from fairlead.agent.settings import AgentSettings, NodeDeclaration
+from fairlead.agent.slot import Bound, Slot, order_of
+from fairlead.client.plane import Change
+from fairlead.decide.instances import Action, Contact, Phase, Wait, decide
+from fairlead.model import codec
+from fairlead.model.ids import split_revision
+from fairlead.model.kinds.capacity import Node as NodeObject
+from fairlead.model.kinds.work import Binding
+
+log = logging.getLogger(__name__)
+
+_binding: Final = codec.decoder(Binding).decode
+_node: Final = codec.decoder(NodeObject).decode
+
+
+class Node:
+    def __init__(self, declared: NodeDeclaration, settings: AgentSettings, remembered: Remembered, now: float) -> None:
+        self.declared = declared
+        self.name = declared.name
+        self.remembered = remembered
+        self._settings = settings
+        self.session = 0  # 0: not registered by this process yet
+        self.registered = False
+        self.synced = False
+        self.confirmed = False
+        self.superseded = False
+        self.leased = self.orphaned = False
+        self.object: NodeObject | None = None
+        self.object_position = 0
+        self.lease_until = self.global_until = float("-inf")
+        self.heard_at = now
+        self.bound: dict[tuple[str, str], Bound] = {}
+        self.slots: dict[InstanceId, Slot] = {}
+        self.refused_tokens = 0
+        self._history = 0  # the incarnation that known positions belong to
+
+    # --- the region -------------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_handshake(self) -> bool:
+        return not self.superseded and not (self.registered and self.synced and self.confirmed)
+
+    def heard(self, ack: Ack, sent: float) -> bool:
+        """A heartbeat sent then was acknowledged. False: the acknowledgement counts for nothing (P9)."""
+        if self.name in ack.superseded:
+            self.supersede("a newer session answers for it")
+            return False
+        incarnation = self.remembered.leader[0]
+        if not self.remembered.hear(ack.incarnation, ack.epoch):
+            return False
+        if self.name in ack.unknown:
+            self.registered = self.synced = self.confirmed = False
+            return False
+        if incarnation and ack.incarnation != incarnation:
+            self.synced = self.confirmed = False  # another history: the inventory is to be told anew (P10)
+        settings = self._settings
+        valid_s = settings.node_lease_s * (1 - settings.clock_rate_error)
+        most_s = valid_s if ack.global_valid_s is None else min(valid_s, ack.global_valid_s * (1 - settings.clock_rate_error))
+        self.lease_until = max(self.lease_until, sent + valid_s - settings.kill_s)
+        self.global_until = max(self.global_until, sent + most_s - settings.kill_s)
+        self.heard_at = max(self.heard_at, sent)
+        return True
+
+    def expire(self, now: float) -> bool:
+        """True when the lease has just run out, after which the region must confirm what runs here before anything new starts;
+        and when the region was not heard of for so long that nothing is kept."""
+        lapsed = self.leased and now >= self.lease_until
+        if lapsed:
+            self.leased = self.synced = False
+        orphaned = now >= self.heard_at + self._settings.autonomy_s
+        news = lapsed or (orphaned and not self.orphaned)
+        self.orphaned = orphaned
+        return news
+
+    def supersede(self, why: str) -> None:
+        if not self.superseded:
+            log.warning("node %s: session %d is over: %s", self.name, self.session, why)
+            self.superseded = True
+
+    def saw_object(self, change: Change) -> None:
+        """The Node object, from a read or the feed."""
+        if change.position <= self.object_position:
+            return
+        self.object_position = change.position
+        if change.raw is None:
+            self.object = None
+            self.registered = self.confirmed = False
+            return
+        self.object = _node(change.raw)
+        status = self.object.status
+        if self.session and status.session > self.session:
+            self.supersede(f"session {status.session} has begun")
+        elif self.registered and status.session == self.session and not status.schedulable:
+            self.confirmed = False
+
+    def contact(self, now: float, slot: Slot) -> Contact:
+        spec = slot.binding.spec if slot.binding is not None else None
+        until = self.global_until if spec is not None and spec.exclusive == "global" else self.lease_until
+        return Contact(self.synced, until - now, self.heard_at + self._settings.autonomy_s - now, self.superseded)
+
+    def held(self) -> Held:
+        running = tuple((s.id.tenant, s.id.name, s.id.token) for s in self.slots.values() if s.there)
+        return Held(self.name, self.session, running)
+
+    # --- bindings ---------------------------------------------------------------------------------------------------------
+
+    def saw_binding(self, change: Change) -> list[Slot]:
+        """One change from the feed. Answers with the slots to look at."""
+        key = (change.tenant, change.name)
+        known = self.bound.get(key)
+        if known is not None and change.position <= known.position:
+            return []
+        binding = _binding(change.raw) if change.raw is not None else None
+        if binding is None or binding.spec.node != self.name:
+            self.bound.pop(key, None)
+            return self.lives_of(key)
+        spec = binding.spec
+        if not self.remembered.see(change.tenant, change.name, spec.token):
+            self.refused_tokens += 1
+            log.warning("node %s refuses %s/%s: a later token was seen", self.name, *key)
+            return []
+        self.bound[key] = Bound(binding, binding.status.state, change.position)
+        id = InstanceId(change.tenant, change.name, spec.token)
+        slot = self.slots.get(id)
+        if slot is None:
+            slot = self.slots[id] = Slot(id, self.name)
+        if slot.binding is None and slot.phase == "running":
+            slot.assume(binding.status.state)
+        slot.binding = binding
+        return self.lives_of(key)
+
+    def saw_listing(self, revision: int, changes: Iterable[Change]) -> list[Slot]:
+        """Every binding on this node at a revision. What is known from later stands."""
+        position = self.in_history(revision)
+        listed = set()
+        for change in changes:
+            listed.add((change.tenant, change.name))
+            self.saw_binding(change)
+        for key, bound in list(self.bound.items()):
+            if key not in listed and bound.position <= position:
+                del self.bound[key]
+        return list(self.slots.values())
+
+    def in_history(self, revision: int) -> int:
+        """The position of a revision. Positions of another incarnation compare with nothing that was known before."""
+        incarnation, position = split_revision(revision)
+        if incarnation != self._history:
+            self._history = incarnation
+            self.object_position = 0
+            for bound in self.bound.values():
+                bound.position = 0
+        return position
+
+    def lives_of(self, key: tuple[str, str]) -> list[Slot]:
+        return [slot for slot in self.slots.values() if slot.key == key]
+
+    def current(self, slot: Slot) -> Bound | None:
+        """The binding this very life runs under, if it still does."""
+        bound = self.bound.get(slot.key)
+        return bound if bound is not None and bound.binding.spec.token == slot.id.token else None
+
+    # --- what to do -------------------------------------------------------------------------------------------------------
+
+    def decide(self, slot: Slot, now: float) -> Action:
+        bound = self.current(slot)
+        if bound is None and not self.synced and slot.key not in self.bound and slot.binding is None:
+            # Adopted, and the region has not been asked yet: it is kept as it is. The shim minds its fence time.
+            return decide(None, slot.life(now), self.contact(now, slot)) if self.superseded else Wait()
+        order = order_of(bound) if bound is not None else None
+        return decide(order, slot.life(now), self.contact(now, slot), self.blocked(slot, bound))
+
+    def decide_before_start(self, slot: Slot, now: float, phase: Phase) -> Action:
+        """Asked once more right before it starts: preparing takes time, in which anything may have changed."""
+        slot.phase = phase
+        try:
+            return self.decide(slot, now)
+        finally:
+            slot.phase = "launching"
+
+    def blocked(self, slot: Slot, bound: Bound | None) -> str:
+        """What must end before this may start: an earlier life of the slot, and the victims of its claim (P12)."""
+        if bound is None or slot.there:
+            return ""
+        if any(other.there and other is not slot for other in self.lives_of(slot.key)):
+            return "its earlier life"
+        for name in bound.binding.spec.start_after:
+            tenant, _, object_name = name.partition("/")
+            for other in self.lives_of((tenant, object_name)):
+                if other.there and self._is_victim(other):
+                    return name
+        return ""
+
+    def _is_victim(self, other: Slot) -> bool:
+        """A slot that was bound again since it was evicted lives a new life, which nobody waits for."""
+        bound = self.current(other)
+        return bound is None or bound.state.value in ("Draining", "Released", "Failed", "Unknown")

@@ -1,0 +1,43 @@
+"""Ports for instances: from one range, none twice, none that somebody else listens on. Called by fairlead/agent/launching.py."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+
+class NoPort(Exception):
+    """The range is used up."""
+
+
+class PortRange:
+    def __init__(self, first: int, last: int) -> None:
+        self._first, self._last = first, last
+        self._next = first
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """The next free one, going round, so that a port just given back is not the next to be given out."""
+        for _ in range(self._last - self._first + 1):
+            port = self._next
+            self._next = port + 1 if port < self._last else self._first
+            if port not in self._taken and _is_free(port):
+                self._taken.add(port)
+                return port
+        raise NoPort(f"every port from {self._first} to {self._last} is taken")
+
+    def hold(self, ports: Iterable[int]) -> None:
+        self._taken.update(ports)
+
+    def give_back(self, ports: Iterable[int]) -> None:
+        self._taken.difference_update(ports)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,86 @@
+"""What an agent must not forget when it is restarted: its session, the newest leader it heard, the highest token of each slot.
+
+Written whole and atomically, before anything is done that rests on it. Without a path it lives in memory, as simulated nodes do.
+Called by fairlead/agent/node.py.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead.model.kinds.slot import Token
+
+TOKENS_MAX: Final = 20_000  # of slots, the ones used last; far more than a node has in the memory of its region
+
+
+class Memory(msgspec.Struct, gc=False):
+    session: int = 0
+    incarnation: int = 0
+    epoch: int = 0
+    tokens: dict[str, Token] = {}
+
+
+class Remembered:
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._dirty = False
+        self._memory = Memory()
+        if path is not None and path.exists():
+            self._memory = msgspec.msgpack.decode(path.read_bytes(), type=Memory)
+
+    @property
+    def session(self) -> int:
+        return self._memory.session
+
+    def begin_session(self, session: int) -> None:
+        assert session > self._memory.session, f"session {session} after {self._memory.session}"
+        self._memory.session = session
+        self._dirty = True
+
+    @property
+    def leader(self) -> tuple[int, int]:
+        return self._memory.incarnation, self._memory.epoch
+
+    def hear(self, incarnation: int, epoch: int) -> bool:
+        """False: whoever said this was deposed before (P9)."""
+        if (incarnation, epoch) < self.leader:
+            return False
+        if (incarnation, epoch) > self.leader:
+            self._memory.incarnation, self._memory.epoch = incarnation, epoch
+            self._dirty = True
+        return True
+
+    def highest(self, tenant: str, name: str) -> Token | None:
+        return self._memory.tokens.get(f"{tenant}/{name}")
+
+    def see(self, tenant: str, name: str, token: Token) -> bool:
+        """False: a later life of this slot was seen here; this one is over (S9)."""
+        tokens, key = self._memory.tokens, f"{tenant}/{name}"
+        known = tokens.get(key)
+        if known is not None and token < known:
+            return False
+        if known != token:
+            tokens.pop(key, None)
+            tokens[key] = token
+            if len(tokens) > TOKENS_MAX:
+                del tokens[next(iter(tokens))]
+            self._dirty = True
+        return True
+
+    def save(self) -> None:
+        """Returns when it would survive a power cut."""
+        if not self._dirty or self._path is None:
+            return
+        fresh = self._path.with_suffix(".new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, msgspec.msgpack.encode(self._memory))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        fresh.rename(self._path)
+        self._dirty = False

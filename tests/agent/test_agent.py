@@ -1,0 +1,367 @@
+"""An agent and its region: registration, handshake, starts and stops in order, reports, fencing. Nothing really runs here."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+import pytest
+
+from fairlead.agent.drivers.contract import Exit, InstanceId, Launch
+from fairlead.agent.drivers.simulated import World
+from fairlead.agent.region import Ack
+from fairlead.model.commands import Put, PutStatus
+from fairlead.model.kinds.capacity import NodeStatus
+from fairlead.model.kinds.intent import Config, ConfigSpec, EnvVar, FileMount, Port, Secret, SecretSpec, Template
+from fairlead.model.kinds.slot import Token
+from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
+from tests.agent.processes import until
+from tests.agent.regions import LocalRegion, rig, simulated
+from tests.authority.planes import OPERATOR, FakeClock, ok
+
+SIMULATED = Template(driver="simulated")
+
+
+def world() -> World:
+    return World(running={}, starts={})
+
+
+def id_of(name: str, epoch: int = 1, attempt: int = 1) -> InstanceId:
+    return InstanceId("risk", name, Token(1, epoch, attempt))
+
+
+async def test_a_node_registers_tells_its_inventory_and_only_then_takes_work() -> None:
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        writes = [command.body for command in made.region.submitted]
+        assert [type(body).__name__ for body in writes] == ["Put", "PutStatus", "PutStatus"]
+        statuses = [body.status for body in writes if isinstance(body, PutStatus)]
+        assert [(status.session, status.schedulable) for status in statuses] == [(1, False), (1, True)]
+        node = made.node()
+        assert node is not None
+        assert (node.spec.zone, node.spec.allocatable.cpu) == ("a", 16_000)
+        assert {condition.type for condition in node.status.conditions} == {"InventoryConfirmed", "Sandbox"}
+
+
+async def test_a_bound_slot_is_started_and_reported_in_legal_steps() -> None:
+    async with rig() as made:
+        driver = simulated()
+        made.start(made.agent({"simulated": driver}))
+        await made.schedulable()
+        template = msgspec.structs.replace(
+            SIMULATED, ports=(Port(name="http-main"), Port(name="admin")), env=(EnvVar(name="A", value="b"),)
+        )
+        name = await made.place("api", template)
+        await made.reaches(name, "Ready")
+        assert made.steps(name) == ["Starting", "Ready"]
+        launch = driver.world.running[id_of(name)]
+        ports = launch.ports
+        assert len(set(ports.values())) == 2
+        assert launch.env["PORT"] == launch.env["PORT_HTTP_MAIN"] == str(ports["http-main"])
+        assert launch.env["PORT_ADMIN"] == str(ports["admin"])
+        assert (launch.env["A"], launch.env["FAIRLEAD_NODE"], launch.env["FAIRLEAD_SLOT"]) == ("b", "n1", "0")
+        await until(lambda: made.instance(name) is not None)
+        instance = made.instance(name)
+        assert instance is not None
+        assert (instance.status.ready, instance.status.ports) == (True, ports)
+
+
+async def test_configs_and_secrets_are_given_as_files_and_waited_for() -> None:
+    async with rig() as made:
+        driver = simulated()
+        made.start(made.agent({"simulated": driver}))
+        await made.schedulable()
+        files = (FileMount(path="etc", config="app"), FileMount(path="keys", secret="app"))
+        name = await made.place("api", msgspec.structs.replace(SIMULATED, files=files))
+        await until(lambda: (found := made.instance(name)) is not None and "configs/app" in found.status.message)
+        metadata = Metadata(name="app", namespace="risk")
+        ok(await made.plane.send(OPERATOR, Put("Config", Config(metadata=metadata, spec=ConfigSpec(data={"colour": "blue"})))))
+        ok(await made.plane.send(OPERATOR, Put("Secret", Secret(metadata=metadata, spec=SecretSpec(data={"key": "hush"})))))
+        await made.reaches(name, "Ready")
+        launch = driver.world.running[id_of(name)]
+        assert [(file.path, file.data, file.secret) for file in launch.files] == [
+            ("etc/colour", b"blue", False),
+            ("keys/key", b"hush", True),
+        ]
+        assert "hush" not in repr(launch)
+
+
+async def test_a_drained_slot_is_stopped_and_released() -> None:
+    async with rig() as made:
+        driver = simulated()
+        made.start(made.agent({"simulated": driver}))
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        await made.move(name, SlotState.DRAINING, Role.DISRUPTION, deadline_s=5.0)
+        await made.reaches(name, "Released")
+        assert driver.world.running == {}
+        assert made.instance(name) is None
+
+
+async def test_a_job_succeeds_with_its_exit_code_and_a_crash_loop_fails() -> None:
+    codes = {"good-0": 0, "bad-0": 3}
+
+    def run(launch: Launch) -> Exit:
+        return Exit(codes[launch.id.name], "exited")
+
+    clock = FakeClock()
+    async with rig(clock) as made:
+        driver = simulated(run=run)
+        made.start(made.agent({"simulated": driver}))
+        await made.schedulable()
+        job = msgspec.structs.replace(SIMULATED, restart_policy="OnFailure", max_restarts=3)
+        await made.place("good", job)
+        await made.reaches("good-0", "Succeeded")
+        good = made.instance("good-0")
+        assert good is not None
+        assert good.status.exit_code == 0
+        await made.place("bad", job)
+        await until(lambda: driver.world.starts.get(id_of("bad-0")) == 1)
+        for starts in (2, 3, 4):  # it waits a while before each; here time is moved
+            assert driver.world.starts[id_of("bad-0")] == starts - 1
+            clock.offset += 10.0
+            await until(partial(lambda wanted: driver.world.starts.get(id_of("bad-0")) == wanted, starts))
+        await made.reaches("bad-0", "Failed")
+        bad = made.instance("bad-0")
+        assert bad is not None
+        assert (bad.status.exit_code, bad.status.restarts) == (3, 3)
+        assert "code 3" in bad.status.message
+
+
+async def test_a_claimer_starts_only_when_its_victims_are_gone() -> None:
+    class Deaf(type(simulated())):  # type: ignore[misc]
+        async def stop(self, id: InstanceId, grace_s: float) -> None:
+            asked.append((id.name, grace_s))
+
+    asked: list[tuple[str, float]] = []
+    async with rig() as made:
+        driver = Deaf()
+        made.start(made.agent({"simulated": driver}))
+        await made.schedulable()
+        victim = await made.place("low", SIMULATED, cpu=16_000, priority=0)
+        await made.reaches(victim, "Ready")
+        claimer = await made.place("high", SIMULATED, cpu=16_000, priority=1000, victims=("risk/low-0",))
+        await until(lambda: asked)
+        assert asked[0][0] == "low-0"
+        assert asked[0][1] <= 5.0  # the claim's grace, not the template's ten
+        await until(lambda: (found := made.instance(claimer)) is not None and "risk/low-0" in found.status.message)
+        assert made.state(claimer) == "Bound"
+        assert id_of("high-0") not in driver.world.running
+        driver.end(id_of("low-0"), Exit(0, "stopped"))
+        await made.reaches(claimer, "Ready")
+        await made.reaches(victim, "Released")
+
+
+async def test_a_token_lower_than_one_seen_is_refused() -> None:
+    async with rig() as made:
+        driver = simulated()
+        host = made.agent({"simulated": driver})
+        host.nodes["n1"].remembered.see("risk", "api-0", Token(1, 5, 1))
+        made.start(host)
+        await made.schedulable()
+        await made.place("api", SIMULATED)
+        other = await made.place("other", SIMULATED)
+        await made.reaches(other, "Ready")
+        assert host.nodes["n1"].refused_tokens >= 1
+        assert made.state("api-0") == "Bound"
+        assert list(driver.world.running) == [id_of("other-0")]
+
+
+async def test_a_restarted_agent_adopts_what_runs_and_reports_nothing_twice() -> None:
+    async with rig() as made:
+        shared = world()
+        first = made.start(made.agent({"simulated": simulated(world=shared)}))
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        await made.move(name, SlotState.SERVING, Role.ROLLOUT)
+        first.cancel()
+        await until(first.done)
+        made.region.submitted.clear()
+        made.start(made.agent({"simulated": simulated(world=shared)}))
+        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: any(type(command.body).__name__ == "Report" for command in made.region.submitted))
+        assert made.state(name) == "Serving"
+        assert made.steps(name) == []
+        assert shared.starts[id_of(name)] == 1
+
+
+async def test_a_returning_node_stops_what_was_superseded_before_it_takes_work() -> None:
+    async with rig() as made:
+        shared = world()
+        shared.running[id_of("old-0")] = Launch(id_of("old-0"), (), {})
+        stopped_when: list[bool] = []
+
+        class Watching(type(simulated())):  # type: ignore[misc]
+            async def stop(self, id: InstanceId, grace_s: float) -> None:
+                stopped_when.append(made.node_status().schedulable)
+                await super().stop(id, grace_s)
+
+        made.start(made.agent({"simulated": Watching(world=shared)}))
+        await made.schedulable()
+        assert stopped_when == [False]
+        assert shared.running == {}
+
+
+async def test_what_the_machine_lost_is_started_again_in_place() -> None:
+    async with rig() as made:
+        first = made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        first.cancel()
+        await until(first.done)
+        rebooted = simulated()
+        made.start(made.agent({"simulated": rebooted}))
+        await until(lambda: id_of(name) in rebooted.world.running)
+        await until(lambda: made.node_status().session == 2)
+        assert made.state(name) == "Ready"
+
+
+async def test_of_two_agents_with_one_name_the_newer_session_wins() -> None:
+    async with rig() as made:
+        older_driver, newer_driver = simulated(), simulated()
+        older = made.agent({"simulated": older_driver})
+        made.start(older)
+        await made.schedulable()
+        first = await made.place("api", SIMULATED)
+        await made.reaches(first, "Ready")
+        made.start(made.agent({"simulated": newer_driver}, LocalRegion(made.plane)))
+        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: older.nodes["n1"].superseded and older_driver.world.running == {})
+        second = await made.place("late", SIMULATED)
+        await until(lambda: id_of(second) in newer_driver.world.running)
+        assert older_driver.world.running == {}
+        assert made.node_status().session == 2
+
+
+async def test_cut_off_exclusive_work_stops_before_its_fence_time_and_replicated_work_goes_on() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        killed_at: list[float] = []
+
+        class Timed(type(simulated())):  # type: ignore[misc]
+            async def kill(self, id: InstanceId, cause: str) -> None:
+                killed_at.append(clock.monotonic())
+                await super().kill(id, cause)
+
+        driver = Timed()
+        host = made.agent({"simulated": driver})
+        made.start(host)
+        await made.schedulable()
+        alone = await made.place("alone", SIMULATED, execution="Exclusive")
+        many = await made.place("many", SIMULATED)
+        await made.reaches(alone, "Ready")
+        await made.reaches(many, "Ready")
+        made.region.cut()
+        last_heard = host.nodes["n1"].heard_at
+        clock.offset += 13.0
+        assert id_of("alone-0") in driver.world.running  # 15 s less one per cent less the time to kill are not over yet
+        clock.offset += 2.0
+        await until(lambda: id_of("alone-0") not in driver.world.running)
+        fence_s = 15.0 * 1.01 + 2.0
+        assert killed_at[0] < last_heard + fence_s
+        assert id_of("many-0") in driver.world.running
+        driver.end(id_of("many-0"), Exit(1, "exited"))
+        clock.offset += 2.0
+        await until(lambda: id_of("many-0") in driver.world.running)  # still restarted, by itself
+        made.region.heal()
+        await until(lambda: id_of("alone-0") in driver.world.running)  # still bound here: it comes back
+        assert driver.world.starts[id_of("alone-0")] == 2
+
+
+async def test_left_alone_for_too_long_an_agent_stops_everything() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        driver = simulated()
+        made.start(made.agent({"simulated": driver}, autonomy_s=100.0))
+        await made.schedulable()
+        await made.reaches(await made.place("many", SIMULATED), "Ready")
+        made.region.cut()
+        clock.offset += 90.0
+        await clock.sleep(0.2)
+        assert driver.world.running
+        clock.offset += 20.0
+        await until(lambda: not driver.world.running)
+
+
+async def test_an_acknowledgement_of_a_deposed_leader_counts_for_nothing() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        driver = simulated()
+        host = made.agent({"simulated": driver})
+        made.start(host)
+        await made.schedulable()
+        await made.reaches(await made.place("alone", SIMULATED, execution="Exclusive"), "Ready")
+        node = host.nodes["n1"]
+        node.remembered.hear(1, 50)
+        made.region.mutate_ack = lambda ack: Ack(ack.incarnation, 49)
+        heard_at, beats = node.heard_at, made.region.heartbeats
+        clock.offset += 15.0
+        await until(lambda: made.region.heartbeats > beats + 2)
+        assert node.heard_at == heard_at
+        await until(lambda: not driver.world.running)
+
+
+async def test_reports_lost_on_the_way_are_said_again_after_contact() -> None:
+    async with rig() as made:
+        driver = simulated()
+        made.start(made.agent({"simulated": driver}))
+        await made.schedulable()
+        name = await made.place("job", msgspec.structs.replace(SIMULATED, restart_policy="Never"))
+        await made.reaches(name, "Ready")
+        made.region.cut()
+        driver.end(id_of(name), Exit(0, "exited"))
+        made.region.heal()
+        await made.reaches(name, "Succeeded")
+
+
+async def test_a_node_that_was_declared_lost_goes_through_the_handshake_again() -> None:
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        caller = made.roles[Role.NODE]
+        status = msgspec.structs.replace(made.node_status(), schedulable=False, health="Lost")
+        ok(await made.plane.send(caller, PutStatus("Node", "", "n1", status)))
+        await until(lambda: made.node_status().schedulable and made.node_status().health == "Ready")
+        assert made.node_status().session == 1
+
+
+async def test_an_operators_cordon_and_labels_survive_the_agents_restart() -> None:
+    async with rig() as made:
+        first = made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        node = made.node()
+        assert node is not None
+        metadata = msgspec.structs.replace(node.metadata, labels={"disk": "ssd"})
+        spec = msgspec.structs.replace(node.spec, unschedulable=True)
+        ok(await made.plane.send(OPERATOR, Put("Node", msgspec.structs.replace(node, metadata=metadata, spec=spec))))
+        first.cancel()
+        await until(first.done)
+        made.start(made.agent({"simulated": simulated()}))
+        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        after = made.node()
+        assert after is not None
+        assert (after.metadata.labels, after.spec.unschedulable) == ({"disk": "ssd"}, True)
+
+
+async def test_a_driver_that_is_not_allowed_here_fails_the_slot() -> None:
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        name = await made.place("api", Template(driver="process", command=("/bin/true",)))
+        await made.reaches(name, "Failed")
+        found = made.instance(name)
+        assert found is not None
+        assert "not allowed" in found.status.message
+
+
+@pytest.mark.parametrize("state", [NodeStatus()])
+async def test_an_agent_writes_no_other_nodes_status(state: NodeStatus) -> None:
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        assert {command.caller.node for command in made.region.submitted} == {"n1"}
