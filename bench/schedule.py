@@ -50,6 +50,7 @@ class Client:
         self._plane = plane
         self._local = local
         self._sequence = 0
+        self._unanswered: dict[int, None] = {}  # in order
         self._sent: dict[tuple[str, str], float] = {}
         self.waiting = 0
         self.latencies: list[float] = []
@@ -65,11 +66,14 @@ class Client:
             for offset in range(work.count):
                 self._sent[tenant, f"{slot.workload}-{slot.index + offset}"] = now
             self.waiting += work.count
-            floor = max(0, self._sequence - 32 * _QUEUED_MAX)
+            self._unanswered[self._sequence] = None
+            floor = next(iter(self._unanswered))  # nothing below will be sent again
             commands.append(Command(caller, work, SessionId("bench", self._sequence, floor)))
-        for outcome in await self._local.submit(commands):
+        for command, outcome in zip(commands, await self._local.submit(commands), strict=True):
             if not isinstance(outcome, Accepted) or outcome.refused:
                 raise RuntimeError(f"a slot was not queued: {outcome}")
+            assert isinstance(command.id, SessionId)
+            del self._unanswered[command.id.sequence]
 
     async def follow(self, feed: Feed) -> None:
         while True:

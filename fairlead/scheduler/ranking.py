@@ -22,6 +22,7 @@ from fairlead.scheduler.snapshot import Snapshot
 NOWHERE: Final = -(1 << 60)  # twice this, and its negative, still fit a column's cell
 _FITS_ABOVE: Final = -(1 << 59)  # a total above this is a node where the slot fits, whatever terms were added
 BLOCK: Final = 256  # near the square root of a large fleet, where both levels of the search cost the same
+_FEW: Final = 24  # rows below which plain ints beat arrays: an array operation costs as much for one row as for hundreds
 _FULL_SHARE: Final = 4  # with more than a quarter of the rows changed, all are computed again: one slice beats a gather
 
 
@@ -78,11 +79,12 @@ class Ranking:
         if stale or behind * _FULL_SHARE > self._rows:
             self._compute_all()
         else:
-            changed = snapshot.changed[self._read - snapshot.changed_base :]
-            if len(changed) == 1:
-                self.fix(changed[0])
+            changed = dict.fromkeys(snapshot.changed[self._read - snapshot.changed_base :])
+            if len(changed) <= _FEW:
+                for row in changed:
+                    self.fix(row)
             else:
-                self._compute(np.unique(np.array(changed, np.int64)))
+                self._compute(np.array(sorted(changed), np.int64))
         self._read = snapshot.changes
 
     def _compute_all(self) -> None:
@@ -181,21 +183,24 @@ class Ranking:
         return int(rows[at]) if totals[at] >= _FITS_ABOVE else -1
 
     def top(self, count: int) -> list[tuple[int, int]]:
-        """(row, total) of the best few, best first; for decision records. They lie in the best few blocks."""
-        block_totals = self._block_best
-        if self._groups is not None:
-            block_totals = block_totals + self._terms[self._group_of_block]
+        """(row, total) of the best few, best first; for decision records. Each is taken out for a moment to find the next."""
         found: list[tuple[int, int]] = []
-        for block in np.argsort(-block_totals, kind="stable")[:count].tolist():
+        taken: list[tuple[int, int]] = []
+        for _ in range(count):
+            row = self.best()
+            if row < 0:
+                break
+            place = row if self._place_of is None else int(self._place_of[row])
+            total, block = self._cells[place], place // BLOCK
             term = 0 if self._groups is None else int(self._terms[self._group_of_block[block]])
-            members = self._blocks[block]
-            for at in np.argsort(-members, kind="stable")[:count].tolist():
-                total = int(members[at]) + term
-                if total >= _FITS_ABOVE:
-                    place = block * BLOCK + at
-                    found.append((place if self._row_at is None else self._row_at[place], total))
-        found.sort(key=lambda pair: (-pair[1], pair[0]))
-        return found[:count]
+            found.append((row, total + term))
+            taken.append((place, total))
+            self._cells[place] = NOWHERE
+            self._best_cells[block] = self._cells[block * BLOCK + int(self._blocks[block].argmax())]
+        for place, total in taken:
+            self._cells[place] = total
+            self._best_cells[place // BLOCK] = max(self._best_cells[place // BLOCK], total)
+        return found
 
     def feasible(self) -> int:
         """On how many nodes a slot of this shape fits."""

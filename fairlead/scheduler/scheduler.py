@@ -56,6 +56,8 @@ _AGAIN: Final = frozenset(
 )  # fmt: skip
 
 
+_CYCLE_S: Final = 0.008  # of one cycle, decision and records, before the loop is given back
+_SLOTS_MIN: Final = 8
 _CLAIM_WEIGHT: Final = 7  # binds that one claim weighs beyond its own: its victims are judged too
 
 
@@ -113,6 +115,7 @@ class Scheduler:
         self._reporter = Reporter(self.queue)
         self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name)
         self._under_way = 0
+        self._cycle_slots = settings.cycle_slots
 
     # --- the life of a scheduler -----------------------------------------------------------------------------------------
 
@@ -240,12 +243,21 @@ class Scheduler:
     def _decide(self, tasks: Tasks) -> None:
         """One cycle: what is found goes out as one batch, what is not waits with its reason."""
         now_ms = self.snapshot.now_ms
-        items = self.queue.take(self._settings.cycle_slots, now_ms)
+        items = self.queue.take(self._cycle_slots, now_ms)
         if not items:
             return
+        started = self._clock.monotonic()
         runs = self._points.admit(self._cycle.decide(items), self.snapshot)
         self.snapshot.trim_changes()
         self._send(runs, tasks)
+        self._pace(len(items), self._clock.monotonic() - started)
+
+    def _pace(self, slots: int, took_s: float) -> None:
+        """As many slots in the next cycle as this one's cost allows: slots that all differ cost a pass over the nodes each,
+        and the loop must be given back (P17)."""
+        most = self._settings.cycle_slots
+        afford = int(slots * _CYCLE_S / took_s) if took_s > 0 else most
+        self._cycle_slots = max(_SLOTS_MIN, min(most, 2 * self._cycle_slots, afford))
 
     def _send(self, runs: list[Run], tasks: Tasks) -> None:
         now_ms = self.snapshot.now_ms
