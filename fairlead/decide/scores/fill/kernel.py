@@ -33,7 +33,7 @@ Rooms = npt.NDArray[np.int16]
 
 
 class States(NamedTuple):
-    """Columns over node states. `rooms` is (states, devices): thousandths free; absent devices are 0."""
+    """Columns over node states. `rooms` is (states, devices): thousandths free, ascending; absent devices are 0."""
 
     cpu: Ints
     memory: Ints  # MiB
@@ -115,7 +115,10 @@ def compile_tables(patterns: list[Pattern], sample: Ints, allowed: npt.NDArray[n
 def fills(tables: Tables, states: States) -> Ints:
     """What each state would still take, summed over the lists: thousandths of its devices."""
     idle = states.rooms.sum(axis=1, dtype=np.int64) * LISTS
-    taken: Ints = idle - _in_parts(_left, tables, states)
+    full = int((states.rooms.max(axis=0) == 0).sum())  # in all states; rooms are ascending, so they come first
+    if full == states.rooms.shape[1]:
+        return np.zeros(len(idle), np.int64)
+    taken: Ints = idle - _in_parts(_left, tables, states._replace(rooms=states.rooms[:, full:]))
     return taken
 
 

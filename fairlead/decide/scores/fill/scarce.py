@@ -1,7 +1,7 @@
 """What should be left for those who can use nothing else: whole devices in one place, and models that few nodes have.
 
-Owns two prices. `Wide` charges a state for devices that requests for several at once could no longer use there; `rarity` charges
-a request for taking a kind of device that others must have. Both from the mix seen so far and what is free. Called by the score.
+Owns two prices. `Wide` says what a state is worth to requests for several devices at once; `rarity` charges a request for taking
+a kind of device that others must have. Both from the mix seen so far and what is free. Called by the score.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RARITY_MAX: Final = 5 * MICRO
 # are much of the demand: there a place lost is a device idle; elsewhere others will take it.
 WIDE_LEAST: Final = 100
 WIDE_MORE: Final = 200
-_MOVED_PERCENT: Final = 40  # of a price, before everything is ranked anew for it
+_MOVED_PERCENT: Final = 50  # of a price, before everything is ranked anew for it
 _PRICE_LEAST: Final = MICRO // 20  # below this a price changes no choice
 
 
@@ -60,22 +60,21 @@ class Wide:
         moved = np.abs(self._prices - other._prices) * 100 > larger * _MOVED_PERCENT
         return bool((moved & (larger > _PRICE_LEAST)).any())
 
-    def charge(self, states: States) -> Any:
-        """What the lists together charge for idle thousandths that wide requests cannot use: all where one does not fit, those of
-        devices partly used where it does."""
+    def worth(self, states: States) -> Any:
+        """What the whole devices of each state are worth to wide requests that fit there. (Devices in part or where nothing wide
+        fits are worth nothing; the lists count what others make of them.)"""
+        worth = np.zeros(len(states.cpu), np.int64)
         if not self._total:
-            return np.zeros(len(states.cpu), np.int64)
-        idle = states.rooms.sum(axis=1, dtype=np.int64)
+            return worth
         whole = (states.rooms == SHARE_WHOLE).sum(axis=1, dtype=np.int64)
-        lost = idle * self._total
         wide = (whole > 1).nonzero()[0]
         if len(wide):
             cpu, memory, devices = self._least
-            some = states.take(wide)
-            fits = (some.cpu[:, None] >= cpu) & (some.memory[:, None] >= memory) & (whole[wide, None] >= devices)
+            some, whole = states.take(wide), whole[wide]
+            fits = (some.cpu[:, None] >= cpu) & (some.memory[:, None] >= memory) & (whole[:, None] >= devices)
             fits &= self._open[some.kind]
-            lost[wide] -= whole[wide] * SHARE_WHOLE * (fits @ self._prices)
-        return (LISTS * self._weight * lost + 500 * MICRO) // (1000 * MICRO)
+            worth[wide] = (LISTS * self._weight * whole * (fits @ self._prices) + MICRO // 2) // MICRO
+        return worth
 
 
 def rarity(mix: Mix, nodes: Nodes) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """Expected fill: the cost of placing a slot is what the node can then no longer take of the slots that are likely to come.
 
-U(state) = charge for what wide requests lose - what the node alone would still allocate from the lists;
-cost = U(after) - U(before), on the best of the node's devices, plus the rarity of its kind. Owns the costs and the memory of
-them: U depends on the state alone, nodes are often alike, and a node that did not change keeps its cost. Called by the ranking.
+A state is worth what the node alone would still allocate from the lists, and what wide requests could make of it; the cost is
+the worth before minus the worth after, on the best of the node's devices, plus the rarity of its kind. Owns the costs and the
+memory of them: worth depends on the state alone, nodes are often alike, and a node that did not change keeps its cost. Called by
+the score's face, __init__.py.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _PRICES_AFTER: Final = 16  # changes of nodes, then prices are looked at again
 class Costs:
     """Of one pattern: by state the cost and the room of the device to take; by row the cost, and the state it holds for."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, nodes: Nodes, pattern: Pattern) -> None:
+        rows = len(nodes.key)
+        self.open = np.array(nodes.open_to(pattern), np.bool_)  # by kind
         self.of_state: dict[int, tuple[int, int]] = {}
         self.key: Ints = np.zeros(rows, np.int64)
         self.cost: Ints = np.full(rows, NEVER, np.int64)
@@ -115,9 +118,10 @@ class ExpectedFill:
         known = self._known(pattern)
         stale = rows[known.key[rows] != nodes.key[rows]]
         if len(stale):
-            keys = nodes.key[stale]
-            known.key[stale] = keys
-            known.cost[stale] = [cost for cost, _ in self._of_states(pattern, known, keys.tolist(), stale)]
+            keys, first, which = np.unique(nodes.key[stale], return_index=True, return_inverse=True)
+            found = self._of_states(pattern, known, keys.tolist(), stale[first])
+            known.key[stale] = nodes.key[stale]
+            known.cost[stale] = np.array([cost for cost, _ in found], np.int64)[which]
         cost = known.cost[rows]
         if pattern.devices and any(self._rarity):
             cost = cost + self._dear(pattern)[nodes.states.kind[rows]]
@@ -141,7 +145,7 @@ class ExpectedFill:
     def _known(self, pattern: Pattern) -> Costs:
         known = self._costs.get(pattern)
         if known is None or len(known.key) != len(self.nodes.key):
-            known = self._costs[pattern] = Costs(len(self.nodes.key))
+            known = self._costs[pattern] = Costs(self.nodes, pattern)
         return known
 
     def _of_row(self, pattern: Pattern, row: int) -> tuple[int, int]:
@@ -150,18 +154,18 @@ class ExpectedFill:
         return found or self._of_states(pattern, known, [key], np.array([row], np.int64))[0]
 
     def _of_states(self, pattern: Pattern, known: Costs, keys: list[int], rows: Ints) -> list[tuple[int, int]]:
-        """Cost and room for the state of each row; states not met before are computed together, each once."""
+        """Cost and room for these states, each on one of these rows; those not met before are computed together."""
         of_state = known.of_state
         found: list[Any] = list(map(of_state.get, keys))
         if None in found:
-            new = {key: at for at, (key, known_) in enumerate(zip(keys, found, strict=True)) if known_ is None}
-            of_state.update(zip(new, self._compute(pattern, rows[list(new.values())]), strict=True))
-            found = list(map(of_state.get, keys))
+            new = [at for at, one in enumerate(found) if one is None]
+            for at, one in zip(new, self._compute(pattern, known.open, rows[new]), strict=True):
+                found[at] = of_state[keys[at]] = one
         return found
 
-    def _compute(self, pattern: Pattern, rows: Ints) -> Iterable[tuple[int, int]]:
+    def _compute(self, pattern: Pattern, open_: Any, rows: Ints) -> Iterable[tuple[int, int]]:
         cost, room = np.full(len(rows), NEVER, np.int64), np.zeros(len(rows), np.int64)
-        choices = self._choices(pattern, rows)
+        choices = self._choices(pattern, open_, rows)
         owner = choices.owner
         if len(owner):
             first = np.concatenate(([True], owner[1:] != owner[:-1])).nonzero()[0]
@@ -170,8 +174,8 @@ class ExpectedFill:
             states = States(*(np.concatenate(pair) for pair in zip(before, choices.states, strict=True)))  # type: ignore[arg-type]
             worths = self._worths(np.concatenate((self.nodes.key[rows[here]], choices.key)), states)
             after = worths[len(here) :]
-            best = np.minimum.reduceat(after, first)
-            cost[here] = best - worths[: len(here)] + self._home(pattern, before)
+            best = np.maximum.reduceat(after, first)
+            cost[here] = worths[: len(here)] - best + self._home(pattern, before)
             winners = (after == best.repeat(np.diff(np.append(first, len(owner))))).nonzero()[0][::-1]
             room[owner[winners]] = choices.room[winners]  # of equals the first is written last: least room
         return zip(cost.tolist(), room.tolist(), strict=True)
@@ -185,11 +189,11 @@ class ExpectedFill:
         fullest_first = LISTS * plain_left(self._tables, states) * EMPTY_TENTHS // 10
         return np.where(states.kind == PLAIN, fullest_first, 2 * LISTS * SHARE_WHOLE)
 
-    def _choices(self, pattern: Pattern, rows: Ints) -> Choices:
+    def _choices(self, pattern: Pattern, open_: Any, rows: Ints) -> Choices:
         states, taken = self.nodes.states.take(rows), pattern.devices
         fits = (states.cpu >= pattern.cpu) & (states.memory >= pattern.memory)
         if taken:
-            fits &= np.array(self.nodes.open_to(pattern), np.bool_)[states.kind]
+            fits &= open_[states.kind]
         if taken > states.rooms.shape[1]:
             fits[:], taken = False, 0
         elif taken > 1:
@@ -217,7 +221,7 @@ class ExpectedFill:
         return Choices(owner, room, key, left)
 
     def _worths(self, keys: Ints, states: States) -> Ints:
-        """U of each state. Fills not met since the lists were drawn are computed together."""
+        """Of each state. Fills not met since the lists were drawn are computed together."""
         wanted, known = keys.tolist(), self._fill
         found: list[Any] = list(map(known.get, wanted))
         if None in found:
@@ -225,7 +229,7 @@ class ExpectedFill:
             some = states.take(np.array(list(missing.values()), np.int64))
             known.update(zip(missing, self._fills(some).tolist(), strict=True))
             found = list(map(known.get, wanted))
-        worths: Ints = self._wide.charge(states) - np.array(found, np.int64)
+        worths: Ints = self._wide.worth(states) + np.array(found, np.int64)
         return worths
 
     def _fills(self, states: States) -> Ints:
