@@ -47,7 +47,7 @@ def check_assignment(report: Report, new: Assignment, old: Assignment | None) ->
             report.add(f"{path}.first", f"must be above {end}, where the range before ends: ranges stand in order, none twice")
         end = max(end, span.last)
     if spec.spare is not None:
-        report.within("spec.spare.first", spec.spare.first, end + 1, COUNT_MAX)
+        report.within("spec.spare.first", spec.spare.first, 0, COUNT_MAX)
         report.within("spec.spare.last", spec.spare.last, spec.spare.first, COUNT_MAX)
     report.within("spec.minServing", spec.min_serving, 0, REPLICAS_MAX)
     if old is not None:

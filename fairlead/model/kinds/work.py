@@ -35,6 +35,7 @@ class AssignmentSpec(Record, frozen=True):
     job: JobRule | None = None
     suspend: bool = False
     gang: bool = False
+    may_borrow: bool = False
     min_serving: int = 0  # this region's part of the workload's disruption budget
     drain_timeout_seconds: int = 600
     requests: Resources = NOTHING  # of one slot, for whoever adds up what a region was given
@@ -214,6 +215,7 @@ class EvictionRequestSpec(Record, frozen=True):
     reason: str
     requester: str = ""
     deadline_time: datetime | None = None
+    epoch: int = 0  # of the life it is about; 0: whichever
 
 
 class EvictionRequestStatus(Record, frozen=True):

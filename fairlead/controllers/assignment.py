@@ -1,0 +1,89 @@
+"""Owns new -> Pending: queues the slots an Assignment wants and withdraws those it does not; reports a service's stages upward.
+
+Never starts a next life (repair's), never evicts (rollout asks, disruption drains). Of jobs it queues what decide/jobs.py
+wants; their status is the job controller's. Runs in every region plane, on the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fairlead.controllers.cache import Indexes, Item, Name, workload_of
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, condition, endpoints_of, revision_of, slots_of
+from fairlead.decide.queueing import Told, queue_bodies, same_but_for_times, status_of
+from fairlead.decide.wanting import wanted
+from fairlead.model.commands import Body, Delete, PutStatus
+from fairlead.model.kinds.work import Assignment, AssignmentStatus
+from fairlead.model.meta import Condition
+
+STATUS_MS: Final = 1000  # a status is written at most this often (P16)
+
+
+class AssignmentController:
+    name = "assignment"
+    follows = ("assignments", "revisions", "grants", "schedulingrequests", "bindings", "endpoints")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {**SLOT_INDEXES, "assignments": {**SLOT_INDEXES["assignments"], "tenant": lambda item: item.tenant}}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._written_ms: dict[Name, int] = {}
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "assignments" | "revisions":
+                return ((item.tenant, item.hot.spec.workload),)
+            case "grants":
+                found = view.cache.by("assignments", "tenant", item.tenant)
+                return [(each.tenant, each.hot.spec.workload) for each in found]
+            case "endpoints":
+                return (item.key,)
+            case _:
+                return (workload_of(item),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        cache = view.cache
+        keys = {(item.tenant, item.hot.spec.workload): None for item in cache.all("assignments")}
+        keys |= {workload_of(item): None for item in cache.all("schedulingrequests")}
+        return keys
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        assignment = assignment_of(cache, key)
+        if assignment is None:
+            self._written_ms.pop(key, None)
+            orphans = cache.by("schedulingrequests", "workload", key)
+            budgets = cache.by("assignments", "workload", key)
+            return Result(() if budgets else [Delete("SchedulingRequest", item.tenant, item.name) for item in orphans])
+        slots = slots_of(cache, key)
+        want = wanted(assignment, slots, now_ms)
+        granted = cache.item("grants", key[0], self._region) is not None
+        bodies: list[Body] = []
+        if granted or not want:
+            bodies = queue_bodies(assignment, slots, want, lambda generation: revision_of(cache, key, generation))
+        if assignment.spec.job is not None:
+            return Result(bodies)
+        told = Told(granted, revision_of(cache, key, assignment.spec.generation) is not None, self._progressing(view, key))
+        return self._with_status(key, assignment, status_of(assignment, slots, want, told, now_ms), bodies, now_ms)
+
+    def _progressing(self, view: View, key: Name) -> Condition | None:
+        endpoints = endpoints_of(view.cache, key)
+        return condition(endpoints.status.conditions, "Progressing") if endpoints is not None else None
+
+    def _with_status(
+        self, key: Name, assignment: Assignment, status: AssignmentStatus, bodies: list[Body], now_ms: int
+    ) -> Result:
+        before = assignment.status
+        if same_but_for_times(status, before):
+            return Result(bodies)
+        due_ms = self._written_ms.get(key, 0) + STATUS_MS
+        if now_ms < due_ms and (status.epoch_floor, status.conditions) == (before.epoch_floor, before.conditions):
+            return Result(bodies, due_ms)
+        self._written_ms[key] = now_ms
+        name = assignment.metadata.name
+        bodies.append(PutStatus("Assignment", key[0], name, status, uid=assignment.metadata.uid))
+        return Result(bodies)

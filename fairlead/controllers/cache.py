@@ -1,0 +1,111 @@
+"""What a controller knows of a plane: the objects of the kinds it follows, with indexes. Observation only: it authorises nothing.
+
+Owned and fed by the runtime; read by reconcile functions, which never change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from fairlead.client.plane import Change
+from fairlead.model.hot import DECODERS
+
+Name = tuple[str, str]  # tenant, name
+
+
+class Item:
+    """One object as it was last seen. `hot` is what is kept decoded; `object` decodes the rest when somebody asks."""
+
+    __slots__ = ("_object", "hot", "name", "plural", "position", "raw", "tenant")
+
+    def __init__(self, change: Change) -> None:
+        self.plural, self.tenant, self.name = change.plural, change.tenant, change.name
+        self.position, self.raw, self.hot = change.position, change.raw, change.hot
+        self._object: Any = None
+
+    @property
+    def key(self) -> Name:
+        return self.tenant, self.name
+
+    @property
+    def object(self) -> Any:
+        if self._object is None:
+            hot = self.hot
+            decoded = hot is None or not hasattr(hot, "metadata")
+            self._object = DECODERS[self.plural].decode(self.raw) if decoded and self.raw is not None else hot
+        return self._object
+
+
+IndexOf = Callable[[Item], Hashable]
+Indexes = Mapping[str, Mapping[str, IndexOf]]  # plural -> name of the index -> what an item is found under; None: not at all
+
+
+class Cache:
+    def __init__(self, indexes: Indexes) -> None:
+        self._functions = indexes
+        self._items: dict[str, dict[Name, Item]] = {}
+        self._indexes: dict[tuple[str, str], dict[Hashable, dict[Name, Item]]] = {
+            (plural, name): {} for plural, by_name in indexes.items() for name in by_name
+        }
+
+    def apply(self, change: Change) -> tuple[Item | None, Item | None]:
+        """(before, after). An older version than the one at hand, replayed from before the list, changes nothing."""
+        items = self._items.setdefault(change.plural, {})
+        name = (change.tenant, change.name)
+        old = items.get(name)
+        if old is not None and change.position <= old.position:
+            return old, old
+        new = Item(change) if change.raw is not None else None
+        if new is None:
+            items.pop(name, None)
+        else:
+            items[name] = new
+        for index, function in self._functions.get(change.plural, {}).items():
+            self._reindex((change.plural, index), function, name, old, new)
+        return old, new
+
+    def _reindex(self, index: tuple[str, str], function: IndexOf, name: Name, old: Item | None, new: Item | None) -> None:
+        table = self._indexes[index]
+        before = function(old) if old is not None else None
+        after = function(new) if new is not None else None
+        if before is not None and before != after:
+            found = table.get(before)
+            if found is not None and found.pop(name, None) is not None and not found:
+                del table[before]
+        if after is not None and new is not None:
+            table.setdefault(after, {})[name] = new
+
+    def item(self, plural: str, tenant: str, name: str) -> Item | None:
+        return self._items.get(plural, {}).get((tenant, name))
+
+    def get(self, plural: str, tenant: str, name: str) -> Any:
+        """The object itself, decoded where need be; None where there is none."""
+        found = self.item(plural, tenant, name)
+        return found.object if found is not None else None
+
+    def all(self, plural: str) -> Iterable[Item]:
+        return self._items.get(plural, {}).values()
+
+    def count(self, plural: str) -> int:
+        return len(self._items.get(plural, {}))
+
+    def by(self, plural: str, index: str, value: Hashable) -> list[Item]:
+        return list(self._indexes[plural, index].get(value, {}).values())
+
+    def values(self, plural: str, index: str) -> list[Hashable]:
+        """What items are found under."""
+        return list(self._indexes[plural, index])
+
+
+def workload_of(item: Item) -> Name:
+    """Of a slot's object: its workload. The objects of a slot are named WORKLOAD-INDEX."""
+    return item.tenant, item.name.rpartition("-")[0]
+
+
+def workload_in_spec(item: Item) -> Name:
+    return item.tenant, item.hot.spec.workload
+
+
+def node_of(item: Item) -> str:
+    return str(item.hot.node)

@@ -1,0 +1,80 @@
+"""What a controller is to the runtime: which kinds it follows, which keys a change concerns, what to do about a key.
+
+Shapes only. Implemented by every controller; called by the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from fairlead.client.plane import Plane
+from fairlead.controllers.cache import Cache, Indexes, Item, Name
+from fairlead.model.commands import Body, Delete, Enqueue, Move, Put, PutStatus
+from fairlead.model.ids import revision
+from fairlead.ports import Clock
+
+
+class Result(NamedTuple):
+    """What is to be done about a key, and when to look again by the clock alone."""
+
+    bodies: Sequence[Body] = ()
+    wake_ms: int | None = None
+
+
+class View:
+    """What a reconcile function may look at."""
+
+    def __init__(self, indexes: Indexes, others: Indexes) -> None:
+        self.cache = Cache(indexes)
+        self.other = Cache(others)  # of the second plane, where a controller follows one
+        self.heard: dict[str, int] = {}  # node -> when it was heard last, in plane time
+        self.since_ms = 0  # when this holder began: what it has not observed for a full lease it does not judge
+        self.incarnation = 1
+
+    def revision(self, item: Item) -> int:
+        """The resourceVersion of an item, for writes that must not lose another's."""
+        return revision(self.incarnation, item.position)
+
+
+class Controller(Protocol):
+    name: str  # as in fairlead/model/controllers.py
+    follows: tuple[str, ...]
+    follows_other: tuple[str, ...]
+    indexes: Indexes
+    indexes_other: Indexes
+    hears: bool
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        """Which keys a change of this item concerns; it is asked for the version before as well."""
+
+    def resync(self, view: View) -> Iterable[Name]:
+        """Every key there is."""
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result: ...
+
+
+@runtime_checkable
+class Sweeping(Protocol):
+    """A controller that also reads, now and then, what is too much to keep in a cache."""
+
+    sweep_s: float
+
+    async def sweep(self, plane: Plane, clock: Clock) -> list[Body]: ...
+
+
+def part_of(body: Body) -> str:
+    """What a command writes, in the words of the declarations."""
+    match body:
+        case Put():
+            return f"{body.kind}.spec"
+        case PutStatus():
+            return f"{body.kind}.status"
+        case Delete():
+            return f"{body.kind}.delete"
+        case Enqueue():
+            return "SchedulingRequest.spec"
+        case Move():
+            return "Binding.state"
+        case _:
+            return type(body).__name__

@@ -1,0 +1,238 @@
+"""Owns any live -> Draining: the only one that drains. Judges EvictionRequests by the budgets of their workloads, carries out
+what is approved, and turns an operator's drain of a node into requests.
+
+Approves first; the rollout controller then withdraws traffic; only then does the slot drain. Names what blocks, and gives up at
+the deadline instead of breaking a budget. Never decides who should leave. Runs in every region plane. A key with a tenant is a
+workload, one without is a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Indexes, Item, Name, workload_of
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import (
+    SLOT_INDEXES,
+    SLOT_OBJECTS,
+    assignment_of,
+    concerns,
+    condition,
+    is_approved,
+    is_open,
+    slots_of,
+)
+from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, rule
+from fairlead.decide.slots import RUNNING, Slot, instant, millis
+from fairlead.decide.spans import size
+from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
+from fairlead.model.hot import BindingHot
+from fairlead.model.kinds.capacity import Node
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import Assignment, EvictionRequest, EvictionRequestSpec
+from fairlead.model.lifecycle import ON_NODE, SlotState
+from fairlead.model.meta import Condition, Metadata, set_condition
+
+DRAIN_DEFAULT_S: Final = 600.0
+_NAMED_MAX: Final = 5
+
+
+class DisruptionController:
+    name = "disruption"
+    follows = ("assignments", "nodes", "endpoints", *SLOT_OBJECTS)
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = SLOT_INDEXES
+    indexes_other: Indexes = {}
+    hears = False
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "assignments":
+                return ((item.tenant, item.hot.spec.workload),)
+            case "endpoints":
+                return (item.key,)
+            case "nodes":
+                return (("", item.name),)
+            case "bindings":
+                return workload_of(item), ("", item.hot.node)
+            case "evictionrequests":
+                bound = view.cache.item("bindings", item.tenant, item.name)
+                return (workload_of(item),) if bound is None else (workload_of(item), ("", bound.hot.node))
+            case _:
+                return (workload_of(item),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        keys: dict[Name, None] = {workload_of(item): None for item in view.cache.all("evictionrequests")}
+        keys |= {("", item.name): None for item in view.cache.all("nodes")}
+        return keys
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        return self._workload(key, view, now_ms) if key[0] else self._node(key[1], view, now_ms)
+
+    # --- requests ----------------------------------------------------------------------------------------------------------
+
+    def _workload(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        evictions = {item.name: item.hot for item in cache.by("evictionrequests", "workload", key) if is_open(item.hot)}
+        if not evictions:
+            return Result()
+        assignment, slots = assignment_of(cache, key), slots_of(cache, key)
+        asked = [_asked(eviction) for eviction in evictions.values()]
+        there = {
+            index: slot
+            for index, slot in slots.items()
+            if _is_about(cache.item("bindings", key[0], f"{key[1]}-{index}"), evictions)
+        }
+        rulings = rule(asked, _visible(slots, there, asked), _budget(key, assignment), now_ms)
+        bodies: list[Body] = []
+        wakes: list[int] = []
+        grace_s = float(assignment.spec.drain_timeout_seconds) if assignment is not None else DRAIN_DEFAULT_S
+        for ruling in rulings:
+            eviction, slot = evictions[ruling.asked.name], slots.get(ruling.asked.slot)
+            if ruling.step == "Drain" and slot is not None and slot.token is not None:
+                reason = eviction.spec.reason
+                bodies.append(Move(key[0], ruling.asked.name, slot.token, SlotState.DRAINING, reason, grace_s))
+                continue
+            if ruling.step == "Wait":
+                wakes.append(ruling.asked.approved_ms + WITHDRAW_MS)
+            if ruling.step == "Block" and ruling.asked.deadline_ms:
+                wakes.append(ruling.asked.deadline_ms)
+            changed = _ruled(eviction, ruling, now_ms)
+            if changed is not None:
+                bodies.append(changed)
+        return Result(bodies, min(wakes, default=None))
+
+    # --- nodes -------------------------------------------------------------------------------------------------------------
+
+    def _node(self, name: str, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        item = cache.item("nodes", "", name)
+        if item is None:
+            return Result()
+        node: Node = item.hot
+        requester = f"drain:{name}"
+        here = [each for each in cache.by("bindings", "node", name) if each.hot.state in ON_NODE]
+        evictions: dict[Name, EvictionRequest] = {
+            each.key: found for each in here if (found := cache.get("evictionrequests", *each.key)) is not None
+        }
+        order = node.spec.drain
+        if order is None:
+            stale = [key for key, e in evictions.items() if e.spec.requester == requester and is_open(e) and not is_approved(e)]
+            bodies: list[Body] = [Delete("EvictionRequest", *key) for key in stale]
+            if condition(node.status.conditions, "Drained") is not None:
+                left = tuple(c for c in node.status.conditions if c.type != "Drained")
+                bodies.append(_node_status(view, item, node, left))
+            return Result(bodies)
+        over = order.deadline_time is not None and now_ms >= millis(order.deadline_time)
+        bodies = []
+        blocked: list[str] = []
+        for each in here:
+            eviction = evictions.get(each.key)
+            if eviction is not None and is_open(eviction) and concerns(eviction, each.hot):
+                blocked += [f"{each.tenant}/{each.name}: {eviction.status.blocked_by}"] if eviction.status.blocked_by else []
+            elif each.hot.state in RUNNING and not over:
+                bodies.append(_file(each, each.hot, order.reason, requester, node))
+        found = _drained(node, len(here), blocked, over, now_ms)
+        conditions = set_condition(node.status.conditions, found)
+        if conditions != node.status.conditions:
+            bodies.append(_node_status(view, item, node, conditions))
+        return Result(bodies, millis(order.deadline_time) if order.deadline_time is not None and not over else None)
+
+
+def _asked(eviction: EvictionRequest) -> Asked:
+    approved = condition(eviction.status.conditions, "Approved") if is_approved(eviction) else None
+    return Asked(
+        eviction.metadata.name,
+        eviction.spec.slot.index,
+        millis(eviction.metadata.creation_time),
+        millis(approved.last_transition_time) if approved is not None else 0,
+        millis(eviction.spec.deadline_time),
+    )
+
+
+def _is_about(bound: Item | None, evictions: dict[str, EvictionRequest]) -> bool:
+    eviction = evictions.get(bound.name) if bound is not None else None
+    return bound is not None and eviction is not None and concerns(eviction, bound.hot)
+
+
+def _visible(slots: dict[int, Slot], there: dict[int, Slot], asked: list[Asked]) -> dict[int, Slot]:
+    """The slots, without those whose request is about a life that is over: such a request finds nobody."""
+    about = {one.slot for one in asked}
+    return {index: slot for index, slot in slots.items() if index not in about or index in there}
+
+
+def _budget(key: Name, assignment: Assignment | None) -> Budget:
+    if assignment is None:
+        return Budget("/".join(key), 0, 0)
+    order = assignment.spec
+    leaves = order.suspend or assignment.metadata.deletion_time is not None or order.job is not None
+    return Budget("/".join(key), order.min_serving, 0 if leaves else size(order.slots))
+
+
+def _ruled(eviction: EvictionRequest, ruling: Ruling, now_ms: int) -> PutStatus | None:
+    """The request's status after a ruling; None where it says so already."""
+    meta, status = eviction.metadata, eviction.status
+    new = replace(status, observed_generation=meta.generation, blocked_by="")
+
+    def with_condition(kind: str, value: str, reason: str, message: str = "") -> None:
+        nonlocal new
+        made = Condition(
+            type=kind, status=value, reason=reason, message=message,  # type: ignore[arg-type]
+            observed_generation=meta.generation, last_transition_time=instant(now_ms),
+        )  # fmt: skip
+        # A request filed again starts over: what was said of it before is not its history.
+        kept = tuple(c for c in new.conditions if c.type != kind or c.observed_generation == meta.generation)
+        new = replace(new, conditions=set_condition(kept, made))
+
+    match ruling.step:
+        case "Approve":
+            with_condition("Approved", "True", "WithinBudget")
+        case "Block":
+            with_condition("Approved", "False", "Blocked", ruling.why)
+            new = replace(new, blocked_by=ruling.why)
+        case "Expired":
+            with_condition("Done", "True", "Expired", ruling.why)
+            new = replace(new, blocked_by=ruling.why)
+        case "Gone":
+            with_condition("Done", "True", "Evicted", ruling.why)
+        case _:
+            return None
+    return PutStatus("EvictionRequest", meta.namespace, meta.name, new, uid=meta.uid) if new != status else None
+
+
+def _file(item: Item, hot: BindingHot, reason: str, requester: str, node: Node) -> Put:
+    workload, _, index = item.name.rpartition("-")
+    order = node.spec.drain
+    spec = EvictionRequestSpec(
+        slot=SlotRef(workload=workload, uid=hot.workload_uid, index=int(index)),
+        reason=f"drain of {node.metadata.name}: {reason}",
+        requester=requester,
+        deadline_time=order.deadline_time if order is not None else None,
+        epoch=hot.token.epoch,
+    )
+    return Put("EvictionRequest", EvictionRequest(metadata=Metadata(name=item.name, namespace=item.tenant), spec=spec))
+
+
+def _drained(node: Node, left: int, blocked: list[str], over: bool, now_ms: int) -> Condition:
+    names = "; ".join(sorted(blocked)[:_NAMED_MAX]) + (
+        f"; and {len(blocked) - _NAMED_MAX} more" if len(blocked) > _NAMED_MAX else ""
+    )
+    reason = "Empty" if not left else "DeadlinePassed" if over else "Blocked" if blocked else "Evicting"
+    message = "" if not left else f"{left} slots are still here" + (f"; blocked: {names}" if names else "")
+    return Condition(
+        type="Drained",
+        status="True" if not left else "False",
+        reason=reason,
+        message=message,
+        observed_generation=node.metadata.generation,
+        last_transition_time=instant(now_ms),
+    )
+
+
+def _node_status(view: View, item: Item, node: Node, conditions: tuple[Condition, ...]) -> PutStatus:
+    """Nodes have several who speak of them: a write on an older picture is refused, and made again on the next."""
+    status = replace(node.status, conditions=conditions)
+    return PutStatus("Node", "", node.metadata.name, status, expected_revision=view.revision(item))

@@ -1,0 +1,160 @@
+"""Removes what is finished: requests to leave that have ended, endpoints and ended bindings whose assignment is gone, revisions
+beyond a workload's history, events past their retention.
+
+Never removes what is live: the authority refuses that whoever asks. What a slot's epoch depends on is not its business (see
+fairlead/decide/queueing.py). One runs in the global plane, one in each region's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from fairlead.client.plane import Plane
+from fairlead.controllers.cache import Indexes, Item, Name, workload_in_spec, workload_of
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import SLOT_INDEXES, condition, is_open
+from fairlead.decide.slots import ENDED, millis
+from fairlead.model import codec
+from fairlead.model.commands import Body, Delete, Put
+from fairlead.model.kinds.intent import Workload
+from fairlead.model.kinds.work import EvictionRequest, Revision
+from fairlead.ports import Clock
+
+EVICTION_KEPT_MS: Final = 60_000  # for people and tools to see how it ended
+REVISIONS_KEPT: Final = 10
+EVENTS_KEPT_S: Final = 30 * 86_400.0
+_EVENTS_AT_ONCE: Final = 500
+_SLICE: Final = 2000
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    creation_time: datetime | None = msgspec.field(name="creationTimestamp", default=None)
+
+
+class _Dated(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta
+
+
+_dated = codec.decoder(_Dated).decode
+
+
+class _Events:
+    """Events are too many to follow: they are listed now and then."""
+
+    sweep_s = 600.0
+
+    def __init__(self, events_kept_s: float = EVENTS_KEPT_S) -> None:
+        self._kept_ms = int(events_kept_s * 1000)
+
+    async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
+        oldest_ms = plane.plane_ms() - self._kept_ms
+        out: list[Body] = []
+        for at, change in enumerate(await plane.list("events")):
+            if at % _SLICE == _SLICE - 1:
+                await clock.sleep(0)
+            if change.raw is not None and millis(_dated(change.raw).metadata.creation_time) < oldest_ms:
+                out.append(Delete("Event", change.tenant, change.name))
+                if len(out) == _EVENTS_AT_ONCE:
+                    break
+        return out
+
+
+class GarbageController(_Events):
+    """A region's."""
+
+    name = "garbage"
+    follows = ("assignments", "evictionrequests", "bindings", "endpoints")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = SLOT_INDEXES
+    indexes_other: Indexes = {}
+    hears = False
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "assignments":
+                return (workload_in_spec(item),)
+            case "endpoints":
+                return (item.key,)
+            case "bindings":
+                return (workload_of(item),) if item.hot.state in ENDED else ()
+            case _:
+                return (workload_of(item),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        cache = view.cache
+        keys = {item.key: None for item in cache.all("endpoints")}
+        keys |= {workload_of(item): None for item in cache.all("evictionrequests")}
+        keys |= {workload_of(item): None for item in cache.all("bindings") if item.hot.state in ENDED}
+        return keys
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        bodies: list[Body] = []
+        wakes: list[int] = []
+        for item in cache.by("evictionrequests", "workload", key):
+            ended_ms = _ended_ms(item.hot)
+            if ended_ms and now_ms >= ended_ms + EVICTION_KEPT_MS:
+                bodies.append(Delete("EvictionRequest", *item.key, uid=item.hot.metadata.uid))
+            elif ended_ms:
+                wakes.append(ended_ms + EVICTION_KEPT_MS)
+        if not cache.by("assignments", "workload", key):
+            ended = [item for item in cache.by("bindings", "workload", key) if item.hot.state in ENDED]
+            bodies += [Delete("Binding", *item.key) for item in ended]
+            if cache.item("endpoints", *key) is not None:
+                bodies.append(Delete("Endpoints", *key))
+        return Result(bodies, min(wakes, default=None))
+
+
+def _ended_ms(eviction: EvictionRequest) -> int:
+    done = condition(eviction.status.conditions, "Done")
+    return millis(done.last_transition_time) if done is not None and not is_open(eviction) else 0
+
+
+class GarbageGlobalController(_Events):
+    """The global plane's."""
+
+    name = "garbage-global"
+    follows = ("workloads", "assignments", "revisions")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {"assignments": SLOT_INDEXES["assignments"], "revisions": SLOT_INDEXES["revisions"]}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return (item.key,) if item.plural == "workloads" else (workload_in_spec(item),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        keys = {item.key: None for item in view.cache.all("workloads")}
+        keys |= {workload_in_spec(item): None for item in view.cache.all("revisions")}
+        return keys
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        workload: Workload | None = cache.get("workloads", *key)
+        orders = [item.hot for item in cache.by("assignments", "workload", key)]
+        revisions: list[Revision] = [item.hot for item in cache.by("revisions", "workload", key)]
+        revisions.sort(key=lambda r: -r.spec.generation)
+        leaving = workload is None or workload.metadata.deletion_time is not None
+        if leaving:
+            going = [] if orders else revisions
+        else:
+            used = {n for order in orders for n in (order.spec.generation, *order.status.generations)}
+            going = [r for r in revisions[REVISIONS_KEPT:] if r.spec.generation not in used]
+        bodies: list[Body] = [Delete("Revision", key[0], r.metadata.name, uid=r.metadata.uid) for r in going]
+        if workload is not None and leaving:
+            bodies += _finalized(workload, bool(orders or revisions))
+        return Result(bodies)
+
+
+def _finalized(workload: Workload, has_dependents: bool) -> list[Body]:
+    """Foreground deletion waits for what the workload owns; an orphaning one waits for nobody."""
+    done = {"orphan"} if has_dependents else {"orphan", "foregroundDeletion"}
+    left = tuple(f for f in workload.metadata.finalizers if f not in done)
+    if left == workload.metadata.finalizers:
+        return []
+    return [Put("Workload", replace(workload, metadata=replace(workload.metadata, finalizers=left)))]

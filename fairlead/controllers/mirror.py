@@ -1,0 +1,176 @@
+"""Brings a region what it needs of the global plane, and the global plane what the region says of its assignments.
+
+Two controllers, each writing one plane: MirrorDown copies kinds of KINDS_DOWN into the region and deletes what is gone; MirrorUp
+writes the status of the region's Assignments and takes off their finalizer once the region holds nothing of them. A copy names
+the original's uid and generation in annotations; what bears none was put there by somebody else and is left alone. While the
+global plane does not know this region, nothing is deleted: an empty answer is no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import is_true
+from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.kinds.work import Assignment
+from fairlead.model.meta import Metadata
+from fairlead.model.registry import KINDS
+
+UID: Final = "fairlead.dev/mirrored-uid"
+GENERATION: Final = "fairlead.dev/mirrored-generation"
+FINALIZER: Final = "fairlead.dev/region-released"
+
+# In this order: a channel names policies, an assignment its revision.
+KINDS_DOWN: Final = tuple(
+    plural
+    for plural in (
+        "regions", "tenants", "schedulerpolicies", "policychannels", "overrides", "grants", "configs", "secrets", "revisions",
+        "assignments",
+    )
+    if plural in KINDS
+)  # fmt: skip
+_OF_REGION: Final = frozenset({"assignments", "grants"})  # say themselves which region they are for
+_OF_TENANT: Final = frozenset({"configs", "secrets"})  # go where their tenant has work
+
+
+def _tenant_here(region: str) -> Indexes:
+    def place(item: Item) -> tuple[str, str] | None:
+        return workload_in_spec(item) if item.hot.spec.region == region else None
+
+    def tenant(item: Item) -> str | None:
+        return item.tenant if item.hot.spec.region == region else None
+
+    return {"assignments": {"workload": place, "tenant": tenant}, "revisions": {"workload": workload_in_spec}}
+
+
+class MirrorDown:
+    """Writes the region's plane; `other` is the global one."""
+
+    name = "mirror-down"
+    follows = KINDS_DOWN
+    follows_other = KINDS_DOWN
+    indexes: Indexes = {}
+    hears = False
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self.indexes_other: Indexes = _tenant_here(region)
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        out = [_key(item)]
+        if other and item.plural == "assignments":  # with the first assignment come its revisions and its tenant's files
+            out += [_key(each) for each in view.other.by("revisions", "workload", workload_in_spec(item))]
+            out += [_key(each) for plural in _OF_TENANT for each in view.other.all(plural) if each.tenant == item.tenant]
+        if other and item.plural == "regions" and item.name == self._region:
+            out += self.resync(view)
+        return out
+
+    def resync(self, view: View) -> Iterable[Name]:
+        both = (view.other, view.cache)
+        return list({_key(item): None for plural in KINDS_DOWN for cache in both for item in cache.all(plural)})
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        plural, _, tenant = key[0].partition("/")
+        source, copy = view.other.item(plural, tenant, key[1]), view.cache.item(plural, tenant, key[1])
+        kind = KINDS[plural].kind
+        if copy is not None and UID not in copy.object.metadata.annotations:
+            return Result()
+        if source is None or not self._wants(view.other, source):
+            return Result(self._gone(view, kind, copy))
+        wanted = _copy_of(source.object)
+        if copy is None:
+            return Result([Put(kind, wanted, mode="create")])
+        before = copy.object
+        if before.metadata.annotations[UID] != wanted.metadata.annotations[UID]:
+            return Result(self._gone(view, kind, copy))  # another of the same name: the old one ends first
+        if before.metadata.deletion_time is not None:
+            return Result(self._gone(view, kind, copy))
+        meta = replace(before.metadata, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations)
+        if before.spec == wanted.spec and before.metadata == meta:
+            return Result()
+        return Result([Put(kind, replace(wanted, metadata=replace(wanted.metadata, finalizers=before.metadata.finalizers)))])
+
+    def _wants(self, source: Cache, item: Item) -> bool:
+        if item.plural in _OF_REGION:
+            return bool(item.object.spec.region == self._region) and item.object.metadata.deletion_time is None
+        if item.plural in _OF_TENANT:
+            return bool(source.by("assignments", "tenant", item.tenant))
+        if item.plural == "revisions":
+            return bool(source.by("assignments", "workload", workload_in_spec(item)))
+        return bool(item.object.metadata.deletion_time is None)
+
+    def _gone(self, view: View, kind: str, copy: Item | None) -> list[Delete | Put]:
+        if copy is None or view.other.item("regions", "", self._region) is None:
+            return []
+        meta: Metadata = copy.object.metadata
+        if meta.deletion_time is None:
+            return [Delete(kind, copy.tenant, copy.name, uid=meta.uid)]
+        if kind == "Assignment" and FINALIZER in meta.finalizers and is_true(copy.object.status.conditions, "Released"):
+            return [Put(kind, _without(copy.object))]
+        return []
+
+
+class MirrorUp:
+    """Writes the global plane; `other` is the region's."""
+
+    name = "mirror-up"
+    follows = ("assignments",)
+    follows_other = ("assignments",)
+    indexes: Indexes = {}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self.lease = f"mirror-up-{region}"
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return (item.key,) if item.hot.spec.region == self._region else ()
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [item.key for item in view.cache.all("assignments") if item.hot.spec.region == self._region]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        original: Assignment | None = view.cache.get("assignments", *key)
+        if original is None or original.spec.region != self._region:
+            return Result()
+        copy: Assignment | None = view.other.get("assignments", *key)
+        if copy is None:
+            ends = original.metadata.deletion_time is not None and FINALIZER in original.metadata.finalizers
+            return Result([Put("Assignment", _without(original))] if ends else [])
+        if copy.metadata.annotations.get(UID) != original.metadata.uid:
+            return Result()
+        status = _as_seen_above(copy, original)
+        return Result([PutStatus("Assignment", *key, status, uid=original.metadata.uid)] if status != original.status else [])
+
+
+def _key(item: Item) -> Name:
+    return f"{item.plural}/{item.tenant}", item.name
+
+
+def _copy_of(source: Any) -> Any:
+    meta: Metadata = source.metadata
+    annotations = {**meta.annotations, UID: meta.uid, GENERATION: str(meta.generation)}
+    return type(source)(
+        metadata=Metadata(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations), spec=source.spec
+    )
+
+
+def _without(assignment: Assignment) -> Assignment:
+    left = tuple(f for f in assignment.metadata.finalizers if f != FINALIZER)
+    return replace(assignment, metadata=replace(assignment.metadata, finalizers=left))
+
+
+def _as_seen_above(copy: Assignment, original: Assignment) -> Any:
+    """The region's status in the global plane's generations. It has seen the generation its copy was made of once it has seen
+    its copy; until then what it says is about the one before."""
+    seen = original.status.observed_generation
+    if copy.status.observed_generation == copy.metadata.generation:
+        seen = max(seen, min(int(copy.metadata.annotations.get(GENERATION, "0")), original.metadata.generation))
+    conditions = tuple(replace(c, observed_generation=seen) for c in copy.status.conditions)
+    return replace(copy.status, observed_generation=seen, conditions=conditions)

@@ -1,0 +1,134 @@
+"""Owns any live -> Unknown and back, and the health of nodes: Unknown after the lease, Lost after that.
+
+Judges a zone at a time, so that it can tell a dead node from its own deafness (fairlead/decide/nodes.py). Never releases a slot
+(repair's) and never drains. Runs in every region plane; what it knows of heartbeats is soft and begins with its own lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Cache, Indexes, Item, Name
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import SLOT_INDEXES, condition, endpoints_of, is_true
+from fairlead.decide.nodes import TO_UNKNOWN, NodeFacts, NodeRules, NodeVerdict, judge_zone, state_on_return
+from fairlead.decide.slots import instant, millis
+from fairlead.model.commands import Body, Move, PutStatus
+from fairlead.model.hot import BindingHot
+from fairlead.model.kinds.capacity import Node
+from fairlead.model.kinds.work import Binding
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Condition, set_condition
+
+LOOK_MS: Final = 1000
+_S = SlotState
+
+
+def _zone(item: Item) -> str:
+    return str(item.hot.spec.zone)
+
+
+class NodeController:
+    name = "node"
+    follows = ("nodes", "bindings", "instances", "endpoints")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {"nodes": {"zone": _zone}, "bindings": SLOT_INDEXES["bindings"]}
+    indexes_other: Indexes = {}
+    hears = True
+
+    def __init__(self, rules: NodeRules | None = None) -> None:
+        self._rules = rules or NodeRules()
+        self._back_ms: dict[str, int] = {}  # nodes that are heard again -> since when; soft
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        if item.plural == "nodes":
+            return (("", _zone(item)),)
+        if item.plural == "bindings" and item.hot.state is not _S.UNKNOWN:
+            node = view.cache.item("nodes", "", item.hot.node)  # bound just as its node fell silent
+            if node is not None and node.hot.status.health in ("Unknown", "Lost"):
+                return (("", _zone(node)),)
+        return ()
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [("", str(zone)) for zone in view.cache.values("nodes", "zone")]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        items = {item.name: item for item in view.cache.by("nodes", "zone", key[1])}
+        if not items:
+            return Result()
+        rules = self._rules
+        facts = [self._facts(view, item.hot, now_ms) for item in items.values()]
+        heard_ms = max((ms for name, ms in view.heard.items() if view.cache.item("nodes", "", name) is not None), default=0)
+        anybody = now_ms - max(heard_ms, view.since_ms) <= rules.lease_ms
+        bodies: list[Body] = []
+        for verdict in judge_zone(facts, anybody, view.since_ms, now_ms, rules):
+            item = items[verdict.name]
+            status = _status(item.hot, verdict, now_ms)
+            if status != item.hot.status:
+                bodies.append(PutStatus("Node", "", verdict.name, status, expected_revision=view.revision(item)))
+            bodies += self._slots(view.cache, item.hot, verdict)
+        return Result(bodies, now_ms + LOOK_MS)
+
+    def _facts(self, view: View, node: Node, now_ms: int) -> NodeFacts:
+        name, status = node.metadata.name, node.status
+        heard_ms = max(view.heard.get(name, 0), millis(node.metadata.creation_time))
+        away = status.health in ("Unknown", "Lost")
+        if not away or now_ms - heard_ms > self._rules.lease_ms:
+            self._back_ms.pop(name, None)
+        elif name not in self._back_ms:
+            self._back_ms[name] = now_ms
+        ready = condition(status.conditions, "Ready")
+        changed_ms = millis(ready.last_transition_time) if ready is not None else 0
+        suspect = is_true(status.conditions, "ObservationSuspect")
+        return NodeFacts(
+            name, status.health, status.schedulable, heard_ms, changed_ms, status.flaps, self._back_ms.get(name, 0), suspect
+        )
+
+    def _slots(self, cache: Cache, node: Node, verdict: NodeVerdict) -> list[Body]:
+        out: list[Body] = []
+        back = verdict.name in self._back_ms and node.status.schedulable
+        for item in cache.by("bindings", "node", verdict.name):
+            hot: BindingHot = item.hot
+            if verdict.silent and hot.state in TO_UNKNOWN:
+                out.append(Move(item.tenant, item.name, hot.token, _S.UNKNOWN, reason=f"{verdict.name}: {verdict.why}"))
+            elif hot.state is _S.UNKNOWN and (back or (verdict.health == "Ready" and not verdict.silent)):
+                out.append(Move(item.tenant, item.name, hot.token, self._returns(cache, item), reason="heard again"))
+        return out
+
+    def _returns(self, cache: Cache, item: Item) -> SlotState:
+        binding: Binding = item.object
+        served = endpoints_of(cache, (item.tenant, binding.spec.slot.workload))
+        in_traffic = served is not None and any(e.slot == binding.spec.slot.index for e in served.spec.endpoints)
+        return state_on_return(binding.status.before_unknown, cache.get("instances", *item.key), in_traffic)
+
+
+def _status(node: Node, verdict: NodeVerdict, now_ms: int) -> object:
+    """The node's status after a verdict; equal to the one before where nothing changed."""
+    status = node.status
+    conditions = status.conditions
+    if verdict.health != status.health:
+        value = {"Ready": "True", "Lost": "False"}.get(verdict.health, "Unknown")
+        ready = Condition(
+            type="Ready",
+            status=value,  # type: ignore[arg-type]
+            reason={"Ready": "Heard", "Lost": "Lost"}.get(verdict.health, "Silent"),
+            message=verdict.why,
+            observed_generation=node.metadata.generation,
+            last_transition_time=instant(now_ms),
+        )
+        conditions = set_condition(conditions, ready)
+    if verdict.suspect != is_true(conditions, "ObservationSuspect"):
+        suspect = Condition(
+            type="ObservationSuspect",
+            status="True" if verdict.suspect else "False",
+            reason="ManySilent" if verdict.suspect else "Explained",
+            message=verdict.why,
+            last_transition_time=instant(now_ms),
+        )
+        conditions = set_condition(conditions, suspect)
+    # A lost node takes work again only after its inventory (P10): the agent turns this true.
+    schedulable = status.schedulable and verdict.health != "Lost"
+    return replace(status, health=verdict.health, flaps=verdict.flaps, schedulable=schedulable, conditions=conditions)

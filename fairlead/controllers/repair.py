@@ -1,0 +1,88 @@
+"""Owns Unknown, Failed -> Released and Released -> Pending: lets go of a slot once it is safe, and queues its next life.
+
+Safe means: its node is declared Lost and no traffic goes there (Replicated), or the fence time has passed (Exclusive); the
+authority judges both again. The smallest repair that lets a killed node's work move; levels, budgets and pauses come later.
+Never declares a node lost, never evicts. Runs in every region plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignment_of, revision_of, slots_of
+from fairlead.decide.jobs import counted
+from fairlead.decide.queueing import request_for
+from fairlead.decide.slots import Slot, millis
+from fairlead.decide.wanting import wanted
+from fairlead.model.commands import Body, Move, Put
+from fairlead.model.kinds.work import Assignment, Binding
+from fairlead.model.lifecycle import SlotState
+
+_S = SlotState
+PAUSE_FIRST_MS: Final = 1000  # after a failure, doubled with every life: a slot that fails at once must not keep the queue busy
+PAUSE_MAX_MS: Final = 60_000
+
+
+class RepairController:
+    name = "repair"
+    follows = ("assignments", "revisions", "nodes", "endpoints", *SLOT_OBJECTS)
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = SLOT_INDEXES
+    indexes_other: Indexes = {}
+    hears = False
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "assignments" | "revisions":
+                return ((item.tenant, item.hot.spec.workload),)
+            case "endpoints":
+                return (item.key,)
+            case "nodes":
+                return {workload_of(each): None for each in view.cache.by("bindings", "node", item.name)}
+            case _:
+                return (workload_of(item),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return {workload_of(item): None for item in view.cache.all("bindings")}
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        assignment = assignment_of(cache, key)
+        slots = slots_of(cache, key)
+        want = wanted(assignment, slots, now_ms)
+        bodies: list[Body] = []
+        wakes: list[int] = []
+        for slot in slots.values():
+            name = f"{key[1]}-{slot.index}"
+            if slot.token is None:
+                continue
+            if self._may_go(cache, assignment, slot):
+                bodies.append(Move(key[0], name, slot.token, _S.RELEASED, reason=f"repair: was {slot.state.value}"))
+            elif slot.state is _S.RELEASED and slot.index in want and assignment is not None:
+                due_ms = self._due_ms(cache, key[0], name, slot)
+                if now_ms < due_ms:
+                    wakes.append(due_ms)
+                    continue
+                revision = revision_of(cache, key, want[slot.index])
+                if revision is not None:
+                    bodies.append(Put("SchedulingRequest", request_for(assignment, revision, slot.index, slot.epoch + 1)))
+        return Result(bodies, min(wakes, default=None))
+
+    def _may_go(self, cache: Cache, assignment: Assignment | None, slot: Slot) -> bool:
+        if slot.state is _S.FAILED:
+            job = assignment is not None and assignment.spec.job is not None
+            booked = not job or (assignment is not None and counted(assignment.status, slot.index, slot.epoch))
+            return booked and not slot.in_traffic
+        gone = cache.item("nodes", "", slot.node) is None
+        return slot.state is _S.UNKNOWN and (slot.lost or gone) and not slot.in_traffic
+
+    def _due_ms(self, cache: Cache, tenant: str, name: str, slot: Slot) -> int:
+        """At once, unless the life before failed by itself."""
+        binding: Binding | None = cache.get("bindings", tenant, name)
+        step = binding.status.last_transition if binding is not None else None
+        if step is None or step.before is not _S.FAILED:
+            return 0
+        return millis(step.time) + min(PAUSE_MAX_MS, PAUSE_FIRST_MS << min(slot.epoch - 1, 10))

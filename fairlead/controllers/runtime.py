@@ -1,0 +1,335 @@
+"""What every controller runs on: a lease with fencing, a cache fed by changes, a queue of keys, backoff, a bounded resync,
+commands in batches, meters and a heartbeat. The effects around pure reconcile functions.
+
+A controller says which kinds it follows, which keys a change concerns, and what to do about a key; a wake-up carries no payload,
+each look reads all that matters. Never decides anything itself. Started by the composition root, one per controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from fairlead.client.plane import Change, Expired, Feed, Plane
+from fairlead.controllers.cache import Cache, Name
+from fairlead.controllers.contract import Controller, Sweeping, View, part_of
+from fairlead.controllers.meters import Meters, told
+from fairlead.controllers.queue import KeyQueue, Taken
+from fairlead.model.commands import (
+    Accepted,
+    Body,
+    Caller,
+    Command,
+    Delete,
+    LeaseAcquire,
+    LeaseRelease,
+    LeaseRenew,
+    Outcome,
+    Refused,
+    Unknown,
+)
+from fairlead.model.controllers import CONTROLLERS
+from fairlead.model.ids import split_revision
+from fairlead.model.meta import Evidence
+from fairlead.ports import Clock, Random, Tasks
+
+log = logging.getLogger(__name__)
+
+# These say that this process no longer knows, or may no longer act: it lists again under a lease of its own.
+_LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
+# What was to go is gone.
+_GONE: Final = frozenset({"NotFound"})
+_RESTART_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class RuntimeSettings(msgspec.Struct, frozen=True):
+    holder: str = "controllers-0"  # this process, as leases name it
+    lease: str = ""  # empty: the controller's name
+    lease_ttl_s: float = 10.0
+    renew_s: float = 3.0
+    resync_s: float = 30.0
+    batch_keys: int = 256  # looked at between two submits
+    batch_commands: int = 500
+    hear_s: float = 1.0
+
+
+class Lost(Exception):
+    """Somebody else may hold the lease, or the plane has another leader: what is known here is history."""
+
+
+class Runtime:
+    def __init__(
+        self, controller: Controller, plane: Plane, clock: Clock, random: Random, settings: RuntimeSettings | None = None, *,
+        other: Plane | None = None,
+    ) -> None:  # fmt: skip
+        self.controller = controller
+        self.info = CONTROLLERS[controller.name]
+        self.meters = Meters()
+        self._plane = plane
+        self._other = other
+        self._clock = clock
+        self._random = random
+        self._settings = settings or RuntimeSettings()
+        self._lease = self._settings.lease or getattr(controller, "lease", "") or controller.name
+        self._writes = frozenset(self.info.writes)
+        self._stopping = False
+        self._serving = asyncio.Event()
+        self._feed: Feed | None = None
+        self._other_feed: Feed | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        """An empty picture: what was known belongs to a history this holder lost sight of."""
+        self.view = View(self.controller.indexes, self.controller.indexes_other)
+        self.queue = KeyQueue(self._random)
+        self._caller = Caller(self._settings.holder, self.info.role, lease=self._lease)
+        self._wrote: dict[Name, int] = {}  # what this holder wrote about a key, and has not seen come back
+        self._taken_other = asyncio.Event()
+
+    # --- the life of a controller ----------------------------------------------------------------------------------------
+
+    async def wait_serving(self) -> None:
+        await self._serving.wait()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._feed is not None:
+            self._feed.poke()
+
+    async def run(self) -> None:
+        """Until stopped. Whatever goes wrong, it starts over from a list: nothing it knows is needed for that."""
+        tries = 0
+        while not self._stopping:
+            began = self._clock.monotonic()
+            try:
+                await self._serve()
+            except* Exception as group:
+                error = _first(group)
+                expected = isinstance(error, Expired | Lost | OSError | TimeoutError)
+                log.log(logging.INFO if expected else logging.ERROR, "%s starts over: %r", self._lease, error)
+                self.meters.restarted(error)
+                tries = 0 if self._clock.monotonic() - began > self._settings.lease_ttl_s else tries + 1
+            finally:
+                self._serving.clear()
+                self._close()
+            if not self._stopping:
+                pause_s = _RESTART_S[min(tries, len(_RESTART_S) - 1)]
+                await self._clock.sleep(pause_s * (0.5 + self._random.random() / 2))
+
+    def _close(self) -> None:
+        for feed in (self._feed, self._other_feed):
+            if feed is not None:
+                feed.close()
+        self._feed = self._other_feed = None
+
+    async def _serve(self) -> None:
+        self._reset()
+        if not await self._acquire():
+            return
+        controller, view = self.controller, self.view
+        at = self._plane.revision()
+        view.incarnation = split_revision(at)[0]
+        view.since_ms = self._plane.plane_ms()
+        self._feed = feed = self._plane.follow(controller.follows, at)
+        for plural in controller.follows:
+            for change in await self._plane.list(plural):
+                view.cache.apply(change)
+        if self._other is not None:
+            self._other_feed = self._other.follow(controller.follows_other, self._other.revision())
+            for plural in controller.follows_other:
+                for change in await self._other.list(plural):
+                    view.other.apply(change)
+        self.queue.add(controller.resync(view), self._plane.plane_ms())
+        self._serving.set()
+        async with Tasks() as tasks:
+            tasks.start(self._renew_loop(), "lease")
+            tasks.start(self._resync_loop(feed), "resync")
+            if controller.hears:
+                tasks.start(self._hear_loop(feed), "hear")
+            if self._other_feed is not None:
+                tasks.start(self._relay_loop(self._other_feed, feed), "relay")
+            if isinstance(controller, Sweeping):
+                tasks.start(self._sweep_loop(controller), "sweep")
+            await self._loop(feed, tasks)
+            tasks.cancel()
+        await self._plane.submit([Command(self._caller, LeaseRelease(self._lease, self._caller.fencing_epoch))])
+
+    async def _acquire(self) -> bool:
+        settings, role = self._settings, self.info.role
+        while not self._stopping:
+            ask = LeaseAcquire(self._lease, role, settings.lease_ttl_s)
+            (got,) = await self._plane.submit([Command(Caller(settings.holder, role), ask)])
+            if isinstance(got, Accepted):
+                self._caller = Caller(settings.holder, role, lease=self._lease, fencing_epoch=got.epoch)
+                return True
+            wait_s = got.retry_after_s if isinstance(got, Refused) else 0.0
+            await self._clock.sleep(min(1.0, wait_s or 0.2))
+        return False
+
+    async def _renew_loop(self) -> None:
+        """A heartbeat too: how the queue does goes along, so that whoever lists leases sees a controller that is stuck."""
+        while True:
+            await self._clock.sleep(self._settings.renew_s)
+            now_ms = self._plane.plane_ms()
+            status = told(self.meters, self.queue, now_ms, self._settings.resync_s)
+            renew = LeaseRenew(self._lease, self._caller.fencing_epoch, status)
+            (got,) = await self._plane.submit([Command(self._caller, renew)])
+            if isinstance(got, Refused) and got.reason in ("FencedOut", "NotOwner", "NotFound", "NotLeader"):
+                raise Lost(got.detail)
+
+    async def _resync_loop(self, feed: Feed) -> None:
+        while True:
+            await self._clock.sleep(self._settings.resync_s)
+            self.queue.add(self.controller.resync(self.view), self._plane.plane_ms(), by_resync=True)
+            feed.poke()
+
+    async def _hear_loop(self, feed: Feed) -> None:
+        since_ms = 0
+        while True:
+            for node, when_ms in await self._plane.heard(since_ms):
+                self.view.heard[node] = when_ms
+                since_ms = max(since_ms, when_ms)
+            feed.poke()
+            await self._clock.sleep(self._settings.hear_s)
+
+    async def _sweep_loop(self, controller: Sweeping) -> None:
+        while True:
+            bodies = await controller.sweep(self._plane, self._clock)
+            if bodies:
+                at = self._feed.revision if self._feed is not None else 0
+                await self._submit([(Taken(("", "sweep"), False), bodies)], at)
+            await self._clock.sleep(controller.sweep_s)
+
+    async def _relay_loop(self, other: Feed, feed: Feed) -> None:
+        """What the second plane says ends the wait for the first."""
+        while True:
+            await other.wait()
+            self._taken_other.clear()
+            feed.poke()
+            await self._taken_other.wait()
+
+    # --- the loop --------------------------------------------------------------------------------------------------------
+
+    async def _loop(self, feed: Feed, tasks: Tasks) -> None:
+        while not self._stopping:
+            self._observe(feed)
+            now_ms = self._plane.plane_ms()
+            taken = self.queue.take(now_ms, self._settings.batch_keys)
+            if taken:
+                await self._look(taken, feed, now_ms)
+                await self._clock.sleep(0)
+                continue
+            await self._wait(feed, tasks, now_ms)
+
+    def _observe(self, feed: Feed) -> None:
+        now_ms = self._plane.plane_ms()
+        self._told(feed.take_nowait(), self.view.cache, False, now_ms)
+        if self._other_feed is not None:
+            self._told(self._other_feed.take_nowait(), self.view.other, True, now_ms)
+            self._taken_other.set()
+
+    def _told(self, changes: Sequence[Change], cache: Cache, other: bool, now_ms: int) -> None:
+        for change in changes:
+            old, new = cache.apply(change)
+            if old is new:
+                continue
+            for version in (old, new):
+                if version is not None:
+                    self.queue.add(self.controller.keys(self.view, version, other), now_ms)
+
+    async def _wait(self, feed: Feed, tasks: Tasks, now_ms: int) -> None:
+        due_ms = self.queue.next_due_ms()
+        if due_ms is None:
+            await feed.wait()
+            return
+        timer = tasks.start(self._poke_after(max(0.001, (due_ms - now_ms) / 1000), feed), "due")
+        await feed.wait()
+        timer.cancel()
+
+    async def _poke_after(self, seconds: float, feed: Feed) -> None:
+        await self._clock.sleep(seconds)
+        feed.poke()
+
+    async def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> None:
+        """Each key decided on the same picture; what follows goes out together, and is heard before the next look."""
+        todo: list[tuple[Taken, Sequence[Body]]] = []
+        count = 0
+        for at, each in enumerate(taken):
+            if self._wrote.get(each.key, 0) > feed.revision:
+                self.queue.add((each.key,), now_ms + 5)  # its own last write is not in the picture yet
+                continue
+            self._wrote.pop(each.key, None)
+            bodies = self._reconcile(each.key, now_ms)
+            if bodies:
+                todo.append((each, bodies))
+                count += len(bodies)
+            if count >= self._settings.batch_commands:
+                self.queue.add([later.key for later in taken[at + 1 :]], now_ms)
+                break
+        if todo:
+            await self._submit(todo, feed.revision)
+        self.meters.looked(len(taken), self._plane.plane_ms())
+
+    def _reconcile(self, key: Name, now_ms: int) -> Sequence[Body]:
+        try:
+            result = self.controller.reconcile(key, self.view, now_ms)
+        except Exception as error:  # one bad object must not keep all others waiting
+            log.exception("%s cannot reconcile %s", self._lease, key)
+            self.meters.failed(key, repr(error))
+            self.queue.failed(key, now_ms)
+            return ()
+        if result.wake_ms is not None:
+            self.queue.add((key,), max(result.wake_ms, now_ms + 1))
+        if not result.bodies:
+            self.queue.succeeded(key)
+        return result.bodies
+
+    async def _submit(self, todo: list[tuple[Taken, Sequence[Body]]], seen: int) -> None:
+        evidence = Evidence(observed_revision=seen, age_seconds=0.0)
+        for _, bodies in todo:
+            for body in bodies:
+                part = part_of(body)
+                assert part in self._writes, f"{self.controller.name} writes {part}, which it did not declare"
+        commands = [Command(self._caller, body, None, evidence) for _, bodies in todo for body in bodies]
+        outcomes: list[Outcome] = []
+        size = self._settings.batch_commands
+        for start in range(0, len(commands), size):
+            outcomes += await self._plane.submit(commands[start : start + size])
+        self.meters.commands_total += len(commands)
+        at, now_ms = 0, self._plane.plane_ms()
+        for taken, bodies in todo:
+            self._hear(taken, bodies, outcomes[at : at + len(bodies)], seen, now_ms)
+            at += len(bodies)
+
+    def _hear(self, taken: Taken, bodies: Sequence[Body], outcomes: Sequence[Outcome], seen: int, now_ms: int) -> None:
+        refused: list[Refused] = []
+        for body, outcome in zip(bodies, outcomes, strict=True):
+            if isinstance(outcome, Unknown):
+                raise Lost(f"the plane's leader changed with commands under way: {outcome.detail}")
+            if isinstance(outcome, Refused):
+                if outcome.reason in _LOST:
+                    raise Lost(outcome.detail)
+                if not (isinstance(body, Delete) and outcome.reason in _GONE):
+                    refused.append(outcome)
+                continue
+            refused += [no for _, no in outcome.refused]
+            if outcome.revision > seen:
+                self.meters.effects(taken.by_resync)
+                self._wrote[taken.key] = max(self._wrote.get(taken.key, 0), outcome.revision)
+        if not refused:
+            self.queue.succeeded(taken.key)
+            return
+        for no in refused:
+            self.meters.refused(taken.key, no)
+        self.queue.failed(taken.key, now_ms, int(1000 * max(no.retry_after_s for no in refused)))
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

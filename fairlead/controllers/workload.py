@@ -1,0 +1,227 @@
+"""Gives each workload its Revision and one Assignment a region, folds the regions' reports into its status, and lets it go when
+the last of its slots is released.
+
+Never touches a slot. An Assignment is emptied, not deleted, while its workload lives: the region keeps its epochs there. Runs in
+the global plane; the statuses it reads come up through the mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import SLOT_INDEXES
+from fairlead.decide.admission.workload import slots_of
+from fairlead.decide.assigning import Choice, RegionFacts, block_of, choose, room_for, slots_in, spare_in
+from fairlead.decide.folding import fold, owner_of, revision_for, same_but_for_times
+from fairlead.decide.plugins import BUILT_INS, Registry
+from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy
+from fairlead.decide.policy import revision_for as policy_revision_for
+from fairlead.decide.spans import size
+from fairlead.model.commands import Body, Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.intent import Region, Workload
+from fairlead.model.kinds.policy import PolicyChannel
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import NOTHING, Resources
+
+STATUS_MS: Final = 1000
+FINALIZER: Final = "fairlead.dev/slots-released"
+
+
+class WorkloadController:
+    name = "workload"
+    follows = ("workloads", "assignments", "revisions", "regions", "grants", "schedulerpolicies", "policychannels")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {
+        "workloads": {"tenant": lambda item: item.tenant},
+        "assignments": {**SLOT_INDEXES["assignments"], "place": lambda item: (item.tenant, item.hot.spec.region)},
+        "revisions": SLOT_INDEXES["revisions"],
+    }
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, registry: Registry = BUILT_INS) -> None:
+        self._registry = registry
+        self._written_ms: dict[Name, int] = {}
+        self._policies: dict[int, CompiledPolicy] = {}
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "workloads":
+                return (item.key,)
+            case "assignments" | "revisions":
+                return (workload_in_spec(item),)
+            case "grants":
+                return [each.key for each in view.cache.by("workloads", "tenant", item.tenant)]
+            case _:
+                self._policies.clear()
+                return [each.key for each in view.cache.all("workloads")]
+
+    def resync(self, view: View) -> Iterable[Name]:
+        keys = {item.key: None for item in view.cache.all("workloads")}
+        keys |= {workload_in_spec(item): None for item in view.cache.all("assignments")}
+        return keys
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        workload: Workload | None = cache.get("workloads", *key)
+        found: list[Assignment] = [item.hot for item in cache.by("assignments", "workload", key)]
+        assignments = sorted((a for a in found if not a.spec.budget_name), key=lambda a: a.spec.region)
+        if workload is None or workload.metadata.deletion_time is not None:
+            self._written_ms.pop(key, None)
+            return Result(self._end(key, workload, assignments))
+        stale = [a for a in assignments if a.spec.workload_uid != workload.metadata.uid]
+        if stale:  # of one with the same name that is gone: its slots leave first
+            return Result(self._end(key, None, stale))
+        policy = self._policy(cache, key[0])
+        priority = policy.priority_of(workload.spec.workload_class, workload.spec.priority_class_name)
+        if priority is None:
+            return self._misconfigured(key, workload, assignments, now_ms)
+        revision, new = revision_for(workload, priority, [item.hot for item in cache.by("revisions", "workload", key)])
+        bodies: list[Body] = [Put("Revision", revision, mode="create")] if new else []
+        choice = self._choose(cache, workload, assignments, policy)
+        generation = revision.spec.generation
+        bodies += self._assign(workload, assignments, choice, generation, priority, policy)
+        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms)
+        return self._with_status(key, workload, status, bodies, now_ms)
+
+    def _end(self, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:
+        """Assignments go, and hold their mirrors' finalizers until the regions are empty; then the workload may go."""
+        if assignments:
+            marked = [a for a in assignments if a.metadata.deletion_time is None]
+            return [Delete("Assignment", key[0], a.metadata.name, uid=a.metadata.uid) for a in marked]
+        if workload is None or FINALIZER not in workload.metadata.finalizers:
+            return []
+        left = tuple(f for f in workload.metadata.finalizers if f != FINALIZER)
+        return [Put("Workload", replace(workload, metadata=replace(workload.metadata, finalizers=left)))]
+
+    def _policy(self, cache: Cache, tenant: str) -> CompiledPolicy:
+        channel: PolicyChannel | None = cache.get("policychannels", "", "default")
+        number = policy_revision_for(channel.spec, tenant) if channel is not None else 0
+        known = self._policies.get(number)
+        if known is not None:
+            return known
+        spec = next((item.hot.spec for item in cache.all("schedulerpolicies") if item.hot.spec.revision == number), None)
+        compiled = compile_policy(spec, self._registry) if spec is not None else None
+        if not isinstance(compiled, CompiledPolicy):  # none, or one this process cannot read: what always holds
+            compiled = built_in_policy(self._registry)
+        self._policies[number] = compiled
+        return compiled
+
+    def _choose(self, cache: Cache, workload: Workload, assignments: list[Assignment], policy: CompiledPolicy) -> Choice:
+        spec, tenant = workload.spec, workload.metadata.namespace
+        labels = tuple(sorted(workload.metadata.labels.items()))
+        areas = policy.residency_areas(spec.placement.residency, tenant, labels)
+        mine = {a.spec.region: a for a in assignments}
+        facts: dict[str, RegionFacts] = {}
+        for item in cache.all("regions"):
+            region: Region = item.hot
+            name = region.metadata.name
+            grant: Grant | None = cache.get("grants", tenant, name)
+            room = 0
+            if grant is not None:
+                room = room_for(grant.spec.during, self._given(cache, tenant, name, workload), spec.resources.requests)
+            lost = region.status.health == "Lost"
+            facts[name] = RegionFacts(name, frozenset(region.spec.areas), grant is not None, room, lost)
+        now = {name: size(a.spec.slots) for name, a in mine.items()}
+        choice = choose(spec, 0 if spec.suspend and not mine else _slots(workload), areas, facts, now)
+        single = spec.job is not None or spec.gang
+        if single and any(_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
+            return Choice({}, "WaitingForQuota", "still leaving the region it was in")
+        return choice
+
+    def _given(self, cache: Cache, tenant: str, region: str, workload: Workload) -> Resources:
+        """What this tenant's other workloads were given in a region."""
+        total = NOTHING
+        for item in cache.by("assignments", "place", (tenant, region)):
+            order: AssignmentSpec = item.hot.spec
+            if order.workload_uid != workload.metadata.uid:
+                running = min(order.job.parallelism, size(order.slots)) if order.job is not None else size(order.slots)
+                total = total + order.requests.times(running)
+        return total
+
+    def _assign(
+        self, workload: Workload, assignments: list[Assignment], choice: Choice, generation: int, priority: int,
+        policy: CompiledPolicy,
+    ) -> list[Body]:  # fmt: skip
+        mine = {a.spec.region: a for a in assignments}
+        blocks = {name: block_of(a.spec.spare) for name, a in mine.items() if a.spec.spare is not None}
+        rules = policy.rules_of(workload.spec.workload_class)
+        out: list[Body] = []
+        for region in sorted({*choice.counts, *mine}):
+            old, count = mine.get(region), choice.counts.get(region, 0)
+            if old is None and count == 0:
+                continue
+            if region not in blocks:
+                blocks[region] = next(n for n in range(len(blocks) + 1) if n not in blocks.values())
+            spec = self._order(workload, region, count, blocks[region], sum(choice.counts.values()))
+            borrow = rules is not None and rules.may_borrow
+            spec = replace(spec, generation=generation, priority=priority, may_borrow=borrow)
+            if old is not None and replace(old.spec, workload_generation=0) == replace(spec, workload_generation=0):
+                continue
+            meta = Metadata(
+                name=f"{workload.metadata.name}.{region}",
+                namespace=workload.metadata.namespace,
+                labels=workload.metadata.labels,
+                owner_references=(owner_of(workload),),
+                finalizers=old.metadata.finalizers if old is not None else (),
+            )
+            out.append(Put("Assignment", Assignment(metadata=meta, spec=spec)))
+        return out
+
+    def _order(self, workload: Workload, region: str, count: int, block: int, total: int) -> AssignmentSpec:
+        spec = workload.spec
+        slots = slots_in(block, count)
+        if spec.job is not None and count:
+            slots = (SlotRange(first=0, last=spec.job.completions - 1),)
+        least = spec.disruption.min_serving
+        return AssignmentSpec(
+            workload=workload.metadata.name,
+            workload_uid=workload.metadata.uid,
+            generation=1,
+            region=region,
+            slots=slots,
+            workload_generation=workload.metadata.generation,
+            spare=spare_in(block, spec.rollout.max_surge),
+            rollout=spec.rollout,
+            job=spec.job,
+            suspend=spec.suspend,
+            gang=spec.gang,
+            min_serving=min(count, -(-least * count // total)) if total else 0,
+            drain_timeout_seconds=spec.disruption.drain_timeout_seconds,
+            requests=spec.resources.requests,
+        )
+
+    def _misconfigured(self, key: Name, workload: Workload, assignments: list[Assignment], now_ms: int) -> Result:
+        spec = workload.spec
+        name = spec.priority_class_name or spec.workload_class
+        choice = Choice({}, "Misconfigured", f"the policy in force knows no class {name!r}")
+        status = fold(workload, choice, workload.status.revision, _slots(workload), assignments, now_ms)
+        return self._with_status(key, workload, status, [], now_ms)
+
+    def _with_status(self, key: Name, workload: Workload, status: object, bodies: list[Body], now_ms: int) -> Result:
+        if same_but_for_times(status, workload.status):  # type: ignore[arg-type]
+            return Result(bodies)
+        due_ms = self._written_ms.get(key, 0) + STATUS_MS
+        if now_ms < due_ms and workload.status.observed_generation == workload.metadata.generation:
+            return Result(bodies, due_ms)
+        self._written_ms[key] = now_ms
+        bodies.append(PutStatus("Workload", *key, status, uid=workload.metadata.uid))
+        return Result(bodies)
+
+
+def _slots(workload: Workload) -> int:
+    return slots_of(workload.spec)
+
+
+def _unsettled(assignment: Assignment) -> bool:
+    """Something of it may still run: it has slots, or its region has not said that none are left."""
+    here = assignment.status
+    told = here.observed_generation == assignment.metadata.generation
+    return bool(assignment.spec.slots) or not told or here.replicas.bound + here.replicas.pending > 0

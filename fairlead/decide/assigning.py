@@ -1,0 +1,110 @@
+"""Which regions carry a workload, and how many of its slots each. Pure: the first choice, and what changes after it.
+
+Stated: a region may carry it if the workload allows it, the areas it must stay in include one of the region's, and its tenant
+has a grant there. A job or a gang lies in one region, the one with the most room. A service first gets `perRegionMinimum` in each
+region, in order of name; the rest goes to whichever region has fewest, within what grants have room for, and beyond that evenly
+all the same: a region says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer
+allowed there, leaves. Used by the workload controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from fairlead.decide.spans import Spans
+from fairlead.model.kinds.intent import WorkloadSpec
+from fairlead.model.kinds.work import SlotRange
+from fairlead.model.resources import Resources
+
+
+class RegionFacts(NamedTuple):
+    name: str
+    areas: frozenset[str]
+    granted: bool
+    room: int  # slots of this workload that the grant could hold beside what others were given
+    lost: bool = False
+
+
+class Choice(NamedTuple):
+    counts: dict[str, int]  # region -> slots; only regions that may carry it
+    reason: str = ""  # why none may, in the words of pending reasons
+    detail: str = ""
+
+
+def room_for(limit: Resources, given: Resources, ask: Resources) -> int:
+    """How many slots of this ask fit into a limit beside what was given to others."""
+    left = [(limit.amounts().get(name, 0) - given.amounts().get(name, 0)) // amount for name, amount in ask.amounts().items()]
+    return max(0, min(left, default=1 << 31))
+
+
+def choose(
+    spec: WorkloadSpec, slots: int, areas: frozenset[str] | None, regions: Mapping[str, RegionFacts], now: Mapping[str, int]
+) -> Choice:
+    """`areas` are those residency leaves (None: no rule); `now` is what each region carries already."""
+    allowed = [
+        r for name, r in sorted(regions.items()) if not spec.placement.regions.allowed or name in spec.placement.regions.allowed
+    ]
+    if not allowed:
+        known = ", ".join(sorted(regions)) or "none"
+        wanted = ", ".join(spec.placement.regions.allowed)
+        return Choice({}, "Misconfigured", f"placement.regions.allowed names {wanted or 'none'}; there are {known}")
+    inside = [r for r in allowed if areas is None or r.areas & areas]
+    if not inside or (all(r.lost for r in inside) and areas is not None):
+        where = ", ".join(sorted(areas or ())) or "nowhere"
+        gone = ", ".join(r.name for r in inside)
+        detail = f"must stay in {where}; " + (
+            f"{gone} is lost" if gone else f"none of {', '.join(r.name for r in allowed)} lies there"
+        )
+        return Choice({r.name: now.get(r.name, 0) for r in inside if now.get(r.name)}, "ResidencyBlocked", detail)
+    able = [r for r in inside if r.granted]
+    if not able:
+        return Choice({}, "WaitingForQuota", f"no grant in {', '.join(r.name for r in inside)}")
+    if spec.job is not None or spec.gang:
+        return Choice({_single(able, now): slots})
+    return Choice(_spread(able, slots, spec.placement.regions.per_region_minimum, now))
+
+
+def _single(able: list[RegionFacts], now: Mapping[str, int]) -> str:
+    stays = [r for r in able if now.get(r.name)]
+    return max(stays or able, key=lambda r: (not r.lost, r.room, [-ord(c) for c in r.name])).name
+
+
+def _spread(able: list[RegionFacts], slots: int, least: int, now: Mapping[str, int]) -> dict[str, int]:
+    counts = {r.name: now.get(r.name, 0) for r in able}
+    room = {r.name: max(r.room, 0) for r in able}
+    floors = dict.fromkeys(counts, 0)
+    left = slots
+    for name in counts:
+        floors[name] = min(least, left)
+        left -= floors[name]
+    for name, floor in floors.items():
+        counts[name] = max(counts[name], floor)
+    while sum(counts.values()) > slots:  # too many: from the fullest, never below its floor
+        name = max((n for n in counts if counts[n] > floors[n]), key=lambda n: (counts[n], n))
+        counts[name] -= 1
+    while sum(counts.values()) < slots:  # too few: to the emptiest that has room, else to the emptiest
+        open_ones = [n for n in counts if counts[n] < room[n]] or list(counts)
+        name = min(open_ones, key=lambda n: (counts[n], n))
+        counts[name] += 1
+    return counts
+
+
+# Each region numbers a workload's slots in a block of its own: an index never moves, so it can never run in two places. The first
+# half is for replicas (at most 10,000 a workload), the second for the surge of rollouts.
+BLOCK: Final = 20_000
+SPARE_FIRST: Final = 10_000
+
+
+def block_of(spare: SlotRange) -> int:
+    """The number of the block that this spare range belongs to."""
+    return spare.first // BLOCK
+
+
+def slots_in(block: int, count: int) -> Spans:
+    return (SlotRange(first=block * BLOCK, last=block * BLOCK + count - 1),) if count else ()
+
+
+def spare_in(block: int, max_surge: int) -> SlotRange:
+    first = block * BLOCK + SPARE_FIRST
+    return SlotRange(first=first, last=first + max(max_surge, 1) - 1)

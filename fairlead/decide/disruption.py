@@ -1,0 +1,80 @@
+"""May this slot leave now? Eviction requests against the budget of their workload, one after the other. Pure.
+
+A budget is `minServing` of the workload in this region. The last copy that serves does not leave while others are wanted and none
+of them serves yet. Who is refused is told what blocks. Used by the disruption controller, the only one that drains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
+
+from fairlead.decide.slots import RUNNING, Slot, Slots
+from fairlead.model.lifecycle import SlotState
+
+_S = SlotState
+WITHDRAW_MS: Final = 30_000  # for the rollout controller to take traffic away; after it a drain no longer waits
+
+Step = Literal["Wait", "Approve", "Block", "Drain", "Gone", "Expired"]
+
+
+class Asked(NamedTuple):
+    name: str
+    slot: int
+    filed_ms: int
+    approved_ms: int  # 0: not yet
+    deadline_ms: int  # 0: none
+
+
+class Budget(NamedTuple):
+    workload: str
+    min_serving: int
+    desired: int  # slots wanted here: 0 where the workload goes away altogether
+
+
+class Ruling(NamedTuple):
+    asked: Asked
+    step: Step
+    why: str = ""
+
+
+def rule(asked: Iterable[Asked], slots: Slots, budget: Budget, now_ms: int) -> list[Ruling]:
+    """One ruling a request, in the order they were filed; each approval counts against those after it."""
+    serving = sum(slot.state is _S.SERVING and not slot.approved for slot in slots.values())
+    out: list[Ruling] = []
+    for one in sorted(asked, key=lambda a: (a.approved_ms == 0, a.filed_ms, a.name)):
+        ruling = _rule_one(one, slots.get(one.slot), serving, budget, now_ms)
+        if ruling.step == "Approve" and slots[one.slot].state is _S.SERVING:
+            serving -= 1
+        out.append(ruling)
+    return out
+
+
+def _rule_one(one: Asked, slot: Slot | None, serving: int, budget: Budget, now_ms: int) -> Ruling:
+    if slot is None or slot.state not in RUNNING | {_S.UNKNOWN}:
+        return Ruling(one, "Gone", "not running any more" if slot is None else slot.state.value)
+    if one.approved_ms:
+        withdrawn = slot.state is not _S.SERVING and not slot.in_traffic
+        if slot.state is _S.UNKNOWN:
+            return Ruling(one, "Wait", "its node is silent")
+        late = now_ms >= one.approved_ms + WITHDRAW_MS
+        return Ruling(one, "Drain" if withdrawn or late else "Wait", "traffic is being withdrawn")
+    blocked = _blocked(slot, serving, budget)
+    if not blocked:
+        return Ruling(one, "Approve")
+    expired = one.deadline_ms and now_ms >= one.deadline_ms
+    return Ruling(one, "Expired" if expired else "Block", blocked)
+
+
+def _blocked(slot: Slot, serving: int, budget: Budget) -> str:
+    """What keeps a slot from leaving; empty: nothing."""
+    if slot.state is _S.UNKNOWN:
+        return "its node is silent"
+    if slot.state is not _S.SERVING:
+        return ""
+    least = min(budget.min_serving, budget.desired)
+    if serving - 1 < least:
+        return f"disruption budget of {budget.workload}: {serving} serve, minServing is {least}"
+    if serving <= 1 < budget.desired:
+        return f"last copy of {budget.workload} that serves: {budget.desired} are wanted, no other serves yet"
+    return ""

@@ -1,0 +1,162 @@
+"""From a workload to its Revision, and from the statuses of its assignments to its own. Pure; used by the workload controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import astuple, replace
+
+from fairlead.decide.admission.workload import execution_of
+from fairlead.decide.assigning import Choice
+from fairlead.decide.slots import instant
+from fairlead.model.kinds.intent import PendingReason, RegionCounts, StageCounts, Workload, WorkloadStatus
+from fairlead.model.kinds.work import Ask, Assignment, Revision, RevisionSpec
+from fairlead.model.meta import Condition, Metadata, OwnerReference, set_condition
+
+
+def owner_of(workload: Workload) -> OwnerReference:
+    meta = workload.metadata
+    return OwnerReference(kind="Workload", name=meta.name, uid=meta.uid, controller=True)
+
+
+def revision_spec(workload: Workload, priority: int) -> RevisionSpec:
+    spec, meta = workload.spec, workload.metadata
+    # How many a region carries at least is no concern of a slot: changing it must not restart anything.
+    placement = replace(spec.placement, regions=replace(spec.placement.regions, per_region_minimum=0))
+    ask = Ask(
+        requests=spec.resources.requests,
+        devices=spec.resources.devices,
+        placement=placement,
+        isolation=spec.isolation,
+        workload_class=spec.workload_class,
+        ports=tuple(sorted({port.port for port in spec.template.ports if port.port})),
+        max_observation_age_seconds=spec.freshness.max_observation_age_seconds,
+        labels=tuple(sorted(meta.labels.items())),
+        image=spec.template.image,
+    )
+    return RevisionSpec(
+        workload=meta.name,
+        workload_uid=meta.uid,
+        generation=meta.generation,
+        template=spec.template,
+        ask=ask,
+        execution=execution_of(spec),
+        exclusive=spec.exclusive,
+        priority=priority,
+        start_target_seconds=spec.start_target_seconds,
+    )
+
+
+def same_content(one: RevisionSpec, other: RevisionSpec) -> bool:
+    """A slot that runs the one runs the other. The priority is the assignment's: a policy that ranks anew restarts nothing."""
+    return replace(one, generation=0, priority=0, min_serving=0) == replace(other, generation=0, priority=0, min_serving=0)
+
+
+def revision_for(workload: Workload, priority: int, known: Iterable[Revision]) -> tuple[Revision, bool]:
+    """The Revision that carries out this generation, and whether it is new. An undo finds the one it goes back to."""
+    wanted = revision_spec(workload, priority)
+    old = [r for r in known if r.spec.workload_uid == workload.metadata.uid and same_content(r.spec, wanted)]
+    if old:
+        return max(old, key=lambda r: r.spec.generation), False
+    meta = Metadata(
+        name=f"{workload.metadata.name}.g{wanted.generation}",
+        namespace=workload.metadata.namespace,
+        labels=workload.metadata.labels,
+        owner_references=(owner_of(workload),),
+    )
+    return Revision(metadata=meta, spec=wanted), True
+
+
+# --- statuses
+
+
+def fold(
+    workload: Workload, choice: Choice, revision: str, slots: int, assignments: Sequence[Assignment], now_ms: int
+) -> WorkloadStatus:
+    """Counts added up, reasons merged, conditions of the whole. A region that has not spoken yet counts as it last did."""
+    spec, before = workload.spec, workload.status
+    total = _total(a.status.replicas for a in assignments)
+    total = replace(total, desired=0 if spec.suspend else slots)
+    pending = _merged(assignments)
+    unplaced = 0 if spec.suspend else slots - sum(choice.counts.values())
+    if choice.reason and unplaced > 0:
+        owner = "quota-controller" if choice.reason == "WaitingForQuota" else "user"
+        pending = (PendingReason(reason=choice.reason, count=unplaced, next_owner=owner, detail=choice.detail), *pending)
+        total = replace(total, pending=total.pending + unplaced)
+    conditions = before.conditions
+    for condition in _conditions(workload, total, assignments, choice):
+        full = replace(condition, observed_generation=workload.metadata.generation, last_transition_time=instant(now_ms))
+        conditions = set_condition(conditions, full)
+    return WorkloadStatus(
+        observed_generation=workload.metadata.generation,
+        revision=revision,
+        regions=tuple(RegionCounts(region=a.spec.region, replicas=a.status.replicas) for a in assignments),
+        replicas=total,
+        pending=pending,
+        conditions=conditions,
+    )
+
+
+def _total(counts: Iterable[StageCounts]) -> StageCounts:
+    sums = [sum(column) for column in zip(*(astuple(one) for one in counts), strict=True)]
+    return StageCounts(**dict(zip(StageCounts.__struct_fields__, sums, strict=True))) if sums else StageCounts()
+
+
+def _merged(assignments: Iterable[Assignment]) -> tuple[PendingReason, ...]:
+    out: dict[str, PendingReason] = {}
+    for assignment in assignments:
+        for one in assignment.status.pending:
+            known = out.get(one.reason)
+            if known is None:
+                out[one.reason] = one
+                continue
+            since = min((t for t in (known.since_time, one.since_time) if t is not None), default=None)
+            again = min((t for t in (known.next_attempt_time, one.next_attempt_time) if t is not None), default=None)
+            out[one.reason] = replace(known, count=known.count + one.count, since_time=since, next_attempt_time=again)
+    return tuple(sorted(out.values(), key=lambda p: (-p.count, p.reason)))
+
+
+def _conditions(workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice) -> list[Condition]:
+    if workload.spec.job is not None:
+        return [_of_regions(kind, assignments) for kind in ("Complete", "Failed")]
+    spec = workload.spec
+    least = max(spec.disruption.min_serving, spec.recovery.min_serving) or total.desired
+    said = f"{total.serving} of {total.desired} serve"
+    if spec.suspend:
+        serving = Condition(type="Serving", status="False", reason="Suspended", message=said)
+    elif total.desired and total.serving >= least:  # none wanted, none serving: that is nothing to be proud of
+        serving = Condition(type="Serving", status="True", reason="MinServingMet", message=f"{said}, at least {least} must")
+    else:
+        reason = choice.reason or ("ScaledToZero" if not total.desired else "BelowMinServing")
+        serving = Condition(type="Serving", status="False", reason=reason, message=f"{said}, at least {least} must")
+    return [serving, _progressing(assignments)]
+
+
+def _of_regions(kind: str, assignments: Sequence[Assignment]) -> Condition:
+    found = [c for a in assignments for c in a.status.conditions if c.type == kind]
+    best = next((c for c in found if c.status == "True"), found[0] if found else None)
+    return best or Condition(type=kind, status="False", reason="NotStarted")
+
+
+def _progressing(assignments: Sequence[Assignment]) -> Condition:
+    """The worst of the regions': one that stands still is what one has to look at."""
+    order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Suspended": 3, "Complete": 4}
+    carrying = [a for a in assignments if a.spec.slots or a.status.replicas.bound]
+    found: list[tuple[int, str, Condition]] = []
+    for a in carrying:
+        current = a.status.observed_generation == a.metadata.generation and a.status.generation == a.spec.generation
+        one = next((c for c in a.status.conditions if c.type == "Progressing"), None)
+        if one is None or not current:
+            one = Condition(type="Progressing", status="True", reason="RollingOut", message="not reported yet")
+        found.append((order.get(one.reason, 2), a.spec.region, one))
+    if not found:
+        return Condition(type="Progressing", status="False", reason="NothingPlaced")
+    _, region, worst = min(found, key=lambda each: each[:2])
+    return replace(worst, message=f"{region}: {worst.message}")
+
+
+def same_but_for_times(new: WorkloadStatus, old: WorkloadStatus) -> bool:
+    def timeless(status: WorkloadStatus) -> WorkloadStatus:
+        return replace(status, pending=tuple(replace(p, next_attempt_time=None) for p in status.pending))
+
+    return timeless(new) == timeless(old)

@@ -1,0 +1,166 @@
+"""From an assignment to the queue: what to queue, what to withdraw, what to forget, and what to say upward. Pure.
+
+Epochs are what this guards. A slot that is forgotten leaves its epoch in the assignment's `epochFloor`, which is durable before
+the slot goes; a slot that is queued afresh begins above the floor. The next life of a slot whose binding is still there is
+repair's step, not this one's. Used by the assignment and job controllers; `request_for` by repair too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from fairlead.decide.slots import Slot, Slots, counts, instant, pending_reasons
+from fairlead.decide.spans import size, spans_of
+from fairlead.model.commands import Body, Delete, Enqueue, Put
+from fairlead.model.kinds.intent import PendingReason
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import Assignment, AssignmentStatus, Revision, SchedulingRequest, SchedulingRequestSpec
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Condition, Metadata, set_condition
+
+ENQUEUE_MAX: Final = 256  # slots in one command, as the authority takes them
+_S = SlotState
+
+RevisionOf = Callable[[int], Revision | None]
+
+
+def request_for(assignment: Assignment, revision: Revision, index: int, epoch: int, gang_size: int = 0) -> SchedulingRequest:
+    order, spec = assignment.spec, revision.spec
+    slot = SlotRef(workload=order.workload, uid=order.workload_uid, index=index)
+    return SchedulingRequest(
+        metadata=Metadata(name=slot.object_name, namespace=assignment.metadata.namespace),
+        spec=SchedulingRequestSpec(
+            slot=slot,
+            epoch=epoch,
+            generation=spec.generation,
+            ask=spec.ask,
+            execution=spec.execution,
+            exclusive=spec.exclusive,
+            priority=order.priority,
+            gang=order.workload if gang_size else "",
+            gang_size=gang_size,
+            deadline_time=order.job.deadline_time if order.job is not None else None,
+            may_borrow=order.may_borrow,
+            budget_name=order.budget_name,
+            start_target_seconds=spec.start_target_seconds,
+            min_serving=order.min_serving,
+        ),
+    )
+
+
+def floor_needed(slots: Slots, want: dict[int, int], floor: int) -> int:
+    """The highest epoch among what will be forgotten. A request that never began a life leaves nothing of its own epoch."""
+    for slot in slots.values():
+        if _to_forget(slot, want):
+            floor = max(floor, _epoch_left(slot))
+    return floor
+
+
+def _to_forget(slot: Slot, want: dict[int, int]) -> bool:
+    if slot.state is _S.RELEASED:
+        return slot.index not in want
+    # A waiting slot may not go back to an earlier generation in place: it is withdrawn and queued afresh.
+    return slot.state is _S.PENDING and want.get(slot.index, 0) < slot.generation
+
+
+def _epoch_left(slot: Slot) -> int:
+    return slot.epoch if slot.state is not _S.PENDING or slot.attempt else slot.epoch - 1
+
+
+def queue_bodies(assignment: Assignment, slots: Slots, want: dict[int, int], revision_of: RevisionOf) -> list[Body]:
+    """What brings the queue to what is wanted, as far as the durable floor allows."""
+    tenant, floor = assignment.metadata.namespace, assignment.status.epoch_floor
+    deleting = assignment.metadata.deletion_time is not None
+    out: list[Body] = []
+    for slot in slots.values():
+        name = f"{assignment.spec.workload}-{slot.index}"
+        if _to_forget(slot, want):
+            if deleting or _epoch_left(slot) <= floor:
+                kind = "SchedulingRequest" if slot.state is _S.PENDING else "Binding"
+                out.append(Delete(kind, tenant, name))
+        elif slot.state is _S.PENDING and slot.generation < want.get(slot.index, 0):
+            revision = revision_of(want[slot.index])
+            if revision is not None:
+                out.append(Put("SchedulingRequest", request_for(assignment, revision, slot.index, slot.epoch)))
+    out += _enqueues(assignment, slots, want, revision_of)
+    return out
+
+
+def _enqueues(assignment: Assignment, slots: Slots, want: dict[int, int], revision_of: RevisionOf) -> Iterator[Body]:
+    by_generation: dict[int, list[int]] = {}
+    for index, generation in want.items():
+        if index not in slots:
+            by_generation.setdefault(generation, []).append(index)
+    for generation, fresh in by_generation.items():
+        revision = revision_of(generation)
+        if revision is None:
+            continue
+        together = len(fresh) if assignment.spec.gang and len(fresh) == len(want) else 0
+        for span in spans_of(fresh):
+            for first in range(span.first, span.last + 1, ENQUEUE_MAX):
+                request = request_for(assignment, revision, first, assignment.status.epoch_floor + 1, together)
+                yield Enqueue(request, min(ENQUEUE_MAX, span.last + 1 - first))
+
+
+class Told(NamedTuple):
+    """What the status is made of beside the slots themselves."""
+
+    granted: bool  # the tenant has a grant in this region
+    revision_here: bool
+    progressing: Condition | None = None
+
+
+def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: Told, now_ms: int) -> AssignmentStatus:
+    """What the region says of it: counts by stage, why slots wait, whether it is released."""
+    meta, order, before = assignment.metadata, assignment.spec, assignment.status
+    unqueued = sum(index not in slots for index in want)
+    pending = pending_reasons(slots)
+    if unqueued:
+        pending = (*pending, _unqueued(unqueued, order.region, meta.namespace, told))
+    deleting = meta.deletion_time is not None
+    here = counts(0 if deleting or order.suspend else size(order.slots), order.generation, slots)
+    here = replace(here, pending=here.pending + unqueued)
+    conditions = before.conditions
+    if told.progressing is not None:
+        conditions = set_condition(conditions, replace(told.progressing, observed_generation=meta.generation))
+    if deleting and not slots:
+        gone = Condition(
+            type="Released",
+            status="True",
+            reason="NoSlots",
+            observed_generation=meta.generation,
+            last_transition_time=instant(now_ms),
+        )
+        conditions = set_condition(conditions, gone)
+    return replace(
+        before,
+        observed_generation=meta.generation,
+        generation=order.generation,
+        replicas=here,
+        pending=pending,
+        generations=tuple(sorted({slot.generation for slot in slots.values()} | set(want.values()))),
+        epoch_floor=floor_needed(slots, want, before.epoch_floor),
+        conditions=conditions,
+    )
+
+
+def _unqueued(count: int, region: str, tenant: str, told: Told) -> PendingReason:
+    if not told.granted:
+        detail = f"tenant {tenant} has no grant in {region}"
+        return PendingReason(reason="WaitingForQuota", count=count, next_owner="quota-controller", detail=detail)
+    if not told.revision_here:
+        detail = f"the revision has not reached {region} yet"
+        return PendingReason(reason="PendingEvaluation", count=count, next_owner="mirror", detail=detail)
+    return PendingReason(reason="PendingEvaluation", count=count, next_owner="assignment-controller", detail="not queued yet")
+
+
+def same_but_for_times(new: AssignmentStatus, old: AssignmentStatus) -> bool:
+    """Nothing changed that anybody waits to read: the time of the next attempt moves all the time."""
+    return replace(new, pending=_timeless(new)) == replace(old, pending=_timeless(old))
+
+
+def _timeless(status: AssignmentStatus) -> tuple[PendingReason, ...]:
+    return tuple(replace(pending, next_attempt_time=None) for pending in status.pending)

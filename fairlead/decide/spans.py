@@ -1,0 +1,62 @@
+"""Arithmetic on ranges of slot indices, as assignments hold them. Pure; used wherever slots are counted or chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fairlead.model.kinds.work import SlotRange
+
+Spans = tuple[SlotRange, ...]
+
+
+def indices(spans: Spans) -> Iterator[int]:
+    for span in spans:
+        yield from range(span.first, span.last + 1)
+
+
+def size(spans: Spans) -> int:
+    return sum(span.last - span.first + 1 for span in spans)
+
+
+def spans_of(numbers: Iterable[int], epoch: int = 1) -> Spans:
+    """The fewest ranges that hold exactly these."""
+    out: list[SlotRange] = []
+    for number in sorted(set(numbers)):
+        if out and out[-1].last == number - 1:
+            out[-1] = SlotRange(first=out[-1].first, last=number, epoch=epoch)
+        else:
+            out.append(SlotRange(first=number, last=number, epoch=epoch))
+    return tuple(out)
+
+
+def missing(spans: Spans, limit: int, count: int) -> list[int]:
+    """The lowest `count` numbers below `limit` that no range holds. Costs by the ranges, not by what they hold."""
+    out: list[int] = []
+    at = 0
+    for span in spans:
+        while at < min(span.first, limit) and len(out) < count:
+            out.append(at)
+            at += 1
+        at = max(at, span.last + 1)
+    while at < limit and len(out) < count:
+        out.append(at)
+        at += 1
+    return out
+
+
+def joined(spans: Spans, numbers: Iterable[int]) -> Spans:
+    """The ranges with these numbers added; epochs are not kept apart."""
+    new = spans_of(numbers)
+    if not new:
+        return spans
+    out: list[SlotRange] = []
+    for span in sorted((*spans, *new), key=lambda s: s.first):
+        if out and span.first <= out[-1].last + 1:
+            out[-1] = SlotRange(first=out[-1].first, last=max(out[-1].last, span.last))
+        else:
+            out.append(SlotRange(first=span.first, last=span.last))
+    return tuple(out)
+
+
+def holds(spans: Spans, number: int) -> bool:
+    return any(span.first <= number <= span.last for span in spans)
