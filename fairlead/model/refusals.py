@@ -26,6 +26,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "InUse": RefusalInfo(409, "release what the facts name first"),
     "BeingDeleted": RefusalInfo(409, "wait until its finalizers are done"),
     # The caller.
+    "Forbidden": RefusalInfo(403, "ask for a role that allows it; `fairlead auth can-i` tells what is missing"),
     "NotOwner": RefusalInfo(403, "only the owner of this step or field may do this"),
     "WrongTenant": RefusalInfo(403, "use credentials for that tenant"),
     "WrongNode": RefusalInfo(403, "an agent speaks for its own node only"),

@@ -55,6 +55,19 @@ def _part_of(record: type[Any], part: str) -> type[Any]:
     return found
 
 
+def _access_kinds(both: frozenset[str]) -> list[KindInfo]:
+    return [
+        KindInfo("AccessRole", "accessroles", access.AccessRole, both, _OPERATORS | {Role.MIRROR}, frozenset(),
+                 "by an operator; bindings to it then give nothing", namespaced=False),
+        KindInfo("AccessBinding", "accessbindings", access.AccessBinding, both, _OPERATORS | {Role.MIRROR}, frozenset(),
+                 "by an operator; effective at once", namespaced=False),
+        KindInfo("ServiceAccount", "serviceaccounts", access.ServiceAccount, both, _PEOPLE | {Role.MIRROR}, frozenset(),
+                 "by whoever made it; its tokens are refused from then on", short_names=("sa",)),
+        KindInfo("Token", "tokens", access.Token, both, _PEOPLE | {Role.MIRROR}, frozenset({Role.AUTHORITY}),
+                 "by whoever made it; expired ones are refused, and may be deleted"),
+    ]  # fmt: skip
+
+
 def _kinds() -> dict[str, KindInfo]:
     glo, reg, both = frozenset({GLOBAL}), frozenset({REGION}), frozenset({GLOBAL, REGION})
     r = Role
@@ -105,14 +118,6 @@ def _kinds() -> dict[str, KindInfo]:
                  "with its binding", many=True, commands_only=True),
         KindInfo("Endpoints", "endpoints", work.Endpoints, reg, frozenset({r.ROLLOUT}), frozenset({r.ROLLOUT}),
                  "with its workload", short_names=("ep",)),
-        KindInfo("AccessRole", "accessroles", access.AccessRole, both, _OPERATORS | {r.MIRROR}, frozenset(),
-                 "by an operator; bindings to it then give nothing", namespaced=False),
-        KindInfo("AccessBinding", "accessbindings", access.AccessBinding, both, _OPERATORS | {r.MIRROR}, frozenset(),
-                 "by an operator; effective at once", namespaced=False),
-        KindInfo("ServiceAccount", "serviceaccounts", access.ServiceAccount, both, _PEOPLE | {r.MIRROR}, frozenset(),
-                 "by whoever made it; its tokens are refused from then on", short_names=("sa",)),
-        KindInfo("Token", "tokens", access.Token, both, _PEOPLE | {r.MIRROR}, frozenset({r.AUTHORITY}),
-                 "by whoever made it; expired ones are refused, and may be deleted"),
         KindInfo("Lease", "leases", ledger.Lease, both, frozenset(Role) - _PEOPLE, frozenset(), "expiry",
                  namespaced=False, commands_only=True),
         KindInfo("Event", "events", ledger.Event, both, frozenset(Role) - {r.USER}, frozenset(), "retention, 30 days",
@@ -121,6 +126,7 @@ def _kinds() -> dict[str, KindInfo]:
                  "retention, 30 days", many=True),
         KindInfo("Plane", "planes", ledger.Plane, both, frozenset({r.AUTHORITY}), frozenset({r.AUTHORITY}),
                  "never: one a plane", namespaced=False, commands_only=True),
+        *_access_kinds(both),
     ]  # fmt: skip
     return {row.plural: row for row in rows}
 

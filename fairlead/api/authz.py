@@ -1,0 +1,158 @@
+"""The one point of decision about access, with the facts it needs at hand. Every verb, row, command, metric and log asks here;
+the answer itself is decided in fairlead/decide/access*.py.
+
+Keeps no answer beyond the change of a rule, and looks at the credential again each time: an identity whose token was revoked is
+refused from that moment on, on requests, rows of a watch and commands of a standing channel alike. Unknown callers and unknown
+rules mean no. Made by the server; it is handed to `make_app` as `authorise`, and `gate` of it to the component channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from fairlead.api import access
+from fairlead.api.identity import Proven
+from fairlead.client.plane import Change
+from fairlead.decide.access import Answer, Identity, Question, decide
+from fairlead.decide.access_agent import Holdings, NoHoldings, decide_agent, refuse_own_node
+from fairlead.decide.access_commands import Facts, caller_for, refuse_command
+from fairlead.decide.access_objects import Rules, refuse_object
+from fairlead.model.commands import Caller, Command, Refused
+from fairlead.model.kinds.capacity import Node
+from fairlead.security.directory import AccessDirectory, NotReady
+from fairlead.security.holdings import Get
+
+CORRELATION_MAX: Final = 256
+Accepts = Callable[[Change], bool]
+
+
+class Access:
+    def __init__(self, directory: AccessDirectory, plane: str, get: Get, holdings: Holdings | None = None) -> None:
+        """`get` reads the present state, such as `authority.view().get`; `holdings` is a PlaneHoldings in a region."""
+        self._directory = directory
+        self._plane = plane
+        self._get = get
+        self._holdings = holdings or NoHoldings()
+
+    def __call__(self, identity: access.Identity, verb: str, plural: str, tenant: str, name: str, subresource: str) -> bool:
+        """For `make_app`. A collection is allowed only if all of it is; see `filter` for the rest."""
+        if not isinstance(identity, Proven) or identity.who is None:
+            return False
+        return self.authorise(identity.who, verb, plural, tenant, name, subresource)
+
+    def authorise(self, who: Identity, verb: str, plural: str, tenant: str = "", name: str = "", subresource: str = "") -> bool:
+        return self.answer(who, Question(verb, plural, tenant, name, subresource)).allowed
+
+    def answer(self, who: Identity, question: Question, row_node: str = "") -> Answer:
+        try:
+            why = self._directory.why_not_valid(who)
+            if why:
+                return Answer(False, why)
+            if who.kind == "agent":
+                return decide_agent(who, question, self._holdings, row_node)
+            return decide(who, self._directory.statements(who), question)
+        except NotReady as error:
+            return Answer(False, str(error))
+
+    # --- reading ----------------------------------------------------------------------------------------------------------
+
+    def filter(self, who: Identity, verb: str, plural: str, subresource: str = "") -> Accepts | None:
+        """Which rows of a list or watch may be shown; None: not even an empty list. Good for as long as the stream lasts."""
+        whole = self.answer(who, Question(verb, plural, "", "", subresource))
+        if not whole.allowed and not whole.some:
+            return None
+
+        def accepts(row: Change) -> bool:
+            node = _node_of(row) if who.kind == "agent" else ""
+            return self.answer(who, Question(verb, plural, row.tenant, row.name, subresource), node).allowed
+
+        return accepts
+
+    def why_not_valid(self, who: Identity) -> str:
+        """For streams: when this says something, end them with 401."""
+        try:
+            return self._directory.why_not_valid(who)
+        except NotReady:
+            return ""  # rows are held back meanwhile; the stream may live
+
+    # --- writing ----------------------------------------------------------------------------------------------------------
+
+    def caller(self, who: Identity, question: Question) -> Caller | Refused:
+        """As whom the authority is asked for this change."""
+        answer = self.answer(who, question)
+        if not answer.allowed:
+            return Refused("Forbidden", answer.reason)
+        if who.kind == "component":
+            return Refused("Forbidden", "components send commands over the channel")
+        return caller_for(who, answer, question)
+
+    def refuse_object(self, who: Identity, new: Any, old: Any) -> Refused | None:
+        """What the resolved object may not say. Asked before every write of people, whatever the verb."""
+        if who.kind == "agent":
+            why = (
+                refuse_own_node(new, old, self._directory.profile_of(who)) if isinstance(new, Node) else "agents write nodes only"
+            )
+            return Refused("Forbidden", why) if why else None
+        directory = self._directory
+        return refuse_object(Rules(who, directory.statements(who), directory.bindings(), directory.roles()), new, old)
+
+    def correlation(self, who: Identity, given: str = "") -> str:
+        """For Command.correlation: with the command's caller and body the audit record then says who, what, on what, from where
+        and by which credential."""
+        proof = f"token {'/'.join(who.token)}" if who.token and who.kind != "agent" else f"certificate {who.fingerprint[7:23]}"
+        return f"{given + ' ' if given else ''}from {who.source or 'unknown'} by {proof}"[:CORRELATION_MAX]
+
+    # --- the component channel --------------------------------------------------------------------------------------------
+
+    def gate(self, who: Identity) -> Gate:
+        return Gate(self, who)
+
+    def refuse_command(self, who: Identity, command: Command) -> Refused | None:
+        try:
+            why = self._directory.why_not_valid(who)
+            if why:
+                return Refused("Forbidden", why)
+            return refuse_command(who, command, self._directory.statements(who), self._facts(who))
+        except NotReady as error:
+            return Refused("NotLeader", str(error), retry_after_s=1.0)
+
+    def _facts(self, who: Identity) -> Facts:
+        if who.kind != "agent":
+            return Facts(self._plane, self._holdings)
+        row = self._get("nodes", "", who.node)
+        node: Node | None = row.hot if row is not None and row.raw is not None else None
+        return Facts(self._plane, self._holdings, node, self._directory.profile_of(who))
+
+
+class Gate:
+    """What one end of a channel may do: `may` is the service's May; `sees` is asked for each row of get, list and follow;
+    `speaks` before heartbeats and the bindings of nodes."""
+
+    def __init__(self, decisions: Access, who: Identity) -> None:
+        self._access = decisions
+        self.who = who
+
+    def may(self, command: Command) -> Refused | None:
+        return self._access.refuse_command(self.who, command)
+
+    def sees(self, row: Change) -> bool:
+        node = _node_of(row) if self.who.kind == "agent" else ""
+        return self._access.answer(self.who, Question("get", row.plural, row.tenant, row.name), node).allowed
+
+    def lists(self, plural: str) -> bool:
+        """Is there any use in a list or a feed of that kind?"""
+        answer = self._access.answer(self.who, Question("list", plural))
+        return answer.allowed or answer.some
+
+    def speaks(self, nodes: Iterable[str]) -> Refused | None:
+        why = self._access.why_not_valid(self.who)
+        if why:
+            return Refused("Forbidden", why)
+        others = [node for node in nodes if self.who.kind != "agent" or node != self.who.node]
+        return Refused("WrongNode", f"{self.who.name} may not speak for {others[0]}") if others else None
+
+
+def _node_of(row: Change) -> str:
+    """A binding says itself where it is, also when it is going; what else is on a node is found through its binding."""
+    return str(row.hot.node) if row.plural == "bindings" and row.hot is not None else ""

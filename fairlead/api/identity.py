@@ -1,0 +1,172 @@
+"""Who is asking: a bearer token or a client certificate, looked at with every request. Owns the reading of credentials; what
+they allow is fairlead/api/authz.py. `Authenticator` is handed to `make_app`, `admit` to the component channel, `PeerProtocol` to
+uvicorn.
+
+Refusals say nothing that helps a guesser: a token that is unknown and one with a wrong secret get the same words in the same
+time.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Transport
+from typing import Any, Final
+
+from starlette.requests import HTTPConnection, Request
+from starlette.websockets import WebSocket
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fairlead.api import access
+from fairlead.api.failures import Failure
+from fairlead.decide.access import Identity
+from fairlead.model.kinds.access import Token
+from fairlead.model.lifecycle import Role
+from fairlead.security import certificates, tokens
+from fairlead.security.certificates import BadCertificate
+from fairlead.security.directory import AccessDirectory, NotReady, join_token_of
+from fairlead.security.tls import is_loopback
+
+log = logging.getLogger(__name__)
+
+PEER_CERTIFICATE: Final = "fairlead.peer_certificate"  # in the scope's state: DER, checked by TLS against our authorities
+_CHANNEL_KINDS: Final = ("component", "agent")
+
+
+class Unauthenticated(Exception):
+    """401. The words are for whoever sent the credential."""
+
+
+class Proven(access.Identity, frozen=True):
+    """What handlers get: the short form they use, and who it really is, for the decisions."""
+
+    who: Identity | None = None
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol, which also tells the application whose certificate the connection was made with. WebSockets begin
+    as requests of this protocol and inherit what it says."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        # Without verification getpeercert() is empty while its binary form would still be there: a claim, not a proof.
+        proven = tls.getpeercert(True) if tls is not None and tls.getpeercert() else None
+        self.app_state = {**self.app_state, PEER_CERTIFICATE: proven}
+
+
+class Authenticator:
+    def __init__(self, directory: AccessDirectory, *, region: str = "") -> None:
+        self._directory = directory
+        self._region = region  # of this plane; empty: global
+
+    def __call__(self, request: Request) -> Proven | None:
+        """For `make_app`: None is answered with 401."""
+        try:
+            who = self.identify(request)
+            role, tenant = standing(self._directory, who)
+        except Unauthenticated as error:
+            log.info("turned away %s: %s", _source(request), error)
+            return None
+        except NotReady as error:
+            raise Failure(503, str(error), retry_after_s=1.0) from error
+        return Proven(who.name, role, tenant, who.node, who.roles, who.fingerprint or "/".join(who.token or ()), who)
+
+    async def admit(self, socket: WebSocket) -> str:
+        """For the component channel: empty for a component or an agent, which is then in `socket.state.identity`."""
+        try:
+            who = self.identify(socket)
+        except (Unauthenticated, NotReady) as error:
+            return str(error)
+        if who.kind not in _CHANNEL_KINDS:
+            return "the channel is for components and agents; people use the API"
+        socket.state.identity = who
+        return ""
+
+    def identify(self, connection: HTTPConnection) -> Identity:
+        """Raises Unauthenticated, or NotReady while nobody can be judged. A token that was sent is what counts: whoever sends a
+        wrong one is not let in for the certificate beside it."""
+        headers = connection.headers.getlist("authorization")
+        certificate = getattr(connection.state, PEER_CERTIFICATE, None)
+        if headers:
+            who = self._by_token(connection, headers)
+        elif certificate is not None:
+            who = self._by_certificate(certificate, _source(connection))
+        else:
+            raise Unauthenticated("no token and no client certificate")
+        why = self._directory.why_not_valid(who)
+        if why:
+            raise Unauthenticated(why)
+        return who
+
+    def _by_token(self, connection: HTTPConnection, headers: list[str]) -> Identity:
+        scheme, _, text = headers[0].partition(" ")
+        if len(headers) != 1 or scheme.lower() != "bearer":
+            raise Unauthenticated("one Authorization header, with a bearer token")
+        if connection.url.scheme in ("http", "ws") and not (connection.client and is_loopback(connection.client.host)):
+            raise Unauthenticated("a token is taken over TLS only; consider this one known to others, and revoke it")
+        presented = tokens.parse(text.strip())
+        if presented is None or presented.join:
+            raise Unauthenticated("the token is not valid")
+        token = self._directory.token(presented.tenant, presented.name)
+        good = tokens.matches(presented, token.spec.hash if token is not None else None)
+        if not good or token is None or token.spec.purpose != "Access" or token.spec.subject is None:
+            raise Unauthenticated("the token is not valid")
+        self._directory.note_use(token)
+        return _of_token(token, _source(connection))
+
+    def _by_certificate(self, der: bytes, source: str) -> Identity:
+        try:
+            presented = certificates.read(certificates.load(der))
+        except BadCertificate as error:
+            raise Unauthenticated(str(error)) from error
+        named = presented.named
+        if named.purpose == "server":
+            raise Unauthenticated("a server's certificate is not for callers")
+        if named.purpose == "agent" and named.region != self._region:
+            raise Unauthenticated(f"this plane has no agents of region {named.region}")
+        return Identity(
+            name=named.name,
+            kind=named.purpose,
+            roles=named.roles,
+            node=named.name if named.purpose == "agent" else "",
+            region=named.region,
+            token=join_token_of(named.token) if named.token else None,
+            fingerprint=presented.fingerprint,
+            expiry_ms=int(presented.not_after.timestamp() * 1000),
+            source=source,
+        )
+
+
+def _of_token(token: Token, source: str) -> Identity:
+    subject = token.spec.subject
+    assert subject is not None
+    service = subject.kind == "ServiceAccount"
+    return Identity(
+        name=f"{subject.tenant}/{subject.name}" if service else subject.name,
+        kind="service" if service else "user",
+        tenants=token.spec.tenants,
+        token=(token.metadata.namespace, token.metadata.name),
+        source=source,
+    )
+
+
+def standing(directory: AccessDirectory, who: Identity) -> tuple[Role, str]:
+    """(role, tenant) in which somebody sends commands, where the handler does not ask `Access.caller` about the very change."""
+    if who.kind == "agent":
+        return Role.AGENT, ""
+    if who.kind == "component":
+        return Role(who.roles[0]), ""
+    writes = [s for s in directory.statements(who) if not s.deny and s.verbs - {"get", "list", "watch"}]
+    wide = {s.role for s in writes if s.tenants is None}
+    if wide == {Role.BREAK_GLASS.value}:
+        return Role.BREAK_GLASS, ""
+    if wide and not who.tenants:
+        return Role.OPERATOR, ""
+    tenants = set(who.tenants) or {tenant for s in writes for tenant in s.tenants or ()} - {""}
+    return Role.USER, tenants.pop() if len(tenants) == 1 else ""
+
+
+def _source(connection: HTTPConnection) -> str:
+    """As the socket says it. Headers about earlier hops can be written by anybody, so they are not believed."""
+    client: Any = connection.client
+    return f"{client.host}:{client.port}" if client is not None else "unknown"

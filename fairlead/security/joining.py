@@ -1,0 +1,120 @@
+"""How a machine becomes a node: a join token and a key of its own in, a certificate out. Once.
+
+The token is spent in the plane, against the revision at which it was found unspent, so of two that come with it at the same time
+one is refused, whichever servers they ask. Whoever spent it may ask again with the same key (the answer may have been lost on its
+way); with another key it is somebody else. Nothing the machine says of itself is believed: who it is, and what it may offer at
+most, stands in the token. Called by fairlead/api/identity_routes.py.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from fairlead.client.plane import Plane
+from fairlead.decide.access import Identity, why_not_valid
+from fairlead.model.commands import Accepted, Caller, Command, Outcome, Put, PutStatus, Refused
+from fairlead.model.ids import revision, split_revision
+from fairlead.model.kinds.access import NodeProfile, Token
+from fairlead.model.kinds.capacity import Node, NodeSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.ports import Clock
+from fairlead.security import tokens
+from fairlead.security.certificates import BadCertificate, LocalAuthority, Named, instant, key_fingerprint, requested_key
+
+ATTEMPTS_MAX: Final = 3
+
+
+class Joined(NamedTuple):
+    node: str
+    region: str
+    certificate: bytes
+    authorities: bytes  # what the agent is to trust
+
+
+class Joining:
+    def __init__(self, plane: Plane, clock: Clock, authority: LocalAuthority, authorities: bytes, region: str) -> None:
+        self._plane = plane
+        self._clock = clock
+        self._authority = authority
+        self._authorities = authorities
+        self._region = region
+
+    async def join(self, text: str, request: bytes, source: str = "") -> Joined | Refused:
+        presented = tokens.parse(text)
+        if presented is None or not presented.join:
+            return _refused("this is no join token")
+        try:
+            key = requested_key(request)
+        except BadCertificate as error:
+            return Refused("Invalid", str(error))
+        used_for = key_fingerprint(key)
+        for _ in range(ATTEMPTS_MAX):
+            row = await self._plane.get("tokens", presented.tenant, presented.name)
+            token: Token | None = row.hot if row is not None else None
+            if not tokens.matches(presented, token.spec.hash if token is not None else None) or token is None or row is None:
+                return _refused("the join token is not valid")
+            refused = self._refuse(token, used_for)
+            if refused is not None:
+                return refused
+            if not token.status.spent_key:
+                spent = await self._spend(token, row.position, used_for, source)
+                if isinstance(spent, Refused) and spent.reason == "Conflict":
+                    continue  # somebody was faster; look who
+                if not isinstance(spent, Accepted):
+                    return spent if isinstance(spent, Refused) else Refused("StoreUnavailable", "ask again with the same key")
+            profile = token.spec.profile
+            assert profile is not None
+            await self._plane.submit([_registration(token, profile, source)])  # AlreadyExists is as good
+            named = Named("agent", profile.node, ("agent",), profile.region, token.metadata.name)
+            return Joined(profile.node, profile.region, self._authority.sign(named, key, self._wall()), self._authorities)
+        return Refused("Conflict", "the join token is being used by others; ask again", retry_after_s=1.0)
+
+    def renew(self, identity: Identity, request: bytes) -> Joined | Refused:
+        """A new certificate for an agent that has shown a valid one. It says the same; only key and dates are new."""
+        if identity.kind != "agent" or not identity.node:
+            return _refused("only agents renew their certificates here")
+        try:
+            key = requested_key(request)
+        except BadCertificate as error:
+            return Refused("Invalid", str(error))
+        named = Named("agent", identity.node, ("agent",), identity.region, identity.token[1] if identity.token else "")
+        return Joined(identity.node, identity.region, self._authority.sign(named, key, self._wall()), self._authorities)
+
+    def _refuse(self, token: Token, used_for: str) -> Refused | None:
+        profile = token.spec.profile
+        if token.spec.purpose != "Join" or profile is None:
+            return _refused("the join token is not valid")
+        if profile.region != self._region:
+            return _refused(f"this join token is for region {profile.region}; this is {self._region or 'the global plane'}")
+        if token.status.spent_key and token.status.spent_key != used_for:
+            return _refused("the join token was used before, with another key; if that was not you, revoke it")
+        why = why_not_valid(token, instant(self._plane.plane_ms() / 1000))
+        return _refused(why) if why else None
+
+    async def _spend(self, token: Token, position: int, used_for: str, source: str) -> Outcome:
+        status = replace(token.status, spent_key=used_for, spent_time=instant(self._plane.plane_ms() / 1000))
+        at = revision(split_revision(self._plane.revision())[0], position)
+        where = token.metadata.namespace, token.metadata.name
+        body = PutStatus("Token", *where, status, expected_revision=at, uid=token.metadata.uid)
+        caller = Caller(f"join:{token.metadata.name}", Role.AUTHORITY)
+        return (await self._plane.submit([Command(caller, body, correlation=f"join from {source}")]))[0]
+
+    def _wall(self) -> datetime:
+        return instant(self._clock.wall())
+
+
+def _registration(token: Token, profile: NodeProfile, source: str) -> Command:
+    spec = NodeSpec(
+        region=profile.region, zone=profile.zone, pool=profile.pool, allocatable=profile.capacity, max_slots=profile.max_slots
+    )
+    node = Node(metadata=Metadata(name=profile.node, labels=dict(profile.labels)), spec=spec)
+    caller = Caller(f"join:{token.metadata.name}", Role.OPERATOR)
+    return Command(caller, Put("Node", node, mode="create"), correlation=f"join from {source}")
+
+
+def _refused(detail: str) -> Refused:
+    return Refused("Forbidden", detail)

@@ -1,0 +1,113 @@
+"""TLS that follows its files: a new certificate, key or authority is used from the next handshake on, without a restart.
+
+There is no task and no signal: every handshake looks whether the files changed (three stat calls) and, if so, is handed a context
+made from the new ones. Files that do not fit together are told in the log and the old ones stay in use. Called by the server
+(`ServerTls.context` goes to uvicorn's `ssl_context_factory`) and by whoever dials it (`client_context`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fairlead.security.files import UnsafeFile, read_private
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_S: Final = 5.0  # for servers to pass on: a peer that connects and says nothing holds no place for longer
+
+
+class TlsFiles(NamedTuple):
+    certificate: Path
+    key: Path
+    authorities: Path  # one or more: two while the authority is being rotated
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    read_private(files.key)  # refuses a key that others may read
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_OPTIONAL  # people come with a token instead; who shows neither is turned away above
+    # A resumed session would bring back a certificate that was checked against authorities of yesterday.
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    context.load_cert_chain(files.certificate, files.key)
+    context.load_verify_locations(files.authorities)
+    return context
+
+
+class ServerTls:
+    """`context` is handed out once and stays; what it presents changes with the files."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.files = files
+        self._seen = self._state()
+        self._current = _context(files)
+        self.reloads = 0
+        self.refused_reloads = 0
+        self.context = _context(files)
+        self.context.sni_callback = self._at_handshake  # called for every handshake, with or without a server name
+
+    def _at_handshake(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
+        self.refresh()
+        connection.context = self._current
+
+    def refresh(self) -> bool:
+        """True if other files are in use now than before."""
+        state = self._state()
+        if state == self._seen:
+            return False
+        self._seen = state
+        try:
+            self._current = _context(self.files)
+        except (OSError, ssl.SSLError, UnsafeFile) as error:
+            self.refused_reloads += 1
+            log.error("the new certificates cannot be used, the old ones stay: %s", error)
+            return False
+        self.reloads += 1
+        return True
+
+    def _state(self) -> tuple[tuple[int, int, int, int], ...]:
+        return tuple(_mark(path) for path in self.files)
+
+
+def _mark(path: Path) -> tuple[int, int, int, int]:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return (0, 0, 0, 0)
+    return about.st_mtime_ns, about.st_size, about.st_ino, about.st_mode
+
+
+def client_context(authorities: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+    """For whoever dials a plane: trusts our authority and no other. Made anew for each connection it follows its files too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(authorities)
+    if certificate is not None and key is not None:
+        read_private(key)
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def why_not_listen(host: str, *, tls: bool, authentication: bool) -> str:
+    """Empty: it may. Beyond this machine nothing is served in the open or to strangers, whatever the settings say."""
+    if is_loopback(host):
+        return ""
+    missing = [word for word, there in (("TLS", tls), ("authentication", authentication)) if not there]
+    return f"{host} is not loopback: it needs {' and '.join(missing)}" if missing else ""
