@@ -12,6 +12,10 @@ from typing import Final
 
 import msgspec
 
+MOMENT_MS: Final = 100  # a few rounds of a scheduler: time enough to hear of a lost race
+TRIED_FIRST: Final = 32
+TRIED_MAX: Final = 4_096
+
 
 class HeadStart(msgspec.Struct, gc=False, eq=False):
     """One part of the work as a scheduler sees it that has another part: it stays away until nobody has settled any of it for
@@ -19,10 +23,25 @@ class HeadStart(msgspec.Struct, gc=False, eq=False):
 
     wait_ms: int
     alive_ms: int = 0  # when one of its requests was last settled by somebody else
+    next_ms: int = 0  # when more of it may be tried
+    left: int = 0  # until then
+    more: int = TRIED_FIRST  # and how many then
 
     def over_ms(self, since_ms: int) -> int:
         """When work that waits since then may be tried."""
         return max(since_ms, self.alive_ms) + self.wait_ms
+
+    def seen(self, now_ms: int) -> None:
+        """Somebody else is at work on it."""
+        self.alive_ms, self.left, self.more = now_ms, 0, TRIED_FIRST
+
+    def admits(self, now_ms: int) -> bool:
+        """Whether one more may be tried now: a few at first, and each moment that nobody is seen twice as many. Who was only
+        slow, or paused, loses a few races and not the whole part."""
+        if now_ms >= self.next_ms:
+            self.next_ms, self.left, self.more = now_ms + MOMENT_MS, self.more, min(2 * self.more, TRIED_MAX)
+        self.left -= 1
+        return self.left >= 0
 
 
 NEVER: Final = HeadStart(0)  # of work that is left to others for good

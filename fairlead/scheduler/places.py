@@ -303,6 +303,10 @@ class Places:
             self._leave(unit)  # whoever has that part was seen at work meanwhile, or may not work on it either
             self._wait(unit, WAITING, start.over_ms(now_ms if "" in tenant.holds else 0))
             return 0
+        if start is not None and unit.state == WAITING and not start.admits(now_ms):
+            self._leave(unit)
+            self._wait(unit, WAITING, start.next_ms)
+            return 0
         if unit.state == WAITING or on_hold:
             if unit.state == WAITING:  # what backs off, or is another's, has nothing to wait for but the time
                 unit.by_timer = unit.reason != "BackingOff" and start is None

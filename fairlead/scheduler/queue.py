@@ -87,7 +87,7 @@ class Queue(Places):
         if found is not None and item is not None:
             if item.head_start is not None and self._in_hand(item) is None:
                 # Somebody else has settled it: that part is looked after.
-                item.head_start.alive_ms = self._now_ms if now_ms is None else now_ms
+                item.head_start.seen(self._now_ms if now_ms is None else now_ms)
             self._remove(found, item)
 
     def set_capacity(self, totals: Mapping[str, int]) -> None:
@@ -156,7 +156,7 @@ class Queue(Places):
         unit.races += 1
         extra = unit.races - self._limits.races_at_once
         if unit.head_start is not None:
-            unit.head_start.alive_ms = now_ms
+            unit.head_start.seen(now_ms)
         if extra <= 0:
             unit.rank = 0
             self._admit(tenant, unit, now_ms)
@@ -170,7 +170,7 @@ class Queue(Places):
         assert not item.gang, f"{item.name} is a member of a gang"
         if self._returned(item, now_ms) is not None:
             if item.head_start is not None:
-                item.head_start.alive_ms = now_ms
+                item.head_start.seen(now_ms)
             self._forget(self._tenants[item.tenant], item, item.reason)
 
     def failed(self, item: Item, reason: str, gates: Collection[str] | Mapping[str, int], detail: str, now_ms: int) -> None:

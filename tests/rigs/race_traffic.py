@@ -151,6 +151,7 @@ class World:
         by_hand = enqueue(HAND, HANDS, Ask(requests=Resources(100, MI)), 0, suspend=True)
         await self.send([Command(self.roles[Role.ASSIGNMENT], by_hand)])
         await self.plane.heartbeat([(name, SESSION) for name in self.fleet.names])
+        await self.reserve_some()  # while there is room everywhere
 
     async def ask(self, works: list[Enqueue]) -> None:
         caller = self.roles[Role.ASSIGNMENT]
@@ -229,8 +230,8 @@ class World:
 
     async def reserve_some(self) -> None:
         """By hand, of slots that are suspended so that no scheduler tries them: some are given back, the others run out."""
-        hand, node = self.roles[Role.SCHEDULER], self.rng.choice(self.fleet.names)
-        wanted = [Reserve(TENANTS[0], f"{HAND}-{index}", 1, 1, node, 0, 1, ttl_s=0.2) for index in range(HANDS)]
+        hand, nodes = self.roles[Role.SCHEDULER], self.rng.sample(self.fleet.names, HANDS)
+        wanted = [Reserve(TENANTS[0], f"{HAND}-{index}", 1, 1, node, 0, 1, ttl_s=0.2) for index, node in enumerate(nodes)]
         outcomes = await self.send([Command(hand, body) for body in wanted])
         held = [(body, got.token) for body, got in zip(wanted, outcomes, strict=True) if isinstance(got, Accepted) and got.token]
         self.reserved += len(held)

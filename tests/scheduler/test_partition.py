@@ -11,7 +11,7 @@ from fairlead.model.kinds.intent import Locality, Placement, Preference
 from fairlead.model.kinds.work import SchedulingRequestStatus
 from fairlead.scheduler.cycle import Cycle
 from fairlead.scheduler.homes import Homes
-from fairlead.scheduler.partition import NEVER, HeadStart, Partition, Parts
+from fairlead.scheduler.partition import MOMENT_MS, NEVER, HeadStart, Partition, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.queue import Queue
@@ -146,6 +146,32 @@ def test_as_long_as_somebody_settles_work_of_a_part_the_rest_of_it_is_left_to_hi
     made.remove("risk", "api-1", T0 + 800)
     assert taken(made, T0 + 900) == []
     assert taken(made, T0 + 800 + WAIT_MS) == ["api-2"]
+
+
+def test_a_part_left_lying_is_taken_over_a_few_at_first_and_then_faster() -> None:
+    made, start = shared(*(f"api-{n}" for n in range(500)))
+    now, took = T0 + WAIT_MS, list[int]()
+    while sum(took) < 500:
+        made.due(now)
+        items = made.take(999, now)
+        for item in items:
+            made.placed(item)
+        took.append(len(items))
+        now += MOMENT_MS
+    assert took == [32, 64, 128, 256, 20]
+    assert start.alive_ms == 0
+
+
+def test_one_who_was_only_slow_loses_a_few_races_and_not_his_part() -> None:
+    made, _ = shared(*(f"api-{n}" for n in range(500)))
+    now = T0 + WAIT_MS
+    made.due(now)
+    items = made.take(999, now)
+    for item in items:
+        made.gone(item, now + 20)  # he had them all bound
+    assert len(items) == 32
+    assert taken(made, now + 20 + WAIT_MS - 1) == []
+    assert len(taken(made, now + 20 + WAIT_MS)) == 32, "few again"
 
 
 def test_what_this_scheduler_settled_itself_is_no_sign_of_another() -> None:
