@@ -18,7 +18,10 @@ from fairlead.decide.gates.node import CORDON, HANDSHAKE, HEALTH, OBSERVATION
 from fairlead.decide.gates.node_class import LABELS, REGIONS, RESIDENCE, TAINTS, TENANCY, ZONES
 from fairlead.decide.need import ClassVerdicts, DeviceNeed, Need, Row, View
 
-__all__ = ["GATES", "S6_GATES", "ClassVerdicts", "DeviceNeed", "Gate", "Need", "Row", "View", "feasible", "reasons"]
+__all__ = [
+    "GATES", "S6_GATES", "ClassVerdicts", "DeviceNeed", "Gate", "Need",
+    "Row", "View", "feasible", "has_room", "open_to", "reasons",
+]  # fmt: skip
 
 # Where the law, the tenant and the operator allow a slot to be at all (S6).
 S6_GATES: tuple[Gate, ...] = (REGIONS, ZONES, RESIDENCE, TENANCY)
@@ -33,24 +36,37 @@ GATES: tuple[Gate, ...] = (
 def feasible(need: Need, row: Row, view: View) -> Any:
     """True where the need fits. One bool for one node; a mask for columns.
 
-    The same verdict as all of GATES, in fewer steps: what a person is told apart is asked together, without a call per gate.
+    The same verdict as all of GATES, in fewer steps: what a person is told apart is asked together, without a call per gate. In
+    two halves, because the first is the same for many needs and a proposer may keep it.
     """
+    return open_to(need, row, view) & has_room(need, row, view)
+
+
+def open_to(need: Need, row: Row, view: View) -> Any:
+    """Whether the node takes such work at all: its class, its state, who has it to himself. Asks nothing about amounts."""
     holder = row.exclusive_to
     fits: Any = (
         (need.classes.allowed[row.node_class] == 1)
         & ((row.healthy & row.schedulable) > row.cordoned)
         & (view.now_ms - need.max_age_ms <= row.observed_ms)
-        & (need.firm_cpu <= row.cpu_free)
+        & ((holder == 0) | (holder == need.tenant))
+    )
+    if need.exclusive:
+        fits = fits & ((row.used_by == 0) | (row.used_by == need.tenant))
+    return fits
+
+
+def has_room(need: Need, row: Row, view: View) -> Any:
+    """Whether what is asked is free there, and the neighbours and the policy's own gates agree."""
+    fits: Any = (
+        (need.firm_cpu <= row.cpu_free)
         & (need.cpu <= row.cpu_unlent)
         & (need.firm_memory <= row.memory_free)
         & (need.memory <= row.memory_unlent)
         & (need.slots <= row.slots_free)
-        & ((holder == 0) | (holder == need.tenant))
     )
     if need.scalars or need.devices:
         fits = fits & scalars(need, row, view) & devices(need, row, view)
-    if need.exclusive:
-        fits = fits & ((row.used_by == 0) | (row.used_by == need.tenant))
     if need.topology is not None:
         fits = fits & need.topology.own(row, view) & need.topology.coarse(row, view)
     for gate in need.extra:

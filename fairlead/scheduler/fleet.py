@@ -126,6 +126,7 @@ class Rows:
     def __init__(self, fleet: Fleet, index: slice | Column) -> None:
         self._fleet = fleet
         self._index = index
+        self.are_all = isinstance(index, slice)
 
     def __getattr__(self, name: str) -> Any:
         column = self._fleet.columns.get(name)

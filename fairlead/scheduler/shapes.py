@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from fairlead.decide.fit import GATES, Need, feasible, reasons
+from fairlead.decide.fit import GATES, Need, feasible, has_room, reasons
 from fairlead.decide.policy import ClassRules, CompiledPolicy
 from fairlead.decide.topology import marks_of
 from fairlead.model.kinds.work import Ask, SchedulingRequest
 from fairlead.model.resources import SHARE_WHOLE, DeviceHold
+from fairlead.scheduler.doors import Doors
 from fairlead.scheduler.fleet import Column, OneRow, Rows
 from fairlead.scheduler.homes import NAME as HOME
 from fairlead.scheduler.homes import Homes, weight_of
@@ -36,9 +37,10 @@ class Shape:
 
     def __init__(
         self, snapshot: Snapshot, ask: Ask, need: Need, columns: Need, rules: ClassRules, policy: CompiledPolicy,
-        homes: Homes | None = None,
+        doors: Doors, homes: Homes | None = None,
     ) -> None:  # fmt: skip
         self.snapshot = snapshot
+        self._doors = doors
         self.ask = ask
         self.need = need  # for one row: tables as bytes
         self.columns = columns  # for all rows: tables as arrays
@@ -68,7 +70,10 @@ class Shape:
 
     def rate_rows(self, rows: Rows) -> Column:
         columns, view = self._own_columns, self.snapshot
-        fits = feasible(columns, rows, view)
+        if rows.are_all:
+            fits = self._doors.open_to(columns) & has_room(columns, rows, view)
+        else:
+            fits = feasible(columns, rows, view)
         total: Any = 0
         for rate, weight in self._rates:
             total = total + weight * rate(columns, rows, view)
@@ -150,6 +155,7 @@ class ShapeBook:
         self._snapshot = snapshot
         self._policies = policies
         self._homes = homes
+        self._doors = Doors(snapshot)
         self._found: dict[Hashable, tuple[Ask, Shape]] = {}
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
         self._epoch: Hashable = None
@@ -186,7 +192,7 @@ class ShapeBook:
         if shape is not None:
             self._shapes.move_to_end(compiled.key)
             return shape
-        shape = Shape(self._snapshot, compiled.ask, compiled.need, compiled.columns, rules, policy, self._homes)
+        shape = Shape(self._snapshot, compiled.ask, compiled.need, compiled.columns, rules, policy, self._doors, self._homes)
         self._shapes[compiled.key] = shape
         most = max(16, _RANKING_BYTES_MAX // (16 * max(1, self._snapshot.fleet.rows)))
         while len(self._shapes) > most:

@@ -28,6 +28,7 @@ from fairlead.scheduler.uses import SlotKey as SlotKey
 from fairlead.scheduler.uses import Use as Use
 
 _LOG_KEPT = 10_000
+_HEARD_EVERY_MS = 7_000  # longer than the time between two heartbeats, shorter than that of three
 
 
 class Snapshot:
@@ -49,6 +50,7 @@ class Snapshot:
         # Rows whose free capacity or state changed, in order. A ranking remembers how far it has read.
         self.changed: list[int] = []
         self.changed_base = 0
+        self.doors = 0  # grows when a node's class, state or owner changes: who may use it at all
         self.layout = 0  # grows when rows are added or change their class: rankings lay themselves out anew
         self.listeners: list[Listener] = []
         self._nodes: dict[str, Node] = {}
@@ -89,6 +91,7 @@ class Snapshot:
     def _tell_topology(self, row: int, name: str, *, known: bool) -> None:
         cells = self.fleet.cells
         is_open = bool(cells["schedulable"][row] and cells["healthy"][row] and not cells["cordoned"][row])
+        self.doors += 1
         self.topology.node_changed(row, name, cells["node_class"][row], is_open, known)
         self._touch(row)
 
@@ -163,7 +166,9 @@ class Snapshot:
 
     def _occupied(self, row: int, used_by: int, exclusive_to: int) -> None:
         cells = self.fleet.cells
-        self.exclusive_rows += bool(exclusive_to) - bool(cells["exclusive_to"][row])
+        if cells["exclusive_to"][row] != exclusive_to:
+            self.exclusive_rows += bool(exclusive_to) - bool(cells["exclusive_to"][row])
+            self.doors += 1
         cells["used_by"][row] = used_by
         cells["exclusive_to"][row] = exclusive_to
 
@@ -184,9 +189,11 @@ class Snapshot:
             if row is None:
                 self._heard_early[name] = when_ms  # its node is on the way
             elif cells[row] < when_ms:
-                was_silent = cells[row] < horizon
+                # A workload may want fresher nodes than the policy: whoever missed a heartbeat may have been too silent for it.
+                was_silent = cells[row] < horizon or when_ms - cells[row] > _HEARD_EVERY_MS
                 cells[row] = when_ms
                 if was_silent:
+                    self.doors += 1
                     self._touch(row)
                     opened.append(name)
         return opened

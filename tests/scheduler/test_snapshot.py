@@ -133,6 +133,10 @@ def test_a_silent_node_that_is_heard_again_counts_as_changed_and_others_do_not()
     assert snapshot.changes == changes
     snapshot.heard([("n1", NOW_MS + 39_500)], 30_000)
     assert snapshot.changed[-1] == 1
+    changes = snapshot.changes
+    snapshot.now_ms = NOW_MS + 52_000
+    snapshot.heard([("n0", NOW_MS + 52_000)], 30_000)  # within the policy's bound, but perhaps too silent for some workload
+    assert snapshot.changed[changes - snapshot.changed_base :] == [0]
 
 
 @pytest.mark.parametrize("seed", range(10))
