@@ -73,9 +73,10 @@ class Handshake:
             slots = node.saw_listing(answer.revision, by_node[node.name])
             for slot in slots:
                 slot.reported = None  # said again: the region may have lost it
+                slot.doubtful = slot.phase == "absent" and not node.listed
                 if (node.name, (slot.id.tenant, slot.id.name, slot.id.token)) in stops and node.current(slot) is not None:
                     del node.bound[slot.key]
-            node.synced = True
+            node.synced = node.listed = True
             touched += slots
         return answer.revision, touched
 
@@ -84,7 +85,7 @@ class Handshake:
         ready = [node for node in nodes if node.synced and not node.confirmed and not node.superseded and _clean(node)]
         for node in ready:
             status = node.object.status if node.object is not None else NodeStatus()
-            node.confirmed = status.schedulable and status.session == node.session and status.health == "Ready"
+            node.confirmed = status.schedulable and status.session == node.session
         wanted = [node for node in ready if not node.confirmed]
         if not wanted:
             return
@@ -110,7 +111,7 @@ class Handshake:
             status,
             session=node.session,
             schedulable=True,
-            health="Ready",
+            health=status.health or "Ready",  # a silence before is the node controller's to forgive
             observed_generation=max(status.observed_generation, generation),
             conditions=conditions,
         )
@@ -149,7 +150,8 @@ def _clean(node: Node) -> bool:
 
 
 def _object_to_put(node: Node) -> NodeObject | None:
-    """None where what is registered is what is declared. Labels, taints and cordons are operators' once the node exists."""
+    """None where what is registered is what is declared. Once a node exists, what decides about the work it gets (labels, zone,
+    pool, taints, cost) is the operators'; its agent says only what the machine has."""
     declared, old = node.declared, node.object
     spec = NodeSpec(
         region=declared.region,
@@ -163,6 +165,6 @@ def _object_to_put(node: Node) -> NodeObject | None:
     )
     if old is None:
         return NodeObject(metadata=Metadata(name=declared.name, labels=declared.labels), spec=spec)
-    theirs = {"taints": old.spec.taints, "unschedulable": old.spec.unschedulable, "drain": old.spec.drain}
-    spec = msgspec.structs.replace(spec, **theirs)
+    own = {name: getattr(spec, name) for name in ("allocatable", "max_slots", "devices", "address")}
+    spec = msgspec.structs.replace(old.spec, **own)
     return None if spec == old.spec else NodeObject(metadata=old.metadata, spec=spec)

@@ -119,7 +119,7 @@ class Host:
         self.acks_total += 1
         for node in speaking:
             was = node.superseded, node.leased
-            if node.heard(ack, sent):
+            if node.heard(ack, sent, self._clock.monotonic()):
                 node.leased = True
                 if self._settings.fence_file is not None:
                     write_fence(self._settings.fence_file, node.lease_until, node.global_until)

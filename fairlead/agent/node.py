@@ -23,6 +23,8 @@ from fairlead.model.kinds.work import Binding
 
 log = logging.getLogger(__name__)
 
+WAITS: Final = "waits until"
+
 _binding: Final = codec.decoder(Binding).decode
 _node: Final = codec.decoder(NodeObject).decode
 
@@ -39,6 +41,10 @@ class Node:
         self.confirmed = False
         self.superseded = False
         self.leased = self.orphaned = False
+        self.listed = False  # the first inventory of this process was told
+        # From then on nobody else can be running what is Exclusive and bound here: an agent of an earlier session, if there is
+        # one, had its last heartbeat acknowledged before ours was, and has stopped by itself (S12).
+        self.sole_at = float("inf")
         self.object: NodeObject | None = None
         self.object_position = 0
         self.lease_until = self.global_until = float("-inf")
@@ -54,7 +60,7 @@ class Node:
     def needs_handshake(self) -> bool:
         return not self.superseded and not (self.registered and self.synced and self.confirmed)
 
-    def heard(self, ack: Ack, sent: float) -> bool:
+    def heard(self, ack: Ack, sent: float, answered_at: float) -> bool:
         """A heartbeat sent then was acknowledged. False: the acknowledgement counts for nothing (P9)."""
         if self.name in ack.superseded:
             self.supersede("a newer session answers for it")
@@ -73,6 +79,9 @@ class Node:
         self.lease_until = max(self.lease_until, sent + valid_s - settings.kill_s)
         self.global_until = max(self.global_until, sent + most_s - settings.kill_s)
         self.heard_at = max(self.heard_at, sent)
+        if self.sole_at == float("inf"):
+            lease_s = settings.node_lease_s * (1 + settings.clock_rate_error)
+            self.sole_at = answered_at + lease_s + settings.fence_margin_s
         return True
 
     def expire(self, now: float) -> bool:
@@ -181,6 +190,14 @@ class Node:
             # Adopted, and the region has not been asked yet: it is kept as it is. The shim minds its fence time.
             return decide(None, slot.life(now), self.contact(now, slot)) if self.superseded else Wait()
         order = order_of(bound) if bound is not None else None
+        if (
+            order is not None
+            and order.execution == "Exclusive"
+            and slot.doubtful
+            and slot.phase == "absent"
+            and now < self.sole_at
+        ):
+            return Wait(f"{WAITS} an earlier agent of this node must have stopped it")
         return decide(order, slot.life(now), self.contact(now, slot), self.blocked(slot, bound))
 
     def decide_before_start(self, slot: Slot, now: float, phase: Phase) -> Action:

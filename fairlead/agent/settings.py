@@ -41,6 +41,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     heartbeat_s: float = 5.0
     heartbeat_limit_s: float = 2.0
     kill_s: float = 1.5  # from the fence time to the last process gone: the shim looks every half second
+    fence_margin_s: float = 2.0
     report_s: float = 0.05
     retry_s: float = 0.5
     autonomy_s: float = 24 * 3600.0

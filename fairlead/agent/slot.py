@@ -52,6 +52,7 @@ class Slot:
         self.ports: dict[str, int] = {}
         self.exit: Exit | None = None
         self.stop_cause: StopCause = ""
+        self.doubtful = False  # bound here before this agent's session, and not found running: another agent may run it
         self.due_at = 0.0
         self.timer_at = float("inf")  # when it will be looked at again by itself
         self.started_at = 0.0
@@ -142,11 +143,11 @@ class Slot:
         self.stop_cause = ""
 
     def status(self, condition: Condition) -> InstanceStatus:
-        over = condition in ("succeeded", "failed", "gone") and self.exit is not None
+        final = self.exit if condition in ("succeeded", "failed") else None  # of a run before a restart the message tells
         return InstanceStatus(
             ready=self.ready,
             restarts=self.restarts,
-            exit_code=self.exit.code if over and self.exit is not None else None,
+            exit_code=final.code if final is not None else None,
             ports=self.ports if self.there else {},
             started_time=self.started_time,
             ready_time=self.ready_time if self.ready else None,

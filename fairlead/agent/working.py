@@ -27,6 +27,7 @@ from fairlead.ports import Clock, Tasks
 log = logging.getLogger(__name__)
 
 NOT_YET_S: Final = 1.0  # between two looks for something that is not there yet
+TICK_S: Final = 0.5  # the loop's clock stands still while a machine sleeps, the one that leases are counted on does not
 SLICE: Final = 200  # slots between two yields to the loop
 
 
@@ -111,7 +112,7 @@ class Works:
             if self._dirty:
                 return
             self._signal.clear()
-            left = self._timers[0][0] - now if self._timers else None
+            left = min(self._timers[0][0] - now, TICK_S) if self._timers else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._signal.wait()
@@ -142,12 +143,14 @@ class Works:
 
     def _note_wait(self, node: Node, slot: Slot, reason: str, now: float) -> None:
         waiting = self._waiting.setdefault(slot.node, {})
-        if reason.startswith("waits for"):
+        if reason.startswith("waits"):
             waiting[slot.id] = slot
             if slot.phase == "absent":
                 slot.message = reason
         else:
             waiting.pop(slot.id, None)
+        if slot.phase == "absent" and slot.doubtful and now < node.sole_at < float("inf"):
+            self.look_later(slot, node.sole_at)
         if slot.phase == "ended" and slot.verdict == "again" and now < slot.due_at:
             self.look_later(slot, slot.due_at)
 

@@ -13,11 +13,11 @@ from fairlead.agent.drivers.contract import Driver
 from fairlead.agent.drivers.process import ProcessDriver, ProcessSettings
 from fairlead.agent.drivers.simulated import SimulatedDriver
 from fairlead.agent.host import Host
+from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.region import Ack, Held, Inventory
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
-from fairlead.authority.local import LocalFeed, LocalPlane
-from fairlead.client.plane import Change, Expired
-from fairlead.decide.inventory import Bound, to_stop
+from fairlead.authority.local import LocalPlane
+from fairlead.client.plane import Change, Expired, Feed
 from fairlead.model.commands import Accepted, Caller, Command, Move, Outcome, Put, Refused, Unknown
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Node, NodeStatus
@@ -34,49 +34,58 @@ from tests.authority.planes import REGION, PlaneForTest, bind_of, ok, request_of
 GI = 1 << 30
 
 
-class NodeFeed:
-    """A feed of everything, of which some nodes' part is handed on."""
+class AuthorityPlane:
+    """What an agent needs of a plane, from an authority in this process."""
 
-    def __init__(self, region: LocalRegion, feed: LocalFeed, nodes: Sequence[str]) -> None:
-        self._region = region
+    def __init__(self, plane: PlaneForTest) -> None:
+        self._authority = plane.authority
+        self._local = LocalPlane(plane.authority, plane.clock)
+        self.submit = self._local.submit
+        self.plane_ms = self._local.plane_ms
+        self.follow = self._local.follow
+
+    async def heartbeat(self, nodes: Sequence[tuple[str, int]]) -> Ack | None:
+        heard = self._authority.heartbeat(list(nodes))
+        if isinstance(heard, Refused):
+            return None
+        return Ack(heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes)
+
+    async def get(self, plural: str, tenant: str, name: str) -> Change | None:
+        return self._authority.view().get(plural, tenant, name)
+
+    async def bound_to(self, nodes: Sequence[str]) -> tuple[int, Sequence[Change]]:
+        return self._authority.view().revision, [rec for node in nodes for rec in self._authority.bound_to(node)]
+
+    async def named(self, plural: str, tenant: str, names: Sequence[str]) -> tuple[int, Sequence[Change]]:
+        view = self._authority.view()
+        return view.revision, [found for name in names if (found := view.get(plural, tenant, name)) is not None]
+
+
+class CutFeed:
+    """A feed that ends when the connection does."""
+
+    def __init__(self, feed: Feed, ended: bool) -> None:
         self._feed = feed
-        self._nodes = frozenset(nodes)
-        self.ended = False
+        self.ended = ended
+        self.poke, self.wait, self.close = feed.poke, feed.wait, feed.close
 
     def take_nowait(self) -> Sequence[Change]:
         if self.ended:
             raise Expired("the connection broke", 0)
-        return [change for change in self._feed.take_nowait() if self._concerns(change)]
-
-    def _concerns(self, change: Any) -> bool:
-        if change.plural == "nodes":
-            return change.name in self._nodes
-        return any(rec is not None and rec.hot is not None and rec.hot.node in self._nodes for rec in (change, change.previous))
+        return self._feed.take_nowait()
 
     @property
     def revision(self) -> int:
         return self._feed.revision
 
-    async def wait(self) -> None:
-        await self._feed.wait()
 
-    def poke(self) -> None:
-        self._feed.poke()
-
-    def close(self) -> None:
-        self._feed.close()
-        if self in self._region.feeds:
-            self._region.feeds.remove(self)
-
-
-class LocalRegion:
-    """Region, over LocalPlane. `cut` makes it unreachable; `mutate_ack` lets a test answer heartbeats its own way."""
+class LocalRegion(PlaneRegion):
+    """A region that can be cut off, and lets a test answer heartbeats its own way."""
 
     def __init__(self, plane: PlaneForTest) -> None:
-        self._plane = plane
-        self.local = LocalPlane(plane.authority, plane.clock)
+        super().__init__(AuthorityPlane(plane))
         self.cut_off = False
-        self.feeds: list[NodeFeed] = []
+        self.feeds: list[CutFeed] = []
         self.mutate_ack: Callable[[Ack], Ack | None] = lambda ack: ack
         self.submitted: list[Command] = []
         self.heartbeats = 0
@@ -98,47 +107,31 @@ class LocalRegion:
         if self.cut_off:
             return [Unknown("cut off") for _ in commands]
         self.submitted += commands
-        return await self.local.submit(commands)
+        return await super().submit(commands)
 
     async def heartbeat(self, nodes: Sequence[tuple[str, int]]) -> Ack | None:
         if self.cut_off:
             return None
         self.heartbeats += 1
-        heard = self._plane.authority.heartbeat(list(nodes))
-        if isinstance(heard, Refused):
-            return None
-        return self.mutate_ack(Ack(heard.incarnation, heard.epoch, heard.unknown_nodes))
+        ack = await super().heartbeat(nodes)
+        return None if ack is None else self.mutate_ack(ack)
 
     async def get(self, plural: str, tenant: str, name: str) -> Change | None:
         self._reach()
-        return self._plane.authority.view().get(plural, tenant, name)
+        return await super().get(plural, tenant, name)
 
     async def nodes(self, names: Sequence[str]) -> tuple[int, Sequence[Change]]:
         self._reach()
-        view = self._plane.authority.view()
-        return view.revision, [found for name in names if (found := view.get("nodes", "", name)) is not None]
+        return await super().nodes(names)
 
     async def inventory(self, held: Sequence[Held]) -> Inventory:
         self._reach()
-        view = self._plane.authority.view()
-        names = {item.node for item in held}
-        bindings = [rec for rec in await self.local.list("bindings") if rec.hot.node in names]
+        return await super().inventory(held)
 
-        def bound(tenant: str, name: str) -> Bound | None:
-            rec = view.get("bindings", tenant, name)
-            return None if rec is None else (rec.hot.node, rec.hot.state, rec.hot.token)
-
-        stop = [(item.node, what) for item in held for what in to_stop(item.node, item.running, bound)]
-        return Inventory(view.revision, bindings, stop)
-
-    def follow(self, nodes: Sequence[str], after: int) -> NodeFeed:
-        feed = NodeFeed(self, self.local.follow(["nodes", "bindings"], after), nodes)
-        feed.ended = self.cut_off
+    def follow(self, nodes: Sequence[str], after: int) -> CutFeed:
+        feed = CutFeed(super().follow(nodes, after), self.cut_off)
         self.feeds.append(feed)
         return feed
-
-    def plane_ms(self) -> int:
-        return self.local.plane_ms()
 
 
 class Rig:
