@@ -19,7 +19,8 @@ Models = tuple[str, ...]
 
 FIELDS: Final = (
     "cpu_free", "memory_free", "cpu_unlent", "memory_unlent", "slots_free", "node_class", "schedulable", "healthy", "cordoned",
-    "observed_ms", "number", "used_by", "exclusive_to", "cpu_total", "memory_total", "hourly_cost_millis", "recent_failures",
+    "observed_ms", "number", "used_by", "exclusive_to", "cpu_total", "memory_total", "cpu_scale", "memory_scale",
+    "hourly_cost_millis", "recent_failures",
 )  # fmt: skip
 _ROWS_AT_FIRST = 256
 
@@ -120,6 +121,8 @@ class Rows:
     exclusive_to: Any
     cpu_total: Any
     memory_total: Any
+    cpu_scale: Any
+    memory_scale: Any
     hourly_cost_millis: Any
     recent_failures: Any
 
@@ -172,6 +175,8 @@ class OneRow:
     exclusive_to: int
     cpu_total: int
     memory_total: int
+    cpu_scale: int
+    memory_scale: int
     hourly_cost_millis: int
     recent_failures: int
 
@@ -193,6 +198,8 @@ class OneRow:
         self.exclusive_to = cells["exclusive_to"][row]
         self.cpu_total = cells["cpu_total"][row]
         self.memory_total = cells["memory_total"][row]
+        self.cpu_scale = cells["cpu_scale"][row]
+        self.memory_scale = cells["memory_scale"][row]
         self.hourly_cost_millis = cells["hourly_cost_millis"][row]
         self.recent_failures = cells["recent_failures"][row]
 

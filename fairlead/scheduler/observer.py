@@ -9,6 +9,7 @@ from typing import Final
 from fairlead.client.plane import Change
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Marks
+from fairlead.model.lifecycle import SlotState
 from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
@@ -97,6 +98,8 @@ class Observer:
         key = (change.tenant, change.name)
         old = self._snapshot.uses.get(key)
         hot = change.hot if change.raw is not None else None
+        if hot is not None and hot.state is SlotState.FAILED and old is not None and old.evictable:
+            self._snapshot.failed(hot.node)
         if not self._snapshot.set_binding(key, hot):
             return
         new = self._snapshot.uses.get(key)

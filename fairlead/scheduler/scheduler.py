@@ -188,6 +188,7 @@ class Scheduler:
         while True:
             heard = list(await self._plane.heard(since_ms))
             self.snapshot.now_ms = self._plane.plane_ms()
+            self.snapshot.forget_failures()
             opened = self.snapshot.heard(heard, int(self._settings.max_age_s * 1000))
             if opened and self._feed is not None:
                 self._observer.heard_again(opened)

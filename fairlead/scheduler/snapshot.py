@@ -8,12 +8,14 @@ proposes and never authorises. Called by the scheduler's cycle; pure, so tests a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from fairlead.decide.classes import Classes
 from fairlead.decide.preempt_rules import SERVING_CAPABLE
+from fairlead.decide.scores.room import scale_of
 from fairlead.decide.topology import Topology
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, Reservation
 from fairlead.model.kinds.intent import Region
@@ -28,6 +30,7 @@ from fairlead.scheduler.uses import SlotKey as SlotKey
 from fairlead.scheduler.uses import Use as Use
 
 _LOG_KEPT = 10_000
+_FAILURE_KEPT_MS = 600_000  # ten minutes: a node that is broken shows it again by then
 _HEARD_EVERY_MS = 7_000  # longer than the time between two heartbeats, shorter than that of three
 
 
@@ -57,6 +60,7 @@ class Snapshot:
         self._pools: dict[str, NodePool] = {}
         self._regions: dict[str, Region] = {}
         self._corrections: list[Correction] = []
+        self._failures: deque[tuple[int, int]] = deque()  # (when it is forgotten, row)
         self._heard_early: dict[str, int] = {}
 
     def row(self, number: int) -> OneRow:
@@ -132,6 +136,8 @@ class Snapshot:
             fleet.add(name, row, sign * have.cpu)
         for name in ("memory_free", "memory_unlent", "memory_total"):
             fleet.add(name, row, sign * have.memory)
+        fleet.cells["cpu_scale"][row] = scale_of(fleet.cells["cpu_total"][row])
+        fleet.cells["memory_scale"][row] = scale_of(fleet.cells["memory_total"][row])
         fleet.add("slots_free", row, sign * node.spec.max_slots)
         for scalar, amount in have.scalars:
             fleet.add(fleet.scalar("free", scalar), row, sign * amount)
@@ -197,6 +203,20 @@ class Snapshot:
                     self._touch(row)
                     opened.append(name)
         return opened
+
+    def failed(self, node: str) -> None:
+        """A slot failed there: a hint to look elsewhere for a while."""
+        row = self.row_of.get(node)
+        if row is not None:
+            self.fleet.cells["recent_failures"][row] += 1
+            self._failures.append((self.now_ms + _FAILURE_KEPT_MS, row))
+            self._touch(row)
+
+    def forget_failures(self) -> None:
+        while self._failures and self._failures[0][0] <= self.now_ms:
+            row = self._failures.popleft()[1]
+            self.fleet.cells["recent_failures"][row] -= 1
+            self._touch(row)
 
     # --- uses ----------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fairlead.decide.fit import Need
 from fairlead.decide.scores import Score
+from fairlead.decide.scores.room import scale_of
 from fairlead.decide.scores.wishes import NO_WISHES, Wishes
 
 NOW: Any = SimpleNamespace(now_ms=0)
@@ -22,6 +23,10 @@ EMPTY: dict[str, int] = {
 class OneNode:
     def __init__(self, values: dict[str, Any]) -> None:
         self.__dict__.update(values)
+        for part in ("cpu", "memory"):
+            total = values[f"{part}_total"]
+            scale = scale_of(total) if isinstance(total, int) else np.array([scale_of(int(one)) for one in total], dtype=np.int64)
+            self.__dict__[f"{part}_scale"] = scale
 
     def has_image(self, image: str) -> Any:
         return self.__dict__["image"] * bool(image)

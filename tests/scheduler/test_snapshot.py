@@ -159,3 +159,18 @@ def test_columns_equal_the_sum_of_what_lies_there(seed: int) -> None:
             assert cells(snapshot, row)["cpu_unlent"] == 50_000 - unlent
             assert cells(snapshot, row)["slots_free"] == 110 - sum(one.how != HELD for one in here)
         assert snapshot.used.get("risk", {}).get("cpu", 0) == sum(one.requests.cpu for one in uses)
+
+
+def test_a_node_where_slots_failed_is_remembered_for_a_while() -> None:
+    snapshot = snapshot_of(node("n0"), node("n1"))
+    snapshot.failed("n0")
+    snapshot.now_ms += 300_000
+    snapshot.failed("n0")
+    snapshot.failed("nobody")
+    assert snapshot.row(0).recent_failures == 2
+    snapshot.now_ms += 300_000
+    snapshot.forget_failures()
+    assert snapshot.row(0).recent_failures == 1
+    snapshot.now_ms += 300_000
+    snapshot.forget_failures()
+    assert snapshot.row(0).recent_failures == 0

@@ -27,6 +27,8 @@ class RatedRow(Row, Protocol):
     number: Any  # the row's own number
     cpu_total: Any  # allocatable
     memory_total: Any
+    cpu_scale: Any  # of cpu_total and memory_total, as fairlead/decide/scores/room.py defines it
+    memory_scale: Any
     hourly_cost_millis: Any
     recent_failures: Any  # soft: slots that failed here lately
 

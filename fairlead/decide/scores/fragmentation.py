@@ -18,10 +18,15 @@ def rate(need: Need, row: RatedRow, view: View) -> Any:
     cpu, memory = left(need, row)
     if not (need.cpu and need.memory):  # of one resource: what its own shape leaves of it
         cpu_waste, memory_waste = cpu % (need.cpu or 1), memory % (need.memory or 1)
-        return SCORE_MAX - ((share(cpu_waste, row.cpu_total) + share(memory_waste, row.memory_total)) >> 1)
+        return _rate(row, cpu_waste, memory_waste)
     more = smaller(cpu // need.cpu, memory // need.memory)
     cpu_waste, memory_waste = cpu - more * need.cpu, memory - more * need.memory
-    return SCORE_MAX - ((share(cpu_waste, row.cpu_total) + share(memory_waste, row.memory_total)) >> 1)
+    return _rate(row, cpu_waste, memory_waste)
+
+
+def _rate(row: RatedRow, cpu_waste: Any, memory_waste: Any) -> Any:
+    cpu = share(cpu_waste, row.cpu_total, row.cpu_scale)
+    return SCORE_MAX - ((cpu + share(memory_waste, row.memory_total, row.memory_scale)) >> 1)
 
 
 def _asks_anything(need: Need) -> bool:
