@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from fairlead.model.kinds.intent import RolloutRule
+from fairlead.decide.slots import instant
+from fairlead.model.commands import Delete, Report
+from fairlead.model.kinds.capacity import DrainOrder
+from fairlead.model.kinds.intent import JobRule, RolloutRule
+from fairlead.model.kinds.work import InstanceStatus, SlotRange
 from fairlead.model.lifecycle import SlotState
-from tests.controllers.running import region
+from fairlead.model.meta import Condition
+from tests.authority.planes import agent_of, ok
+from tests.controllers.running import RegionRig, region
 
 _S = SlotState
 
@@ -74,3 +80,215 @@ async def test_a_rollout_that_does_not_come_to_serve_says_so_at_its_deadline_and
         await r.until(lambda: (c := r.condition("Progressing")) is not None and c.reason == "ProgressDeadlineExceeded")
         assert r.serving(generation=1) == [0, 1]
         await r.quiet()
+
+
+async def test_scaling_and_suspending_take_away_the_highest_and_bring_them_back_above_their_epochs() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 3)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        await r.order("api", 1)
+        await r.until(lambda: sorted(r.states()) == [0])
+        assert r.serving() == [0], "what stays was never disturbed"
+        await r.order("api", 3)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        assert {index: hot.token.epoch for index, hot in r.slots().items()} == {0: 1, 1: 2, 2: 2}
+        await r.order("api", 3, suspend=True)
+        await r.until(lambda: r.states() == {})
+        assert r.endpoints() == []
+        await r.order("api", 3)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        assert {hot.token.epoch for hot in r.slots().values()} == {3}
+        await r.quiet()
+
+
+async def test_a_lost_nodes_work_moves_and_its_endpoint_goes_first() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 3)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        victim = r.slots()[0].node
+        moved = [index for index, hot in r.slots().items() if hot.node == victim]
+        r.agent.dead.add(victim)
+        await r.until(lambda: r.get("nodes", victim, "").status.health == "Lost")
+        await r.until(lambda: r.serving() == [0, 1, 2] and all(hot.node != victim for hot in r.slots().values()))
+        assert {index: hot.token.epoch for index, hot in r.slots().items()} == {i: 2 if i in moved else 1 for i in range(3)}
+        assert not r.get("nodes", victim, "").status.schedulable, "it takes work again only after its inventory"
+        await r.quiet()
+
+
+async def test_a_node_that_was_only_silent_for_a_while_keeps_its_slots() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 2)
+        await r.until(lambda: r.serving() == [0, 1])
+        victim = r.slots()[0].node
+        r.agent.dead.add(victim)
+        await r.until(lambda: _S.UNKNOWN in r.states().values())
+        r.agent.dead.clear()
+        await r.until(lambda: r.serving() == [0, 1])
+        await r.until(lambda: r.get("nodes", victim, "").status.health == "Ready")
+        assert {hot.token.epoch for hot in r.slots().values()} == {1}
+        await r.quiet()
+
+
+async def test_an_exclusive_slot_moves_only_after_its_fence_time() -> None:
+    async with region() as r:
+        r.schedule()
+        controllers = r.control_all()
+        await r.order("db", 1, execution="Exclusive")
+        await r.until(lambda: r.serving("db") == [0])
+        node = r.slots("db")[0].node
+        r.agent.dead.add(node)
+        await r.until(lambda: r.serving("db") == [0] and r.slots("db")[0].node != node)
+        assert r.slots("db")[0].token.epoch == 2
+        assert controllers["repair"].meters.refusals.get("FenceNotPassed", 0) >= 0
+
+
+async def test_when_nobody_at_all_is_heard_nothing_is_declared() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 3)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        r.agent.dead |= {"n0", "n1", "n2"}
+        await r.until(lambda: any(c.type == "ObservationSuspect" for c in r.get("nodes", "n0", "").status.conditions))
+        await r.quiet()
+        assert r.serving() == [0, 1, 2]
+        r.agent.dead.clear()
+        await r.until(
+            lambda: all(c.status == "False" for n in ("n0", "n1", "n2") for c in r.get("nodes", n, "").status.conditions)
+        )
+
+
+async def test_a_drain_moves_everything_away_within_the_budget_and_says_when_it_is_done() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 3, min_serving=2)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        node = r.slots()[0].node
+        least = 3
+
+        def done() -> bool:
+            nonlocal least
+            least = min(least, len(r.serving()))
+            return r.serving() == [0, 1, 2] and all(hot.node != node for hot in r.slots().values())
+
+        await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel", requester="ada"))
+        await r.until(done)
+        assert least >= 2
+        await r.until(lambda: (c := drained(r, node)) is not None and (c.status, c.reason) == ("True", "Empty"))
+        await r.quiet()
+
+
+async def test_a_drain_that_a_budget_blocks_names_it_and_gives_up_at_its_deadline() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 3, min_serving=3)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        node = r.slots()[0].node
+        deadline = instant(r.plane.authority.plane_ms() + 800)
+        await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel", deadline_time=deadline))
+        await r.until(lambda: (c := drained(r, node)) is not None and "minServing is 3" in c.message)
+        await r.until(lambda: (c := drained(r, node)) is not None and c.reason == "DeadlinePassed")
+        assert r.serving() == [0, 1, 2]
+        await r.quiet()
+
+
+async def test_a_job_completes_each_index_once_with_its_parallelism_kept() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        r.agent.finishing = True
+        job = JobRule(completions=7, parallelism=2)
+        await r.order("fraud", slots=(SlotRange(first=0, last=6),), job=job, execution="Exclusive")
+        most = 0
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, sum(state in (_S.BOUND, _S.STARTING, _S.READY) for state in r.states("fraud").values()))
+            return (found := r.condition("Complete", "fraud")) is not None and found.status == "True"
+
+        await r.until(done)
+        assert most <= 2
+        assert sorted(name for name, _ in r.agent.starts) == [f"fraud-{n}" for n in range(7)]
+        await r.until(lambda: r.states("fraud") == {})
+        assert r.status("fraud").replicas.succeeded == 7
+        await r.quiet()
+
+
+async def test_a_job_that_fails_too_often_ends_as_failed_and_each_failure_counts_once() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        r.agent.crashing.add("fraud-0")
+        job = JobRule(completions=1, parallelism=1, retries=1)
+        await r.order("fraud", slots=(SlotRange(first=0, last=0),), job=job, execution="Exclusive")
+        await r.until(lambda: (c := r.condition("Failed", "fraud")) is not None and c.status == "True")
+        assert (r.status("fraud").failures, r.condition("Failed", "fraud").reason) == (2, "RetriesSpent")  # type: ignore[union-attr]
+        await r.until(lambda: r.states("fraud") == {})
+        await r.quiet()
+
+
+async def test_a_job_past_its_deadline_is_stopped() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        deadline = instant(r.plane.authority.plane_ms() + 1000)
+        job = JobRule(completions=2, parallelism=2, deadline_time=deadline)
+        await r.order("fraud", slots=(SlotRange(first=0, last=1),), job=job, execution="Exclusive")
+        await r.until(lambda: list(r.states("fraud").values()) == [_S.READY, _S.READY])
+        await r.until(lambda: (c := r.condition("Failed", "fraud")) is not None and c.reason == "DeadlinePassed")
+        await r.until(lambda: r.states("fraud") == {})
+        await r.quiet()
+
+
+async def test_a_slot_that_loses_readiness_gets_no_traffic_until_it_is_ready_again() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 2)
+        await r.until(lambda: r.serving() == [0, 1])
+        hot = r.slots()[0]
+        said = Report("risk", "api-0", hot.token, None, InstanceStatus(ready=False, ports={"http": 8000}))
+        ok(await r.plane.send(agent_of(hot.node), said))
+        await r.until(lambda: r.states()[0] is _S.READY and r.endpoints() == [1])
+        said = Report("risk", "api-0", hot.token, None, InstanceStatus(ready=True, ports={"http": 8000}))
+        ok(await r.plane.send(agent_of(hot.node), said))
+        await r.until(lambda: r.serving() == [0, 1] and r.endpoints() == [0, 1])
+
+
+async def test_a_paused_rollout_replaces_nothing_and_goes_on_when_resumed() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 2)
+        await r.until(lambda: r.serving() == [0, 1])
+        await r.order("api", 2, 2, rollout=RolloutRule(paused=True))
+        await r.until(lambda: (c := r.condition("Progressing")) is not None and c.reason == "Paused")
+        await r.quiet()
+        assert r.serving(generation=1) == [0, 1]
+        await r.order("api", 2, 2)
+        await r.until(lambda: r.serving(generation=2) == [0, 1])
+
+
+async def test_a_deleted_assignment_is_emptied_and_then_says_that_it_is_released() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 2)
+        await r.until(lambda: r.serving() == [0, 1])
+        assert r.mirror is not None
+        ok(await r.plane.send(r.mirror, Delete("Assignment", "risk", "api.local")))
+        await r.until(lambda: (c := r.condition("Released")) is not None and c.status == "True")
+        assert r.states() == {}
+        await r.quiet()
+
+
+def drained(r: RegionRig, node: str) -> Condition | None:
+    return next((c for c in r.get("nodes", node, "").status.conditions if c.type == "Drained"), None)
