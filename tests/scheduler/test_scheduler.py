@@ -27,6 +27,7 @@ from fairlead.model.resources import DeviceAsk
 from fairlead.scheduler.scheduler import Scheduler
 from fairlead.scheduler.units import NEXT_OWNER
 from tests.authority.planes import GI, OPERATOR, REGION, agent_of, gpu, ok, request_of
+from tests.scheduler.fleets import NOW_MS, node, snapshot_of
 from tests.scheduler.running import Rig, rig
 
 
@@ -209,6 +210,23 @@ async def test_a_hold_keeps_its_workload_back_and_nothing_else_until_it_is_lifte
         await r.bound("api-0")
 
 
+async def test_holds_of_one_name_in_two_tenants_are_two_and_hold_their_own_tenant_where_they_name_none() -> None:
+    async with rig() as r:
+        await r.plane.add_node("n1")
+        await r.plane.grant("shop")
+        await r.schedule()
+        spec = OverrideSpec(kind="hold", reason="a look", ttl_seconds=600, requester="ada")
+        for tenant in ("risk", "shop"):
+            hold = Override(metadata=Metadata(name="stop", namespace=tenant), spec=spec)
+            ok(await r.plane.send(OPERATOR, Put("Override", hold)))
+            await r.ask("api", 0, tenant)
+        ok(await r.plane.send(OPERATOR, Delete("Override", "shop", "stop")))
+        await r.bound("api-0", tenant="shop")
+        assert not r.binding("api-0")
+        ok(await r.plane.send(OPERATOR, Delete("Override", "risk", "stop")))
+        await r.bound("api-0")
+
+
 async def test_a_suspended_slot_is_kept_and_tried_when_it_is_resumed() -> None:
     async with rig() as r:
         await r.plane.add_node("n1")
@@ -219,6 +237,13 @@ async def test_a_suspended_slot_is_kept_and_tried_when_it_is_resumed() -> None:
         resumed = request_of("risk", "api", 0, priority=500)
         ok(await r.plane.send(r.roles[Role.ASSIGNMENT], Put("SchedulingRequest", resumed)))
         await r.bound("api-0")
+
+
+def test_a_node_that_was_heard_before_it_was_seen_counts_as_heard() -> None:
+    snapshot = snapshot_of()
+    assert snapshot.heard([("n1", NOW_MS - 10)], 30_000) == []
+    snapshot.set_node("n1", node("n1"))
+    assert snapshot.fleet.cells["observed_ms"][0] == NOW_MS - 10
 
 
 # --- gangs and claims
