@@ -1,14 +1,14 @@
 """A plane served to components over channels: the calls of fairlead/client/plane.py, answered frame by frame.
 
 Every request runs by itself, so that a heartbeat never waits behind a bind; so many at once, then the channel is told to slow
-down. Who is at the other end was proven before; `may` says which commands it may send. Called by the server for each connection.
+down. Who is at the other end was proven before; the gate says what it may do and see. Called by the server for each connection.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.local import LocalPlane
@@ -25,12 +25,38 @@ REQUESTS_MAX: Final = 128  # of one connection, under way at once
 PAGE: Final = 2_000
 TICK_S: Final = 0.5  # how often a quiet feed says how far it has come
 
-May = Callable[[Command], Refused | None]
+
+class Gate(Protocol):
+    """What the other end of a channel may do. The real one is fairlead/api/authz.py's."""
+
+    def may(self, command: Command) -> Refused | None: ...
+
+    def sees(self, row: Change) -> bool: ...
+
+    def lists(self, plural: str) -> bool:
+        """False: not even part of that kind."""
+
+    def speaks(self, nodes: Iterable[str]) -> Refused | None:
+        """Whether it may say that these nodes live."""
 
 
-def anything(command: Command) -> Refused | None:
+class Open:
     """For components of the server's own process, and tests."""
-    return None
+
+    def may(self, command: Command) -> Refused | None:
+        return None
+
+    def sees(self, row: Change) -> bool:
+        return True
+
+    def lists(self, plural: str) -> bool:
+        return True
+
+    def speaks(self, nodes: Iterable[str]) -> Refused | None:
+        return None
+
+
+OPEN: Final = Open()
 
 
 class PlaneService:
@@ -40,13 +66,13 @@ class PlaneService:
         self._local = LocalPlane(authority, clock)
         self.connections = 0
 
-    async def serve(self, channel: Channel, may: May = anything) -> None:
+    async def serve(self, channel: Channel, gate: Gate = OPEN) -> None:
         """Until the other end is gone."""
         self.connections += 1
         try:
             async with Tasks() as tasks:
                 try:
-                    await _Connection(self._authority, self._local, self._clock, channel, may, tasks).run()
+                    await _Connection(self._authority, self._local, self._clock, channel, gate, tasks).run()
                 except Closed:
                     pass
                 finally:
@@ -57,12 +83,12 @@ class PlaneService:
 
 
 class _Connection:
-    def __init__(self, authority: Authority, local: LocalPlane, clock: Clock, channel: Channel, may: May, tasks: Tasks) -> None:
+    def __init__(self, authority: Authority, local: LocalPlane, clock: Clock, channel: Channel, gate: Gate, tasks: Tasks) -> None:
         self._authority = authority
         self._local = local
         self._clock = clock
         self._channel = channel
-        self._may = may
+        self._gate = gate
         self._tasks = tasks
         self._under_way = 0
         self._ops: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -137,45 +163,49 @@ class _Connection:
     async def _submit(self, raw: list[bytes]) -> list[Any]:
         commands = decode_commands(raw)
         for command in commands:
-            refused = self._may(command)
+            refused = self._gate.may(command)
             if refused is not None:
                 return encode_outcomes([refused for _ in commands])
         return encode_outcomes(await self._authority.submit(commands))
 
     async def _list(self, plural: str, tenant: str = "", name: str = "", revision: int = 0) -> list[Any]:
         """A page: [revision, rows, next tenant, next name]; no next name, no more."""
-        _known(plural)
+        self._known(plural)
         page = await self._authority.view(revision).page(plural, after=(tenant, name), limit=PAGE)
-        return [page.revision, [_row(rec) for rec in page.items], page.next_tenant, page.next_name]
+        return [page.revision, self._rows(page.items), page.next_tenant, page.next_name]
 
     async def _get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Row | None:
-        _known(plural)
+        self._known(plural)
         rec = self._authority.view(revision).get(plural, tenant, name)
-        return None if rec is None else _row(rec)
+        return None if rec is None or not self._gate.sees(rec) else _row(rec)
 
     async def _heard(self, since_ms: int) -> list[tuple[str, int]]:
         return list(await self._local.heard(since_ms))
 
     async def _heartbeat(self, nodes: list[tuple[str, int]]) -> list[Any]:
-        heard = self._authority.heartbeat([(name, session) for name, session in nodes])
+        refused = self._gate.speaks([name for name, _ in nodes])
+        heard = refused or self._authority.heartbeat([(name, session) for name, session in nodes])
         if isinstance(heard, Refused):
             return ["refused", heard.reason, heard.detail]
         return ["heard", heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes]
 
     async def _bound_to(self, nodes: list[str]) -> list[Any]:
-        rows = [_row(rec) for node in nodes for rec in self._authority.bound_to(node)]
-        return [self._authority.view().revision, rows]
+        refused = self._gate.speaks(nodes)
+        if refused is not None:
+            raise ValueError(refused.detail)
+        found = [rec for node in nodes for rec in self._authority.bound_to(node)]
+        return [self._authority.view().revision, self._rows(found)]
 
     async def _named(self, plural: str, tenant: str, names: list[str]) -> list[Any]:
-        _known(plural)
+        self._known(plural)
         view = self._authority.view()
         found = [view.get(plural, tenant, name) for name in names]
-        return [view.revision, [_row(rec) for rec in found if rec is not None]]
+        return [view.revision, self._rows([rec for rec in found if rec is not None])]
 
     async def _page(self, plural: str, tenant: str | None, after: list[str], limit: int, revision: int) -> list[Any]:
-        _known(plural)
+        self._known(plural)
         page = await self._local.page(plural, tenant, after=(after[0], after[1]), limit=min(limit, PAGE), revision=revision)
-        return [page.revision, [_row(rec) for rec in page.items], page.next_tenant, page.next_name]
+        return [page.revision, self._rows(page.items), page.next_tenant, page.next_name]
 
     async def _receipt(self, actor: str, key: str) -> Any:
         found = self._authority.receipt(actor, key)
@@ -191,7 +221,7 @@ class _Connection:
         try:
             plurals, after, *rest = arguments
             for plural in plurals:
-                _known(plural)
+                self._known(plural)
             feed = self._local.follow(plurals, after, nodes=rest[0] if rest else ())
         except Expired as error:
             await self._send([number, ENDED, str(error), error.oldest])
@@ -204,7 +234,7 @@ class _Connection:
         try:
             while True:
                 await feed.wait()
-                rows = [_row(rec) for rec in feed.take_nowait()]
+                rows = self._rows(feed.take_nowait())
                 if not rows and feed.revision == told:
                     continue
                 told = feed.revision
@@ -222,10 +252,12 @@ class _Connection:
             await self._clock.sleep(TICK_S)
             poke()
 
+    def _known(self, plural: str) -> None:
+        if plural not in KINDS or not self._gate.lists(plural):
+            raise ValueError(f"there is no kind {plural!r} for this caller")
 
-def _known(plural: str) -> None:
-    if plural not in KINDS:
-        raise ValueError(f"there is no kind {plural!r}")
+    def _rows(self, recs: Iterable[Change]) -> list[Row]:
+        return [_row(rec) for rec in recs if self._gate.sees(rec)]
 
 
 def _row(rec: Change) -> Row:

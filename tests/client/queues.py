@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.authority.service import May, PlaneService, anything
+from fairlead.authority.service import OPEN, Gate, PlaneService
 from fairlead.client.channel import Channel, Closed
 from fairlead.ports import Tasks
 
@@ -41,7 +41,7 @@ class Exchange:
         self._tasks = tasks
         self.services: dict[str, PlaneService] = {}
         self.standing: list[QueueChannel] = []
-        self.may: May = anything
+        self.gate: Gate = OPEN
 
     async def dial(self, address: str) -> Channel:
         service = self.services.get(address)
@@ -51,7 +51,7 @@ class Exchange:
         back: asyncio.Queue[bytes | None] = asyncio.Queue()
         near, far = QueueChannel(back, there), QueueChannel(there, back)
         self.standing.append(near)
-        self._tasks.start(service.serve(far, self.may), f"serve {address}")
+        self._tasks.start(service.serve(far, self.gate), f"serve {address}")
         return near
 
     async def cut(self) -> None:

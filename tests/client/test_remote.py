@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from fairlead.authority.service import PlaneService
+from fairlead.authority.service import Open, PlaneService
 from fairlead.client.channel import REFUSAL, decode, encode
-from fairlead.client.plane import Expired
+from fairlead.client.plane import Change, Expired
 from fairlead.client.remote import RemotePlane
 from fairlead.model.commands import Accepted, Command, Enqueue, IdempotencyKey, Put, Refused, Unknown
 from fairlead.model.kinds.intent import Tenant, TenantSpec
@@ -40,6 +40,22 @@ async def reconnected(remote: RemotePlane) -> None:
     while remote.connects_total < 2:
         await asyncio.sleep(0.001)
     await remote.wait_connected()
+
+
+class Strict(Open):
+    """Sends nothing, speaks for nobody, sees no grants and nothing secret."""
+
+    def may(self, command: Command) -> Refused | None:
+        return Refused("NotOwner", f"{command.caller.actor} is not who it says")
+
+    def sees(self, row: Change) -> bool:
+        return not row.name.startswith("secret")
+
+    def lists(self, plural: str) -> bool:
+        return plural != "grants"
+
+    def speaks(self, nodes: Iterable[str]) -> Refused | None:
+        return Refused("WrongNode", "for none of these")
 
 
 def tenant(name: str) -> Command:
@@ -121,11 +137,35 @@ async def test_a_server_that_does_not_lead_is_passed_over() -> None:
 
 async def test_whoever_may_not_is_refused_before_anything_is_judged() -> None:
     async with remote_plane() as (plane, remote, exchange):
-        exchange.may = lambda command: Refused("NotOwner", f"{command.caller.actor} is not who it says")
+        exchange.gate = Strict()
         await exchange.cut()
         await reconnected(remote)
         no((await remote.submit([tenant("risk")]))[0], "NotOwner")
         assert plane.authority.view().get("tenants", "", "risk") is None
+        assert await remote.heartbeat([("n0", 1)]) is None
+
+
+async def test_whoever_may_not_see_a_thing_sees_nothing_of_it_in_any_way_of_asking() -> None:
+    async with remote_plane() as (plane, remote, exchange):
+        exchange.gate = Strict()
+        await exchange.cut()
+        await reconnected(remote)
+        for name in ("open", "secret"):
+            ok(await plane.send(OPERATOR, tenant(name).body))
+        feed = remote.follow(("tenants",), remote.revision())
+        assert [change.name for change in await remote.list("tenants")] == ["open"]
+        assert [change.name for change in (await remote.page("tenants")).items] == ["open"]
+        assert [change.name for change in (await remote.named("tenants", "", ["open", "secret"]))[1]] == ["open"]
+        assert await remote.get("tenants", "", "secret") is None
+        ok(await plane.send(OPERATOR, tenant("secret2").body))
+        ok(await plane.send(OPERATOR, tenant("open2").body))
+        seen: list[str] = []
+        while "open2" not in seen:
+            await feed.wait()
+            seen += [change.name for change in feed.take_nowait()]
+        assert not any(name.startswith("secret") for name in seen)
+        with pytest.raises(Expired):
+            await remote.list("grants")
 
 
 async def test_nonsense_ends_the_connection_with_a_reason() -> None:
