@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from fairlead.agent.drivers.contract import Chunk, Driver, InstanceId, Stream
-from fairlead.agent.fence import write_fence
+from fairlead.agent.fence import read_fence, write_fence
 from fairlead.agent.handshake import Handshake
 from fairlead.agent.launching import Launcher
 from fairlead.agent.node import Node
@@ -29,6 +29,7 @@ from fairlead.ports import Clock, Random, Tasks
 log = logging.getLogger(__name__)
 
 REPORTS_MAX = 1_000  # commands in one batch
+LEAVING_POLL_S = 0.05
 
 
 class Host:
@@ -45,6 +46,10 @@ class Host:
         now = clock.monotonic()
         remembered = [Remembered(settings.state_file if len(declared) == 1 else None) for _ in declared]
         self.nodes = {node.name: Node(node, settings, memory, now) for node, memory in zip(declared, remembered, strict=True)}
+        if settings.fence_file is not None:
+            granted = read_fence(settings.fence_file, now, settings.node_lease_s)
+            for node in self.nodes.values():
+                node.inherit(granted, now)
         self._launcher = Launcher(region, PortRange(*settings.ports), settings.drivers)
         in_force = {f"{name} {key}": text for name, driver in drivers.items() for key, text in driver.in_force().items()}
         self._handshake = Handshake(region, in_force)
@@ -81,6 +86,14 @@ class Host:
     def works(self) -> Works:
         assert self._works is not None, "the agent does not run yet"
         return self._works
+
+    async def stop_instances(self) -> None:
+        """Returns when nothing runs on these nodes any more. They stay bound: an agent that comes later starts them again."""
+        for node in self.nodes.values():
+            node.leaving = True
+            self.works.look_at_node(node)
+        while any(slot.there for node in self.nodes.values() for slot in node.slots.values()):
+            await self._clock.sleep(LEAVING_POLL_S)
 
     async def logs(self, tenant: str, name: str, stream: Stream, offset: int, limit: int) -> Chunk:
         """Output of the newest life of a slot. Raises FileNotFoundError."""
@@ -121,6 +134,7 @@ class Host:
             was = node.superseded, node.leased
             if node.heard(ack, sent, self._clock.monotonic()):
                 node.leased = True
+                node.remembered.save()  # another leader, if it is one
                 if self._settings.fence_file is not None:
                     write_fence(self._settings.fence_file, node.lease_until, node.global_until)
             if (node.superseded, node.leased) != was:

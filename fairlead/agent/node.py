@@ -40,7 +40,7 @@ class Node:
         self.synced = False
         self.confirmed = False
         self.superseded = False
-        self.leased = self.orphaned = False
+        self.leased = self.orphaned = self.leaving = False
         self.listed = False  # the first inventory of this process was told
         # From then on nobody else can be running what is Exclusive and bound here: an agent of an earlier session, if there is
         # one, had its last heartbeat acknowledged before ours was, and has stopped by itself (S12).
@@ -84,6 +84,12 @@ class Node:
             self.sole_at = answered_at + lease_s + settings.fence_margin_s
         return True
 
+    def inherit(self, granted: tuple[float, float] | None, now: float) -> None:
+        """An agent restarted within its lease goes on with it: what is Exclusive need not stop."""
+        if granted is not None and granted[0] > now:
+            self.lease_until, self.global_until = granted
+            self.leased = True
+
     def expire(self, now: float) -> bool:
         """True when the lease has just run out, after which the region must confirm what runs here before anything new starts;
         and when the region was not heard of for so long that nothing is kept."""
@@ -119,7 +125,7 @@ class Node:
     def contact(self, now: float, slot: Slot) -> Contact:
         spec = slot.binding.spec if slot.binding is not None else None
         until = self.global_until if spec is not None and spec.exclusive == "global" else self.lease_until
-        return Contact(self.synced, until - now, self.heard_at + self._settings.autonomy_s - now, self.superseded)
+        return Contact(self.synced, until - now, self.heard_at + self._settings.autonomy_s - now, self.superseded, self.leaving)
 
     def held(self) -> Held:
         running = tuple((s.id.tenant, s.id.name, s.id.token) for s in self.slots.values() if s.there)

@@ -127,7 +127,8 @@ class Slot:
         template = self.template or Template(restart_policy="Never")
         fenced = exit.cause == "fenced" or self.stop_cause == "fenced"
         code = exit.code or 1 if self.stop_cause == "unhealthy" else exit.code
-        if self.stop_cause == "ordered":
+        asked = self.stop_cause == "ordered" or (exit.cause == "stopped" and self.stop_cause != "unhealthy")
+        if asked:  # by this agent, or by an earlier one: no verdict about the instance
             ending: Again | Verdict = Again(0.0, self.restarts)
         else:
             ran_s = now - self.started_at

@@ -52,6 +52,7 @@ class Contact(msgspec.Struct, frozen=True, gc=False):
     lease_left_s: float  # of Exclusive work, less the time a kill takes
     autonomy_left_s: float
     superseded: bool = False  # another agent took this node's name
+    leaving: bool = False  # everything is to stop, and the agent with it
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -96,8 +97,8 @@ def _while_there(order: Order | None, life: Life, contact: Contact) -> Action:
         return Stop("its lease is over", at_once=True)
     if life.phase == "stopping":
         return Wait()
-    if contact.superseded:
-        return Stop("another agent speaks for this node")
+    if contact.superseded or contact.leaving:
+        return Stop("another agent speaks for this node" if contact.superseded else "its node is shut down")
     if order is None:
         return Stop("it is not bound here any more")
     if order.state in _OVER:
@@ -109,7 +110,12 @@ def _while_there(order: Order | None, life: Life, contact: Contact) -> Action:
 
 def _while_gone(order: Order, life: Life, contact: Contact, blocked: str) -> Action:
     lost = order.state is _S.UNKNOWN and order.execution == "Replicated" and life.phase == "ended"
-    if contact.superseded or life.verdict in ("succeeded", "failed") or not (order.state in _STARTABLE or lost):
+    if (
+        contact.superseded
+        or contact.leaving
+        or life.verdict in ("succeeded", "failed")
+        or not (order.state in _STARTABLE or lost)
+    ):
         return Wait()
     if blocked:
         return Wait(f"waits for {blocked} to end")

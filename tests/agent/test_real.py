@@ -222,6 +222,42 @@ async def test_a_stopped_agents_exclusive_instance_ends_in_time_and_is_started_a
         await ended(made, name)
 
 
+async def test_an_agent_restarted_within_its_lease_leaves_exclusive_work_alone(tmp_path: Path) -> None:
+    async with rig() as made:
+        first = made.start(made.agent({"process": process_driver(tmp_path, uids=None)}, **files_in(tmp_path)))  # type: ignore[arg-type]
+        await made.schedulable()
+        name = await made.place("alone", Template(command=("/bin/sleep", "300")), execution="Exclusive")
+        await made.reaches(name, "Ready")
+        first.cancel()
+        await until(first.done)
+        await started_after(made, tmp_path)
+        await until(lambda: (tmp_path / "fence").exists())
+        assert made.state(name) == "Ready"
+        home = tmp_path / "instances" / instance(name).text
+        assert [path.name for path in home.glob("run.*")] == ["run.1"]
+        assert not (home / "run.1" / "exit").exists()
+        await ended(made, name)
+
+
+async def test_a_job_stopped_with_its_node_is_run_again_and_not_taken_for_done(tmp_path: Path) -> None:
+    job = Template(command=("/bin/sh", "-c", "trap 'exit 0' TERM; echo run; sleep 300 & wait"), restart_policy="OnFailure")
+    async with rig() as made:
+        host = made.agent({"process": process_driver(tmp_path, uids=None)}, **files_in(tmp_path))  # type: ignore[arg-type]
+        first = made.start(host)
+        await made.schedulable()
+        name = await made.place("job", job)
+        await made.reaches(name, "Ready")
+        await until(lambda: logs_of(tmp_path, name))
+        await host.stop_instances()
+        assert "Succeeded" not in made.steps(name)
+        first.cancel()
+        await until(first.done)
+        await started_after(made, tmp_path)
+        await until(lambda: logs_of(tmp_path, name) == b"run\n" * 2)
+        await made.reaches(name, "Ready")
+        await ended(made, name)
+
+
 def logs_of(folder: Path, name: str) -> bytes:
     return b"".join(p.read_bytes() for p in sorted((folder / "instances" / instance(name).text / "logs").glob("stdout.*")))
 

@@ -36,6 +36,7 @@ FRESH = Contact(True, 5.0, 3600.0)
 CUT = Contact(False, -1.0, 3600.0)
 ALONE = Contact(False, -1.0, -1.0)
 USURPED = Contact(True, 5.0, 3600.0, superseded=True)
+LEAVING = Contact(True, 5.0, 3600.0, leaving=True)
 ABSENT, RUNNING, STOPPING, ENDED = Life(), Life("running"), Life("stopping"), Life("ended", "again")
 
 
@@ -74,6 +75,8 @@ def order(state: SlotState = S.BOUND, execution: Any = "Replicated") -> Order:
         (None, Life("launching"), FRESH, Wait),
         (order(), ABSENT, USURPED, Wait),
         (order(S.SERVING), RUNNING, USURPED, Stop),
+        (order(S.SERVING), RUNNING, LEAVING, Stop),
+        (order(S.SERVING), ENDED, LEAVING, Wait),
     ],
 )
 def test_what_is_done(wanted: Order | None, life: Life, contact: Contact, expected: type[Action]) -> None:
