@@ -52,7 +52,8 @@ class Told(click.ClickException):
 
 
 class LazyGroup(click.Group):
-    """Knows each command's module and one line of help; imports the module only when the command is called."""
+    """Knows each command's module (MODULE, or MODULE:NAME where it holds several) and one line of help; imports the module only
+    when the command is called."""
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,8 +65,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(self._lazy[cmd_name][0])
-        command: click.Command = module.command
+        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,9 +97,31 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     lazy={
+        "api-resources": ("fairlead.cli.explain:api_resources", "List the kinds the server knows"),
+        "apply": ("fairlead.cli.apply:apply", "Make objects as files say, creating or changing them"),
         "bench": ("fairlead.cli.bench", "Run a benchmark of the source checkout"),
+        "completion": ("fairlead.cli.completion", "Print the completion script of a shell"),
+        "config": ("fairlead.cli.config", "Choose and write contexts: which server, as whom, which tenant"),
+        "cordon": ("fairlead.cli.drain:cordon", "Keep new work away from nodes"),
+        "create": ("fairlead.cli.apply:create", "Create objects from files"),
+        "delete": ("fairlead.cli.delete", "Delete objects, after saying what goes with them"),
+        "describe": ("fairlead.cli.describe", "Tell all about objects, with their conditions and events"),
+        "diff": ("fairlead.cli.apply:diff", "Show what applying files would change"),
+        "drain": ("fairlead.cli.drain:drain", "Move everything off nodes, within budgets and a deadline"),
+        "edit": ("fairlead.cli.edit:edit", "Change an object in your editor"),
+        "events": ("fairlead.cli.events", "Show what happened to objects"),
+        "explain": ("fairlead.cli.explain:explain", "Say what a kind and its fields are"),
+        "get": ("fairlead.cli.get:get", "Show objects"),
+        "logs": ("fairlead.cli.logs", "Show what the processes of a workload wrote"),
+        "patch": ("fairlead.cli.edit:patch", "Change fields of an object"),
+        "receipt": ("fairlead.cli.receipt", "Say what a write came to"),
+        "rollout": ("fairlead.cli.rollout", "Follow, pause, resume or undo a rollout"),
+        "scale": ("fairlead.cli.edit:scale", "Change how many replicas a workload has"),
         "store": ("fairlead.cli.store", "Look at a plane's store, back it up, restore, compact or verify it"),
+        "top": ("fairlead.cli.top", "Show how full nodes are and what workloads use"),
+        "uncordon": ("fairlead.cli.drain:uncordon", "Let new work onto nodes again"),
         "version": ("fairlead.cli.version", "Say which Fairlead this is"),
+        "wait": ("fairlead.cli.wait", "Wait until objects have a condition, a value, or are gone"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Data goes to stdout, everything else to stderr. --json prints one object. NO_COLOR is honoured.",

@@ -18,7 +18,21 @@ from fairlead.store.contract import StoreError
 from tests.cli.runs import fairlead, world
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"apsw", "asyncpg", "grpc", "google.protobuf", "rich", "numpy", "yaml", "asyncio", "msgspec", "zstandard", "uvloop"}
+HEAVY = {
+    "aiohttp",
+    "apsw",
+    "asyncpg",
+    "grpc",
+    "google.protobuf",
+    "rich",
+    "numpy",
+    "yaml",
+    "asyncio",
+    "msgspec",
+    "zstandard",
+    "uvloop",
+    "ssl",
+}
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

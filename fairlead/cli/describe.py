@@ -1,0 +1,129 @@
+"""`fairlead describe`: all about objects in words: metadata, spec, status, conditions, what they wait for, their events.
+
+Owns the order of the parts. Works for every kind, known or new, because it shows what is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fairlead.cli import selectors
+from fairlead.cli.ages import age
+from fairlead.cli.complete import kinds as complete_kinds
+from fairlead.cli.events import HEADINGS, query_for, row_of, seen_at
+from fairlead.cli.frame import NOT_FOUND, OK, Told
+from fairlead.cli.get import selection
+from fairlead.cli.kinds import Target, targets
+from fairlead.cli.output import put_pairs
+from fairlead.cli.session import Session, on_server, server_options
+from fairlead.cli.show import laid_out
+from fairlead.client.rest_shapes import Query
+
+EVENTS_MAX = 20
+
+
+@click.command("describe")
+@click.argument("words", nargs=-1, metavar="KIND[/NAME] [NAME]...", shell_complete=complete_kinds)
+@selection
+@click.option("--show-events/--no-show-events", default=True, help="Also what happened to it.")
+@server_options()
+@on_server
+async def command(
+    session: Session, words: tuple[str, ...], selector: str, field_selector: str, everywhere: bool, show_events: bool
+) -> int:
+    """Tell all about objects: fairlead describe wl/risk-api."""
+    found: list[tuple[Target, dict[str, Any]]] = []
+    labels = selectors.text_of(selectors.labels(selector))
+    fields = selectors.text_of(selectors.fields(field_selector))
+    for target in await targets(session.client, words):
+        namespace = session.namespace_of(target.resource, everywhere)
+        if target.name:
+            found.append((target, await session.client.get(target.resource, namespace, target.name, region=session.region)))
+            continue
+        items = (await session.client.list(Query(target.resource, namespace, labels, fields, session.region))).items
+        found += [(Target(target.resource, item["metadata"]["name"]), item) for item in items]
+    if not found:
+        raise Told("there is nothing to describe", hint="check the selector and -n TENANT", code=NOT_FOUND)
+    for number, (target, each) in enumerate(found):
+        if number:
+            click.echo("\n")
+        await _describe(session, target, each, show_events)
+    return OK
+
+
+async def _describe(session: Session, target: Target, each: dict[str, Any], show_events: bool) -> None:
+    now_s = session.client.clock.wall()
+    _metadata(target, each, now_s)
+    status = dict(each.get("status") or {})
+    conditions, pending = status.pop("conditions", None), status.pop("pending", None)
+    for heading, part in (("Spec", each.get("spec")), ("Status", status)):
+        _tree(heading, part)
+    if conditions:
+        rows = [[str(one.get(name, "")) for name in ("type", "status", "reason", "message")] for one in conditions]
+        since = [age(str(one.get("lastTransitionTime", "")), now_s) for one in conditions]
+        _table("Conditions", ["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"],
+               [[row[0], row[1], when, *row[2:]] for row, when in zip(rows, since, strict=True)])  # fmt: skip
+    if pending:
+        _table("Pending", ["COUNT", "REASON", "NEXT OWNER", "DETAIL"],
+               [[str(one.get(name, "")) for name in ("count", "reason", "nextOwner", "detail")] for one in pending])  # fmt: skip
+    if show_events:
+        await _events(session, target, each, now_s)
+
+
+def _metadata(target: Target, each: dict[str, Any], now_s: float) -> None:
+    metadata = each.get("metadata") or {}
+    created = str(metadata.get("creationTimestamp") or "")
+    pairs = [
+        ("Name:", str(metadata.get("name", ""))),
+        ("Tenant:", str(metadata.get("namespace", ""))),
+        ("Kind:", target.resource.kind),
+        ("Labels:", _joined(metadata.get("labels"))),
+        ("Annotations:", _joined(metadata.get("annotations"))),
+        ("Created:", f"{created} ({age(created, now_s)} ago)" if created else ""),
+        ("Being deleted:", str(metadata.get("deletionTimestamp") or "")),
+        ("Finalizers:", ", ".join(metadata.get("finalizers") or ())),
+        ("Owned by:", ", ".join(f"{o.get('kind', '').lower()}/{o.get('name')}" for o in metadata.get("ownerReferences") or ())),
+        ("Generation:", str(metadata.get("generation") or "")),
+        ("Version:", str(metadata.get("resourceVersion") or "")),
+        ("Uid:", str(metadata.get("uid") or "")),
+    ]
+    put_pairs([pair for pair in pairs if pair[1]])
+
+
+def _joined(values: Any) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted((values or {}).items()))
+
+
+def _tree(heading: str, part: Any) -> None:
+    from fairlead.wire.yaml_codec import encode_yaml
+
+    if part:
+        click.echo(f"{heading}:")
+        for line in encode_yaml(part).splitlines():
+            click.echo(f"  {line}")
+
+
+def _table(heading: str, headings: list[str], rows: list[list[str]]) -> None:
+    click.echo(f"{heading}:")
+    for line in laid_out(headings, rows):
+        click.echo(f"  {line}")
+
+
+async def _events(session: Session, target: Target, each: dict[str, Any], now_s: float) -> None:
+    from fairlead.client.rest_errors import ApiError
+
+    metadata = each.get("metadata") or {}
+    try:
+        found = (
+            await session.client.list(query_for(target, str(metadata.get("namespace") or ""), str(metadata.get("uid") or "")))
+        ).items
+    except ApiError as error:
+        click.echo(f"Events: not known ({error.message})")
+        return
+    last = sorted(found, key=seen_at)[-EVENTS_MAX:]
+    if not last:
+        click.echo("Events: none")
+        return
+    _table("Events", [*HEADINGS[:3], HEADINGS[4]], [[*row[:3], row[4]] for row in (row_of(event, now_s) for event in last)])

@@ -1,0 +1,249 @@
+"""What every command that asks a server shares: its connection flags, the client they stand for, and how an error ends the run.
+
+Owns the way from a client's error to an exit code and a hint. The client and its HTTP library are imported when a command runs,
+never when it is listed. Called by all verbs on objects.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from fairlead.cli.complete import context_names, namespaces
+from fairlead.cli.frame import CONFLICT, DENIED, ERROR, NOT_FOUND, STALE, TIMED_OUT, UNKNOWN, Told, World
+
+if TYPE_CHECKING:
+    from fairlead.client.contexts import Context
+    from fairlead.client.rest import RestClient
+    from fairlead.client.rest_errors import ApiError
+    from fairlead.client.rest_shapes import Resource
+
+F = TypeVar("F", bound=Callable[..., Any])
+REQUEST_S = 30.0
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """`90s`, `5m`, `2h`, `1h30m`, or a number of seconds."""
+
+    name = "duration"
+    _PARTS = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = self._PARTS.fullmatch(value) if value else None
+        if found is None:
+            self.fail(f"{value!r} is not a duration; write 90s, 5m or 2h", param, ctx)
+        hours, minutes, seconds = found.groups()
+        return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+
+
+DURATION = Duration()
+
+
+class Session(NamedTuple):
+    """One run against one server."""
+
+    world: World
+    client: RestClient
+    namespace: str
+    region: str
+    timeout_s: float
+
+    def namespace_of(self, resource: Resource, everywhere: bool = False) -> str:
+        return self.namespace if resource.namespaced and not everywhere else ""
+
+
+def server_options(
+    timeout_s: float = REQUEST_S, *, timeout_help: str = "How long the server may take to answer."
+) -> Callable[[F], F]:
+    """The connection flags. `timeout_s` is what --timeout is without it."""
+    options = [
+        click.option("--context", "context_name", metavar="NAME", shell_complete=context_names,
+                     help="Use this context of the config file."),
+        click.option("--server", metavar="URL", help="Ask this server instead of the context's."),
+        click.option("-n", "--namespace", "--tenant", metavar="TENANT", shell_complete=namespaces,
+                     help="The tenant; a tenant is a namespace."),
+        click.option("--region", metavar="REGION", help="Only objects of this region's plane."),
+        click.option("--timeout", type=DURATION, default=timeout_s, show_default=f"{timeout_s:g}s", metavar="DURATION",
+                     help=timeout_help),
+    ]  # fmt: skip
+
+    def decorate(work: F) -> F:
+        return functools.reduce(lambda made, option: option(made), reversed(options), work)
+
+    return decorate
+
+
+def on_server(work: Callable[..., Awaitable[int]]) -> Callable[..., int]:
+    """A command that is a coroutine with a Session as its first argument. To stand directly above the function."""
+
+    @click.pass_obj
+    @functools.wraps(work)
+    def call(world: World, /, context_name: str | None, server: str | None, namespace: str | None, region: str | None,
+             timeout: float, **parameters: Any) -> int:  # fmt: skip
+        chosen = chosen_context(context_name, server)
+        flags = (namespace or chosen.namespace or "default", region or chosen.region, timeout)
+        code: int = world.run(_within(world, chosen, flags, work, parameters))
+        return code
+
+    return call
+
+
+def chosen_context(name: str | None, server: str | None) -> Context:
+    from fairlead.client import contexts
+
+    try:
+        config = contexts.load()
+        if server and not name:
+            try:
+                base = config.context()
+            except contexts.NoContext:
+                base = contexts.Context(name="(flags)", server=server)
+        else:
+            base = config.context(name or "")
+    except contexts.BadConfig as error:
+        raise told_of(error) from error
+    if not server:
+        return base
+    import msgspec
+
+    if server != base.server:  # who one is belongs to the server one is known at: never show another one a token
+        base = msgspec.structs.replace(base, token="", token_file="", client_certificate="", client_key="")
+    return msgspec.structs.replace(base, server=server)
+
+
+async def _within(
+    world: World, chosen: Context, flags: tuple[str, str, float], work: Callable[..., Awaitable[int]], parameters: dict[str, Any]
+) -> int:
+    namespace, region, timeout_s = flags
+    try:
+        async with client_of(world, chosen, min(timeout_s, REQUEST_S) or REQUEST_S) as client:
+            return await work(Session(world, client, namespace, region, timeout_s), **parameters)
+    except Exception as error:
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):  # what matters is what went wrong, not that it did so in a task group
+            first = first.exceptions[0]
+        if not isinstance(first, Exception):
+            raise
+        raise told_of(first) from error
+
+
+def client_of(world: World, chosen: Context, timeout_s: float) -> RestClient:
+    from fairlead.client import contexts
+    from fairlead.client.rest import RestClient
+    from fairlead.client.rest_shapes import Link
+    from fairlead.ports import system_random
+
+    base = contexts.place().parent
+    link = Link(chosen.server, contexts.tls_of(chosen, base), contexts.token_of(chosen, base), "fairlead/0.1")
+    return RestClient(
+        link, clock=world.clock(), ids=world.ids(), jitter=system_random().random, timeout_s=timeout_s, warn=_Warnings()
+    )
+
+
+class _Warnings:
+    """Says each of the server's warnings once, on stderr."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            click.echo(f"warning: {text}", err=True)
+
+
+# --- how an error ends the run
+
+
+class WaitTimedOut(Exception):
+    """What was waited for did not happen in time."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def told_of(error: Exception) -> Exception:
+    """The same error with a message, a hint and an exit code; an error that is nobody's business here as it is."""
+    from fairlead.client import contexts, rest_errors
+
+    match error:
+        case rest_errors.ApiError():
+            return Told(_message(error), hint=_hint(error), code=_code(error))
+        case rest_errors.OutcomeUnknown():
+            click.echo(f"receipt/{error.key}")
+            hint = f"ask for it with 'fairlead receipt {error.key}', or send the same again with --idempotency-key {error.key}"
+            return Told(str(error), hint=hint, code=UNKNOWN)
+        case contexts.NoContext():
+            return Told(str(error), hint=_near_context(error), code=ERROR)
+        case rest_errors.Unreachable() | contexts.BadConfig():
+            return Told(str(error), hint=error.hint, code=ERROR)
+        case WaitTimedOut():
+            return Told(str(error), hint=error.hint, code=TIMED_OUT)
+        case ValueError() if type(error).__name__ in ("BadPath", "BadSelector"):
+            return Told(str(error), code=ERROR)
+    return error
+
+
+def _message(error: ApiError) -> str:
+    fields = [f"  {cause.field}: {cause.message}" for cause in error.causes if cause.field]
+    return "\n".join([error.message, *fields])
+
+
+def _code(error: ApiError) -> int:
+    from fairlead.client import rest_errors
+
+    match error:
+        case rest_errors.NotFound():
+            return NOT_FOUND
+        case rest_errors.TooStale():
+            return STALE
+        case rest_errors.Conflict():
+            return CONFLICT
+        case rest_errors.Denied():
+            return DENIED
+    return ERROR
+
+
+def _hint(error: ApiError) -> str:
+    reasons = {error.reason, *(cause.reason for cause in error.causes)}
+    if "FieldManagerConflict" in reasons:
+        return "other managers own these fields: leave them out, or take them over with --force-conflicts"
+    if "FencedOut" in reasons:
+        return "somebody else acts in that role now: stop, and acquire the lease again"
+    if "AlreadyExists" in reasons:
+        return "change it with 'fairlead apply', or choose another name"
+    match error.code:
+        case 401:
+            return "the token or certificate is missing, expired or unknown: see 'fairlead config view'"
+        case 403:
+            return "ask what you may do with 'fairlead auth can-i', or use another --context"
+        case 404:
+            return "check the name, -n TENANT and --context"
+        case 409:
+            return "read it again and repeat the change on what is there now"
+        case 410:
+            return "that revision is no longer kept: ask without --at, or list again"
+        case 429 | 503:
+            return "the server is busy or without a leader: try again shortly"
+    return ""
+
+
+def _near_context(error: Any) -> str:
+    import difflib
+
+    wanted = re.search(r"'([^']*)'", str(error))
+    near = difflib.get_close_matches(wanted[1], error.known, n=1, cutoff=0.5) if wanted else []
+    return f"did you mean {near[0]!r}? {error.hint}" if near else str(error.hint)
+
+
+def is_terminal() -> bool:
+    """Both ends: a question needs somebody who reads it and somebody who answers."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
