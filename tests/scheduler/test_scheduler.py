@@ -215,7 +215,8 @@ async def test_holds_of_one_name_in_two_tenants_are_two_and_hold_their_own_tenan
         await r.plane.add_node("n1")
         await r.plane.grant("shop")
         await r.schedule()
-        spec = OverrideSpec(kind="hold", reason="a look", ttl_seconds=600, requester="ada")
+        scope = OverrideScope(workloads=("api",))
+        spec = OverrideSpec(kind="hold", reason="a look", ttl_seconds=600, requester="ada", scope=scope)
         for tenant in ("risk", "shop"):
             hold = Override(metadata=Metadata(name="stop", namespace=tenant), spec=spec)
             ok(await r.plane.send(OPERATOR, Put("Override", hold)))
