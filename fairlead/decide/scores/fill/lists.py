@@ -69,9 +69,13 @@ class Mix:
         return True
 
     def draw(self) -> tuple[list[Pattern], Ints]:
-        """All patterns, and (lists, length) of their numbers: a systematic sample in a fixed disorder."""
+        """All patterns, and (lists, length) of their numbers: a systematic sample in a fixed disorder.
+
+        Requests without devices weigh one half where devices are asked for: the fill counts devices, they only take room from it.
+        """
         patterns = sorted(self.counts, key=lambda p: (p.devices, p.share, p)) or [Pattern(1, 1)]
-        ends = np.cumsum(np.array([self.counts.get(p, 1) for p in patterns], np.int64))
+        plain = 1 if self.thousandths else 2
+        ends = np.cumsum(np.array([self.counts.get(p, 1) * (2 if p.devices else plain) for p in patterns], np.int64))
         points = (2 * np.arange(LISTS * LENGTH, dtype=np.int64) + 1) * ends[-1]
         sample = np.searchsorted(ends * (2 * LISTS * LENGTH), points, side="right").astype(np.int64)
         return patterns, sample[_DISORDER].reshape(LISTS, LENGTH)
