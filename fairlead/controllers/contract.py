@@ -38,12 +38,24 @@ class View:
 
 
 class Controller(Protocol):
-    name: str  # as in fairlead/model/controllers.py
-    follows: tuple[str, ...]
-    follows_other: tuple[str, ...]
-    indexes: Indexes
-    indexes_other: Indexes
-    hears: bool
+    @property
+    def name(self) -> str:
+        """As in fairlead/model/controllers.py."""
+
+    @property
+    def follows(self) -> tuple[str, ...]: ...
+
+    @property
+    def follows_other(self) -> tuple[str, ...]: ...
+
+    @property
+    def indexes(self) -> Indexes: ...
+
+    @property
+    def indexes_other(self) -> Indexes: ...
+
+    @property
+    def hears(self) -> bool: ...
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         """Which keys a change of this item concerns; it is asked for the version before as well."""
