@@ -1,6 +1,6 @@
 """Real processes: each instance below a shim of its own (shim.py), which lives on when the agent does not.
 
-Owns how a run is started, found again, stopped and cleared away. Decides nothing about restarts. Needs Linux. docs/adr/0013 says
+Owns how a run is started, found again, stopped and cleared away. Decides nothing about restarts. Needs Linux. docs/adr/0014 says
 why a shim. Called by fairlead/agent/host.py through contract.py.
 """
 
