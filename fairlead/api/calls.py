@@ -1,0 +1,214 @@
+"""One request on its way: who sent it, what it is about, what it says, and what should be said beside the answer.
+
+Owns query parameters, media types and the bounded reading of bodies. Called by the dispatcher, used by every handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from fairlead.api.access import Authorise, Identity
+from fairlead.api.catalogue import Resource
+from fairlead.api.failures import Failure, bad_request
+from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.negotiation import form_of
+from fairlead.api.tables import Form
+from fairlead.model.commands import Fault
+from fairlead.ports import Clock, Ids
+from fairlead.wire.json_codec import encode, parse_json
+from fairlead.wire.limits import BODY_BYTES_MAX
+from fairlead.wire.yaml_codec import parse_yaml
+
+PARAMETERS_MAX: Final = 50
+QUERY_BYTES_MAX: Final = 16 * 1024
+BODY_S: Final = 30.0  # how long a body may take to arrive
+WARNINGS_MAX: Final = 50  # headers, not a report
+
+JSON: Final = "application/json"
+YAML: Final = ("application/yaml", "text/yaml", "application/x-yaml")
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+
+
+class Services(NamedTuple):
+    """What the handlers work with; made once by `make_app`."""
+
+    front: FrontDoor
+    authorise: Authorise
+    clock: Clock
+    ids: Ids
+
+
+class Target(NamedTuple):
+    """What a path names. `tenant` None: of every tenant."""
+
+    resource: Resource
+    tenant: str | None
+    name: str
+    subresource: str
+
+
+class Call:
+    def __init__(self, request: Request, services: Services, identity: Identity, target: Target) -> None:
+        self.request = request
+        self.services = services
+        self.front = services.front
+        self.identity = identity
+        self.target = target
+        self.resource = target.resource
+        self.query = parse_query(request)
+        self.warnings: list[str] = []
+
+    @property
+    def info(self) -> Any:
+        info = self.resource.info
+        assert info is not None, f"{self.resource.plural} are never stored"
+        return info
+
+    @property
+    def tenant(self) -> str:
+        return self.target.tenant or ""
+
+    # --- who may -------------------------------------------------------------------------------------------------------
+
+    def allow(self, verb: str) -> None:
+        """Raises 403 unless this caller may do this here."""
+        if self.resource.info is None:
+            return  # there is nothing to see
+        target, plural = self.target, self.info.plural
+        if self.services.authorise(self.identity, verb, plural, self.tenant, target.name, target.subresource):
+            return
+        group, name = self.resource.group, self.identity.name
+        shown = f"{plural}/{target.subresource}" if target.subresource else self.resource.plural
+        where = f' in the namespace "{target.tenant}"' if target.tenant else ""
+        what = f'{self.resource.plural}{"." + group if group else ""} "{target.name}" is forbidden: ' if target.name else ""
+        message = f'{what}User "{name}" cannot {verb} resource "{shown}" in API group "{group}"{where}'
+        raise Failure(403, message, kind=self.resource.plural, name=target.name, group=group)
+
+    # --- what it says --------------------------------------------------------------------------------------------------
+
+    def flag(self, name: str) -> bool:
+        value = self.query.get(name, "")
+        if value in ("", "0", "false"):
+            return False
+        if value in ("1", "true"):
+            return True
+        raise bad_request(f"{name}: expected true or false, got {value[:40]!r}")
+
+    def number(self, name: str) -> int:
+        value = self.query.get(name, "")
+        if not value:
+            return 0
+        if not (value.isascii() and value.isdigit()) or len(value) > 12:
+            raise bad_request(f"{name}: expected a whole number, got {value[:40]!r}")
+        return int(value)
+
+    @property
+    def dry_run(self) -> bool:
+        return is_dry_run(self.query.get("dryRun", ""))
+
+    @property
+    def media(self) -> str:
+        """Of the body. `kubectl scale --current-replicas` sends none: JSON then."""
+        return self.request.headers.get("content-type", JSON).split(";")[0].strip().lower() or JSON
+
+    @property
+    def manager(self) -> str:
+        given = self.query.get("fieldManager", "")
+        if len(given) > 128 or not given.isprintable():
+            raise bad_request("fieldManager: expected at most 128 printable characters")
+        return given or self.request.headers.get("user-agent", "unknown").split("/")[0][:128] or "unknown"
+
+    def form(self) -> Form:
+        form = form_of(self.request.headers.get("accept", "*/*"))
+        return Form(self.resource, form, self.query.get("includeObject", "Metadata"), self.front.plane_ms())
+
+    async def body(self) -> bytes:
+        return await read_body(self.request)
+
+    async def tree(self) -> Any:
+        """The body as plain values; YAML where it says so."""
+        media = self.media
+        if media not in (JSON, MERGE_PATCH, JSON_PATCH, *APPLY_PATCH, *YAML):
+            raise Failure(415, f"the body of the request was in an unknown format: {media[:80]}; accepted are JSON and YAML")
+        return parse(await self.body(), media)
+
+    # --- the answer ----------------------------------------------------------------------------------------------------
+
+    def warn(self, text: str) -> None:
+        if len(self.warnings) < WARNINGS_MAX and text not in self.warnings:
+            self.warnings.append(text)
+
+    def answer(self, body: bytes | Mapping[str, Any], code: int = 200) -> Response:
+        text = body if isinstance(body, bytes) else encode(body)
+        response = Response(text, code, media_type=JSON)
+        add_warnings(response, self.warnings)
+        return response
+
+
+def add_warnings(response: Response, warnings: list[str]) -> None:
+    for warning in warnings:
+        shown = warning[:256].replace("\\", "\\\\").replace('"', '\\"')
+        shown = "".join(c if c.isprintable() and c.isascii() else "?" for c in shown)
+        response.headers.append("Warning", f'299 - "{shown}"')
+
+
+def is_dry_run(value: str) -> bool:
+    if value not in ("", "All"):
+        raise bad_request(f'dryRun: the only value is "All", got {value[:40]!r}')
+    return value == "All"
+
+
+def parse_query(request: Request) -> dict[str, str]:
+    raw: bytes = request.scope.get("query_string", b"")
+    if len(raw) > QUERY_BYTES_MAX:
+        raise Failure(414, "the query is too long", reason="RequestURITooLong")
+    try:
+        return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=PARAMETERS_MAX))
+    except ValueError as error:
+        raise bad_request(f"the query cannot be read: {error}") from None
+
+
+def parse(body: bytes, media: str) -> Any:
+    """A tree, or 400. YAML also holds JSON, but JSON is read by its own, faster reader where it looks like it."""
+    as_yaml = media in YAML or (media in APPLY_PATCH and not body.lstrip().startswith(b"{"))
+    if not as_yaml:
+        tree = parse_json(body)
+        if isinstance(tree, Fault):
+            raise bad_request(f"the body {tree.message}")
+        return tree
+    trees = parse_yaml(body)
+    if isinstance(trees, Fault):
+        raise bad_request(f"the body {trees.message}")
+    if len(trees) != 1:
+        raise bad_request(f"the body has {len(trees)} documents; expected one")
+    return trees[0]
+
+
+async def read_body(request: Request) -> bytes:
+    """At most what is allowed, in at most the time that is allowed."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > BODY_BYTES_MAX:
+        raise Failure(413, f"the body has {declared} bytes; at most {BODY_BYTES_MAX} are read")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > BODY_BYTES_MAX:
+                    raise Failure(413, f"the body is too large; at most {BODY_BYTES_MAX} bytes are read")
+                parts.append(part)
+    except TimeoutError:
+        raise Failure(408, f"the body did not arrive within {BODY_S:.0f} seconds", reason="Timeout") from None
+    except ClientDisconnect:
+        raise Failure(400, "the client went away before its body had arrived") from None
+    return b"".join(parts)

@@ -1,0 +1,239 @@
+"""What `get` prints of each kind: the columns of Table answers, and the fields that may be selected by. Data, mostly.
+
+Columns follow CONVENTIONS: NAME first, AGE last, priority 1 only with `-o wide`. Cells are made from served objects. Called by
+tables.py and the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from fairlead.api.selectors import FieldOf
+
+
+class Column(NamedTuple):
+    name: str
+    cell: Callable[[Any], Any]
+    description: str = ""
+    type: str = "string"
+    wide: bool = False
+
+
+def age(since: datetime | None, now_ms: int) -> str:
+    """As kubectl words it: 12s, 5m3s, 3h12m, 4d."""
+    if since is None:
+        return "<unknown>"
+    seconds = max(0, int(now_ms / 1000 - since.timestamp()))
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 10:
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = minutes // 60
+    if hours < 8 and minutes % 60:
+        return f"{hours}h{minutes % 60}m"
+    if hours < 48:
+        return f"{hours}h"
+    days = hours // 24
+    return f"{days}d" if days < 730 else f"{days // 365}y"
+
+
+def _at(path: str) -> Callable[[Any], Any]:
+    names = path.split(".")
+
+    def cell(served: Any) -> Any:
+        for name in names:
+            served = getattr(served, name, None)
+            if served is None:
+                return ""
+        return getattr(served, "value", served)
+
+    return cell
+
+
+def _joined(path: str) -> Callable[[Any], str]:
+    found = _at(path)
+    return lambda o: ",".join(str(item) for item in found(o) or ()) or "<none>"
+
+
+def _amounts(path: str) -> Callable[[Any], str]:
+    found = _at(path)
+    return lambda o: ",".join(f"{name}={n}" for name, n in found(o).as_quantities().items()) if found(o) else ""
+
+
+def _condition(o: Any) -> str:
+    """The condition that is not as it should be, else the last one that is."""
+    conditions = o.status.conditions
+    bad = next((c for c in conditions if c.status != "True"), None)
+    shown = bad or (conditions[-1] if conditions else None)
+    return shown.reason or shown.type if shown is not None else ""
+
+
+def _workload_reason(o: Any) -> str:
+    if o.metadata.deletion_time is not None:
+        return "Deleting"
+    return o.status.pending[0].reason if o.status.pending else _condition(o)
+
+
+def _node_state(o: Any) -> str:
+    words = [o.status.health or "Unknown"]
+    if o.spec.unschedulable:
+        words.append("SchedulingDisabled")
+    elif not o.status.schedulable and o.status.health == "Ready":
+        words.append("NotSchedulable")
+    return ",".join(words)
+
+
+def _nodes_ready(o: Any) -> str:
+    return str(len(o.spec.endpoints))
+
+
+def _count(name: str, field: str, what: str) -> Column:
+    return Column(name, _at(f"status.replicas.{field}"), what, "integer")
+
+
+_SLOT: Final = (Column("Slot", _at("spec.slot.index"), "Which replica of its workload.", "integer"),)
+
+COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
+    "workloads": (
+        Column("Tenant", _at("metadata.namespace"), "Whose it is."),
+        Column("Class", _at("spec.workload_class"), "Its workload class."),
+        Column("Desired", lambda o: o.status.replicas.desired or o.spec.replicas, "Replicas asked for.", "integer"),
+        _count("Bound", "bound", "Replicas that have a node."),
+        _count("Ready", "ready", "Replicas whose probes pass."),
+        _count("Serving", "serving", "Replicas that get requests."),
+        Column("Reason", _workload_reason, "The most decisive reason why it is not all there."),
+        Column("Regions", _joined("spec.placement.regions.allowed"), "Where it may run.", wide=True),
+        Column("Gen", _at("metadata.generation"), "Counts changes of the spec.", "integer", True),
+        Column("Observed", _at("status.observed_generation"), "The generation its status speaks of.", "integer", True),
+        Column("Next-Owner", lambda o: o.status.pending[0].next_owner if o.status.pending else "", "Who acts next.", wide=True),
+    ),
+    "nodes": (
+        Column("Status", _node_state, "Health, and whether it takes new work."),
+        Column("Region", _at("spec.region"), "Where it is."),
+        Column("Zone", _at("spec.zone"), "Where in the region."),
+        Column("Pool", _at("spec.pool"), "The node pool."),
+        Column("Allocatable", _amounts("spec.allocatable"), "What it can give.", wide=True),
+        Column("Devices", lambda o: len(o.spec.devices), "How many devices it has.", "integer", True),
+        Column("Address", _at("spec.address"), "Where it is reached.", wide=True),
+    ),
+    "tenants": (Column("Weight", _at("spec.weight"), "Its share between tenants of one priority.", "integer"),),
+    "quotas": (
+        Column("Limits", _amounts("spec.limits"), "At most this, over all regions."),
+        Column("Used", _amounts("status.used"), "In use."),
+    ),
+    "regions": (
+        Column("Health", _at("status.health"), "As the global plane sees it."),
+        Column("Areas", _joined("spec.areas"), "Residency areas it lies in."),
+        Column("Zones", _joined("spec.zones"), "Its zones."),
+    ),
+    "grants": (
+        Column("Region", _at("spec.region"), "Where it holds."),
+        Column("Version", _at("spec.version"), "Counts its changes.", "integer"),
+        Column("During", _amounts("spec.during"), "Until its lease ends."),
+        Column("Used", _amounts("status.used"), "In use."),
+    ),
+    "schedulerpolicies": (Column("Revision", _at("spec.revision"), "Which revision of the policy.", "integer"),),
+    "policychannels": (Column("Current", _at("spec.current"), "The revision that decides.", "integer"),),
+    "overrides": (
+        Column("Kind", _at("spec.kind"), "What it lifts."),
+        Column("Requester", _at("spec.requester"), "Who asked."),
+        Column("Approver", _at("spec.approver"), "Who agreed."),
+        Column("Reason", _at("spec.reason"), "Why."),
+    ),
+    "assignments": (
+        Column("Workload", _at("spec.workload"), "Of which workload."),
+        Column("Region", _at("spec.region"), "For which region."),
+        Column("Gen", _at("spec.generation"), "Of which generation.", "integer"),
+    ),
+    "revisions": (
+        Column("Workload", _at("spec.workload"), "Of which workload."),
+        Column("Gen", _at("spec.generation"), "Which generation.", "integer"),
+    ),
+    "schedulingrequests": (
+        Column("Workload", _at("spec.slot.workload"), "Of which workload."),
+        *_SLOT,
+        Column("State", _at("status.state"), "Where the slot stands."),
+        Column("Reason", _at("status.reason"), "Why it still waits."),
+        Column("Priority", _at("spec.priority"), "Its rank.", "integer"),
+    ),
+    "bindings": (
+        Column("Workload", _at("spec.slot.workload"), "Of which workload."),
+        *_SLOT,
+        Column("Node", _at("spec.node"), "Where it was put."),
+        Column("State", _at("status.state"), "Where the slot stands."),
+        Column("Requests", _amounts("spec.requests"), "What it holds.", wide=True),
+        Column("Priority", _at("spec.priority"), "Its rank.", "integer", True),
+    ),
+    "instances": (
+        Column("Node", _at("spec.node"), "Where it runs."),
+        Column("Ready", _at("status.ready"), "Whether its probes pass.", "boolean"),
+        Column("Restarts", _at("status.restarts"), "How often it was started again.", "integer"),
+        Column("Message", _at("status.message"), "What its agent says.", wide=True),
+    ),
+    "reservations": (Column("Node", _at("spec.node"), "Where capacity is taken."),),
+    "evictionrequests": (
+        Column("Workload", _at("spec.slot.workload"), "Of which workload."),
+        *_SLOT,
+        Column("Reason", _at("spec.reason"), "Why it should go."),
+    ),
+    "endpoints": (Column("Endpoints", _nodes_ready, "How many there are.", "integer"),),
+    "leases": (
+        Column("Role", _at("spec.role"), "Who acts under it."),
+        Column("Holder", _at("spec.holder"), "Which process has it."),
+        Column("Epoch", _at("spec.epoch"), "Counts its holders.", "integer"),
+    ),
+    "planes": (
+        Column("Plane", _at("spec.plane"), "global or region."),
+        Column("Region", _at("spec.region"), "Which region."),
+        Column("Epoch", _at("spec.epoch"), "Counts its leaders.", "integer"),
+        Column("Address", _at("spec.address"), "Where its leader is reached."),
+    ),
+    "events": (
+        Column("Type", _at("spec.type"), "Normal or Warning."),
+        Column("Reason", _at("spec.reason"), "Why it was written."),
+        Column("Object", _at("spec.regarding"), "What it is about."),
+        Column("Message", _at("spec.note"), "What happened."),
+    ),
+    "decisions": (
+        Column("Slot", _at("spec.slot"), "What was to be placed."),
+        Column("Outcome", _at("spec.outcome"), "What came of it."),
+    ),
+    "configs": (Column("Data", lambda o: len(o.spec.data), "How many keys.", "integer"),),
+    "secrets": (Column("Data", lambda o: len(o.spec.data), "How many keys.", "integer"),),
+}
+
+_FIELDS: Final = {
+    "workloads": ("spec.workloadClass", "spec.priorityClassName"),
+    "nodes": ("spec.region", "spec.zone", "spec.pool", "status.health"),
+    "bindings": ("spec.node", "spec.slot.workload", "status.state"),
+    "instances": ("spec.node",),
+    "schedulingrequests": ("spec.slot.workload", "status.state", "status.reason"),
+    "reservations": ("spec.node",),
+    "assignments": ("spec.workload", "spec.region"),
+    "revisions": ("spec.workload",),
+    "grants": ("spec.region",),
+    "events": ("spec.regarding", "spec.reason", "spec.type"),
+}
+
+
+def _snake(path: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in path)
+
+
+def _text(path: str) -> FieldOf:
+    found = _at(_snake(path))
+    return lambda o: str(found(o))
+
+
+SELECTABLE: Final[dict[str, dict[str, FieldOf]]] = {
+    plural: {path: _text(path) for path in paths} for plural, paths in _FIELDS.items()
+}  # fmt: skip
+
+
+def instant_of(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC)

@@ -1,0 +1,358 @@
+"""Several planes behind one door: which plane serves which kind, and reads that take them together.
+
+A front door with a global plane serves global kinds from it and regional kinds from the regions; a region's own server has one
+plane and serves everything from that. A region that cannot be reached makes an answer partial: what is remembered of it is shown
+with its age and a warning, and the rest is never held up. Called by the handlers; knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from fairlead.api import served
+from fairlead.api.failures import Failure
+from fairlead.api.versions import COMPONENT_BITS, component_text, vector_text
+from fairlead.client.plane import Change, Expired
+from fairlead.client.resources import ChangePage, ResourcePlane, Unreachable
+from fairlead.model.commands import Command, Outcome, Refused
+from fairlead.model.ids import revision as revision_of
+from fairlead.model.ids import split_revision
+from fairlead.model.registry import GLOBAL, KindInfo
+from fairlead.ports import Clock, Tasks
+
+PATIENCE_S: Final = 3.0  # how long one plane may take to answer before its part of an answer is left out
+CATCH_UP_S: Final = 0.05  # between two looks at a plane that has not reached the wanted revision yet
+REMEMBERED_MAX: Final = 5_000  # objects of one kind and region kept to be shown while it is away
+PAGE: Final = 1_000
+# Kinds that every plane has of its own, not as copies; the names of the regions' are given their region as prefix.
+OWN_ON_EVERY_PLANE: Final = frozenset({"events", "leases", "decisions", "planes"})
+
+T = TypeVar("T")
+
+
+class Item:
+    """One version of one object, and the plane it lies on."""
+
+    __slots__ = ("_served", "change", "member")
+
+    def __init__(self, member: Member, change: Change) -> None:
+        self.member = member
+        self.change = change
+        self._served: Any = None
+
+    @property
+    def revision(self) -> int:
+        return revision_of(self.member.incarnation, self.change.position)
+
+    @property
+    def resource_version(self) -> str:
+        return component_text(self.member.index, self.revision)
+
+    @property
+    def served(self) -> Any:
+        if self._served is None:
+            change = self.change
+            assert change.raw is not None, "a deletion shows nothing"
+            self._served = served.decode(change.plural, change.raw)
+            outer = self.member.outer_name(change.plural, change.name)
+            if outer != change.name:
+                metadata = msgspec.structs.replace(self._served.metadata, name=outer)
+                self._served = msgspec.structs.replace(self._served, metadata=metadata)
+        return self._served
+
+
+class Member:
+    """One plane of the door. Its index is its place in every resourceVersion, so it never changes."""
+
+    def __init__(self, index: int, name: str, plane: ResourcePlane, clock: Clock, prefixed: bool) -> None:
+        self.index = index
+        self.name = name
+        self.plane = plane
+        self._clock = clock
+        self._prefixed = prefixed
+        self._heard = clock.monotonic()
+        self._known = 0  # the newest revision seen; stands still while the plane is away
+        self._remembered: dict[str, tuple[float, int, list[Change]]] = {}
+
+    @property
+    def incarnation(self) -> int:
+        return split_revision(self.revision())[0]
+
+    def revision(self) -> int:
+        self._known = max(self._known, self.plane.revision())
+        return self._known
+
+    def saw(self, revision: int) -> None:
+        self._known = max(self._known, revision)
+
+    def outer_name(self, plural: str, name: str) -> str:
+        return f"{self.name}.{name}" if self._prefixed and plural in OWN_ON_EVERY_PLANE else name
+
+    def inner_name(self, plural: str, name: str) -> str | None:
+        """What the plane itself calls it; None: it cannot be this plane's."""
+        if not self._prefixed or plural not in OWN_ON_EVERY_PLANE:
+            return name
+        return name.removeprefix(f"{self.name}.") if name.startswith(f"{self.name}.") else None
+
+    async def ask(self, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Raises Unreachable when there is no answer in time."""
+        if not self.plane.connected:
+            raise Unreachable(self.name)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                answer = await question()
+        except TimeoutError as error:
+            raise Unreachable(self.name) from error
+        except Expired as error:
+            if not self.plane.connected:
+                raise Unreachable(self.name) from error
+            raise
+        self._heard = self._clock.monotonic()
+        return answer
+
+    def remember(self, plural: str, revision: int, changes: list[Change]) -> None:
+        if not self._prefixed:
+            return  # one of its own process is never away
+        if len(changes) <= REMEMBERED_MAX:
+            self._remembered[plural] = (self._clock.monotonic(), revision, changes)
+        else:
+            self._remembered.pop(plural, None)
+
+    def remembered(self, plural: str) -> list[Change]:
+        return self._remembered[plural][2] if plural in self._remembered else []
+
+    def warning(self, plural: str) -> str:
+        kept = self._remembered.get(plural)
+        now = self._clock.monotonic()
+        if kept is not None:
+            return f"{self.name} is unreachable; its {plural} are shown as of {now - kept[0]:.0f} seconds ago"
+        return f"{self.name} is unreachable since {now - self._heard:.0f} seconds; its {plural} are not shown"
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """Where a list goes on: the revisions it is read at, and after which object of which plane."""
+
+    pins: tuple[tuple[int, int], ...]
+    member: int
+    tenant: str
+    name: str
+
+
+class Listing(NamedTuple):
+    items: list[Item]
+    resource_version: str
+    pins: dict[int, int]
+    cursor: Cursor | None
+    warnings: list[str]
+
+
+class FrontDoor:
+    def __init__(self, planes: Mapping[str, ResourcePlane], clock: Clock) -> None:
+        """`planes` in the order of their components, GLOBAL first where there is one: append, never reorder."""
+        assert planes, "a front door has at least one plane"
+        self._clock = clock
+        several = len(planes) > 1
+        self.members = [
+            Member(i, name, plane, clock, several and name != GLOBAL) for i, (name, plane) in enumerate(planes.items())
+        ]
+        self._global = next((m for m in self.members if m.name == GLOBAL), None)
+        self._regions = [m for m in self.members if m.name != GLOBAL]
+        bits = COMPONENT_BITS * len(self.members)
+        assert bits <= 64 * 64, "a resourceVersion of that many planes is not accepted back"
+
+    def serving(self, info: KindInfo) -> list[Member]:
+        """The planes whose objects of this kind are shown."""
+        if self._global is None or info.plural in OWN_ON_EVERY_PLANE:
+            return self.members
+        return [self._global] if GLOBAL in info.planes else self._regions
+
+    def plane_ms(self) -> int:
+        return max(member.plane.plane_ms() for member in self.members[:1])
+
+    # --- one object ------------------------------------------------------------------------------------------------------
+
+    async def get(
+        self, info: KindInfo, tenant: str, name: str, at: Mapping[int, int] | None = None
+    ) -> tuple[Item | None, list[str]]:
+        """The object and warnings. A plane that is away and may have it: what is remembered of it, else 503."""
+        members = [m for m in self.serving(info) if m.inner_name(info.plural, name) is not None]
+        if len(members) == 1:
+            answers = [await self._get_from(members[0], info, tenant, name, at)]
+        else:
+            async with Tasks() as tasks:
+                asked = [tasks.start(self._get_from(m, info, tenant, name, at), m.name) for m in members]
+            answers = [task.result() for task in asked]
+        for member, answer in zip(members, answers, strict=True):
+            if isinstance(answer, Item):
+                return answer, []
+            if answer is False:
+                kept = next((c for c in member.remembered(info.plural) if (c.tenant, c.name) == (tenant, name)), None)
+                if kept is not None:
+                    return Item(member, kept), [member.warning(info.plural)]
+        away = [m.name for m, answer in zip(members, answers, strict=True) if answer is False]
+        if away:
+            raise Failure(503, f"{', '.join(away)} cannot be reached, and may have {info.plural} {name!r}", retry_after_s=2.0)
+        return None, []
+
+    async def _get_from(
+        self, member: Member, info: KindInfo, tenant: str, name: str, at: Mapping[int, int] | None
+    ) -> Item | bool | None:
+        """False: the plane cannot be reached."""
+        inner = member.inner_name(info.plural, name)
+        assert inner is not None
+        try:
+            change = await member.ask(lambda: member.plane.get(info.plural, tenant, inner, (at or {}).get(member.index, 0)))
+        except Unreachable:
+            return False
+        return Item(member, change) if change is not None else None
+
+    def home_of_new(self, info: KindInfo, name: str, region: str) -> Member:
+        """Where a new object goes. A regional kind says its region, in its spec or as the prefix of its name (P19)."""
+        members = self.serving(info)
+        if len(members) == 1:
+            return members[0]
+        named = [m for m in members if m.name == region] or [m for m in members if name.startswith((m.name + "-", m.name + "."))]
+        if not named:
+            regions = ", ".join(m.name for m in members)
+            message = f"must begin with the name of a region and a dash, so that it is unique everywhere: one of {regions}"
+            cause = {"reason": "FieldValueInvalid", "message": message, "field": "metadata.name"}
+            raise Failure(422, f'{info.kind} "{name}" is invalid: metadata.name: {message}', causes=[cause])
+        return max(named, key=lambda m: len(m.name))
+
+    async def submit(self, member: Member, command: Command) -> Outcome:
+        if not member.plane.connected:
+            return Refused("NotLeader", f"{member.name} cannot be reached", retry_after_s=2.0)
+        return (await member.plane.submit([command]))[0]
+
+    # --- lists -----------------------------------------------------------------------------------------------------------
+
+    async def list(
+        self,
+        info: KindInfo,
+        tenant: str | None,
+        *,
+        accepts: Callable[[Item], bool] | None = None,
+        limit: int = 0,
+        cursor: Cursor | None = None,
+        at: Mapping[int, int] | None = None,
+        not_older: Mapping[int, int] | None = None,
+    ) -> Listing:
+        """Every matching object, or `limit` of them and where to go on."""
+        members = self.serving(info)
+        warnings: list[str] = []
+        pins = dict(cursor.pins) if cursor is not None else dict(at or {})
+        size = limit or PAGE
+        firsts: dict[int, ChangePage | None] = {}
+        if cursor is None:
+            firsts = await self._first_pages(members, info, tenant, size, pins, not_older or {})
+            for member in members:
+                page = firsts[member.index]
+                pins[member.index] = page.revision if page is not None else member.revision()
+        items: list[Item] = []
+        for member in members:
+            after = ("", "")
+            if cursor is not None:
+                if member.index < cursor.member:
+                    continue
+                if member.index == cursor.member:
+                    after = (cursor.tenant, cursor.name)
+            reader = _Reader(member, info, tenant, pins.get(member.index, 0), size)
+            stopped = await reader.read(items, accepts, limit, after, firsts.get(member.index), cursor is None)
+            warnings += reader.warnings
+            if stopped is not None:
+                next_cursor = Cursor(tuple(sorted(pins.items())), member.index, *stopped)
+                return Listing(items, vector_text(pins), pins, next_cursor, warnings)
+        return Listing(items, vector_text(pins), pins, None, warnings)
+
+    async def _first_pages(
+        self, members: Sequence[Member], info: KindInfo, tenant: str | None, size: int, at: dict[int, int],
+        not_older: Mapping[int, int],
+    ) -> dict[int, ChangePage | None]:  # fmt: skip
+        """Of all planes at once: the answer takes as long as the slowest, not as all of them."""
+        if len(members) == 1:
+            only = members[0]
+            return {only.index: await self._first_page(only, info, tenant, size, at, not_older)}
+        async with Tasks() as tasks:
+            asked = {m.index: tasks.start(self._first_page(m, info, tenant, size, at, not_older), m.name) for m in members}
+        return {index: task.result() for index, task in asked.items()}
+
+    async def _first_page(
+        self, member: Member, info: KindInfo, tenant: str | None, size: int, at: dict[int, int],
+        not_older: Mapping[int, int],
+    ) -> ChangePage | None:  # fmt: skip
+        """None: the plane cannot be reached. Waits until it has reached what the client has seen already."""
+        plane, wanted = member.plane, not_older.get(member.index, 0)
+        deadline = self._clock.monotonic() + PATIENCE_S
+        while True:
+            try:
+                page = await member.ask(lambda: plane.page(info.plural, tenant, limit=size, revision=at.get(member.index, 0)))
+            except Unreachable:
+                return None
+            member.saw(page.revision)
+            if page.revision >= wanted:
+                return page
+            if self._clock.monotonic() >= deadline:
+                message = f"Too large resource version: {wanted}, current: {page.revision}"
+                cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version", "field": ""}
+                raise Failure(504, message, causes=[cause], retry_after_s=1.0)
+            await self._clock.sleep(CATCH_UP_S)
+
+
+class _Reader:
+    """Reads one plane's part of a list."""
+
+    def __init__(self, member: Member, info: KindInfo, tenant: str | None, revision: int, size: int) -> None:
+        self._member = member
+        self._info = info
+        self._tenant = tenant
+        self._revision = revision
+        self._size = size
+        self.warnings: list[str] = []
+
+    async def read(
+        self, items: list[Item], accepts: Callable[[Item], bool] | None, limit: int, after: tuple[str, str],
+        first: ChangePage | None, asked: bool,
+    ) -> tuple[str, str] | None:  # fmt: skip
+        """Appends what matches; tells after which object it stopped because the list is full. `first` was read already if
+        `asked`, and is None where the plane could not be reached."""
+        page = first if asked else await self._page(after)
+        whole: list[Change] = []
+        if page is None:
+            self.warnings.append(self._member.warning(self._info.plural))
+            page = ChangePage(self._kept(after), self._revision)
+        while True:
+            whole += page.items
+            for change in page.items:
+                item = Item(self._member, change)
+                if accepts is not None and not accepts(item):
+                    continue
+                if limit and len(items) >= limit:
+                    return after
+                items.append(item)
+                after = (change.tenant, change.name)
+            if not page.next_name:
+                if asked and self._tenant is None and not self.warnings:
+                    self._member.remember(self._info.plural, self._revision, whole)
+                return None
+            following = await self._page((page.next_tenant, page.next_name))
+            if following is None:
+                self.warnings.append(self._member.warning(self._info.plural))
+                return None
+            page = following
+
+    async def _page(self, after: tuple[str, str]) -> ChangePage | None:
+        plane = self._member.plane
+        try:
+            return await self._member.ask(
+                lambda: plane.page(self._info.plural, self._tenant, after=after, limit=self._size, revision=self._revision)
+            )
+        except Unreachable:
+            return None
+
+    def _kept(self, after: tuple[str, str]) -> list[Change]:
+        kept = self._member.remembered(self._info.plural)
+        return [c for c in kept if self._tenant in (None, c.tenant) and (c.tenant, c.name) > after]

@@ -1,0 +1,171 @@
+"""get and list: one object, or pages of them, now or at an earlier revision. Called by the dispatcher."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from fairlead.api.calls import Call
+from fairlead.api.failures import Failure, bad_request, not_found
+from fairlead.api.frontdoor import Cursor, Item
+from fairlead.api.selectors import Selection
+from fairlead.api.versions import component, parse
+from fairlead.client.plane import Expired
+from fairlead.client.resources import Unreachable
+
+LIMIT_MAX: Final = 10_000
+TOKEN_MAX: Final = 8_192
+
+_token_decoder: Final = msgspec.msgpack.Decoder(Cursor)
+
+
+async def get(call: Call) -> Response:
+    call.allow("get")
+    item = await find(call)
+    return call.answer(call.form().one(item, item.resource_version))
+
+
+async def find(call: Call) -> Item:
+    """The object the call names; 404 where there is none."""
+    target, resource = call.target, call.resource
+    if resource.info is None:
+        raise not_found(resource.plural, target.name, resource.group)
+    at = await past(call)
+    try:
+        item, warnings = await call.front.get(call.info, call.tenant, target.name, at)
+    except Expired as error:
+        raise expired(str(error)) from None
+    for warning in warnings:
+        call.warn(warning)
+    if item is None:
+        raise not_found(resource.plural, target.name, resource.group)
+    return item
+
+
+async def list_objects(call: Call) -> Response:
+    call.allow("list")
+    form = call.form()
+    resource = call.resource
+    if resource.info is None:
+        body: dict[str, Any] = {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": {"resourceVersion": "1"},
+            "items": [],
+        }
+        return call.answer(body)
+    selection = selection_of(call)
+    limit = min(call.number("limit") or 0, LIMIT_MAX)
+    cursor = cursor_of(call.query.get("continue", ""))
+    at, not_older = await _versions(call, cursor)
+    try:
+        listing = await call.front.list(
+            call.info, call.target.tenant, accepts=accepts_of(selection), limit=limit, cursor=cursor, at=at, not_older=not_older
+        )
+    except Expired as error:
+        raise expired(str(error)) from None
+    for warning in listing.warnings:
+        call.warn(warning)
+    return call.answer(form.many(listing, token_of(listing.cursor)))
+
+
+def selection_of(call: Call) -> Selection:
+    query = call.query
+    return Selection(query.get("labelSelector", ""), query.get("fieldSelector", ""), call.resource.selectable)
+
+
+def accepts_of(selection: Selection) -> Callable[[Item], bool] | None:
+    if selection.everything:
+        return None
+    name, namespace = selection.fields.name, selection.fields.namespace
+
+    def accepts(item: Item) -> bool:
+        change = item.change
+        if namespace is not None and change.tenant != namespace:
+            return False
+        if name is not None and item.member.outer_name(change.plural, change.name) != name:
+            return False
+        return selection.accepts(item.served)
+
+    return accepts
+
+
+async def _versions(call: Call, cursor: Cursor | None) -> tuple[dict[int, int] | None, dict[int, int] | None]:
+    """(exactly at, not older than), per plane."""
+    at = await past(call)
+    if at is not None:
+        return at, None
+    text, match = call.query.get("resourceVersion", ""), call.query.get("resourceVersionMatch", "")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise bad_request(f"resourceVersionMatch: expected Exact or NotOlderThan, got {match[:40]!r}")
+    if match and not text:
+        raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is given")
+    if cursor is not None:
+        if match or (text and text != "0"):
+            raise bad_request("continue already says at which resourceVersion; leave resourceVersion out")
+        return None, None
+    if not text or text == "0":
+        if match == "Exact":
+            raise bad_request('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+        return None, None
+    parse(text)
+    wanted = components(call, text)
+    return (wanted, None) if match == "Exact" else (None, wanted)
+
+
+def components(call: Call, text: str) -> dict[int, int]:
+    return {member.index: component(text, member.index) for member in call.front.serving(call.info)}
+
+
+async def past(call: Call) -> dict[int, int] | None:
+    """`?at=`: a resourceVersion, or a time in RFC 3339; None: now."""
+    text = call.query.get("at", "")
+    if not text:
+        return None
+    if text.isdigit():
+        parse(text)
+        return components(call, text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise bad_request(f"at: expected a resourceVersion or a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
+    ms = int(moment.timestamp() * 1000)
+    out: dict[int, int] = {}
+    for member in call.front.serving(call.info):
+        try:
+            out[member.index] = await member.ask(partial(member.plane.revision_at, ms))
+        except Unreachable:
+            raise Failure(503, f"{member.name} cannot be reached", retry_after_s=2.0) from None
+        except Expired as error:
+            raise expired(str(error)) from None
+    return out
+
+
+def expired(detail: str) -> Failure:
+    return Failure(410, f"The resourceVersion for the provided request is too old: {detail}")
+
+
+def token_of(cursor: Cursor | None) -> str:
+    if cursor is None:
+        return ""
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode().rstrip("=")
+
+
+def cursor_of(token: str) -> Cursor | None:
+    if not token:
+        return None
+    try:
+        if len(token) > TOKEN_MAX:
+            raise ValueError("too long")
+        return _token_decoder.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    except (ValueError, binascii.Error, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise bad_request(f"continue key is not valid: {str(error)[:80]}") from None

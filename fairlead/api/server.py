@@ -1,0 +1,174 @@
+"""The HTTP server around an application: uvicorn with TLS, bounds before authentication, and a shutdown that ends watches.
+
+Owns connections: how long a head may take and how large it may be, the client's certificate for whoever authenticates, graceful
+ends. Never looks at a request's meaning. Called by the composition root; not part of the simulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+
+from fairlead.api.identity import PeerProtocol
+
+HEAD_S: Final = 10.0  # for a request's head to arrive, the first one and each on a kept connection
+HEAD_BYTES_MAX: Final = 64 * 1024
+HEADERS_MAX: Final = 100
+_READ_BYTES: Final = 1 << 20  # what one read may bring, part of which may be a body
+KEEP_ALIVE_S: Final = 75
+CONNECTIONS_MAX: Final = 10_000  # five thousand agents, a thousand watchers, and room
+GRACE_S: Final = 10  # for requests under way when the server is told to stop
+FRAME_BYTES_MAX: Final = 8 << 20
+
+
+class BoundedHttp(PeerProtocol):
+    """uvicorn bounds neither the time nor the size of a request's head; a stranger could hold connections for ever."""
+
+    _late: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _raw_bytes = 0  # since the last head was complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._late is not None:
+            self._raw_bytes += len(data)
+            if self._raw_bytes > HEAD_BYTES_MAX + _READ_BYTES:
+                self._refuse("431 Request Header Fields Too Large")
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        if self._late is None:
+            self._await_head()
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        if self._head_bytes > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
+            self._refuse("431 Request Header Fields Too Large")
+            return
+        super().on_headers_complete()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+
+    def _await_head(self) -> None:
+        self._late = self.loop.call_later(HEAD_S, self._refuse, "408 Request Timeout")
+
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():  # else it was refused, and nobody waits for a body
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _head_came(self) -> None:
+        self._raw_bytes = 0
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _refuse(self, status: str) -> None:
+        self._head_came()
+        if not self.transport.is_closing():
+            self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+            self.transport.close()
+
+
+class _Config(uvicorn.Config):
+    """uvicorn makes TLS contexts from files; ours comes made, so that its owner can load a renewed certificate into it."""
+
+    context: ssl.SSLContext | None = None
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self.context
+
+    @property
+    def is_ssl(self) -> bool:
+        return False  # of the files that are not given
+
+
+class Server(uvicorn.Server):
+    """`serve()` runs it; `stop()` ends it gracefully: watches with a last chunk, requests within their grace."""
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        app: Any = self.config.app
+        watches = getattr(getattr(app, "state", None), "watches", None)
+        if watches is not None:
+            watches.drain()
+        await super().shutdown(sockets)
+
+    @property
+    def port(self) -> int:
+        """Of the first listener; known once `started`."""
+        found: int = self.servers[0].sockets[0].getsockname()[1]
+        return found
+
+
+def make_server(
+    app: Starlette,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    insecure_ok: bool = False,
+) -> Server:
+    """A server that listens on loopback only, unless it speaks TLS. `tls` may be given renewed certificates while it runs."""
+    if tls is None and not insecure_ok and host not in ("127.0.0.1", "::1", "localhost"):
+        raise ValueError(f"refusing to listen on {host} without TLS")
+    config = _Config(
+        app,
+        host=host,
+        port=port,
+        http=BoundedHttp,
+        ws="wsproto",
+        ws_max_size=FRAME_BYTES_MAX,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        limit_concurrency=CONNECTIONS_MAX,
+    )
+    config.context = tls
+    return Server(config)
+
+
+def server_context(certificate: str, key: str, client_ca: str = "", *, require_client: bool = False) -> ssl.SSLContext:
+    """TLS 1.2 or later with the given files. With a CA, clients may prove who they are by certificate; or must."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if client_ca:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED if require_client else ssl.CERT_OPTIONAL
+    return context

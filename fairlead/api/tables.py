@@ -1,0 +1,97 @@
+"""Answers in the form a client asked for: objects, Table rows, or metadata alone; single, as a list, or as watch events.
+
+Owns the shapes. Never reads a plane. Called by reading.py and watching.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.api.catalogue import Resource
+from fairlead.api.columns import age
+from fairlead.api.frontdoor import Item, Listing
+from fairlead.api.negotiation import As
+from fairlead.wire.json_codec import encode
+
+_NAME: Final = {"name": "Name", "type": "string", "format": "name", "description": "Its name.", "priority": 0}
+_AGE: Final = {"name": "Age", "type": "string", "format": "", "description": "Since it was created.", "priority": 0}
+_TABLE: Final = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
+
+
+class Form:
+    """How one request wants its objects. `include` is of tables only: Object, Metadata or None."""
+
+    def __init__(self, resource: Resource, form: As, include: str, now_ms: int) -> None:
+        self._resource = resource
+        self._form = form
+        self._include = include
+        self._now_ms = now_ms
+
+    @property
+    def is_table(self) -> bool:
+        return self._form == "Table"
+
+    def one(self, item: Item, version: str, *, with_columns: bool = True) -> bytes:
+        match self._form:
+            case "Table":
+                columns = self._columns() if with_columns else []
+                return encode({**_TABLE, "metadata": {"resourceVersion": version}, "columnDefinitions": columns,
+                               "rows": [self._row(item, version)]})  # fmt: skip
+            case "PartialObjectMetadata":
+                return encode(_partial(item, version))
+        return self._resource.render(item, version)
+
+    def many(self, listing: Listing, token: str) -> bytes:
+        metadata = {"resourceVersion": listing.resource_version}
+        if token:
+            metadata["continue"] = token
+        if self._form == "Table":
+            rows = [self._row(item, item.resource_version) for item in listing.items]
+            return encode({**_TABLE, "metadata": metadata, "columnDefinitions": self._columns(), "rows": rows})
+        kind, api_version = f"{self._resource.kind}List", self._resource.api_version
+        if self._form == "PartialObjectMetadata":
+            kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        head = f'{{"kind":"{kind}","apiVersion":"{api_version}","metadata":'.encode() + encode(metadata) + b',"items":['
+        return head + b",".join(self.one(item, item.resource_version) for item in listing.items) + b"]}"
+
+    def bookmark(self, version: str, *, end_of_initial: bool) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": version}
+        if end_of_initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        kind, api_version = self._resource.kind, self._resource.api_version
+        if self._form == "PartialObjectMetadata":
+            kind, api_version = "PartialObjectMetadata", "meta.k8s.io/v1"
+        elif self._form == "Table":
+            row = {"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}}
+            return encode({**_TABLE, "metadata": metadata, "columnDefinitions": [], "rows": [row]})
+        return encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+
+    def _columns(self) -> list[dict[str, Any]]:
+        middle = [
+            {"name": c.name, "type": c.type, "format": "", "description": c.description, "priority": int(c.wide)}
+            for c in self._resource.columns
+        ]
+        return [_NAME, *middle, _AGE]
+
+    def _row(self, item: Item, version: str) -> dict[str, Any]:
+        o = item.served
+        cells = [column.cell(o) for column in self._resource.columns]
+        row: dict[str, Any] = {"cells": [o.metadata.name, *cells, age(o.metadata.creation_time, self._now_ms)]}
+        if self._include == "Object":
+            row["object"] = msgspec.Raw(self._resource.render(item, version))
+        elif self._include != "None":
+            row["object"] = _partial(item, version)
+        return row
+
+
+_PARTIAL: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"'
+
+
+def _partial(item: Item, version: str) -> msgspec.Raw:
+    """Without managedFields: who asks for metadata alone wants little of it."""
+    metadata = item.served.metadata
+    if metadata.managed_fields:
+        metadata = msgspec.structs.replace(metadata, managed_fields=())
+    return msgspec.Raw(_PARTIAL + version.encode() + b'",' + encode(metadata)[1:] + b"}")

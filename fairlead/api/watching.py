@@ -1,0 +1,307 @@
+"""watch: a stream of changes from a resourceVersion on, of one or several planes, until client, clock or server end it.
+
+Every event carries a resourceVersion from which the client can go on. An object that leaves the selection is DELETED, one that
+enters it is ADDED. History that is gone is an ERROR event with 410. A region that is away is waited for, the others go on.
+Called by the dispatcher. An ASGI response of its own, so that a stream ends with a last chunk and never with a broken one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fairlead.api.calls import JSON, Call, add_warnings
+from fairlead.api.failures import Failure, bad_request
+from fairlead.api.frontdoor import Item, Listing, Member
+from fairlead.api.reading import accepts_of, components, expired, selection_of
+from fairlead.api.versions import parse, vector_text
+from fairlead.client.plane import Change, Expired
+from fairlead.client.resources import Unreachable
+from fairlead.model.ids import revision as revision_of
+from fairlead.model.ids import split_revision
+from fairlead.ports import Tasks
+from fairlead.wire.json_codec import encode
+
+TIMEOUT_S: Final = 1800.0  # where the client names none
+TIMEOUT_MAX_S: Final = 3600.0
+BOOKMARK_S: Final = 30.0
+SEND_S: Final = 30.0  # a client that takes nothing for so long has gone
+QUEUE_MAX: Final = 4  # takes of a feed that wait for a slow client; then its feed falls behind and ends
+AWAY_S: Final = 0.5  # between two looks at a plane that is away
+CHUNK_BYTES: Final = 64 * 1024
+
+log = logging.getLogger(__name__)
+
+_GONE: Final = object()  # the client went, or the server goes
+_Message = tuple[Member, Sequence[Change], int]
+
+
+class Watches:
+    """All streams of this server, so that a shutdown ends them cleanly."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, asyncio.Queue[Any]] = {}
+        self.draining = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, queue: asyncio.Queue[Any]) -> None:
+        self._open[id(queue)] = queue
+
+    def closed(self, queue: asyncio.Queue[Any]) -> None:
+        self._open.pop(id(queue), None)
+
+    def drain(self) -> None:
+        self.draining = True
+        for queue in self._open.values():
+            queue.put_nowait(_GONE)
+
+
+async def watch(call: Call, watches: Watches) -> Response:
+    call.allow("watch")
+    if watches.draining:
+        raise Failure(503, "this server is shutting down", retry_after_s=1.0)
+    if call.query.get("resourceVersionMatch") and not call.query.get("sendInitialEvents"):
+        raise bad_request("resourceVersionMatch is forbidden for watch unless sendInitialEvents is set")
+    stream = _Stream(call)
+    await stream.begin()
+    return WatchResponse(call, stream, watches)
+
+
+class _Stream:
+    """What one watch has shown so far, and how a change becomes an event."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._form = call.form()
+        self._selection = selection_of(call)
+        self._accepts = accepts_of(self._selection)
+        self._tenant = call.target.tenant
+        self.members = call.front.serving(call.info)
+        self.seen: dict[int, int] = {}  # member -> the revision up to which everything was told
+        self._columns_sent = False
+        self._known: set[tuple[int, str, str]] = set()  # of planes that do not say what a change replaced
+        self.bookmarks = call.flag("allowWatchBookmarks")
+        self.first: list[bytes] = []
+
+    async def begin(self) -> None:
+        """Where to start: from the present state, or from what the client has seen. Raises before a stream is promised."""
+        call = self._call
+        text = call.query.get("resourceVersion", "")
+        if text:
+            parse(text)
+        initial = call.flag("sendInitialEvents")
+        if initial or text in ("", "0"):
+            not_older = components(call, text) if text else None
+            listing = await call.front.list(call.info, self._tenant, accepts=self._accepts, not_older=not_older)
+            self._show(listing, marked=initial and self.bookmarks, silent="sendInitialEvents" in call.query and not initial)
+            return
+        self.seen = components(call, text)
+        for member in self.members:
+            if not self.seen[member.index] and member.plane.connected:
+                # Of this plane the client has seen nothing: a name alone can be followed from now on, a list cannot.
+                if self._selection.fields.name is None and len(self.members) > 1:
+                    raise expired("it holds nothing of " + member.name)
+                self.seen[member.index] = member.revision()
+
+    def _show(self, listing: Listing, *, marked: bool, silent: bool) -> None:
+        self.seen = dict(listing.pins)
+        for warning in listing.warnings:
+            self._call.warn(warning)
+        if not silent:
+            self.first = [self._event("ADDED", item, listing.resource_version) for item in listing.items]
+            self._known |= {(i.member.index, i.change.tenant, i.change.name) for i in listing.items}
+        if marked:
+            self.first.append(self.bookmark(end_of_initial=True))
+
+    def bookmark(self, *, end_of_initial: bool = False) -> bytes:
+        version = vector_text(self.seen)
+        return b'{"type":"BOOKMARK","object":' + self._form.bookmark(version, end_of_initial=end_of_initial) + b"}\n"
+
+    def _event(self, word: str, item: Item, version: str) -> bytes:
+        text = self._form.one(item, version, with_columns=not self._columns_sent)
+        self._columns_sent = True
+        return b'{"type":"' + word.encode() + b'","object":' + text + b"}\n"
+
+    async def events(self, member: Member, changes: Sequence[Change], upto: int) -> list[bytes]:
+        out = []
+        incarnation = split_revision(upto)[0]
+        for change in changes:
+            revision = revision_of(incarnation, change.position)
+            if revision <= self.seen[member.index]:
+                continue
+            event = None
+            if self._tenant is None or change.tenant == self._tenant:
+                event = await self._of_change(member, change, vector_text({**self.seen, member.index: revision}))
+            self.seen[member.index] = revision
+            if event is not None:
+                out.append(event)
+        self.seen[member.index] = max(self.seen[member.index], upto)
+        return out
+
+    async def _of_change(self, member: Member, change: Change, version: str) -> bytes | None:
+        selection = self._selection
+        wanted = selection.fields.name
+        if wanted is not None and member.outer_name(change.plural, change.name) != wanted:
+            return None
+        after = Item(member, change) if change.raw is not None else None
+        is_in = after is not None and (self._accepts is None or self._accepts(after))
+        key = (member.index, change.tenant, change.name)
+        if is_in and selection.by_name_only and key in self._known:
+            assert after is not None
+            return self._event("MODIFIED", after, version)
+        before = await self._before(member, change)
+        was_in = before is not None and (self._accepts is None or self._accepts(before))
+        if is_in:
+            assert after is not None
+            if not hasattr(change, "change"):
+                self._known.add(key)
+            return self._event("MODIFIED" if was_in else "ADDED", after, version)
+        self._known.discard(key)
+        if not was_in:
+            return None
+        last = after or before
+        assert last is not None
+        return self._event("DELETED", last, version)
+
+    async def _before(self, member: Member, change: Change) -> Item | None:
+        """The version this change replaced: kept beside it in the plane's own process, asked for from afar."""
+        previous = getattr(change, "previous", None)
+        if previous is not None:
+            return Item(member, previous) if previous.raw is not None else None
+        if getattr(change, "change", None) == 0:  # added, so there was none
+            return None
+        revision = revision_of(member.incarnation, change.position) - 1
+        try:
+            found = await member.ask(partial(member.plane.get, change.plural, change.tenant, change.name, revision))
+        except (Expired, Unreachable):
+            return None
+        return Item(member, found) if found is not None else None
+
+
+class WatchResponse(Response):
+    media_type = JSON
+
+    def __init__(self, call: Call, stream: _Stream, watches: Watches) -> None:
+        super().__init__(b"", 200, media_type=JSON)
+        del self.headers["content-length"]
+        add_warnings(self, call.warnings)
+        self._call = call
+        self._clock = call.services.clock
+        self._stream = stream
+        self._watches = watches
+        timeout_s = call.number("timeoutSeconds")
+        self._timeout_s = min(float(timeout_s), TIMEOUT_MAX_S) if timeout_s else TIMEOUT_S
+        self._queue: asyncio.Queue[_Message | Failure | object] = asyncio.Queue()
+        self._room = asyncio.Semaphore(QUEUE_MAX)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._watches.opened(self._queue)
+        try:
+            async with Tasks() as tasks:
+                tasks.start(self._listen(receive), "client")
+                for member in self._stream.members:
+                    tasks.start(self._pump(member), member.name)
+                try:
+                    await self._run(send)
+                finally:
+                    tasks.cancel()
+        except* TimeoutError:
+            log.info("a watch of %s was dropped: its client took nothing", self._call.resource.plural)
+        finally:
+            self._watches.closed(self._queue)
+
+    async def _listen(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._queue.put_nowait(_GONE)
+
+    async def _pump(self, member: Member) -> None:
+        """The changes of one plane, for as long as there are any. A broken connection is dialled again by the plane; one
+        failure right after another without progress means that the history is gone."""
+        failed_at = -1
+        while True:
+            while not member.plane.connected:
+                await self._clock.sleep(AWAY_S)
+            after = self._stream.seen[member.index]
+            if not after:
+                self._queue.put_nowait(expired(f"{member.name} has come back"))
+                return
+            try:
+                await self._follow(member, after)
+            except Expired as error:
+                if failed_at == after and member.plane.connected:
+                    self._queue.put_nowait(expired(str(error)))
+                    return
+                failed_at = after
+
+    async def _follow(self, member: Member, after: int) -> None:
+        feed = member.plane.follow([self._call.info.plural], after)
+        try:
+            while True:
+                await feed.wait()
+                changes = feed.take_nowait()
+                member.saw(feed.revision)
+                await self._room.acquire()
+                self._queue.put_nowait((member, changes, feed.revision))
+        finally:
+            feed.close()
+
+    async def _run(self, send: Send) -> None:
+        await _send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        stream, clock = self._stream, self._clock
+        await self._write(send, stream.first)
+        stream.first = []
+        end = clock.monotonic() + self._timeout_s
+        marked = clock.monotonic()
+        while clock.monotonic() < end:
+            got = await self._next(min(end, marked + BOOKMARK_S) - clock.monotonic())
+            if got is _GONE:
+                break
+            if isinstance(got, Failure):
+                await self._write(send, [b'{"type":"ERROR","object":' + encode(got.status()) + b"}\n"])
+                break
+            if isinstance(got, tuple):
+                self._room.release()
+                await self._write(send, await stream.events(*got))
+            if stream.bookmarks and clock.monotonic() >= marked + BOOKMARK_S:
+                await self._write(send, [stream.bookmark()])
+            if clock.monotonic() >= marked + BOOKMARK_S:
+                marked = clock.monotonic()
+        if stream.bookmarks:
+            await self._write(send, [stream.bookmark()])
+        await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _next(self, patience_s: float) -> _Message | Failure | object | None:
+        """None: nothing in time."""
+        if not self._queue.empty():
+            return self._queue.get_nowait()
+        try:
+            async with asyncio.timeout(max(patience_s, 0.0)):
+                return await self._queue.get()
+        except TimeoutError:
+            return None
+
+    async def _write(self, send: Send, lines: Sequence[bytes]) -> None:
+        chunk: list[bytes] = []
+        size = 0
+        for line in lines:
+            chunk.append(line)
+            size += len(line)
+            if size >= CHUNK_BYTES:
+                await _send(send, {"type": "http.response.body", "body": b"".join(chunk), "more_body": True})
+                chunk, size = [], 0
+        if chunk:
+            await _send(send, {"type": "http.response.body", "body": b"".join(chunk), "more_body": True})
+
+
+async def _send(send: Send, message: Any) -> None:
+    async with asyncio.timeout(SEND_S):
+        await send(message)

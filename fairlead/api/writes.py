@@ -1,0 +1,209 @@
+"""From a request's body to a command, and from its outcome to an answer: what all writing verbs share.
+
+Owns decoding with field validation, idempotency keys, dry runs and the reading back of what was written. Called by writing.py,
+scaling.py and core.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from fairlead.api import served
+from fairlead.api.calls import Call
+from fairlead.api.columns import instant_of
+from fairlead.api.failures import Failure, bad_request, of_refusal, unacceptable
+from fairlead.api.frontdoor import Item, Member
+from fairlead.api.versions import component
+from fairlead.client.plane import Expired
+from fairlead.client.resources import Unreachable
+from fairlead.model import codec
+from fairlead.model.commands import Accepted, Body, Command, IdempotencyKey, Refused, Unknown
+from fairlead.model.hot import DECODERS
+from fairlead.model.meta import Metadata
+from fairlead.wire.json_codec import API_VERSION
+from fairlead.wire.manifest import Decoded, decode_plain
+
+ATTEMPTS_MAX: Final = 5  # reads again when somebody else wrote in between; then the client decides
+KEY_MAX: Final = 200
+_VALIDATIONS: Final = ("", "Strict", "Warn", "Ignore")
+
+
+class Made(msgspec.Struct):
+    """An object that was never stored, in the shape of one that was: what a dry run shows."""
+
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes | None
+    hot: Any = None
+
+
+def decode(call: Call, tree: Any, name: str = "") -> Decoded:
+    """The object in a body. Says which kind and tenant it must be of; unknown fields as `fieldValidation` says."""
+    validation = call.query.get("fieldValidation", "")
+    if validation not in _VALIDATIONS:
+        raise bad_request(f"fieldValidation: expected Strict, Warn or Ignore, got {validation[:40]!r}")
+    tree = _in_place(call, tree, name)
+    kind = call.info.kind
+    got = decode_plain(tree, field_validation="ignore" if validation == "Ignore" else "warn")
+    if not isinstance(got, Decoded):
+        raise unacceptable(kind, tree["metadata"].get("name", ""), got)
+    if got.warnings and validation == "Strict":
+        words = ", ".join(f'unknown field "{fault.path}"' for fault in got.warnings)
+        raise bad_request(f'{kind} in version "v1alpha1" cannot be handled as a {kind}: strict decoding error: {words}')
+    for fault in got.warnings:
+        call.warn(f'unknown field "{fault.path}"' + fault.message.removeprefix("unknown field"))
+    return got
+
+
+def _in_place(call: Call, tree: Any, name: str) -> dict[str, Any]:
+    """Checks what the body says of itself against the path, and fills in what it leaves out."""
+    if not isinstance(tree, dict):
+        raise bad_request("the body must be one object")
+    info, tenant = call.info, call.tenant
+    if tree.get("kind", info.kind) != info.kind or tree.get("apiVersion", API_VERSION) != API_VERSION:
+        said = f"{str(tree.get('apiVersion'))[:80]}, Kind={str(tree.get('kind'))[:80]}"
+        raise bad_request(f"the object in the body ({said}) is not a {API_VERSION}, Kind={info.kind}")
+    metadata = tree.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata must be an object")
+    metadata = {key: value for key, value in metadata.items() if key not in ("generateName", "managedFields")}
+    if info.namespaced:
+        if metadata.get("namespace") not in (None, "", tenant):
+            raise bad_request(f"the namespace of the object ({metadata['namespace']!r}) is not that of the request ({tenant!r})")
+        metadata["namespace"] = tenant
+    if name:
+        if metadata.get("name") not in (None, "", name):
+            raise bad_request(f"the name of the object ({str(metadata['name'])[:80]!r}) is not that of the request ({name!r})")
+        metadata["name"] = name
+    return {**tree, "apiVersion": API_VERSION, "kind": info.kind, "metadata": metadata}
+
+
+def expected(call: Call, item: Item, version: str) -> int:
+    """The revision a write rests on, of the object's own plane; 0: whatever is there. 409 if it is another by now."""
+    if not version:
+        return 0
+    wanted = component(version, item.member.index)
+    if wanted != item.revision:
+        refused = Refused(
+            "Conflict", "the object has been modified; please apply your changes to the latest version and try again"
+        )
+        raise of_refusal(refused, call.info.kind, call.resource.plural, call.target.name)
+    return wanted
+
+
+def with_parts(record: Any, **changes: Any) -> Any:
+    """The record with other metadata, and no status: that is its owner's."""
+    metadata = msgspec.structs.replace(record.metadata, **changes)
+    return type(record)(metadata=metadata, spec=record.spec)
+
+
+def unhidden(record: Any, old: Any) -> Any:
+    """A secret that was shown with its values hidden keeps those that come back so."""
+    if not served.hides(record):
+        return record
+    before = old.spec.data if old is not None else {}
+    data = {key: before.get(key, value) if value == served.HIDDEN else value for key, value in record.spec.data.items()}
+    return msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, data=data))
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+def key_of(call: Call) -> str:
+    key = call.request.headers.get("idempotency-key", "")
+    if len(key) > KEY_MAX or not key.isprintable():
+        raise bad_request(f"Idempotency-Key: expected at most {KEY_MAX} printable characters")
+    return key
+
+
+def suffix(call: Call) -> str:
+    """The end of a generated name. The same key gives the same name, so that a repetition is one."""
+    key = key_of(call)
+    source = f"{call.identity.name}\0{key}" if key else call.services.ids.token()
+    return hashlib.blake2b(source.encode(), digest_size=5).hexdigest()[:5]
+
+
+async def answered_before(call: Call, members: list[Member]) -> Response | None:
+    """What this Idempotency-Key came to already: a repeated change must not be made once more on what it changed itself."""
+    key = key_of(call)
+    if not key:
+        return None
+    for member in members:
+        try:
+            outcome = await member.ask(partial(member.plane.receipt, call.identity.name, key))
+        except Unreachable:
+            continue
+        if isinstance(outcome, Accepted):
+            item, _ = await call.front.get(call.info, call.tenant, call.target.name)
+            if item is not None:
+                return call.answer(call.form().one(item, item.resource_version))
+            return call.answer({"kind": "Status", "apiVersion": "v1", "status": "Success", "metadata": {}})
+    return None
+
+
+async def send(call: Call, member: Member, body: Body) -> Accepted | Refused:
+    """One command. A refusal comes back as data where a caller may go on; everything else is raised."""
+    key = key_of(call)
+    correlation = call.request.headers.get("kubectl-session", "")[:64]
+    command = Command(call.identity.caller(), body, IdempotencyKey(key) if key else None, correlation=correlation)
+    outcome = await call.front.submit(member, command)
+    if isinstance(outcome, Unknown):
+        hint = f"; ask for /receipts/{key}" if key else "; read the object to see whether it was made"
+        cause = {"reason": "OutcomeUnknown", "message": outcome.detail, "field": ""}
+        raise Failure(504, f"nobody can say yet whether this took effect: {outcome.detail}{hint}", causes=[cause])
+    if isinstance(outcome, Accepted):
+        member.saw(outcome.revision)
+    return outcome
+
+
+def contested(call: Call) -> Failure:
+    """Others wrote first every time."""
+    return refused(call, Refused("Conflict", f"others changed it {ATTEMPTS_MAX} times meanwhile; please try again"))
+
+
+def refused(call: Call, refusal: Refused, name: str = "") -> Failure:
+    return of_refusal(refusal, call.info.kind, call.resource.plural, name or call.target.name)
+
+
+async def stored(call: Call, member: Member, accepted: Accepted, tenant: str, name: str) -> Item | None:
+    """The object as the command left it; None: it is gone."""
+    plane, plural = member.plane, call.info.plural
+    try:
+        change = await member.ask(lambda: plane.get(plural, tenant, name, accepted.revision))
+    except Expired:
+        change = await member.ask(lambda: plane.get(plural, tenant, name))
+    return Item(member, change) if change is not None else None
+
+
+def foreseen(call: Call, member: Member, record: Any, item: Item | None) -> Item:
+    """What a dry run would have stored, by the rules of the authority's own merge."""
+    given: Metadata = record.metadata
+    now = instant_of(member.plane.plane_ms())
+    entries = tuple(entry if entry.time else msgspec.structs.replace(entry, time=now) for entry in given.managed_fields)
+    if item is None:
+        finalizers = tuple(dict.fromkeys((*given.finalizers, *call.info.finalizers)))
+        metadata = msgspec.structs.replace(given, creation_time=now, generation=1, finalizers=finalizers, managed_fields=entries)
+        raw, position = codec.encode(msgspec.structs.replace(record, metadata=metadata)), 0
+    else:
+        old = stored_record(item)
+        metadata = msgspec.structs.replace(
+            old.metadata, labels=given.labels, annotations=given.annotations, owner_references=given.owner_references,
+            generation=old.metadata.generation + (record.spec != old.spec), managed_fields=entries or old.metadata.managed_fields,
+        )  # fmt: skip
+        new = msgspec.structs.replace(old, metadata=metadata, spec=record.spec)
+        raw, position = codec.encode(new), item.change.position
+    return Item(member, Made(call.info.plural, given.namespace, given.name, position, raw))
+
+
+def stored_record(item: Item) -> Any:
+    """The record itself, secrets and all."""
+    raw = item.change.raw
+    assert raw is not None
+    return DECODERS[item.change.plural].decode(raw)
