@@ -18,6 +18,7 @@ from fairlead.decide.access import Answer, Identity, Question, decide
 from fairlead.decide.access_agent import Holdings, NoHoldings, decide_agent, refuse_own_node
 from fairlead.decide.access_commands import Facts, caller_for, refuse_command
 from fairlead.decide.access_objects import Rules, refuse_object
+from fairlead.decide.access_roles import PLANE_SERVER
 from fairlead.model.commands import Caller, Command, Refused
 from fairlead.model.kinds.capacity import Node
 from fairlead.security.directory import AccessDirectory, NotReady
@@ -28,10 +29,13 @@ Accepts = Callable[[Change], bool]
 
 
 class Access:
-    def __init__(self, directory: AccessDirectory, plane: str, get: Get, holdings: Holdings | None = None) -> None:
+    def __init__(
+        self, directory: AccessDirectory, plane: str, get: Get, holdings: Holdings | None = None, region: str = ""
+    ) -> None:
         """`get` reads the present state, such as `authority.view().get`; `holdings` is a PlaneHoldings in a region."""
         self._directory = directory
         self._plane = plane
+        self._region = region
         self._get = get
         self._holdings = holdings or NoHoldings()
 
@@ -119,10 +123,10 @@ class Access:
 
     def _facts(self, who: Identity) -> Facts:
         if who.kind != "agent":
-            return Facts(self._plane, self._holdings)
+            return Facts(self._plane, self._holdings, region=self._region)
         row = self._get("nodes", "", who.node)
         node: Node | None = row.hot if row is not None and row.raw is not None else None
-        return Facts(self._plane, self._holdings, node, self._directory.profile_of(who))
+        return Facts(self._plane, self._holdings, node, self._directory.profile_of(who), self._region)
 
 
 class Gate:
@@ -149,6 +153,8 @@ class Gate:
         why = self._access.why_not_valid(self.who)
         if why:
             return Refused("Forbidden", why)
+        if self.who.kind == "component" and PLANE_SERVER in self.who.roles:
+            return None  # a standby passes on what it has heard
         others = [node for node in nodes if self.who.kind != "agent" or node != self.who.node]
         return Refused("WrongNode", f"{self.who.name} may not speak for {others[0]}") if others else None
 

@@ -69,7 +69,7 @@ class Authenticator:
             return None
         except NotReady as error:
             raise Failure(503, str(error), retry_after_s=1.0) from error
-        return Proven(who.name, role, tenant, who.node, who.roles, who.fingerprint or "/".join(who.token or ()), who)
+        return Proven(who.actor, role, tenant, who.node, who.roles, who.fingerprint or "/".join(who.token or ()), who)
 
     async def admit(self, socket: WebSocket) -> str:
         """For the component channel: empty for a component or an agent, which is then in `socket.state.identity`."""
@@ -155,7 +155,7 @@ def standing(directory: AccessDirectory, who: Identity) -> tuple[Role, str]:
     if who.kind == "agent":
         return Role.AGENT, ""
     if who.kind == "component":
-        return Role(who.roles[0]), ""
+        return next((role for role in Role if role.value in who.roles), Role.USER), ""
     writes = [s for s in directory.statements(who) if not s.deny and s.verbs - {"get", "list", "watch"}]
     wide = {s.role for s in writes if s.tenants is None}
     if wide == {Role.BREAK_GLASS.value}:

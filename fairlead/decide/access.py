@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from fairlead.decide.access_roles import BUILT_IN, COMPONENT_ROLES, RoleOf, RuleOf, component_rules
+from fairlead.decide.access_roles import BUILT_IN, CERTIFICATE_ROLES, RoleOf, RuleOf, component_rules
 from fairlead.model.kinds.access import ALL_TENANTS, AccessBinding, AccessRole, AccessRule, Subject, Token
 from fairlead.model.registry import KINDS
 
@@ -99,7 +99,7 @@ def statements_for(
         return tuple(
             _built_in_statement(role, rule, None)
             for role in identity.roles
-            if role in COMPONENT_ROLES
+            if role in CERTIFICATE_ROLES
             for rule in component_rules(role)
         )
     wanted = subject_key(identity)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from fairlead.decide.access import Answer, Identity, Question, Statement, decide
 from fairlead.decide.access_agent import Holdings, decide_agent, refuse_own_node
-from fairlead.decide.access_roles import COMPONENT_ROLES
+from fairlead.decide.access_roles import COMPONENT_ROLES, FRONT_DOOR, PLANE_SERVER
 from fairlead.model.commands import Body, Caller, Command, Delete, Put, PutStatus, Refused, Report
 from fairlead.model.kinds.access import NodeProfile
 from fairlead.model.kinds.capacity import Node
@@ -19,6 +19,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.registry import BY_KIND, GLOBAL
 
 _PEOPLE: Final = frozenset({"user", "service"})
+_PEOPLES_ROLES: Final = frozenset({Role.USER, Role.OPERATOR, Role.BREAK_GLASS})
 
 
 class Facts(NamedTuple):
@@ -28,6 +29,7 @@ class Facts(NamedTuple):
     holdings: Holdings
     node: Node | None = None  # the agent's own node, as stored
     profile: NodeProfile | None = None  # what that node was approved to be
+    region: str = ""  # of the plane
 
 
 def question_of(body: Body) -> Question | None:
@@ -52,6 +54,8 @@ def question_of(body: Body) -> Question | None:
 
 
 def refuse_command(identity: Identity, command: Command, statements: Iterable[Statement], facts: Facts) -> Refused | None:
+    if identity.kind == "component" and _may_pass_on(identity, command.caller, facts):
+        return None
     actor = command.caller.actor
     if actor != identity.actor and not actor.startswith(identity.actor + "/"):
         return Refused("Forbidden", f"{identity.actor} may not speak as {actor}")
@@ -62,6 +66,16 @@ def refuse_command(identity: Identity, command: Command, statements: Iterable[St
             return _refuse_component(identity, command, facts)
         case _:
             return _refuse_person(identity, command, statements)
+
+
+def _may_pass_on(identity: Identity, caller: Caller, facts: Facts) -> bool:
+    """Servers send what others sent to them, in those others' names, having judged it by the same rules."""
+    if PLANE_SERVER in identity.roles:
+        return identity.region == facts.region
+    if FRONT_DOOR in identity.roles:
+        people = caller.actor.startswith(("user:", "service:"))
+        return people and caller.role in _PEOPLES_ROLES and not identity.region
+    return False
 
 
 def _refuse_agent(identity: Identity, command: Command, facts: Facts) -> Refused | None:

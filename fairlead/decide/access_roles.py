@@ -115,12 +115,17 @@ COMPONENT_ROLES: Final = frozenset(
     role.value for role in Role if role not in (Role.USER, Role.OPERATOR, Role.BREAK_GLASS, Role.AUTHORITY, Role.AGENT)
 )
 AGENT: Final = Role.AGENT.value
+# Certificates of servers that pass on what others sent them, after they have judged it themselves.
+FRONT_DOOR: Final = "front-door"  # the global plane's, to regions: commands of people, in their names
+PLANE_SERVER: Final = "plane-server"  # a standby's, to its leader: any command; it could write to the store as well
+FORWARDERS: Final = frozenset({FRONT_DOOR, PLANE_SERVER})
+CERTIFICATE_ROLES: Final = COMPONENT_ROLES | FORWARDERS
 
 BUILT_IN: Final = _people()
 
 
 def component_rules(role: str) -> tuple[RuleOf, ...]:
-    """Components see their whole plane but what is private; a mirror copies that too."""
-    assert role in COMPONENT_ROLES, role
-    hidden = frozenset[str]() if role == Role.MIRROR.value else PRIVATE
+    """Components see their whole plane but what is private; mirrors copy that too, and servers pass it on to those it is for."""
+    assert role in CERTIFICATE_ROLES, role
+    hidden = frozenset[str]() if role in FORWARDERS or role == Role.MIRROR.value else PRIVATE
     return (RuleOf(READ, frozenset(KINDS) - hidden),)

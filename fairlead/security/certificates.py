@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fairlead.decide.access_roles import AGENT, COMPONENT_ROLES
+from fairlead.decide.access_roles import AGENT, CERTIFICATE_ROLES
 from fairlead.security.hidden import Hidden
 
 SKEW: Final = timedelta(minutes=5)  # how far apart the clocks of two machines may be
@@ -83,9 +83,9 @@ def check_named(named: Named) -> None:
     for word in (named.name, *((named.region,) if named.region else ()), *((named.token,) if named.token else ())):
         if _WORD.fullmatch(word) is None:
             raise ValueError(f"{word!r} is no name: use a-z, 0-9, '-' and '.'")
-    if named.purpose == "component" and (not named.roles or not COMPONENT_ROLES.issuperset(named.roles)):
-        unknown = ", ".join(sorted(set(named.roles) - COMPONENT_ROLES)) or "none"
-        raise ValueError(f"{unknown}: a component's roles are some of {', '.join(sorted(COMPONENT_ROLES))}")
+    if named.purpose == "component" and (not named.roles or not CERTIFICATE_ROLES.issuperset(named.roles)):
+        unknown = ", ".join(sorted(set(named.roles) - CERTIFICATE_ROLES)) or "none"
+        raise ValueError(f"{unknown}: a component's roles are some of {', '.join(sorted(CERTIFICATE_ROLES))}")
     if named.purpose == "agent" and not named.region:
         raise ValueError("an agent has a region")
 
@@ -140,7 +140,9 @@ class LocalAuthority:
         )
         ours: list[x509.GeneralName] = [x509.UniformResourceIdentifier(named.uri())]
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH] if server else [ExtendedKeyUsageOID.CLIENT_AUTH]
-        builder = _builder(subject, self.certificate.subject, public_key, now, lifetime or LIFETIMES[named.purpose])
+        builder = _builder(
+            subject, self.certificate.subject, public_key, now, LIFETIMES[named.purpose] if lifetime is None else lifetime
+        )
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(sign_certificates=False), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)

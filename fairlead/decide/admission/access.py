@@ -95,7 +95,11 @@ def check_token(report: Report, new: Token, old: Token | None) -> None:
     if spec.profile is not None:
         report.subdomain("spec.profile.node", spec.profile.node)
         report.label("spec.profile.region", spec.profile.region)
-        report.amounts("spec.profile.capacity", spec.profile.capacity)
+        capacity = spec.profile.capacity
+        report.amounts("spec.profile.capacity", capacity)
+        report.need(
+            bool(capacity.cpu or capacity.memory), "spec.profile.capacity", "must have cpu or memory: the most it may offer"
+        )
     if old is not None:
         _check_token_change(report, new, old)
 
