@@ -63,7 +63,7 @@ def _access_kinds(both: frozenset[str]) -> list[KindInfo]:
                  "by an operator; effective at once", namespaced=False),
         KindInfo("ServiceAccount", "serviceaccounts", access.ServiceAccount, both, _PEOPLE | {Role.MIRROR}, frozenset(),
                  "by whoever made it; its tokens are refused from then on", short_names=("sa",)),
-        KindInfo("Token", "tokens", access.Token, both, _PEOPLE | {Role.MIRROR}, frozenset({Role.AUTHORITY}),
+        KindInfo("Token", "tokens", access.Token, both, _PEOPLE | {Role.MIRROR}, frozenset({Role.OPERATOR}),
                  "by whoever made it; expired ones are refused, and may be deleted"),
     ]  # fmt: skip
 

@@ -174,7 +174,7 @@ class AccessDirectory:
             token = self.token(tenant, name)
             if token is not None:
                 status = replace(token.status, last_used_time=hour)
-                commands.append(Command(Caller("api-server", Role.AUTHORITY), PutStatus("Token", tenant, name, status)))
+                commands.append(Command(Caller("api-server", Role.OPERATOR), PutStatus("Token", tenant, name, status)))
         self._used.clear()
         return commands
 

@@ -100,7 +100,7 @@ class Joining:
         at = revision(split_revision(self._plane.revision())[0], position)
         where = token.metadata.namespace, token.metadata.name
         body = PutStatus("Token", *where, status, expected_revision=at, uid=token.metadata.uid)
-        caller = Caller(f"join:{token.metadata.name}", Role.AUTHORITY)
+        caller = Caller(f"join:{token.metadata.name}", Role.OPERATOR)
         return (await self._plane.submit([Command(caller, body, correlation=f"join from {source}")]))[0]
 
     def _wall(self) -> datetime:
