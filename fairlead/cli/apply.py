@@ -57,7 +57,7 @@ async def apply(session: Session, files: tuple[str, ...], recursive: bool, valid
     """
     documents = load(files, recursive=recursive, field_validation=validate)
     if dry_run == "client":
-        admitted(documents)
+        admitted(documents, session.namespace)
         return _shown(form, documents, [(each.tree, "valid") for each in documents], dry_run)
     write = how(session, dry_run, "", field_manager=field_manager, field_validation=validate.capitalize(), force=force_conflicts)
     if len(documents) > 1 and dry_run == "none":
@@ -133,7 +133,7 @@ async def create(session: Session, files: tuple[str, ...], recursive: bool, vali
     """Create objects from files. One that exists already is a conflict (exit code 4)."""
     documents = load(files, recursive=recursive, field_validation=validate)
     if dry_run == "client":
-        admitted(documents)
+        admitted(documents, session.namespace)
         return _shown(form, documents, [(each.tree, "valid") for each in documents], dry_run)
     write = how(session, dry_run, "", field_validation=validate.capitalize())
     outcomes = Outcomes("created", len(documents))

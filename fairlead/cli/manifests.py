@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from fairlead.cli.frame import ERROR, NOT_FOUND, Told
 from fairlead.client.rest_shapes import Resource
 from fairlead.decide.admission import faults as admission_faults
@@ -83,11 +85,14 @@ def _said(spot: str, fault: Fault) -> str:
     return f"  {spot}: {fault.path}: {message}" if fault.path else f"  {spot}: {message}"
 
 
-def admitted(documents: Sequence[Document]) -> None:
+def admitted(documents: Sequence[Document], namespace: str) -> None:
     """The rules on single objects, as the authority will apply them: all a client can check by itself."""
-    said = [
-        _said(each.where, fault) for each in documents for fault in admission_faults(each.decoded.info, each.decoded.record, None)
-    ]
+    said: list[str] = []
+    for each in documents:
+        record: Any = each.decoded.record
+        placed = msgspec.structs.replace(record.metadata, namespace=each.namespace(namespace))
+        record = msgspec.structs.replace(record, metadata=placed)
+        said += [_said(each.where, fault) for fault in admission_faults(each.decoded.info, record, None)]
     if said:
         raise Told("\n".join([f"{len(said)} faults; nothing was sent", *said]), hint="see 'fairlead explain KIND'", code=ERROR)
 

@@ -33,7 +33,7 @@ Object = dict[str, Any]
 class Fault(Exception):
     def __init__(self, code: int, reason: str, message: str, causes: list[dict[str, str]] | None = None) -> None:
         super().__init__(message)
-        self.status = {
+        self.status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
             "status": "Failure",
@@ -66,6 +66,7 @@ class FakeApi:
         self.on_watch: dict[int, Any] = {}  # number of a watch -> what happens once it is open
         self.on_write: Any = None  # called with (method, plural, name) before a write is judged
         self.url = ""
+        self.warning = ""
         self.wake = asyncio.Event()
         self.log_chunks: list[bytes] = []
 
@@ -116,7 +117,10 @@ class FakeApi:
         self.requests.append((request.method, request.path, dict(request.query), dict(request.headers)))
         try:
             self._admit(request)
-            return await self._dispatch(request)
+            response = await self._dispatch(request)
+            if self.warning:
+                response.headers["Warning"] = f'299 - "{self.warning}"'
+            return response
         except Fault as fault:
             return web.json_response(fault.status, status=fault.status["code"])
 
@@ -318,10 +322,10 @@ class FakeApi:
             gone = copy.deepcopy(old) or {}
             gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             return 200, gone
-        made = self._made(request, old, body, plural, namespace, name)
         version = (body.get("metadata") or {}).get("resourceVersion") if isinstance(body, dict) else None
         if old is not None and version and version != old["metadata"]["resourceVersion"]:
             raise Fault(409, "Conflict", "the object has been modified")
+        made = self._made(request, old, body, plural, namespace, name)
         replicas = (made.get("spec") or {}).get("replicas")
         if isinstance(replicas, int) and replicas > 1000:
             cause = {"reason": "FieldValueInvalid", "field": "spec.replicas", "message": "at most 1000"}
@@ -390,6 +394,10 @@ def running(api: FakeApi | None = None) -> Iterator[FakeApi]:
         ready.set()
         await stop.wait()
         await runner.cleanup()
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in left:  # watches that wait for something to happen
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="fake-api")
     thread.start()

@@ -1,0 +1,184 @@
+"""Contexts and completion: what is written, what is shown, and that a Tab never waits nor complains."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+
+from fairlead.cli import complete, frame
+from fairlead.client import contexts
+from tests.cli.talks import quick, talk, workload
+from tests.client.fake_api import FakeApi
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_context_is_made_used_changed_and_deleted(config_file: Path) -> None:
+    assert talk("config", "set-context", "prod", "--server", "https://h:7443", "-n", "risk").out == "context prod created\n"
+    assert (
+        talk("config", "set-context", "dev", "--server", "http://localhost:7443", "--token", "t0k").out == "context dev created\n"
+    )
+    assert talk("config", "current-context").out == "prod\n", "the first one is the current one"
+    assert talk("config", "use-context", "dev").out == "context dev is the current one\n"
+    assert talk("config", "set-context", "prod", "--region", "eu").out == "context prod changed\n"
+    lines = [line.split() for line in talk("config", "get-contexts").out.splitlines()]
+    assert lines == [["CURRENT", "NAME", "SERVER", "TENANT", "REGION"], ["*", "dev", "http://localhost:7443"],
+                     ["prod", "https://h:7443", "risk", "eu"]]  # fmt: skip
+    assert talk("config", "delete-context", "dev").code == 0
+    assert talk("config", "get-contexts", "-o", "name").out == "prod\n"
+    assert talk("config", "current-context").code == frame.ERROR
+
+
+def test_the_file_is_its_owners_and_a_token_is_not_shown(config_file: Path) -> None:
+    talk("config", "set-context", "dev", "--server", "http://localhost:1", "--token", "t0k")
+    assert stat.S_IMODE(config_file.stat().st_mode) == 0o600
+    assert "t0k" not in talk("config", "view").out
+    assert "t0k" in talk("config", "view", "--raw").out
+    assert "t0k" not in repr(contexts.load().contexts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["config", "use-context", "prd"], "did you mean 'prod'?"),
+        (["get", "wl", "--context", "prd"], "did you mean 'prod'?"),
+        (["config", "set-context", "x"], "a new context needs a server"),
+        (["config", "set-context", "x", "--server", "ftp://a"], "is not https://HOST:PORT"),
+        (["config", "set-context", "x", "--server", "http://example.com"], "http is for this machine only"),
+        (["config", "set-context", "x", "--server", "https://h", "--certificate-authority", "/no/ca"], "No such file"),
+    ],
+)
+def test_a_bad_context_says_what_would_be_right(config_file: Path, arguments: list[str], said: str) -> None:
+    talk("config", "set-context", "prod", "--server", "https://h:7443")
+    ran = talk(*arguments)
+    assert (ran.code, ran.out) == (frame.ERROR, "")
+    assert said in ran.err
+
+
+def test_without_any_context_the_way_to_one_is_told(config_file: Path) -> None:
+    ran = talk("get", "wl")
+    assert ran.code == frame.ERROR
+    assert "fairlead config set-context" in ran.err
+
+
+@pytest.mark.parametrize("text", ["{", '{"contexts": 3}', '{"colour": "red"}', "kind: Config\n", "a: [", '{"kind": "Config"}'])
+def test_a_damaged_file_is_told_and_not_written_over(config_file: Path, text: str) -> None:
+    config_file.parent.mkdir(parents=True)
+    config_file.write_text(text)
+    for arguments in (["config", "view"], ["get", "wl"], ["config", "set-context", "x", "--server", "https://h"]):
+        ran = talk(*arguments)
+        assert ran.code == frame.ERROR
+        assert str(config_file) in ran.err
+    assert config_file.read_text() == text
+
+
+def test_a_file_in_yaml_is_read_too(config_file: Path, api: FakeApi) -> None:
+    config_file.write_text(
+        f"kind: ClientConfig\ncurrentContext: me\ncontexts:\n- {{name: me, server: '{api.url}', namespace: ads}}\n"
+    )
+    api.put("workloads", "a", "ads", **workload())
+    assert talk("get", "wl", "-o", "name").out == "workload/a\n"
+
+
+def test_a_token_comes_from_the_context_its_file_or_the_environment(
+    api: FakeApi, config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.token = "secret"
+    assert talk("get", "wl").code == frame.DENIED
+    (config_file.parent / "token").write_text("secret\n")
+    mine = contexts.Context(name="mine", server=api.url, token_file="token")
+    contexts.save(contexts.load().with_context(mine))
+    assert talk("get", "wl", "--context", "mine").code == 0
+    monkeypatch.setenv(contexts.CURRENT, "mine")
+    assert talk("get", "wl").code == 0
+    monkeypatch.setenv(contexts.TOKEN, "wrong")
+    assert talk("get", "wl").code == frame.DENIED
+
+
+# --- completion
+
+
+def completed(*words: str) -> list[str]:
+    *before, incomplete = words
+    made = ShellComplete(frame.fairlead, {"obj": quick()}, "fairlead", "_FAIRLEAD_COMPLETE")
+    return [item.value for item in made.get_completions(list(before), incomplete)]
+
+
+def test_names_come_from_the_server(api: FakeApi) -> None:
+    api.put("workloads", "risk-api", "risk", **workload())
+    api.put("workloads", "batch", "risk", **workload())
+    api.put("workloads", "hidden", "ads", **workload())
+    api.put("nodes", "n1", spec={})
+    api.put("tenants", "ads", spec={})
+    assert completed("get", "wl", "") == ["batch", "risk-api"]
+    assert completed("get", "wl", "ri") == ["risk-api"]
+    assert completed("get", "wl/b") == ["wl/batch"]
+    assert completed("get", "-n", "ads", "wl", "") == ["hidden"]
+    assert completed("get", "-n", "") == ["ads"]
+    assert "workloads" in completed("get", "w")
+    assert "gadgets" in completed("delete", "g")
+    assert completed("drain", "") == ["n1"]
+    assert completed("logs", "wl/r") == ["wl/risk-api"]
+    assert completed("get", "wl", "-o", "js") == ["json", "jsonpath="]
+    assert completed("get", "--context", "lo") == ["local"]
+
+
+def test_verbs_and_flags_complete_without_a_server(config_file: Path) -> None:
+    assert "drain" in completed("dr")
+    assert "--reason" in completed("drain", "--re")
+    assert "apply" in completed("zzz", "ap"), "a misspelt verb is told when it is run, not by a Tab"
+
+
+def test_a_completion_is_silent_when_anything_is_amiss(config_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert completed("get", "wl", "") == []
+    config_file.parent.mkdir(parents=True)
+    config_file.write_text("{")
+    assert completed("get", "wl", "") == []
+    assert completed("get", "--context", "") == []
+    down = contexts.Context(name="down", server="http://127.0.0.1:9")
+    contexts.save(contexts.ClientConfig(current_context="down", contexts=(down,)))
+    assert completed("get", "wl", "") == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_completion_gives_up_in_time(config_file: Path) -> None:
+    """A server that accepts and never answers: the socket's own timeout ends it."""
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    slow = contexts.Context(name="slow", server=f"http://127.0.0.1:{listener.getsockname()[1]}")
+    contexts.save(contexts.ClientConfig(current_context="slow", contexts=(slow,)))
+    clock = quick().clock()
+    before = clock.monotonic()
+    assert completed("get", "wl", "") == []
+    assert complete.WITHIN_S <= clock.monotonic() - before < 5 * complete.WITHIN_S
+    listener.close()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str) -> None:
+    ran = talk("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"_FAIRLEAD_COMPLETE={shell}_complete" in ran.out
+
+
+def test_the_program_itself_answers_the_shell_and_imports_no_http_library_for_it(api: FakeApi) -> None:
+    api.put("workloads", "risk-api", "risk", **workload())
+    settings = os.environ | {"_FAIRLEAD_COMPLETE": "bash_complete", "COMP_WORDS": "fairlead get wl ", "COMP_CWORD": "3"}
+    done = subprocess.run([sys.executable, "-X", "importtime", "-c", "from fairlead.main import main; main()"],
+                          cwd=ROOT, env=settings, capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+    assert done.stdout == "plain,risk-api\n"
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert not imported & {"aiohttp", "yaml", "rich", "numpy", "uvloop", "fairlead.model.registry"}
+
+
+def test_no_command_of_the_reference_is_without_its_module() -> None:
+    context = click.Context(frame.fairlead, info_name="fairlead")
+    assert all(frame.fairlead.get_command(context, name) for name in frame.fairlead.list_commands(context))

@@ -1,0 +1,97 @@
+"""Every class of error has its exit code, its words and its hint; data and the rest never mix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.cli import frame
+from fairlead.client import contexts
+from tests.cli.runs import fairlead, world
+from tests.cli.talks import talk, workload
+from tests.client.fake_api import FakeApi, Fault
+
+
+def answer_with(api: FakeApi, code: int, reason: str, causes: list[dict[str, str]] | None = None) -> None:
+    def refuse(request: Any) -> None:
+        raise Fault(code, reason, f"because {reason}", causes)
+
+    api._admit = refuse  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "causes", "end", "hint"),
+    [
+        (400, "BadRequest", None, frame.ERROR, ""),
+        (401, "Unauthorized", None, frame.DENIED, "fairlead config view"),
+        (403, "Forbidden", None, frame.DENIED, "fairlead auth can-i"),
+        (403, "Forbidden", [{"reason": "FencedOut", "message": "m", "field": ""}], frame.DENIED, "somebody else acts"),
+        (404, "NotFound", None, frame.NOT_FOUND, "check the name"),
+        (409, "Conflict", None, frame.CONFLICT, "read it again"),
+        (409, "Conflict", [{"reason": "StaleEvidence", "message": "m", "field": ""}], frame.STALE, ""),
+        (410, "Expired", None, frame.ERROR, "no longer kept"),
+        (422, "Invalid", [{"reason": "x", "message": "at most 3", "field": "spec.a"}], frame.ERROR, "spec.a: at most 3"),
+        (429, "TooManyRequests", None, frame.ERROR, "try again shortly"),
+        (500, "InternalError", None, frame.ERROR, ""),
+        (503, "ServiceUnavailable", None, frame.ERROR, "try again shortly"),
+    ],
+)
+def test_the_exit_code_of_each_answer(api: FakeApi, code: int, reason: str, causes: Any, end: int, hint: str) -> None:
+    answer_with(api, code, reason, causes)
+    ran = talk("get", "wl/a", "-o", "json")
+    assert (ran.code, ran.out) == (end, "")
+    assert ran.err.startswith(f"error: because {reason}")
+    assert hint in ran.err
+
+
+def test_a_server_that_cannot_answer_for_a_version_is_too_stale(api: FakeApi) -> None:
+    answer_with(api, 504, "Timeout", [{"reason": "ResourceVersionTooLarge", "message": "m", "field": ""}])
+    assert talk("get", "wl").code == frame.STALE
+
+
+def test_a_field_manager_conflict_names_the_fields_and_the_flag(api: FakeApi) -> None:
+    answer_with(
+        api, 409, "Conflict", [{"reason": "FieldManagerConflict", "message": 'conflict with "ops"', "field": ".spec.replicas"}]
+    )
+    ran = talk("scale", "wl/a", "--replicas", 2)
+    assert ran.code == frame.CONFLICT
+    assert '.spec.replicas: conflict with "ops"' in ran.err
+    assert "--force-conflicts" in ran.err
+
+
+def test_nobody_listens_is_one_error_with_a_hint(config_file: Path) -> None:
+    gone = contexts.Context(name="gone", server="http://127.0.0.1:9")
+    contexts.save(contexts.ClientConfig(current_context="gone", contexts=(gone,)))
+    ran = talk("get", "wl")
+    assert (ran.code, ran.out) == (frame.ERROR, "")
+    assert "cannot be reached" in ran.err
+    assert "fairlead config get-contexts" in ran.err
+
+
+def test_a_token_is_never_shown_to_another_server(api: FakeApi, config_file: Path) -> None:
+    api.token = "secret"
+    mine = contexts.Context(name="mine", server="http://127.0.0.1:9", token="secret")
+    contexts.save(contexts.ClientConfig(current_context="mine", contexts=(mine,)), config_file)
+    ran = talk("get", "wl", "--server", api.url)
+    assert ran.code == frame.DENIED
+    assert "Authorization" not in api.requests[-1][3]
+
+
+def test_the_servers_warnings_go_to_stderr_once(api: FakeApi) -> None:
+    """Such as: a region is away, and what is shown of it is old."""
+    api.warning = "region eu is unreachable; shown as of 40 s ago"
+    api.put("workloads", "a", "risk", **workload())
+    ran = talk("get", "wl,nodes", "-o", "name")
+    assert (ran.code, ran.out) == (0, "workload/a\n")
+    assert ran.err == "warning: region eu is unreachable; shown as of 40 s ago\n"
+
+
+def test_an_interrupted_watch_is_code_130(api: FakeApi) -> None:
+    def interrupted(work: Any) -> None:
+        work.close()
+        raise KeyboardInterrupt
+
+    ran = fairlead("get", "wl", "-w", within=world()._replace(run=interrupted))
+    assert (ran.code, ran.out) == (frame.INTERRUPTED, "")

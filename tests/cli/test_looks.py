@@ -1,0 +1,130 @@
+"""Verbs that only look: describe, events, logs, top, explain, api-resources, version."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.cli import frame
+from fairlead.cli.ages import age
+from tests.cli.talks import talk, workload
+from tests.client.fake_api import FakeApi
+
+
+def happened(api: FakeApi, name: str, about: str, when: str, kind: str = "Normal", count: int = 1) -> None:
+    about_object = {"kind": "Workload", "name": about, "namespace": "risk"}
+    api.put("events", name, "risk", involvedObject=about_object, type=kind, reason="Bound", message=f"slot {name}",
+            lastTimestamp=when, count=count)  # fmt: skip
+
+
+def test_describe_tells_all_parts(api: FakeApi) -> None:
+    conditions = [{"type": "Serving", "status": "False", "reason": "BelowMinServing", "message": "1 of 3 serve",
+                   "lastTransitionTime": "2027-01-15T07:59:00Z"}]  # fmt: skip
+    pending = [{"reason": "WaitingForQuota", "count": 2, "nextOwner": "quota-controller", "detail": "asks 2 GPU, 1 left"}]
+    api.put("workloads", "a", "risk", labels={"tier": "gold"},
+            **workload(3, replicas={"desired": 3}, conditions=conditions, pending=pending))  # fmt: skip
+    out = talk("describe", "wl/a").out
+    for part in ("Name:", "Tenant:", "tier=gold", "Spec:\n  replicas: 3", "Conditions:", "BelowMinServing", "60s",
+                 "Pending:", "WaitingForQuota", "quota-controller", "Events: none"):  # fmt: skip
+        assert part in out, part
+    assert talk("describe", "wl", "-l", "tier=gold", "--no-show-events").code == 0
+    assert talk("describe", "wl", "-l", "tier=tin").code == frame.NOT_FOUND
+
+
+def test_describe_shows_the_objects_own_events(api: FakeApi) -> None:
+    made = api.put("workloads", "a", "risk", **workload())
+    happened(api, "e1", "a", "2027-01-15T07:58:00Z", count=4)
+    api.objects["events", "risk", "e1"]["involvedObject"]["uid"] = made["metadata"]["uid"]
+    happened(api, "e2", "b", "2027-01-15T07:59:00Z")
+    out = talk("describe", "wl/a").out
+    assert "2m (x4)" in out
+    assert "slot e1" in out
+    assert "slot e2" not in out
+
+
+def test_events_come_newest_last_and_can_be_chosen(api: FakeApi) -> None:
+    happened(api, "late", "a", "2027-01-15T07:59:30Z", "Warning")
+    happened(api, "early", "b", "2027-01-15T07:00:00Z")
+    out = talk("events").out.splitlines()
+    assert out[0].split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert [line.split()[-1] for line in out[1:]] == ["early", "late"]
+    assert [line.split()[-1] for line in talk("events", "--for", "wl/b", "--no-headers").out.splitlines()] == ["early"]
+    assert "early" not in talk("events", "--types", "Warning").out
+    assert talk("events", "-n", "nobody").err == "no events found\n"
+
+
+def test_events_are_followed(api: FakeApi) -> None:
+    api.watches_allowed = 1
+    api.on_watch = {1: lambda: happened(api, "new", "a", "2027-01-15T07:59:30Z")}
+    assert talk("events", "-w").out.splitlines()[-1].endswith("slot new")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(5, "5s"), (119, "119s"), (120, "2m"), (3600, "1h"), (3600 * 3 + 60 * 20, "3h20m"), (3600 * 30, "30h"),
+                           (86400 * 3, "3d"), (-5, "0s")],
+)  # fmt: skip
+def test_ages(seconds: int, words: str) -> None:
+    assert age("1970-01-01T00:00:00Z", float(seconds)) == words
+    assert age("", 0.0) == "<unknown>"
+
+
+def test_logs_are_passed_on_as_they_are(api: FakeApi) -> None:
+    api.put("workloads", "a", "risk", **workload())
+    api.log_chunks = [b"one\ntw", b"o\n", "ümlaut".encode()]
+    ran = talk("logs", "wl/a", "--slot", 2, "-f", "--tail", 10, "--since", "5m", "--previous", "--timestamps")
+    assert (ran.code, ran.out) == (0, "one\ntwo\nümlaut")
+    path, query, _ = api.sent("GET")[-1]
+    assert path == "/apis/fairlead.dev/v1alpha1/namespaces/risk/workloads/a/log"
+    assert query == {
+        "slot": "2",
+        "follow": "true",
+        "tailLines": "10",
+        "sinceSeconds": "300",
+        "previous": "true",
+        "timestamps": "true",
+    }
+    assert talk("logs", "a").code == 0
+    assert talk("logs", "nodes/n").code == frame.ERROR
+
+
+def test_top_adds_up_what_is_bound(api: FakeApi) -> None:
+    api.put("nodes", "n1", spec={"allocatable": {"cpu": "4", "memory": "8Gi"}}, status={"health": "Ready"})
+    api.put("nodes", "n2", spec={})
+    asks = {"cpu": "1500m", "memory": "1Gi"}
+    for index, state in enumerate(("Serving", "Ready", "Released")):
+        api.put("bindings", f"a-{index}", "risk", spec={"node": "n1", "requests": asks}, status={"state": state})
+    out = talk("top", "nodes").out.splitlines()
+    assert out[1].split() == ["n1", "2", "3000m", "75%", "2048Mi", "25%", "Ready"]
+    assert out[2].split() == ["n2", "0", "0m", "<unknown>", "0Mi", "<unknown>", "<unknown>"]
+    api.put("workloads", "a", "risk", spec={"resources": {"requests": asks}}, status={"replicas": {"desired": 3, "bound": 2}})
+    api.put("workloads", "b", "risk", spec={}, status={"replicas": {"desired": 9, "bound": 8}})
+    lines = talk("top", "workloads", "--sort-by", "bound").out.splitlines()
+    assert [line.split()[1] for line in lines] == ["NAME", "b", "a"]
+    assert lines[2].split()[-2:] == ["3000m", "2048Mi"]
+    assert talk("top", "nodes", "-o", "json").json["items"][0]["slots"] == 2
+
+
+def test_explain_walks_the_fields_and_needs_no_server(config_file: object) -> None:
+    out = talk("explain", "wl.spec.placement.spread").out
+    assert "FIELD:      placement.spread" not in out
+    assert "FIELD:      spec.placement.spread <[]Object>" in out
+    assert "whenUnsatisfiable" in out
+    assert "DoNotSchedule|ScheduleAnyway" in out
+    assert "-required-" in talk("explain", "workload.metadata").out
+    assert "      topologyKey <string>" in talk("explain", "workload.spec", "--recursive").out
+    ran = talk("explain", "workload.spec.replica")
+    assert ran.code == frame.NOT_FOUND
+    assert "did you mean 'replicas'?" in ran.err
+
+
+def test_api_resources_are_the_servers(api: FakeApi) -> None:
+    out = talk("api-resources").out
+    assert out.splitlines()[0].split() == ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]
+    assert "gadgets" in out
+    assert "gadgets" not in talk("api-resources", "--no-namespaced", "-o", "name").out
+
+
+def test_the_servers_version_is_asked_for_only_when_wanted(api: FakeApi) -> None:
+    assert talk("version", "--remote", "--json").json["server"] == "v1.32.0+fairlead.9"
+    assert len(api.requests) == 1
+    talk("version")
+    assert len(api.requests) == 1
