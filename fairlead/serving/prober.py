@@ -188,10 +188,10 @@ def through_file(options: ProbeOptions, root: Path) -> Resolve:
 
 
 async def probe(
-    options: ProbeOptions, resolve: Resolve, clock: Clock, stop: asyncio.Event | None = None
+    options: ProbeOptions, resolve: Resolve, clock: Clock, stop: asyncio.Event | None = None, send: Send = get
 ) -> tuple[dict[str, Any], bool]:
     """The body of `fairlead probe`: one object for --json, and whether the check passed (else exit code 8)."""
-    results = (await Prober(options, resolve, clock).run(stop)).results()
+    results = (await Prober(options, resolve, clock, send).run(stop)).results()
     shown = {
         "name": "probe",
         "params": msgspec.to_builtins(options),
