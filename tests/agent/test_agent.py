@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import msgspec
@@ -12,7 +13,19 @@ from fairlead.agent.drivers.simulated import World
 from fairlead.agent.region import Ack
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.kinds.capacity import NodeStatus
-from fairlead.model.kinds.intent import Config, ConfigSpec, EnvVar, FileMount, Port, Secret, SecretSpec, Template
+from fairlead.model.kinds.intent import (
+    Config,
+    ConfigSpec,
+    EnvVar,
+    Exec,
+    FileMount,
+    Port,
+    Probe,
+    Probes,
+    Secret,
+    SecretSpec,
+    Template,
+)
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -190,20 +203,22 @@ async def test_a_restarted_agent_adopts_what_runs_and_reports_nothing_twice() ->
 
 
 async def test_a_returning_node_stops_what_was_superseded_before_it_takes_work() -> None:
+    asked: list[str] = []
+
+    class Slow(type(simulated())):  # type: ignore[misc]
+        async def stop(self, id: InstanceId, grace_s: float) -> None:
+            asked.append(id.name)
+
     async with rig() as made:
         shared = world()
         shared.running[id_of("old-0")] = Launch(id_of("old-0"), (), {})
-        stopped_when: list[bool] = []
-
-        class Watching(type(simulated())):  # type: ignore[misc]
-            async def stop(self, id: InstanceId, grace_s: float) -> None:
-                stopped_when.append(made.node_status().schedulable)
-                await super().stop(id, grace_s)
-
-        made.start(made.agent({"simulated": Watching(world=shared)}))
+        driver = Slow(world=shared)
+        made.start(made.agent({"simulated": driver}))
+        await until(lambda: asked == ["old-0"])
+        await until(lambda: made.region.heartbeats > 3)
+        assert not made.node_status().schedulable
+        driver.end(id_of("old-0"), Exit(0, "stopped"))
         await made.schedulable()
-        assert stopped_when == [False]
-        assert shared.running == {}
 
 
 async def test_what_the_machine_lost_is_started_again_in_place() -> None:
@@ -221,7 +236,8 @@ async def test_what_the_machine_lost_is_started_again_in_place() -> None:
         assert made.state(name) == "Ready"
 
 
-async def test_of_two_agents_with_one_name_the_newer_session_wins() -> None:
+@pytest.mark.parametrize("learns_by", ["acknowledgement", "feed"])
+async def test_of_two_agents_with_one_name_the_newer_session_wins(learns_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with rig() as made:
         older_driver, newer_driver = simulated(), simulated()
         older = made.agent({"simulated": older_driver})
@@ -229,6 +245,10 @@ async def test_of_two_agents_with_one_name_the_newer_session_wins() -> None:
         await made.schedulable()
         first = await made.place("api", SIMULATED)
         await made.reaches(first, "Ready")
+        if learns_by == "feed":
+            made.region.mutate_ack = lambda ack: Ack(ack.incarnation, ack.epoch)
+        else:
+            monkeypatch.setattr(older.nodes["n1"], "saw_object", lambda change: None)
         made.start(made.agent({"simulated": newer_driver}, LocalRegion(made.plane)))
         await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
         await until(lambda: older.nodes["n1"].superseded and older_driver.world.running == {})
@@ -236,6 +256,31 @@ async def test_of_two_agents_with_one_name_the_newer_session_wins() -> None:
         await until(lambda: id_of(second) in newer_driver.world.running)
         assert older_driver.world.running == {}
         assert made.node_status().session == 2
+
+
+async def test_an_adopted_instance_stays_ready_until_a_probe_says_otherwise() -> None:
+    class Silent(type(simulated())):  # type: ignore[misc]
+        async def execute(self, id: InstanceId, argv: tuple[str, ...], timeout_s: float) -> Exit:
+            asked.append(id.name)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    asked: list[str] = []
+    readiness = Probe(exec=Exec(command=("x",)), period_seconds=0.1, timeout_seconds=60.0)
+    async with rig() as made:
+        shared = world()
+        first = made.start(made.agent({"simulated": simulated(world=shared)}))
+        await made.schedulable()
+        name = await made.place("api", msgspec.structs.replace(SIMULATED, probes=Probes(readiness=readiness)))
+        await made.reaches(name, "Ready")
+        first.cancel()
+        await until(first.done)
+        made.region.submitted.clear()
+        made.start(made.agent({"simulated": Silent(world=shared)}))
+        await until(lambda: asked)
+        await until(lambda: any(type(command.body).__name__ == "Report" for command in made.region.submitted))
+        assert made.steps(name) == []
+        assert made.state(name) == "Ready"
 
 
 async def test_exclusive_work_of_an_earlier_session_is_not_started_while_that_agent_may_still_run_it() -> None:
@@ -342,6 +387,20 @@ async def test_reports_lost_on_the_way_are_said_again_after_contact() -> None:
         driver.end(id_of(name), Exit(0, "exited"))
         made.region.heal()
         await made.reaches(name, "Succeeded")
+
+
+async def test_after_contact_everything_is_said_again() -> None:
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        await until(lambda: made.instance(name) is not None)
+        made.region.cut()
+        made.region.submitted.clear()
+        made.region.heal()
+        await until(lambda: [type(command.body).__name__ for command in made.region.submitted] == ["Report"])
+        assert made.steps(name) == []
 
 
 async def test_a_node_that_was_declared_lost_goes_through_the_handshake_again() -> None:

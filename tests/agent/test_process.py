@@ -58,6 +58,8 @@ async def test_the_environment_is_the_templates_and_nothing_of_the_agents(
 
 
 async def test_an_instance_has_a_session_of_its_own_no_privileges_and_no_descriptors(tmp_path: Path) -> None:
+    stray = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(stray, True)  # as a library in the agent might leave one
     async with driven(tmp_path) as made:
         await made.start(sh("echo pid $$; ls /proc/self/fd | wc -l; cat /proc/self/status; echo end; sleep 300"))
         text = await made.output(wanted=b"end")
@@ -69,6 +71,7 @@ async def test_an_instance_has_a_session_of_its_own_no_privileges_and_no_descrip
         assert int(text.splitlines()[1]) <= 4  # 0, 1, 2 and the listing's own
         if as_root():
             assert status["Uid"].split() == ["200000"] * 4
+    os.close(stray)
 
 
 async def test_stopping_asks_first_and_kills_the_whole_tree_after_the_grace(tmp_path: Path) -> None:
@@ -134,16 +137,17 @@ async def test_output_is_kept_in_segments_and_read_by_offset(tmp_path: Path) -> 
 async def test_mounted_files_lie_in_the_working_directory_and_a_link_leads_nowhere(tmp_path: Path) -> None:
     files = (MountedFile("etc/app/key", b"hush", secret=True), MountedFile("etc/app/colour", b"blue"))
     assert "hush" not in repr(files)
-    async with driven(tmp_path) as made:
-        await made.start(
-            sh("cat etc/app/key etc/app/colour; echo; stat -c %a etc/app/key; ln -s /tmp etc/evil; echo end", files=files)
-        )
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    script = "cat etc/app/key etc/app/colour; echo; stat -c %a etc/app/key; ln -s $OUTSIDE etc/evil; echo end"
+    async with driven(tmp_path / "state") as made:
+        await made.start(sh(script, files=files, env={"OUTSIDE": str(outside)}))
         assert (await made.output(wanted=b"end")).splitlines()[:2] == ["hushblue", "400"]
         await made.end()
         got = await made.driver.start(sh("true", run=2, files=(MountedFile("etc/evil/x", b"no"),)))
         assert isinstance(got, Exit)
         assert got.cause == "unstartable"
-        assert not Path("/tmp/x").exists()
+        assert list(outside.iterdir()) == []
 
 
 async def test_no_file_is_mounted_outside_the_directory(tmp_path: Path) -> None:
