@@ -492,7 +492,7 @@ def app_of(world: Guarded) -> Starlette:
     service = PlaneService(world.plane.authority, world.plane.clock)
 
     async def serve(channel: Channel, socket: Any) -> None:
-        await service.serve(channel, world.access.gate(socket.state.identity).may)
+        await service.serve(channel, world.access.gate(socket.state.identity))
 
     routes = [Route("/whoami", whoami), channel_route(serve, world.authenticator.admit)]
     return Starlette(routes=[*routes, *joining_routes(world.joining, world.authenticator.identify)])
