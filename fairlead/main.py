@@ -10,7 +10,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
@@ -225,6 +225,30 @@ def _ids() -> Ids:
     return SystemIds()
 
 
+class LocalPrograms:
+    """The programs of fairlead/compose, imported when one is started."""
+
+    def server(self, config: str) -> Coroutine[Any, Any, None]:
+        from fairlead.compose.programs import serve
+
+        return serve(Path(config), open_store, _clock(), _ids())
+
+    def agent(self, config: str) -> Coroutine[Any, Any, None]:
+        from fairlead.compose.programs import run_agent
+
+        return run_agent(Path(config), _clock())
+
+    def up(self, state: str, stores: dict[str, str], detach: bool, say: Callable[[str], None]) -> Coroutine[Any, Any, None]:
+        from fairlead.compose.programs import up
+
+        return up(Path(state), stores, _clock(), _ids(), detach, say)
+
+    def down(self, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, bool]:
+        from fairlead.compose.programs import down
+
+        return down(Path(state), _clock(), say)
+
+
 def main() -> None:
     from fairlead.cli.frame import World, start
 
@@ -238,6 +262,7 @@ def main() -> None:
             ids=_ids,
             run=run,
             run_plane=run_plane,
+            programs=LocalPrograms(),
         )
     )
 

@@ -25,7 +25,7 @@ _STEPS: Final = frozenset({"NoSuchStep", "NotOwner"})
 
 
 def agent_caller(node: str) -> Caller:
-    return Caller(f"agent-{node}", Role.AGENT, node=node)
+    return Caller(node, Role.AGENT, node=node)
 
 
 class Said(NamedTuple):

@@ -29,6 +29,18 @@ class OpenStore(Protocol):
     def __call__(self, url: str, *, create: bool = True) -> Store: ...
 
 
+class Programs(Protocol):
+    """The long-running programs. Each runs until it is told to stop (SIGTERM, SIGINT)."""
+
+    def server(self, config: str) -> Coroutine[Any, Any, None]: ...
+
+    def agent(self, config: str) -> Coroutine[Any, Any, None]: ...
+
+    def up(self, state: str, stores: dict[str, str], detach: bool, say: Callable[[str], None]) -> Coroutine[Any, Any, None]: ...
+
+    def down(self, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, bool]: ...
+
+
 class World(NamedTuple):
     """What the composition root hands to the commands."""
 
@@ -40,6 +52,7 @@ class World(NamedTuple):
     ids: Callable[[], Ids]
     run: Callable[[Coroutine[Any, Any, Any]], Any]
     run_plane: Callable[[Coroutine[Any, Any, Any]], Any]
+    programs: Programs | None = None
 
 
 class Told(click.ClickException):
@@ -82,7 +95,7 @@ class LazyGroup(click.Group):
         return command.get_short_help_str(limit=90) if command else ""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise Told(f"there is no command '{ctx.command_path} {args[0]}'", hint=self._near(ctx, args[0]))
         return super().resolve_command(ctx, args)
 
@@ -97,9 +110,12 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     lazy={
+        "agent": ("fairlead.cli.programs:agent", "Run a node's agent"),
         "api-resources": ("fairlead.cli.explain:api_resources", "List the kinds the server knows"),
         "apply": ("fairlead.cli.apply:apply", "Make objects as files say, creating or changing them"),
+        "auth": ("fairlead.cli.auth", "Ask what you may do and who you are; create, list, revoke and rotate tokens"),
         "bench": ("fairlead.cli.bench", "Run a benchmark of the source checkout"),
+        "certs": ("fairlead.cli.certs", "Make a local certificate authority, issue certificates, rotate and show them"),
         "completion": ("fairlead.cli.completion", "Print the completion script of a shell"),
         "config": ("fairlead.cli.config", "Choose and write contexts: which server, as whom, which tenant"),
         "cordon": ("fairlead.cli.drain:cordon", "Keep new work away from nodes"),
@@ -108,6 +124,7 @@ class LazyGroup(click.Group):
         "describe": ("fairlead.cli.describe", "Tell all about objects, with their conditions and events"),
         "diff": ("fairlead.cli.apply:diff", "Show what applying files would change"),
         "drain": ("fairlead.cli.drain:drain", "Move everything off nodes, within budgets and a deadline"),
+        "down": ("fairlead.cli.programs:down", "Stop the local platform"),
         "edit": ("fairlead.cli.edit:edit", "Change an object in your editor"),
         "events": ("fairlead.cli.events", "Show what happened to objects"),
         "explain": ("fairlead.cli.explain:explain", "Say what a kind and its fields are"),
@@ -117,9 +134,11 @@ class LazyGroup(click.Group):
         "receipt": ("fairlead.cli.receipt", "Say what a write came to"),
         "rollout": ("fairlead.cli.rollout", "Follow, pause, resume or undo a rollout"),
         "scale": ("fairlead.cli.edit:scale", "Change how many replicas a workload has"),
+        "server": ("fairlead.cli.programs:server", "Run a plane's server"),
         "store": ("fairlead.cli.store", "Look at a plane's store, back it up, restore, compact or verify it"),
         "top": ("fairlead.cli.top", "Show how full nodes are and what workloads use"),
         "uncordon": ("fairlead.cli.drain:uncordon", "Let new work onto nodes again"),
+        "up": ("fairlead.cli.programs:up", "Run the local platform: a global plane, three regions, agents, sample work"),
         "version": ("fairlead.cli.version", "Say which Fairlead this is"),
         "wait": ("fairlead.cli.wait", "Wait until objects have a condition, a value, or are gone"),
     },

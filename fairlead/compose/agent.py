@@ -1,0 +1,112 @@
+"""An agent as a program: its channel to the region's servers, its drivers, its node. Started by `fairlead agent` and by the
+local platform. What it started outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from fairlead.agent.drivers.process import ProcessDriver, ProcessSettings
+from fairlead.agent.host import Host
+from fairlead.agent.over_plane import PlaneRegion
+from fairlead.agent.settings import AgentSettings, NodeDeclaration, detect_capacity
+from fairlead.client.dial import Dialer
+from fairlead.client.remote import RemotePlane
+from fairlead.compose.config import TlsFiles
+from fairlead.model.resources import NOTHING, Device, Resources
+from fairlead.ports import Clock, Random, Tasks
+from fairlead.security.tls import client_context
+
+_STOP_GRACE_S = 2.0
+
+
+class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    node: str
+    region: str
+    addresses: tuple[str, ...]  # of the region's servers
+    state: str  # a directory
+    zone: str = ""
+    pool: str = ""
+    cpu: str = ""  # quantities; empty: what the machine has
+    memory: str = ""
+    devices: tuple[Device, ...] = ()
+    labels: dict[str, str] = {}
+    tls: TlsFiles | None = None
+    ports: tuple[int, int] = (20_000, 29_999)
+    node_lease_s: float = 15.0
+    heartbeat_s: float = 5.0
+    max_slots: int = 110
+    hourly_cost_millis: int = 0
+    cgroups: bool = True
+    uids: bool = True  # a user each, where the agent may give them
+    stop_instances: bool = False  # when the agent is told to stop, so is what it runs; else the next agent adopts it
+
+    def declaration(self) -> NodeDeclaration:
+        asked = Resources.parse({name: text for name, text in (("cpu", self.cpu), ("memory", self.memory)) if text})
+        capacity = asked if asked != NOTHING else detect_capacity()
+        return NodeDeclaration(
+            name=self.node,
+            region=self.region,
+            zone=self.zone,
+            pool=self.pool,
+            allocatable=capacity,
+            devices=self.devices,
+            labels=self.labels,
+            max_slots=self.max_slots,
+            hourly_cost_millis=self.hourly_cost_millis,
+        )
+
+
+class AgentProgram:
+    def __init__(self, config: AgentConfig, clock: Clock, random: Random) -> None:
+        self.config = config
+        state = Path(config.state)
+        state.mkdir(parents=True, exist_ok=True)
+        fence = state / "fence"
+        settings = AgentSettings(
+            node_lease_s=config.node_lease_s,
+            heartbeat_s=config.heartbeat_s,
+            ports=config.ports,
+            state_file=state / "remembered",
+            fence_file=fence,
+        )
+        driver = ProcessSettings(state / "instances", fence, cgroups=config.cgroups)
+        if not config.uids:
+            driver = msgspec.structs.replace(driver, uids=None)
+        files = config.tls
+        tls = None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
+        self._dialer = Dialer(tls)
+        self.plane = RemotePlane(config.addresses, self._dialer.dial, clock, random, f"agent {config.node}")
+        self._clock = clock
+        self._driver = ProcessDriver(driver, clock)
+        drivers = {"process": self._driver}
+        self.host = Host([config.declaration()], PlaneRegion(self.plane), drivers, clock, random, settings)
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def _stop_instances(self) -> None:
+        ids = [slot.id for node in self.host.nodes.values() for slot in node.slots.values()]
+        running = [one for one in ids if self._driver.status(one) == "running"]
+        for one in running:
+            await self._driver.stop(one, _STOP_GRACE_S)
+        for _ in range(100):
+            if all(self._driver.status(one) == "gone" for one in running):
+                return
+            await self._clock.sleep(0.05)
+
+    async def run(self) -> None:
+        """Until stopped; what it started runs on and is adopted by the next one."""
+        try:
+            async with Tasks() as tasks:
+                tasks.start(self.plane.run(), "plane")
+                tasks.start(self.host.run(), "host")
+                await self._stop.wait()
+                if self.config.stop_instances:
+                    await self._stop_instances()
+                tasks.cancel()
+        finally:
+            await self._dialer.close()

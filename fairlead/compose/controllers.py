@@ -1,0 +1,41 @@
+"""Which controllers a plane runs. One table; main.py's servers start what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead.client.plane import Plane
+from fairlead.compose.config import PlaneConfig
+from fairlead.controllers.assignment import AssignmentController
+from fairlead.controllers.contract import Controller
+from fairlead.controllers.disruption import DisruptionController
+from fairlead.controllers.garbage import GarbageController, GarbageGlobalController
+from fairlead.controllers.job import JobController
+from fairlead.controllers.mirror import MirrorDown, MirrorUp
+from fairlead.controllers.node import NodeController
+from fairlead.controllers.repair import RepairController
+from fairlead.controllers.rollout import RolloutController
+from fairlead.controllers.workload import WorkloadController
+from fairlead.model.registry import GLOBAL
+
+
+Placed = tuple[Controller, Plane, Plane | None]  # the controller, the plane it writes, the second one it looks at
+
+
+def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) -> list[Placed]:
+    if config.plane == "global":
+        return [(WorkloadController(), own, None), (GarbageGlobalController(), own, None)]
+    region, above = config.region, peers.get(GLOBAL)
+    here: list[Placed] = [
+        (AssignmentController(region), own, None),
+        (RolloutController(), own, None),
+        (JobController(region), own, None),
+        (NodeController(), own, None),
+        (RepairController(), own, None),
+        (DisruptionController(), own, None),
+        (GarbageController(), own, None),
+    ]
+    if above is not None:
+        here.append((MirrorDown(region), own, above))
+        here.append((MirrorUp(region), above, own))
+    return here

@@ -1,0 +1,219 @@
+"""The local platform on disk: certificates, tokens, seeds and one configuration per process, written once into a state directory.
+
+Owns the names and ports of everything. Nothing here starts anything. Called by local.py.
+"""
+
+from __future__ import annotations
+
+import socket as sockets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead.compose.agent import AgentConfig
+from fairlead.compose.config import Peer, PlaneConfig, TlsFiles
+from fairlead.decide.access_roles import FRONT_DOOR, PLANE_SERVER
+from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
+from fairlead.model.kinds.capacity import Node
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata, Record
+from fairlead.model.registry import BY_KIND
+from fairlead.ports import Ids
+from fairlead.samples.manifests import manifests
+from fairlead.security import tokens
+from fairlead.security.certificates import LocalAuthority, Named, Pair
+from fairlead.security.files import write, write_private
+from fairlead.wire import json_codec
+from fairlead.wire.manifest import decode_objects
+from fairlead.wire.yaml_codec import encode_yaml
+
+REGIONS: Final = ("us-east", "us-west", "eu-central")
+TENANTS: Final = ("risk", "billing", "search", "fraud", "analytics")
+TOKEN_LIFETIME: Final = timedelta(days=90)
+_HOSTS: Final = ("127.0.0.1", "localhost")
+_PORTS_PER_NODE: Final = 200
+_FIRST_PORT: Final = 21_000
+
+# People of the local platform: name, built-in role, tenants.
+PEOPLE: Final = (
+    ("admin", "admin", ("*",)),
+    ("approver", "approver", ("*",)),
+    *((f"{tenant}-admin", "tenant-admin", (tenant,)) for tenant in TENANTS),
+)
+
+
+class Layout:
+    def __init__(self, state: Path, python: str) -> None:
+        self.state = state
+        self._python = python
+
+    @property
+    def is_ready(self) -> bool:
+        return (self.state / "ready").exists()
+
+    def path(self, *parts: str) -> Path:
+        return self.state.joinpath(*parts)
+
+    def config_of(self, process: str) -> Path:
+        return self.path("config", f"{process}.json")
+
+    def address_of(self, plane: str) -> str:
+        config: PlaneConfig = read_config(self.config_of(plane), PlaneConfig)
+        return f"https://{config.listen}"
+
+    # --- writing it once -------------------------------------------------------------------------------------------------
+
+    def write(self, now: datetime, ids: Ids, stores: dict[str, str]) -> None:
+        """`stores` names the store of a plane where it is not the SQLite file beside it."""
+        for folder in ("pki", "config", "data", "logs", "run"):
+            self.path(folder).mkdir(parents=True, exist_ok=True)
+        pair = LocalAuthority.create("fairlead local platform", now)
+        write(self.path("pki", "ca.pem"), pair.certificate)
+        write_private(self.path("pki", "ca.key"), pair.key.reveal_bytes())
+        authority = LocalAuthority(pair)
+        ports = dict(zip(("global", *REGIONS), _free_ports(1 + len(REGIONS)), strict=True))
+        nodes = self._write_seeds(now, ids)
+        for plane, port in ports.items():
+            self._write_plane(authority, now, plane, port, ports, stores.get(plane, ""))
+        for number, node in enumerate(nodes):
+            self._write_agent(authority, now, node, number, ports[node.spec.region])
+        self._write_contexts(ports["global"])
+        write(self.path("ready"), b"")
+
+    def _pair(self, name: str, pair: Pair) -> TlsFiles:
+        certificate, key = self.path("pki", f"{name}.pem"), self.path("pki", f"{name}.key")
+        write(certificate, pair.certificate)
+        write_private(key, pair.key.reveal_bytes())
+        return TlsFiles(str(certificate), str(key), str(self.path("pki", "ca.pem")))
+
+    def _write_plane(
+        self, authority: LocalAuthority, now: datetime, plane: str, port: int, ports: dict[str, int], store: str
+    ) -> None:
+        server = Named("server", f"{plane}-server")
+        role = FRONT_DOOR if plane == "global" else Role.MIRROR.value
+        component = Named("component", f"{plane}-server", (role, PLANE_SERVER), "" if plane == "global" else plane)
+        others = REGIONS if plane == "global" else ("global",)
+        config = PlaneConfig(
+            plane="global" if plane == "global" else "region",
+            region="" if plane == "global" else plane,
+            name=f"{plane}-server",
+            store=store or f"sqlite:{self.path('data', f'{plane}.db')}",
+            data=str(self.path("data", plane)),
+            listen=f"127.0.0.1:{port}",
+            tls=self._pair(f"{plane}-server", authority.issue(server, now, hosts=_HOSTS)),
+            identity=self._pair(f"{plane}-component", authority.issue(component, now)),
+            peers=tuple(Peer("" if o == "global" else o, (f"https://127.0.0.1:{ports[o]}",)) for o in others),
+            seed=str(self.path("seed", "global" if plane == "global" else plane)),
+        )
+        write(self.config_of(plane), json_codec.encode(config))
+
+    def _write_agent(self, authority: LocalAuthority, now: datetime, node: Node, number: int, port: int) -> None:
+        named = Named("agent", node.metadata.name, region=node.spec.region)
+        first = _FIRST_PORT + number * _PORTS_PER_NODE
+        quantities = node.spec.allocatable.as_quantities()
+        config = AgentConfig(
+            node=node.metadata.name,
+            region=node.spec.region,
+            addresses=(f"https://127.0.0.1:{port}",),
+            state=str(self.path("data", "nodes", node.metadata.name)),
+            zone=node.spec.zone,
+            pool=node.spec.pool,
+            cpu=quantities.get("cpu", ""),
+            memory=quantities.get("memory", ""),
+            devices=node.spec.devices,
+            labels=node.metadata.labels,
+            tls=self._pair(f"agent-{node.metadata.name}", authority.issue(named, now)),
+            ports=(first, first + _PORTS_PER_NODE - 1),
+            max_slots=node.spec.max_slots,
+            hourly_cost_millis=node.spec.hourly_cost_millis,
+            stop_instances=True,
+            uids=False,  # the interpreter of a checkout is often readable by its owner only
+        )
+        write(self.config_of(f"agent-{node.metadata.name}"), json_codec.encode(config))
+
+    def _write_seeds(self, now: datetime, ids: Ids) -> list[Node]:
+        """The samples for the plane they live on, and who may do what."""
+        nodes: list[Node] = []
+        for plane in ("global", *REGIONS):
+            self.path("seed", plane).mkdir(parents=True, exist_ok=True)
+        for name, text in manifests(self._python).items():
+            decoded = decode_objects(text, media="yaml")
+            assert not isinstance(decoded, tuple), decoded
+            for one in decoded:
+                if isinstance(one.record, Node):
+                    nodes.append(one.record)
+            for plane in ("global", *REGIONS):
+                kept = [one.record for one in decoded if _belongs(one.info.planes, one.record, plane)]
+                self._write_seed(plane, name, kept)
+        self._write_seed("global", "05-access.yaml", self._access(now, ids))
+        return nodes
+
+    def _write_seed(self, plane: str, name: str, records: Sequence[Any]) -> None:
+        if records:
+            write_private(self.path("seed", plane, name), "---\n".join(_yaml(record) for record in records).encode())
+
+    def _access(self, now: datetime, ids: Ids) -> list[Record]:
+        out: list[Record] = []
+        for person, role, reach in PEOPLE:
+            minted = tokens.mint(ids, SYSTEM_TENANT)
+            subject = Subject(name=person)
+            spec = TokenSpec(hash=minted.hash, subject=subject, expiry_time=now + TOKEN_LIFETIME)
+            out.append(Token(metadata=Metadata(name=minted.name, namespace=SYSTEM_TENANT), spec=spec))
+            binding = AccessBindingSpec(role=role, subjects=(subject,), tenants=reach)
+            out.append(AccessBinding(metadata=Metadata(name=person), spec=binding))
+            write_private(self.path("run", f"{person}.token"), minted.text.reveal_bytes())
+        return out
+
+    def _write_contexts(self, port: int) -> None:
+        """A kubeconfig with a context for everybody; `fairlead` reads the same file."""
+        server = f"https://127.0.0.1:{port}"
+        authority = str(self.path("pki", "ca.pem"))
+        users = [{"name": p, "user": {"tokenFile": str(self.path("run", f"{p}.token"))}} for p, _, _ in PEOPLE]
+        contexts = [
+            {"name": p, "context": {"cluster": "local", "user": p, **({} if reach == ("*",) else {"namespace": reach[0]})}}
+            for p, _, reach in PEOPLE
+        ]
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "local", "cluster": {"server": server, "certificate-authority": authority}}],
+            "users": users,
+            "contexts": contexts,
+            "current-context": "admin",
+        }
+        write_private(self.path("kubeconfig"), encode_yaml(config).encode())
+
+
+def _belongs(planes: frozenset[str], record: Any, plane: str) -> bool:
+    if plane == "global":
+        return "global" in planes
+    if "global" in planes:
+        return False  # comes down from there
+    region = getattr(record.spec, "region", "") or record.metadata.name.rpartition("-")[0]
+    return bool(region == plane)
+
+
+def _yaml(record: Any) -> str:
+    info = BY_KIND[type(record).__name__]
+    return encode_yaml(json_codec.plain_object(info, record))
+
+
+def _free_ports(count: int) -> list[int]:
+    held = []
+    for _ in range(count):
+        one = sockets.socket()
+        one.bind(("127.0.0.1", 0))
+        held.append(one)
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def read_config(path: Path, wanted: type[Any]) -> Any:
+    """Raises ValueError that says what is wrong with the file."""
+    decoded = json_codec.decode(path.read_bytes(), wanted)
+    if isinstance(decoded, tuple):
+        raise ValueError(f"{path}: {decoded[0].path}: {decoded[0].message}")
+    return decoded

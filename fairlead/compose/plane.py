@@ -1,0 +1,213 @@
+"""A plane's server: one authority over one store, its schedulers and controllers, and the HTTP server that others reach it by.
+
+Every part talks to the authority through the client interface, so that each could run elsewhere. A server that does not lead
+keeps its memory warm, answers reads, and passes what it is sent on to the leader. Started by `fairlead server` and by the local
+platform.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket as sockets
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from starlette.websockets import WebSocket
+
+from fairlead.api.app import make_app
+from fairlead.api.authz import Access
+from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.identity import Authenticator
+from fairlead.api.socket import channel_route
+from fairlead.authority.authority import Authority
+from fairlead.authority.candidate import Timing
+from fairlead.authority.history import History
+from fairlead.authority.judge import Settings
+from fairlead.authority.local import LocalPlane
+from fairlead.authority.service import PlaneService
+from fairlead.client.channel import Channel
+from fairlead.client.dial import Dialer
+from fairlead.client.plane import Change
+from fairlead.client.remote import RemotePlane
+from fairlead.client.resources import ResourcePlane
+from fairlead.compose.config import PlaneConfig
+from fairlead.compose.controllers import controllers_of
+from fairlead.compose.forwarding import ForwardingPlane
+from fairlead.compose.health import health_routes
+from fairlead.compose.http import HttpServer
+from fairlead.compose.seeding import seed
+from fairlead.controllers.runtime import Runtime, RuntimeSettings
+from fairlead.model.registry import GLOBAL
+from fairlead.ports import Clock, Ids, Random, Tasks
+from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
+from fairlead.security.directory import AccessDirectory
+from fairlead.security.holdings import PlaneHoldings
+from fairlead.security.tls import client_context
+from fairlead.store.archive import Archive
+from fairlead.store.contract import Store
+from fairlead.store.decisions.log import DecisionLog
+
+log = logging.getLogger(__name__)
+
+
+class Part(Protocol):
+    """Something that works while this server leads."""
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class PlaneServer:
+    def __init__(self, config: PlaneConfig, store: Store, clock: Clock, ids: Ids, random: Random) -> None:
+        faults = config.faults()
+        if faults:
+            raise ValueError("; ".join(faults))
+        self.config = config
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._random = random
+        self._stop = asyncio.Event()
+        data = Path(config.data)
+        data.mkdir(parents=True, exist_ok=True)
+        self._listener = _listen(config.listen)
+        host, port = self._listener.getsockname()[:2]
+        self.address = config.address or f"{'http' if config.tls is None else 'https'}://{host}:{port}"
+        settings = Settings(
+            plane=config.plane, region=config.region or GLOBAL, address=self.address, node_lease_s=config.node_lease_s
+        )
+        timing = Timing(lease_ttl_s=config.lease_ttl_s, renew_s=config.lease_ttl_s * 0.3, poll_s=0.1)
+        history = History(Archive(data / "history"), store, clock)
+        self.authority = Authority(store, clock, ids, settings, name=config.name, timing=timing, history=history)
+        self.decisions = DecisionLog(data / "decisions")
+        self._dialer = Dialer(self._tls_of_client())
+        self.peers = {
+            peer.region or GLOBAL: RemotePlane(
+                peer.addresses, self._dialer.dial, clock, random, f"{config.name} to {peer.region}"
+            )
+            for peer in config.peers
+        }
+        self.local = ForwardingPlane(self.authority, clock, self._dialer.dial, random, self.address)
+        self._service = PlaneService(self.authority, clock)
+        self._directory = AccessDirectory(self.local, clock)
+        self._parts: list[Part] = []
+
+    def _tls_of_client(self) -> ssl.SSLContext | None:
+        files = self.config.identity
+        return None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    # --- the life of a server --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until stopped. Parts run while this server leads, and stop before it hands over."""
+        http = HttpServer(self._app(), self._listener, self.config.tls)
+        try:
+            async with Tasks() as tasks:
+                authority = tasks.start(self.authority.run(), "authority")
+                for name, peer in self.peers.items():
+                    tasks.start(peer.run(), f"peer {name}")
+                tasks.start(self.local.run(), "leader")
+                tasks.start(self._directory.run(), "access")
+                serving = tasks.start(http.serve(), "http")
+                leading = tasks.start(self._while_leading(), "parts")
+                log.info("%s of %s serves at %s", self.config.name, self.config.region or GLOBAL, self.address)
+                await self._stop.wait()
+                http.stop()
+                leading.cancel()
+                self.authority.stop()
+                await authority
+                await serving
+                tasks.cancel()
+        finally:
+            self.decisions.close()
+            await self._dialer.close()
+            await self._store.close()
+
+    async def _while_leading(self) -> None:
+        while True:
+            await self.authority.wait_leading()
+            if self.config.seed:
+                made = await seed(self.local, Path(self.config.seed), self.config.plane)
+                log.info("%s: %d objects from the seed", self.config.name, made)
+            self._parts = self._new_parts()
+            async with Tasks() as tasks:
+                for part in self._parts:
+                    tasks.start(part.run(), type(part).__name__)
+                while self.authority.leading:
+                    await self._clock.sleep(0.1)
+                for part in self._parts:
+                    part.stop()
+                tasks.cancel()
+
+    def _new_parts(self) -> list[Part]:
+        settings = RuntimeSettings(holder=self.config.name)
+        plane = LocalPlane(self.authority, self._clock)
+        parts: list[Part] = []
+        for controller, writes, other in controllers_of(self.config, plane, self.peers):
+            parts.append(Runtime(controller, writes, self._clock, self._random, settings, other=other))
+        return [*parts, *self._schedulers(plane)]
+
+    def _schedulers(self, plane: LocalPlane) -> list[Scheduler]:
+        config = self.config
+        if config.plane != "region":
+            return []
+        made = []
+        for part in config.partitions():
+            settings = SchedulerSettings(name=f"scheduler-{part.index}", region=config.region, partition=part)
+            made.append(Scheduler(plane, self._clock, self._random, settings, decisions=self.decisions))
+        return made
+
+    # --- HTTP ------------------------------------------------------------------------------------------------------------
+
+    def _app(self) -> object:
+        config, authority = self.config, self.authority
+
+        def get(plural: str, tenant: str, name: str) -> Change | None:
+            return authority.view().get(plural, tenant, name)
+
+        holdings = PlaneHoldings(get, authority.bound_to) if config.plane == "region" else None
+        access = Access(self._directory, config.plane, get, holdings)
+        authenticator = Authenticator(self._directory, region=config.region)
+
+        async def serve(channel: Channel, socket: WebSocket) -> None:
+            await self._service.serve(channel, access.gate(socket.state.identity))
+
+        planes: dict[str, ResourcePlane] = {config.region or GLOBAL: self.local}
+        if config.plane == "global":
+            planes |= {name: peer for name, peer in self.peers.items() if name != GLOBAL}
+        routes = [channel_route(serve, authenticator.admit), *health_routes(self)]
+        return make_app(FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes)
+
+    def readiness(self) -> Sequence[tuple[str, bool, str]]:
+        """(check, passed, detail), for /readyz?verbose."""
+        view = self.authority.view()
+        checks = [
+            ("store", True, f"revision {view.revision}"),
+            ("leader", bool(self.authority.leader_address), "leads" if self.authority.leading else self.authority.leader_address),
+        ]
+        checks += [
+            (f"peer-{name}", peer.connected, "connected" if peer.connected else "not reached")
+            for name, peer in self.peers.items()
+        ]
+        for part in self._parts:
+            if isinstance(part, Runtime):
+                checks.append(
+                    (f"controller-{part.controller.name}", not part.meters.stalled, "stalled" if part.meters.stalled else "works")
+                )
+        return checks
+
+
+def _listen(address: str) -> sockets.socket:
+    host, _, port = address.rpartition(":")
+    family = sockets.AF_INET6 if host.startswith("[") else sockets.AF_INET
+    made = sockets.socket(family, sockets.SOCK_STREAM)
+    made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+    made.bind((host.strip("[]"), int(port)))
+    return made
