@@ -1,0 +1,162 @@
+"""The command line against the real resource API: authorities in memory, two regions, TLS with a CA, tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.cli import frame
+from fairlead.client import contexts
+from tests.api.doors import listening, open_door, own_tenant_only, server_context, write_certificates
+from tests.cli.talks import talk
+
+MANIFEST = """
+apiVersion: fairlead.dev/v1alpha1
+kind: Workload
+metadata: {{name: {name}, labels: {{tier: gold}}}}
+spec:
+  replicas: {replicas}
+  template: {{driver: process, command: [/bin/api]}}
+  resources: {{requests: {{cpu: 500m, memory: 1Gi}}}}
+---
+apiVersion: fairlead.dev/v1alpha1
+kind: Tenant
+metadata: {{name: risk}}
+"""
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The server on a thread of its own; the command line runs its own loop in this one."""
+    folder = tmp_path_factory.mktemp("door")
+    ca, certificate, key = write_certificates(folder)
+    ready, found = threading.Event(), dict[str, Any]()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        tls = server_context(str(certificate), str(key))
+        async with open_door("us", "eu", authorise=own_tenant_only) as door, listening(door.app, tls) as server:
+            found.update(url=f"https://127.0.0.1:{server.port}", ca=ca, loop=asyncio.get_running_loop(), stop=stop)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="door")
+    thread.start()
+    assert ready.wait(30), "the server did not start"
+    yield found
+    found["loop"].call_soon_threadsafe(found["stop"].set)
+    thread.join(30)
+
+
+@pytest.fixture
+def contexts_file(door: dict[str, Any], config_file: Path) -> Path:
+    made = [
+        contexts.Context(name=name, server=door["url"], namespace="risk", certificate_authority=str(door["ca"]), token=token)
+        for name, token in (("ada", "ada-token"), ("eve", "eve-token"), ("nobody", "wrong"))
+    ]
+    strange = contexts.Context(name="strange", server=door["url"], token="ada-token")
+    contexts.save(contexts.ClientConfig(current_context="ada", contexts=(*made, strange)), config_file)
+    return config_file
+
+
+@pytest.fixture
+def applied(contexts_file: Path, tmp_path: Path) -> Path:
+    file = tmp_path / "w.yaml"
+    file.write_text(MANIFEST.format(name="risk-api", replicas=3))
+    ran = talk("apply", "-f", file, "--force-conflicts")
+    assert ran.code == 0, ran
+    return file
+
+
+def test_a_workload_is_applied_looked_at_changed_and_deleted(applied: Path) -> None:
+    assert "workload/risk-api unchanged" in talk("apply", "-f", applied).out
+    lines = talk("get", "workloads").out.splitlines()
+    assert lines[0].split()[:3] == ["NAME", "TENANT", "CLASS"]
+    assert lines[1].split()[:2] == ["risk-api", "risk"]
+    assert talk("get", "wl/risk-api", "-o", "jsonpath={.spec.replicas}").out == "3"
+    assert talk("get", "wl", "-l", "tier in (gold,tin)", "-o", "name").out == "workload/risk-api\n"
+    applied.write_text(MANIFEST.format(name="risk-api", replicas=5))
+    assert talk("diff", "-f", applied).code == frame.CHANGES
+    assert "workload/risk-api configured" in talk("apply", "-f", applied).out
+    assert talk("diff", "-f", applied).code == 0
+    assert talk("scale", "wl/risk-api", "--replicas", 6).code == 0
+    conflict = talk("apply", "-f", applied)
+    assert conflict.code == frame.CONFLICT, "the file says 5 and somebody else said 6 since"
+    assert "--force-conflicts" in conflict.err
+    assert talk("apply", "-f", applied, "--force-conflicts").code == 0
+    assert talk("scale", "wl/risk-api", "--replicas", 4).out == "workload/risk-api scaled from 5 to 4, 1 to drain\n"
+    assert talk("patch", "wl/risk-api", "-p", "spec: {gang: true}").out == "workload/risk-api patched\n"
+    assert talk("patch", "wl/risk-api", "-p", "spec: {gang: true}").out == "workload/risk-api patched (no change)\n"
+    assert talk("rollout", "pause", "risk-api").code == 0
+    assert "Spec:" in talk("describe", "wl/risk-api").out
+    assert talk("wait", "wl/risk-api", "--for=jsonpath={.spec.replicas}=4", "--timeout", "5s").code == 0
+    ran = talk("delete", "wl/risk-api", "--yes", "--no-wait")
+    assert (ran.code, ran.out) == (0, "workload/risk-api deleted\n"), ran
+
+
+def test_a_key_that_is_sent_again_is_done_once_and_has_its_receipt(applied: Path, tmp_path: Path) -> None:
+    file = tmp_path / "once.yaml"
+    file.write_text(MANIFEST.format(name="once", replicas=1).partition("---")[0])
+    assert talk("create", "-f", file, "--idempotency-key", "k1").code == 0
+    again = talk("create", "-f", file, "--idempotency-key", "k1")
+    assert (again.code, again.out) == (0, "workload/once created\n")
+    ran = talk("receipt", "k1")
+    assert ran.code == 0
+    assert ran.out.startswith("receipt/k1 Accepted: workloads/risk/once ")
+    assert talk("receipt", "never").code == frame.NOT_FOUND
+    assert talk("create", "-f", file).code == frame.CONFLICT
+
+
+def test_faults_are_told_with_their_fields(contexts_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    text = MANIFEST.format(name="bad", replicas=-3).partition("---")[0]
+    file.write_text(text)
+    ran = talk("create", "-f", file)
+    assert ran.code == frame.ERROR
+    assert "  spec.replicas: " in ran.err
+    file.write_text(text + "---\n" + text.replace("name: bad", "name: fine").replace("-3", "3"))
+    ran = talk("apply", "-f", file)
+    assert ran.code == frame.ERROR
+    assert "document 1: spec.replicas" in ran.err
+    assert talk("get", "wl/fine").code == frame.NOT_FOUND
+
+
+def test_a_tenant_sees_its_own_and_nothing_else(applied: Path) -> None:
+    assert talk("get", "wl", "--context", "eve").code == 0
+    assert talk("get", "wl", "-n", "ads", "--context", "eve").code == frame.DENIED
+    assert talk("get", "wl", "-A", "--context", "eve").code == frame.DENIED
+    assert talk("get", "wl", "--context", "nobody").code == frame.DENIED
+
+
+def test_a_server_whose_ca_is_not_known_is_not_trusted(contexts_file: Path) -> None:
+    ran = talk("get", "wl", "--context", "strange")
+    assert ran.code == frame.ERROR
+    assert "its certificate is not trusted" in ran.err
+    assert "--certificate-authority" in ran.err
+
+
+def test_nodes_of_two_regions_are_listed_cordoned_and_chosen_by_region(contexts_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text("---\n".join(
+        f"apiVersion: fairlead.dev/v1alpha1\nkind: Node\nmetadata: {{name: {region}-n1}}\n"
+        f"spec: {{region: {region}, zone: a, allocatable: {{cpu: 4, memory: 8Gi}}}}\n" for region in ("us", "eu")))  # fmt: skip
+    ran = talk("apply", "-f", file)
+    assert ran.code == 0, ran
+    assert sorted(talk("get", "nodes", "-o", "name").out.split()) == ["node/eu-n1", "node/us-n1"]
+    assert talk("get", "nodes", "--region", "eu", "-o", "name").out == "node/eu-n1\n"
+    assert talk("cordon", "us-n1").out == "node/us-n1 cordoned\n"
+    assert talk("drain", "us-n1", "--reason", "disk", "--yes", "--no-wait").code == 0
+    assert talk("get", "no/us-n1", "-o", "jsonpath={.spec.drain.reason}").out == "disk"
+    assert talk("uncordon", "us-n1").code == 0
+    assert {line.split()[0] for line in talk("top", "nodes").out.splitlines()} == {"NAME", "eu-n1", "us-n1"}
+
+
+def test_kinds_events_and_version_come_from_the_server(contexts_file: Path) -> None:
+    assert "workloads" in talk("api-resources", "-o", "name").out.split()
+    assert talk("events").code == 0
+    assert "fairlead" in talk("version", "--remote", "--json").json["server"]
