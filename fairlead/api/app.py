@@ -25,6 +25,7 @@ from fairlead.api.failures import Failure
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.negotiation import discovery_version
 from fairlead.api.reading import expired
+from fairlead.api.rules import Rules, rules_of
 from fairlead.api.watching import Watches, watch
 from fairlead.client.plane import Expired
 from fairlead.ports import Clock, Ids, SystemIds
@@ -174,7 +175,7 @@ def _target(request: Request, segments: Sequence[str]) -> Target:
 def make_app(
     front: FrontDoor,
     authenticate: Authenticate = nobody,
-    authorise: Authorise = deny_all,
+    authorise: Authorise | Rules = deny_all,
     *,
     clock: Clock,
     ids: Ids | None = None,
@@ -182,7 +183,7 @@ def make_app(
 ) -> Starlette:
     """`routes` come first: health, metrics, the component channel. `app.state.watches` is for whoever shuts the server down."""
     watches = Watches()
-    api = Api(Services(front, authorise, clock, ids or SystemIds()), authenticate, watches)
+    api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds()), authenticate, watches)
     app = Starlette(routes=[*routes, Mount("", app=api)])
     app.state.watches = watches
     return app

@@ -13,16 +13,18 @@ from urllib.parse import parse_qsl
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from fairlead.api.access import Authorise, Identity
+from fairlead.api.access import Identity
 from fairlead.api.catalogue import Resource
-from fairlead.api.failures import Failure, bad_request
+from fairlead.api.failures import Failure, bad_request, unacceptable
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.negotiation import form_of
+from fairlead.api.rules import Ask, Rows, Rules
 from fairlead.api.tables import Form
+from fairlead.decide.admission.report import Report
 from fairlead.model.commands import Fault
 from fairlead.ports import Clock, Ids
 from fairlead.wire.json_codec import encode, parse_json
-from fairlead.wire.limits import BODY_BYTES_MAX
+from fairlead.wire.limits import BODY_BYTES_MAX, check_tree
 from fairlead.wire.yaml_codec import parse_yaml
 
 PARAMETERS_MAX: Final = 50
@@ -42,7 +44,7 @@ class Services(NamedTuple):
     """What the handlers work with; made once by `make_app`."""
 
     front: FrontDoor
-    authorise: Authorise
+    rules: Rules
     clock: Clock
     ids: Ids
 
@@ -66,6 +68,8 @@ class Call:
         self.resource = target.resource
         self.query = parse_query(request)
         self.warnings: list[str] = []
+        self.rows: Rows | None = None  # which rows of a collection this caller may see; None: all
+        self._asked: Ask | None = None
 
     @property
     def info(self) -> Any:
@@ -80,18 +84,30 @@ class Call:
     # --- who may -------------------------------------------------------------------------------------------------------
 
     def allow(self, verb: str) -> None:
-        """Raises 403 unless this caller may do this here."""
+        """Raises 403 unless this caller may do this here. Of a collection it may be a part."""
         if self.resource.info is None:
             return  # there is nothing to see
         target, plural = self.target, self.info.plural
-        if self.services.authorise(self.identity, verb, plural, self.tenant, target.name, target.subresource):
+        self._asked = ask = Ask(verb, plural, self.tenant, target.name, target.subresource)
+        rules = self.services.rules
+        if rules.allows(self.identity, ask):
             return
+        if verb in ("list", "watch") and not target.name:
+            self.rows = rules.rows(self.identity, ask)
+            if self.rows is not None:
+                return
         group, name = self.resource.group, self.identity.name
         shown = f"{plural}/{target.subresource}" if target.subresource else self.resource.plural
         where = f' in the namespace "{target.tenant}"' if target.tenant else ""
         what = f'{self.resource.plural}{"." + group if group else ""} "{target.name}" is forbidden: ' if target.name else ""
         message = f'{what}User "{name}" cannot {verb} resource "{shown}" in API group "{group}"{where}'
         raise Failure(403, message, kind=self.resource.plural, name=target.name, group=group)
+
+    @property
+    def asked(self) -> Ask:
+        """What was allowed last."""
+        assert self._asked is not None, "nothing is done before it is allowed"
+        return self._asked
 
     # --- what it says --------------------------------------------------------------------------------------------------
 
@@ -129,7 +145,7 @@ class Call:
 
     def form(self) -> Form:
         form = form_of(self.request.headers.get("accept", "*/*"))
-        return Form(self.resource, form, self.query.get("includeObject", "Metadata"), self.front.plane_ms())
+        return Form(self.resource, form, self.query.get("includeObject", "Metadata"), self.front.plane_ms)
 
     async def body(self) -> bytes:
         return await read_body(self.request)
@@ -178,19 +194,27 @@ def parse_query(request: Request) -> dict[str, str]:
 
 
 def parse(body: bytes, media: str) -> Any:
-    """A tree, or 400. YAML also holds JSON, but JSON is read by its own, faster reader where it looks like it."""
+    """A tree that any handler may walk, or 400; 422 where it holds what no value can be. YAML also holds JSON, but JSON is read
+    by its own, faster reader where it looks like it."""
     as_yaml = media in YAML or (media in APPLY_PATCH and not body.lstrip().startswith(b"{"))
     if not as_yaml:
         tree = parse_json(body)
         if isinstance(tree, Fault):
             raise bad_request(f"the body {tree.message}")
-        return tree
+        return _sound(tree)
     trees = parse_yaml(body)
     if isinstance(trees, Fault):
         raise bad_request(f"the body {trees.message}")
     if len(trees) != 1:
         raise bad_request(f"the body has {len(trees)} documents; expected one")
-    return trees[0]
+    return _sound(trees[0])
+
+
+def _sound(tree: Any) -> Any:
+    report = Report()
+    if not check_tree(report, tree) or report.faults():
+        raise unacceptable("the body", "", report.faults())
+    return tree
 
 
 async def read_body(request: Request) -> bytes:

@@ -110,6 +110,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Regions", _joined("spec.placement.regions.allowed"), "Where it may run.", wide=True),
         Column("Gen", _at("metadata.generation"), "Counts changes of the spec.", "integer", True),
         Column("Observed", _at("status.observed_generation"), "The generation its status speaks of.", "integer", True),
+        Column(
+            "Queue-Age",
+            lambda o: o.status.pending[0].since_time or "" if o.status.pending else "",
+            "How long it waits.",
+            wide=True,
+        ),
         Column("Next-Owner", lambda o: o.status.pending[0].next_owner if o.status.pending else "", "Who acts next.", wide=True),
     ),
     "nodes": (

@@ -49,6 +49,7 @@ class Failure(Exception):
         name: str = "",
         group: str = GROUP,
     ) -> None:
+        message = _sendable(message)
         super().__init__(message)
         self.code = code
         self.message = message
@@ -90,6 +91,11 @@ class Failure(Exception):
         if details:
             body["details"] = details
         return body
+
+
+def _sendable(text: str) -> str:
+    """A stranger's words may be quoted in it, and half a surrogate pair cannot be sent."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def success(kind: str, name: str, uid: str, group: str = GROUP) -> dict[str, Any]:

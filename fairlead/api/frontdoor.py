@@ -171,7 +171,7 @@ class FrontDoor:
         return [self._global] if GLOBAL in info.planes else self._regions
 
     def plane_ms(self) -> int:
-        return max(member.plane.plane_ms() for member in self.members[:1])
+        return self.members[0].plane.plane_ms()
 
     # --- one object ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from fairlead.api.access import Identity
 from fairlead.api.calls import JSON, PROTOBUF, YAML, Services, parse, read_body
 from fairlead.api.catalogue import CORE, OWN
 from fairlead.api.failures import GROUP, Failure, bad_request
+from fairlead.api.rules import Ask
 from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Accepted, Refused
 from fairlead.wire.json_codec import API_VERSION, encode
@@ -111,7 +112,7 @@ def _allowed(identity: Identity, services: Services, asked: dict[str, str], path
     subresource, tenant = asked.get("subresource", ""), asked.get("namespace", "")
     if resource is not None and not resource.namespaced:
         tenant = ""
-    return services.authorise(identity, asked.get("verb", ""), stored, tenant, asked.get("name", ""), subresource)
+    return services.rules.allows(identity, Ask(asked.get("verb", ""), stored, tenant, asked.get("name", ""), subresource))
 
 
 async def _rules(request: Request, identity: Identity, services: Services) -> dict[str, Any]:
@@ -123,7 +124,7 @@ async def _rules(request: Request, identity: Identity, services: Services) -> di
     rules = []
     for resource in OWN.values():
         where = tenant if resource.namespaced else ""
-        may = [verb for verb in resource.verbs if services.authorise(identity, verb, resource.plural, where, "", "")]
+        may = [verb for verb in resource.verbs if services.rules.allows(identity, Ask(verb, resource.plural, where))]
         if may:
             rules.append({"verbs": may, "apiGroups": [GROUP], "resources": [resource.plural]})
     paths = [{"verbs": ["get"], "nonResourceURLs": list(_PATHS_FOR_ALL)}]

@@ -67,7 +67,13 @@ async def list_objects(call: Call) -> Response:
     at, not_older = await _versions(call, cursor)
     try:
         listing = await call.front.list(
-            call.info, call.target.tenant, accepts=accepts_of(selection), limit=limit, cursor=cursor, at=at, not_older=not_older
+            call.info,
+            call.target.tenant,
+            accepts=accepts_of(call, selection),
+            limit=limit,
+            cursor=cursor,
+            at=at,
+            not_older=not_older,
         )
     except Expired as error:
         raise expired(str(error)) from None
@@ -81,7 +87,15 @@ def selection_of(call: Call) -> Selection:
     return Selection(query.get("labelSelector", ""), query.get("fieldSelector", ""), call.resource.selectable)
 
 
-def accepts_of(selection: Selection) -> Callable[[Item], bool] | None:
+def accepts_of(call: Call, selection: Selection) -> Callable[[Item], bool] | None:
+    """What is asked for, as far as this caller may see it."""
+    rows, chosen = call.rows, _chosen(selection)
+    if rows is None:
+        return chosen
+    return lambda item: rows(item.change) and (chosen is None or chosen(item))
+
+
+def _chosen(selection: Selection) -> Callable[[Item], bool] | None:
     if selection.everything:
         return None
     name, namespace = selection.fields.name, selection.fields.namespace

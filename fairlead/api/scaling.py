@@ -55,7 +55,7 @@ async def _put(call: Call, item: Item, wanted: Any) -> Item | Refused:
     before, after = served.tree_of(with_parts(old)), served.tree_of(with_parts(new))
     entries = managers.updated(old.metadata.managed_fields, call.manager, before, after, node_of(call.info.record))
     record = with_parts(new, managed_fields=entries)
-    outcome = await send(call, item.member, Put(call.info.kind, record, "update", item.revision, call.dry_run))
+    outcome = await send(call, item.member, Put(call.info.kind, record, "update", item.revision, call.dry_run), old)
     if isinstance(outcome, Refused):
         return outcome
     if call.dry_run:

@@ -5,6 +5,8 @@ Owns the shapes. Never reads a plane. Called by reading.py and watching.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -23,11 +25,11 @@ _TABLE: Final = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 class Form:
     """How one request wants its objects. `include` is of tables only: Object, Metadata or None."""
 
-    def __init__(self, resource: Resource, form: As, include: str, now_ms: int) -> None:
+    def __init__(self, resource: Resource, form: As, include: str, now: Callable[[], int]) -> None:
         self._resource = resource
         self._form = form
         self._include = include
-        self._now_ms = now_ms
+        self._now = now
 
     @property
     def is_table(self) -> bool:
@@ -73,17 +75,24 @@ class Form:
             {"name": c.name, "type": c.type, "format": "", "description": c.description, "priority": int(c.wide)}
             for c in self._resource.columns
         ]
-        return [_NAME, *middle, _AGE]
+        narrow = [column for column in middle if not column["priority"]]
+        return [_NAME, *narrow, _AGE, *(column for column in middle if column["priority"])]
 
     def _row(self, item: Item, version: str) -> dict[str, Any]:
         o = item.served
-        cells = [column.cell(o) for column in self._resource.columns]
-        row: dict[str, Any] = {"cells": [o.metadata.name, *cells, age(o.metadata.creation_time, self._now_ms)]}
+        now_ms, columns = self._now(), self._resource.columns
+        cells = [_shown(column.cell(o), now_ms) for column in columns if not column.wide]
+        wide = [_shown(column.cell(o), now_ms) for column in columns if column.wide]
+        row: dict[str, Any] = {"cells": [o.metadata.name, *cells, age(o.metadata.creation_time, now_ms), *wide]}
         if self._include == "Object":
             row["object"] = msgspec.Raw(self._resource.render(item, version))
         elif self._include != "None":
             row["object"] = _partial(item, version)
         return row
+
+
+def _shown(cell: Any, now_ms: int) -> Any:
+    return age(cell, now_ms) if isinstance(cell, datetime) else cell
 
 
 _PARTIAL: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"'

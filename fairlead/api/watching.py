@@ -82,7 +82,7 @@ class _Stream:
         self._call = call
         self._form = call.form()
         self._selection = selection_of(call)
-        self._accepts = accepts_of(self._selection)
+        self._accepts = accepts_of(call, self._selection)
         self._tenant = call.target.tenant
         self.members = call.front.serving(call.info)
         self.seen: dict[int, int] = {}  # member -> the revision up to which everything was told
@@ -154,7 +154,7 @@ class _Stream:
         after = Item(member, change) if change.raw is not None else None
         is_in = after is not None and (self._accepts is None or self._accepts(after))
         key = (member.index, change.tenant, change.name)
-        if is_in and selection.by_name_only and key in self._known:
+        if is_in and selection.by_name_only and self._call.rows is None and key in self._known:
             assert after is not None
             return self._event("MODIFIED", after, version)
         before = await self._before(member, change)
@@ -265,6 +265,9 @@ class WatchResponse(Response):
             got = await self._next(min(end, marked + BOOKMARK_S) - clock.monotonic())
             if got is _GONE:
                 break
+            over = self._call.services.rules.ended(self._call.identity)
+            if over:
+                got = Failure(401, over)
             if isinstance(got, Failure):
                 await self._write(send, [b'{"type":"ERROR","object":' + encode(got.status()) + b"}\n"])
                 break

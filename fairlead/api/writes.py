@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from fairlead.api import served
 from fairlead.api.calls import Call
+from fairlead.api.catalogue import LAST_APPLIED
 from fairlead.api.columns import instant_of
 from fairlead.api.failures import Failure, bad_request, of_refusal, unacceptable
 from fairlead.api.frontdoor import Item, Member
@@ -22,7 +23,7 @@ from fairlead.api.versions import component
 from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model import codec
-from fairlead.model.commands import Accepted, Body, Command, IdempotencyKey, Refused, Unknown
+from fairlead.model.commands import Accepted, Body, Command, IdempotencyKey, Put, Refused, Unknown
 from fairlead.model.hot import DECODERS
 from fairlead.model.meta import Metadata
 from fairlead.wire.json_codec import API_VERSION
@@ -105,9 +106,12 @@ def with_parts(record: Any, **changes: Any) -> Any:
 
 
 def unhidden(record: Any, old: Any) -> Any:
-    """A secret that was shown with its values hidden keeps those that come back so."""
+    """A secret that was shown with its values hidden keeps those that come back so. Client-side apply would keep a copy of
+    all of them in an annotation, in plain text: that is dropped."""
     if not served.hides(record):
         return record
+    annotations = {key: value for key, value in record.metadata.annotations.items() if key != LAST_APPLIED}
+    record = msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, annotations=annotations))
     before = old.spec.data if old is not None else {}
     data = {key: before.get(key, value) if value == served.HIDDEN else value for key, value in record.spec.data.items()}
     return msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, data=data))
@@ -148,11 +152,19 @@ async def answered_before(call: Call, members: list[Member]) -> Response | None:
     return None
 
 
-async def send(call: Call, member: Member, body: Body) -> Accepted | Refused:
-    """One command. A refusal comes back as data where a caller may go on; everything else is raised."""
-    key = key_of(call)
-    correlation = call.request.headers.get("kubectl-session", "")[:64]
-    command = Command(call.identity.caller(), body, IdempotencyKey(key) if key else None, correlation=correlation)
+async def send(call: Call, member: Member, body: Body, old: Any = None) -> Accepted | Refused:
+    """One command. A refusal comes back as data where a caller may go on; everything else is raised. What may be said in an
+    object is judged on the object itself, as it was and as it would be, not on the address of the request."""
+    key, rules, identity = key_of(call), call.services.rules, call.identity
+    caller = rules.caller(identity, call.asked)
+    if isinstance(caller, Refused):
+        return caller
+    if isinstance(body, Put):
+        why_not = rules.refuse_object(identity, body.object, old)
+        if why_not is not None:
+            return why_not
+    correlation = rules.correlation(identity, call.request.headers.get("kubectl-session", "")[:64])
+    command = Command(caller, body, IdempotencyKey(key) if key else None, correlation=correlation)
     outcome = await call.front.submit(member, command)
     if isinstance(outcome, Unknown):
         hint = f"; ask for /receipts/{key}" if key else "; read the object to see whether it was made"

@@ -74,7 +74,7 @@ def _named(call: Call, tree: Any) -> Any:
 
 
 async def _create(call: Call, tree: Any, decoded: Decoded, operation: managers.Operation = "Update") -> Response:
-    info, record = call.info, decoded.record
+    info, record = call.info, unhidden(decoded.record, None)
     if decoded.resource_version and decoded.resource_version != "0":
         raise bad_request("resourceVersion should not be set on objects to be created")
     entries: managers.Entries = ()
@@ -202,7 +202,7 @@ def _bare(tree: dict[str, Any]) -> dict[str, Any]:
 async def _put(call: Call, item: Item, record: Any) -> Response | Refused:
     """Sends a replacement that rests on what `item` shows. A refusal may be worth another look."""
     body = Put(call.info.kind, record, "update", expected_revision=item.revision, dry_run=call.dry_run)
-    outcome = await send(call, item.member, body)
+    outcome = await send(call, item.member, body, stored_record(item))
     if isinstance(outcome, Refused):
         return outcome
     if call.dry_run:
@@ -348,7 +348,7 @@ async def _delete(call: Call, item: Item, options: _Options) -> Item | None:
 async def delete_all(call: Call) -> Response:
     _can(call, "deletecollection")
     options = await _options(call)
-    listing = await call.front.list(call.info, call.target.tenant, accepts=accepts_of(selection_of(call)))
+    listing = await call.front.list(call.info, call.target.tenant, accepts=accepts_of(call, selection_of(call)))
     for warning in listing.warnings:
         call.warn(warning)
     for item in listing.items:

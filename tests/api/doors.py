@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import ipaddress
@@ -228,6 +229,81 @@ async def call(
     return Answer(start["status"], dict(raw), b"".join(part.get("body", b"") for part in parts[1:]), warnings)
 
 
+class Stream:
+    """A watch through the application itself: the events as they come."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.ended = asyncio.Event()  # with a last chunk
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._rest = b""
+        self._left = asyncio.Event()
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(10):
+            return msgspec.json.decode(await self._lines.get())
+
+    async def skip_to(self, word: str) -> Any:
+        while (event := await self.next())["type"] != word:
+            pass
+        return event
+
+    def leave(self) -> None:
+        self._left.set()
+
+    async def receive(self) -> dict[str, Any]:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            return
+        *lines, self._rest = (self._rest + message.get("body", b"")).split(b"\n")
+        for line in lines:
+            self._lines.put_nowait(line)
+        if not message.get("more_body"):
+            if self._rest:
+                self._lines.put_nowait(self._rest)
+            self.ended.set()
+
+
+@contextlib.asynccontextmanager
+async def watching(door: Door, path: str, token: str = "ada-token") -> AsyncIterator[Stream]:
+    stream = Stream()
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "path": path,
+        "raw_path": path.encode(), "query_string": f"watch=true&{query}".encode(), "scheme": "https", "server": ("door", 443),
+        "client": ("test", 1), "root_path": "", "headers": [(b"authorization", f"Bearer {token}".encode())],
+    }  # fmt: skip
+    async with Tasks() as tasks:
+        tasks.start(door.app(scope, stream.receive, stream.send), "watch")
+        yield stream
+        stream.leave()
+
+
+def workload(name: str, **spec: Any) -> dict[str, Any]:
+    template = {"driver": "process", "command": ["/bin/api"]}
+    return {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "Workload",
+        "metadata": {"name": name, "labels": spec.pop("labels", {})},
+        "spec": {"template": template, "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}, **spec},
+    }
+
+
+def node(name: str, region: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": {"region": region, "zone": "a", "allocatable": {"cpu": "4", "memory": "8Gi"}},
+    }
+
+
 # --- over TLS ----------------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +311,7 @@ def write_certificates(folder: Path) -> tuple[Path, Path, Path]:
     """A CA and a certificate for 127.0.0.1: (ca, certificate, key)."""
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test ca")])
-    start, end = datetime.datetime(2020, 1, 1), datetime.datetime(2100, 1, 1)  # noqa: DTZ001
+    start, end = datetime.datetime(2020, 1, 1), datetime.datetime(2100, 1, 1)
 
     def builder(subject: x509.Name, public: Any) -> x509.CertificateBuilder:
         made = x509.CertificateBuilder().subject_name(subject).issuer_name(ca_name).public_key(public)
