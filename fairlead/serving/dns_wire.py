@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 A, NS, SOA, AAAA, SRV, OPT, IXFR, AXFR, ANY = 1, 2, 6, 28, 33, 41, 251, 252, 255
@@ -204,6 +205,9 @@ def encoded_name(name: Name) -> bytes:
     return b"".join(bytes((len(label),)) + label for label in name) + b"\0"
 
 
+_encoded_target: Final = lru_cache(maxsize=16_384)(encoded_name)  # the names of our own slots, asked for again and again
+
+
 def write_query(id_: int, name: Name, type_: int) -> bytes:
     head = HEADER.pack(id_, 0, 1, 0, 0, 1)
     return head + encoded_name(name) + _QUESTION.pack(type_, IN) + b"\0" + _RECORD.pack(OPT, EDNS_BYTES_MAX, 0, 0)
@@ -214,7 +218,7 @@ def address_record(name: Name, ttl: int, address: ipaddress.IPv4Address | ipaddr
 
 
 def srv_record(name: Name, ttl: int, priority: int, weight: int, port: int, target: Name) -> Record:
-    return Record(name, SRV, ttl, _SRV.pack(priority, weight, port) + encoded_name(target))  # its target is never compressed
+    return Record(name, SRV, ttl, _SRV.pack(priority, weight, port) + _encoded_target(target))  # its target is never compressed
 
 
 def soa_record(zone: Name, ttl: int, serial: int) -> Record:
@@ -282,6 +286,8 @@ class _Body:
         return True
 
     def _know(self, name: Name, at: int) -> None:
+        if name in self._names:
+            return
         for index in range(len(name)):
             if at > 0x3FFF or name[index:] in self._names:
                 return

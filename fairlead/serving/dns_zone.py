@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -131,7 +132,8 @@ class Zone:
 
     def _addresses(self, query: Query, addresses: Sequence[str]) -> Answer:
         wanted = {A: (4,), AAAA: (6,), ANY: (4, 6)}.get(query.type, ())
-        found = [ip for text in dict.fromkeys(addresses) if (ip := _ip(text)) is not None and ip.version in wanted]
+        known = [ip for text in dict.fromkeys(addresses) if (ip := _ip(text)) is not None]
+        found = [ip for ip in known if ip.version in wanted]
         if not found:
             return self._nothing()
         records = [address_record(query.name, self.settings.ttl_s, ip) for ip in self._turned(found)[:ANSWERS_MAX]]
@@ -175,6 +177,7 @@ class Zone:
         return Answer(NXDOMAIN, authority=[self._soa()])
 
 
+@lru_cache(maxsize=65_536)  # parsed for every answer otherwise, and there are only so many nodes
 def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """A node may be known by a name alone; that is no address to tell."""
     try:

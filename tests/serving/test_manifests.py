@@ -67,7 +67,7 @@ def test_every_command_runs_a_sample_with_the_interpreter_that_is_given() -> Non
             workload: Any = one.record
             python, flag, module = workload.spec.template.command
             assert (python, flag) == ("/opt/a b/python", "-m")
-            assert importlib.import_module(module).__doc__.startswith(workload.metadata.name)
+            assert str(importlib.import_module(module).__doc__).startswith(workload.metadata.name)
     with pytest.raises(AssertionError):
         manifests('py"thon')
 
