@@ -18,7 +18,6 @@ from fairlead.controllers.rollout import RolloutController
 from fairlead.controllers.workload import WorkloadController
 from fairlead.model.registry import GLOBAL
 
-
 Placed = tuple[Controller, Plane, Plane | None]  # the controller, the plane it writes, the second one it looks at
 
 

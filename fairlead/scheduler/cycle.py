@@ -120,7 +120,8 @@ class Cycle:
         shape = run.shape
         if shape.policy.extensions.pre_filters and not self._pre_filter(run):
             return
-        shape.ranking.sync()
+        shape.learn(sum(item.attempts == 0 for item in run.items))
+        shape.catch_up()
         blocked: Failure | None = None  # nothing but this run changes the picture, so where one did not fit none after it will
         for item in run.items:
             grant = self._grant(item, shape)
@@ -271,7 +272,8 @@ class Cycle:
         grant = self._grant(item, shape)
         if isinstance(grant, Failure):
             return grant
-        shape.ranking.sync()
+        shape.learn(item.attempts == 0)
+        shape.catch_up()
         row = self._choose(shape)
         return self._explain(item, shape) if row < 0 else self._assume(item, shape, grant, row)
 

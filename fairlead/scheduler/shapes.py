@@ -60,8 +60,24 @@ class Shape:
             rates.append((homes.rate, self._home_weight))
         self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
         self.ranking = Ranking(snapshot, self, terms)
+        self._learning: tuple[Any, ...] = tuple(score for score, _ in self.scores if hasattr(score, "observe"))
+        self._epochs: tuple[int, ...] = ()
         self.dropped = False
         self._words: dict[str, str] = {}
+
+    def learn(self, requests: int) -> None:
+        """So many requests of this shape have come, each told once: some scores learn the mix of work from them. Their opinion of
+        every node changes now and then, and the ranking with it."""
+        for score in self._learning:
+            score.observe(self.need, self.snapshot, requests)
+
+    def catch_up(self) -> None:
+        """Brings the ranking up to date, before a run."""
+        epochs = tuple(score.epoch(self.snapshot) for score in self._learning)
+        if epochs != self._epochs:
+            self._epochs = epochs
+            self.ranking.refresh()
+        self.ranking.sync()
 
     def drop(self) -> None:
         """The book needs the room. Whoever still finds this shape by its ask makes another."""

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from fairlead.model.kinds.capacity import Taint
 from fairlead.model.kinds.intent import AffinityRule, LabelExpression, Placement, SpreadRule, Toleration
-from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec, WorkloadClass
+from fairlead.model.kinds.policy import (
+    PolicyChannel,
+    PolicyChannelSpec,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+    ScoreWeight,
+    WorkloadClass,
+)
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Device, DeviceAsk, Resources
@@ -297,3 +304,28 @@ def test_nothing_is_ever_assumed_beyond_what_a_node_has(seed: int) -> None:
     for row in range(fleet.rows):
         used = [use.requests.cpu for use in snapshot.uses.values() if use.row == row and use.evictable]
         assert sum(used) <= fleet.cells["cpu_total"][row]
+
+
+def test_scores_that_learn_are_told_of_each_request_once_and_the_ranking_follows_them() -> None:
+    policies = _policies(scores=(ScoreWeight(name="fill", weight=1),))
+    snapshot = snapshot_of(*(node(f"n{n}", cpu=8000, memory=16 * GI) for n in range(6)))
+    table = Table(snapshot, policies)
+    told: list[int] = []
+    fill: Any = next(score for score, _ in table.decide(request("a-0"))[0].shape.scores)
+    real = type(fill).observe
+
+    def observe(self: Any, need: Any, view: Any, count: int = 1) -> None:
+        told.append(count)
+        real(self, need, view, count)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(fill), "observe", observe)
+        table.places(*(request(f"b-{n}", cpu=3000, memory=GI) for n in range(8)))
+        for turn in range(30):
+            table.places(request(f"c{turn}-0", cpu=500, memory=6 * GI))
+        refused = table.decide(request("d-0", cpu=7999))
+        (item,) = [failure.item for run in refused for failure in run.failures]
+        table.queue.failed(item, "WaitingForCapacity", {"cpu": 6}, "", NOW_MS)
+        table.queue.due(NOW_MS + 60_000)
+        table.cycle.decide(table.queue.take(10, NOW_MS + 60_000))
+    assert sum(told) == 8 + 30 + 1
