@@ -241,7 +241,19 @@ def refusals() -> str:
     )
 
 
-PAGES: dict[str, Callable[[], str]] = {"objects.md": objects, "lifecycle.md": lifecycle, "refusals.md": refusals}
+def command_line() -> str:
+    from fairlead.cli.reference_cli import sections
+
+    words = "Every command and flag. By task, with examples: [the command line](../cli.md)."
+    return page("Command line", "the commands in `fairlead/cli`", words, *sections())
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "objects.md": objects,
+    "lifecycle.md": lifecycle,
+    "refusals.md": refusals,
+    "cli.md": command_line,
+}
 
 
 def out_of_date(folder: Path = FOLDER) -> list[str]:
