@@ -26,7 +26,8 @@ from fairlead.ports import Clock, Tasks
 
 PATIENCE_S: Final = 3.0  # how long one plane may take to answer before its part of an answer is left out
 CATCH_UP_S: Final = 0.05  # between two looks at a plane that has not reached the wanted revision yet
-REMEMBERED_MAX: Final = 5_000  # objects of one kind and region kept to be shown while it is away
+REMEMBERED_MAX: Final = 5_000  # objects of one list of a region kept to be shown while it is away
+REMEMBERED_LISTS_MAX: Final = 100
 PAGE: Final = 1_000
 # Kinds that every plane has of its own, not as copies; the names of the regions' are given their region as prefix.
 OWN_ON_EVERY_PLANE: Final = frozenset({"events", "leases", "decisions", "planes"})
@@ -76,7 +77,7 @@ class Member:
         self._prefixed = prefixed
         self._heard = clock.monotonic()
         self._known = 0  # the newest revision seen; stands still while the plane is away
-        self._remembered: dict[str, tuple[float, int, list[Change]]] = {}
+        self._remembered: dict[tuple[str, str | None], tuple[float, list[Change]]] = {}
 
     @property
     def incarnation(self) -> int:
@@ -114,19 +115,27 @@ class Member:
         self._heard = self._clock.monotonic()
         return answer
 
-    def remember(self, plural: str, revision: int, changes: list[Change]) -> None:
+    def remember(self, plural: str, tenant: str | None, changes: list[Change]) -> None:
+        """Of a kind, all of one tenant or of every tenant (None)."""
         if not self._prefixed:
             return  # one of its own process is never away
+        self._remembered.pop((plural, tenant), None)
         if len(changes) <= REMEMBERED_MAX:
-            self._remembered[plural] = (self._clock.monotonic(), revision, changes)
-        else:
-            self._remembered.pop(plural, None)
+            self._remembered[plural, tenant] = (self._clock.monotonic(), changes)
+            if len(self._remembered) > REMEMBERED_LISTS_MAX:
+                del self._remembered[next(iter(self._remembered))]
 
-    def remembered(self, plural: str) -> list[Change]:
-        return self._remembered[plural][2] if plural in self._remembered else []
+    def remembered(self, plural: str, tenant: str | None) -> list[Change]:
+        kept = self._kept(plural, tenant)
+        return [] if kept is None else [c for c in kept[1] if tenant in (None, c.tenant)]
 
-    def warning(self, plural: str) -> str:
-        kept = self._remembered.get(plural)
+    def _kept(self, plural: str, tenant: str | None) -> tuple[float, list[Change]] | None:
+        """The newer of the list of just this tenant and the list of all."""
+        found = [kept for key in {tenant, None} if (kept := self._remembered.get((plural, key))) is not None]
+        return max(found, key=lambda kept: kept[0]) if found else None
+
+    def warning(self, plural: str, tenant: str | None) -> str:
+        kept = self._kept(plural, tenant)
         now = self._clock.monotonic()
         if kept is not None:
             return f"{self.name} is unreachable; its {plural} are shown as of {now - kept[0]:.0f} seconds ago"
@@ -190,9 +199,9 @@ class FrontDoor:
             if isinstance(answer, Item):
                 return answer, []
             if answer is False:
-                kept = next((c for c in member.remembered(info.plural) if (c.tenant, c.name) == (tenant, name)), None)
+                kept = next((c for c in member.remembered(info.plural, tenant) if c.name == name), None)
                 if kept is not None:
-                    return Item(member, kept), [member.warning(info.plural)]
+                    return Item(member, kept), [member.warning(info.plural, tenant)]
         away = [m.name for m, answer in zip(members, answers, strict=True) if answer is False]
         if away:
             raise Failure(503, f"{', '.join(away)} cannot be reached, and may have {info.plural} {name!r}", retry_after_s=2.0)
@@ -260,7 +269,7 @@ class FrontDoor:
                     continue
                 if member.index == cursor.member:
                     after = (cursor.tenant, cursor.name)
-            reader = _Reader(member, info, tenant, pins.get(member.index, 0), size)
+            reader = _Reader(member, info, tenant, pins.get(member.index, 0), size, present=not at)
             stopped = await reader.read(items, accepts, limit, after, firsts.get(member.index), cursor is None)
             warnings += reader.warnings
             if stopped is not None:
@@ -305,7 +314,8 @@ class FrontDoor:
 class _Reader:
     """Reads one plane's part of a list."""
 
-    def __init__(self, member: Member, info: KindInfo, tenant: str | None, revision: int, size: int) -> None:
+    def __init__(self, member: Member, info: KindInfo, tenant: str | None, revision: int, size: int, *, present: bool) -> None:
+        self._present = present  # else it is a list of the past, and nothing to remember
         self._member = member
         self._info = info
         self._tenant = tenant
@@ -322,7 +332,7 @@ class _Reader:
         page = first if asked else await self._page(after)
         whole: list[Change] = []
         if page is None:
-            self.warnings.append(self._member.warning(self._info.plural))
+            self.warnings.append(self._member.warning(self._info.plural, self._tenant))
             page = ChangePage(self._kept(after), self._revision)
         while True:
             whole += page.items
@@ -335,12 +345,12 @@ class _Reader:
                 items.append(item)
                 after = (change.tenant, change.name)
             if not page.next_name:
-                if asked and self._tenant is None and not self.warnings:
-                    self._member.remember(self._info.plural, self._revision, whole)
+                if asked and self._present and not self.warnings:
+                    self._member.remember(self._info.plural, self._tenant, whole)
                 return None
             following = await self._page((page.next_tenant, page.next_name))
             if following is None:
-                self.warnings.append(self._member.warning(self._info.plural))
+                self.warnings.append(self._member.warning(self._info.plural, self._tenant))
                 return None
             page = following
 
@@ -354,5 +364,4 @@ class _Reader:
             return None
 
     def _kept(self, after: tuple[str, str]) -> list[Change]:
-        kept = self._member.remembered(self._info.plural)
-        return [c for c in kept if self._tenant in (None, c.tenant) and (c.tenant, c.name) > after]
+        return [c for c in self._member.remembered(self._info.plural, self._tenant) if (c.tenant, c.name) > after]

@@ -1,0 +1,141 @@
+"""Two planes and more behind one door: which serves what, versions as vectors, partial answers while one is away."""
+
+from __future__ import annotations
+
+from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.versions import component, parse
+from fairlead.authority.local import LocalPlane
+from fairlead.model.commands import Put
+from fairlead.model.kinds.capacity import Node, NodeSpec
+from fairlead.model.meta import Metadata
+from fairlead.model.registry import BY_KIND
+from fairlead.model.resources import Resources
+from fairlead.ports import SystemClock
+from tests.api.doors import GROUP, call, node, open_door, workload
+from tests.authority.planes import OPERATOR, ok
+
+NODES = f"{GROUP}/nodes"
+WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
+
+
+async def test_global_kinds_come_from_the_global_plane_and_regional_ones_from_the_regions() -> None:
+    async with open_door("us", "eu") as door:
+        await call(door, "POST", WORKLOADS, workload("api"))
+        await call(door, "POST", NODES, node("us-n1", "us"))
+        await call(door, "POST", NODES, node("eu-n1", "eu"))
+        assert door.authority().view().get("workloads", "risk", "api") is not None
+        assert door.authority("us").view().get("nodes", "", "us-n1") is not None
+        assert door.authority("eu").view().get("nodes", "", "eu-n1") is not None
+        names = [item["metadata"]["name"] for item in (await call(door, "GET", NODES)).json["items"]]
+        assert names == ["us-n1", "eu-n1"]
+
+
+async def test_a_list_carries_a_vector_and_an_object_its_own_planes_part() -> None:
+    async with open_door("us", "eu") as door:
+        await call(door, "POST", NODES, node("us-n1", "us"))
+        listed = (await call(door, "GET", NODES)).json
+        version = listed["metadata"]["resourceVersion"]
+        assert component(version, 1) == door.authority("us").view().revision
+        assert component(version, 2) == door.authority("eu").view().revision
+        own = listed["items"][0]["metadata"]["resourceVersion"]
+        assert component(own, 1) > 0
+        assert component(own, 2) == 0
+        assert parse(own) < parse(version)
+
+
+async def test_a_write_may_carry_either_form_of_version() -> None:
+    async with open_door("us", "eu") as door:
+        made = (await call(door, "POST", NODES, node("eu-n1", "eu"))).json
+        vector = (await call(door, "GET", NODES)).json["metadata"]["resourceVersion"]
+        assert component(vector, 2) == component(made["metadata"]["resourceVersion"], 2)
+        made["metadata"]["resourceVersion"] = vector
+        made["spec"]["unschedulable"] = True
+        assert (await call(door, "PUT", f"{NODES}/eu-n1", made)).status == 200
+        assert (await call(door, "PUT", f"{NODES}/eu-n1", made)).status == 409
+
+
+async def test_pages_go_from_plane_to_plane() -> None:
+    async with open_door("us", "eu") as door:
+        for region in ("us", "eu"):
+            for n in range(3):
+                await call(door, "POST", NODES, node(f"{region}-n{n}", region))
+        names, token, pages = [], "", 0
+        while pages == 0 or token:
+            got = (await call(door, "GET", f"{NODES}?limit=2&continue={token}")).json
+            names += [item["metadata"]["name"] for item in got["items"]]
+            token, pages = got["metadata"].get("continue", ""), pages + 1
+        assert names == ["us-n0", "us-n1", "us-n2", "eu-n0", "eu-n1", "eu-n2"]
+        assert pages == 3
+
+
+async def test_a_new_regional_object_says_its_region_in_its_spec_or_its_name() -> None:
+    async with open_door("us", "eu") as door:
+        pools = f"{GROUP}/nodepools"
+        assert (await call(door, "POST", pools, {"metadata": {"name": "eu-gpu"}})).status == 201
+        assert door.authority("eu").view().get("nodepools", "", "eu-gpu") is not None
+        lost = await call(door, "POST", pools, {"metadata": {"name": "gpu"}})
+        assert lost.status == 422
+        assert lost.json["details"]["causes"][0]["field"] == "metadata.name"
+
+
+async def test_one_name_cannot_be_two_objects() -> None:
+    async with open_door("us", "eu") as door:
+        ok(
+            await door.planes["us"].send(
+                OPERATOR, Put("Node", Node(metadata=Metadata(name="eu-n1"), spec=NodeSpec(allocatable=Resources(1000, 1))))
+            )
+        )
+        got = await call(door, "POST", NODES, node("eu-n1", "eu"))
+        assert (got.status, got.json["reason"]) == (409, "AlreadyExists")
+
+
+async def test_what_every_plane_has_of_its_own_is_told_apart_by_a_prefix() -> None:
+    async with open_door("us", "eu") as door:
+        names = [item["metadata"]["name"] for item in (await call(door, "GET", f"{GROUP}/planes")).json["items"]]
+        assert names == ["self", "us.self", "eu.self"]
+        assert (await call(door, "GET", f"{GROUP}/planes/eu.self")).json["spec"]["region"] == "eu"
+        assert (await call(door, "GET", f"{GROUP}/planes/self")).json["spec"]["plane"] == "global"
+
+
+async def test_a_region_that_is_away_makes_a_partial_answer_with_a_warning_and_an_age() -> None:
+    async with open_door("us", "eu") as door:
+        for region in ("us", "eu"):
+            await call(door, "POST", NODES, node(f"{region}-n1", region))
+        before = (await call(door, "GET", NODES)).json["metadata"]["resourceVersion"]
+        door.cuttable["eu"].cut()
+        got = await call(door, "GET", NODES)
+        assert got.status == 200
+        assert [item["metadata"]["name"] for item in got.json["items"]] == ["us-n1", "eu-n1"], "what is remembered is shown"
+        assert "eu is unreachable; its nodes are shown as of 0 seconds ago" in got.warnings[0]
+        assert component(got.json["metadata"]["resourceVersion"], 2) == component(before, 2), "its part stands still"
+        one = await call(door, "GET", f"{NODES}/eu-n1")
+        assert one.status == 200
+        assert one.warnings
+        pools = await call(door, "GET", f"{GROUP}/nodepools")
+        assert pools.status == 200
+        assert "are not shown" in pools.warnings[0]
+        assert (await call(door, "GET", WORKLOADS)).warnings == []
+        door.cuttable["eu"].mend()
+        back = await call(door, "GET", NODES)
+        assert (len(back.json["items"]), back.warnings) == (2, [])
+
+
+async def test_what_only_an_absent_region_could_have_is_503_and_never_404() -> None:
+    async with open_door("us", "eu") as door:
+        door.cuttable["eu"].cut()
+        got = await call(door, "GET", f"{NODES}/eu-n9")
+        assert (got.status, got.headers["retry-after"]) == (503, "2")
+        write = await call(door, "POST", NODES, node("eu-n1", "eu"))
+        assert write.status == 503
+        assert (await call(door, "POST", NODES, node("us-n1", "us"))).status == 201
+        door.cuttable["eu"].mend()
+        assert (await call(door, "GET", f"{NODES}/eu-n9")).status == 404
+
+
+async def test_a_regions_own_server_serves_everything_from_its_one_plane() -> None:
+    async with open_door("us") as door:
+        front = FrontDoor({"us": LocalPlane(door.authority("us"), SystemClock())}, SystemClock())
+        assert [m.name for m in front.serving(BY_KIND["Workload"])] == ["us"]
+        assert [m.name for m in front.serving(BY_KIND["Node"])] == ["us"]
+        listing = await front.list(BY_KIND["Plane"], None)
+        assert [item.served.metadata.name for item in listing.items] == ["self"]
