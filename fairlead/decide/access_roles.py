@@ -1,5 +1,5 @@
 """The words of access rules, and the roles that are built in, as data. Pure. Read by fairlead/decide/access.py and by admission;
-docs/security.md describes the roles for people, tests/security/test_roles.py holds the two together.
+docs/security.md describes the roles for people, tests/docs/test_security.py holds the two together.
 
 Built-in roles are spelled out kind by kind from the registry, so they match exactly, like any other role. What people of a tenant
 may write is named here kind by kind; a kind that is added later is written by operators only until it is.
