@@ -87,8 +87,9 @@ class Host:
         assert self._works is not None, "the agent does not run yet"
         return self._works
 
-    async def stop_instances(self) -> None:
+    async def stop_instances(self, grace_max_s: float = float("inf")) -> None:
         """Returns when nothing runs on these nodes any more. They stay bound: an agent that comes later starts them again."""
+        self.works.grace_max_s = grace_max_s
         for node in self.nodes.values():
             node.leaving = True
             self.works.look_at_node(node)

@@ -51,6 +51,7 @@ class Works:
         self._signal = asyncio.Event()
         self._starts = asyncio.Semaphore(settings.starts_max)
         self._waiting: dict[str, dict[InstanceId, Slot]] = {}  # node -> slots that wait for others to end
+        self.grace_max_s = float("inf")
         self.starts_total = 0
 
     # --- what is to be looked at ------------------------------------------------------------------------------------------
@@ -168,6 +169,7 @@ class Works:
         if binding is not None and binding.status.drain_deadline_time is not None:
             left_s = binding.status.drain_deadline_time.timestamp() - self._region.plane_ms() / 1000
             grace_s = min(grace_s, max(0.0, left_s))
+        grace_s = min(grace_s, self.grace_max_s)
         slot.message = stop.reason
         self._end_probing(slot)
         if stop.at_once:
