@@ -86,8 +86,8 @@ class FakePlane:
     def put(self, value: Endpoints, *, quietly: bool = False) -> None:
         self._change(value.metadata.namespace, value.metadata.name, value, quietly)
 
-    def delete(self, tenant: str, name: str) -> None:
-        self._change(tenant, name, None, False)
+    def delete(self, tenant: str, name: str, *, quietly: bool = False) -> None:
+        self._change(tenant, name, None, quietly)
 
     def _change(self, tenant: str, name: str, value: Endpoints | None, quietly: bool) -> None:
         self._position += 1

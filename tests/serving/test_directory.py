@@ -154,6 +154,17 @@ def test_an_unreachable_region_keeps_its_endpoints_with_an_age_and_is_current_ag
     followed(script)
 
 
+def test_what_was_deleted_while_nobody_looked_is_gone_after_a_relist() -> None:
+    async def script(directory: Directory, planes: dict[str, FakePlane]) -> None:
+        planes["west"].break_()
+        planes["west"].delete("risk", "api", quietly=True)
+        planes["west"].down = False
+        await asyncio.sleep(4.0)
+        assert slots(directory) == [0, 1]
+
+    followed(script)
+
+
 def test_a_plane_that_says_nothing_at_all_grows_stale_though_its_feed_never_ends() -> None:
     async def script(directory: Directory, planes: dict[str, FakePlane]) -> None:
         planes["west"].silent = True
