@@ -6,15 +6,30 @@ down. Who is at the other end was proven before; the gate says what it may do an
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.local import LocalPlane
-from fairlead.client.channel import ANSWER, CHANGES, CHANGES_MAX, ENDED, REFUSAL, VERSION, Channel, Closed, Row, decode, encode
+from fairlead.client.channel import (
+    ANSWER,
+    ASKED,
+    CHANGES,
+    CHANGES_MAX,
+    ENDED,
+    REFUSAL,
+    VERSION,
+    Channel,
+    Closed,
+    Row,
+    decode,
+    encode,
+)
 from fairlead.client.outcomes import decode_commands, encode_outcomes
 from fairlead.client.plane import Change, Expired
+from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Command, Refused
 from fairlead.model.registry import KINDS
 from fairlead.ports import Clock, Tasks
@@ -23,6 +38,7 @@ log = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 128  # of one connection, under way at once
 PAGE: Final = 2_000
+ASK_S: Final = 5.0  # an agent answers a question within this
 TICK_S: Final = 0.5  # how often a quiet feed says how far it has come
 
 
@@ -64,7 +80,12 @@ class PlaneService:
         self._authority = authority
         self._clock = clock
         self._local = LocalPlane(authority, clock)
+        self.attending = Attending()
         self.connections = 0
+
+    async def ask(self, node: str, operation: str, *arguments: Any) -> Any:
+        """Asks the agent of a node through the channel it keeps. Raises Unreachable; agents are never dialled."""
+        return await self.attending.ask(node, operation, arguments)
 
     async def serve(self, channel: Channel, gate: Gate = OPEN) -> None:
         """Until the other end is gone."""
@@ -72,18 +93,65 @@ class PlaneService:
         try:
             async with Tasks() as tasks:
                 try:
-                    await _Connection(self._authority, self._local, self._clock, channel, gate, tasks).run()
+                    await _Connection(self, self._authority, self._local, self._clock, channel, gate, tasks).run()
                 except Closed:
                     pass
                 finally:
                     tasks.cancel()
         finally:
             self.connections -= 1
+            self.attending.gone(channel)
             await channel.close()
 
 
+class Attending:
+    """Whose channel leads to which node, and the questions under way on them."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, tuple[Channel, int]] = {}  # node -> its channel, and the number it attends under
+        self._questions: dict[int, asyncio.Future[Any]] = {}
+        self._number = 0
+
+    def come(self, nodes: Iterable[str], channel: Channel, number: int) -> None:
+        for node in nodes:
+            self._channels[node] = (channel, number)
+
+    def gone(self, channel: Channel) -> None:
+        self._channels = {node: pair for node, pair in self._channels.items() if pair[0] is not channel}
+
+    async def ask(self, node: str, operation: str, arguments: tuple[Any, ...]) -> Any:
+        found = self._channels.get(node)
+        if found is None:
+            raise Unreachable(f"the agent of {node} is not connected to this server")
+        channel, number = found
+        self._number += 1
+        question = self._number
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._questions[question] = future
+        try:
+            async with asyncio.timeout(ASK_S):
+                await channel.send(encode([number, ASKED, question, operation, list(arguments)]))
+                return await future
+        except (Closed, TimeoutError) as error:
+            raise Unreachable(f"the agent of {node} does not answer") from error
+        finally:
+            self._questions.pop(question, None)
+
+    def answered(self, question: int, good: bool, result: Any) -> None:
+        future = self._questions.get(question)
+        if future is not None and not future.done():
+            if good:
+                future.set_result(result)
+            else:
+                future.set_exception(FileNotFoundError(str(result)))
+
+
 class _Connection:
-    def __init__(self, authority: Authority, local: LocalPlane, clock: Clock, channel: Channel, gate: Gate, tasks: Tasks) -> None:
+    def __init__(
+        self, service: PlaneService, authority: Authority, local: LocalPlane, clock: Clock, channel: Channel, gate: Gate,
+        tasks: Tasks,
+    ) -> None:  # fmt: skip
+        self._service = service
         self._authority = authority
         self._local = local
         self._clock = clock
@@ -104,6 +172,8 @@ class _Connection:
             "page": self._page,
             "receipt": self._receipt,
             "revision_at": self._revision_at,
+            "answered": self._answered,
+            "logs": self._logs,
         }
 
     async def run(self) -> None:
@@ -118,6 +188,9 @@ class _Connection:
                     encode([number, REFUSAL, "Overloaded", f"{REQUESTS_MAX} requests are under way already"])
                 )
                 continue
+            if operation == "attend":
+                self._attend(number, arguments)
+                continue
             self._under_way += 1
             work = self._follow if operation == "follow" else self._answer
             self._tasks.start(work(number, operation, arguments), f"{operation} {number}")
@@ -131,6 +204,8 @@ class _Connection:
                 frame = [number, ANSWER, await known(*arguments)]
         except Expired as error:
             frame = [number, REFUSAL, "Expired", str(error)]
+        except (Unreachable, FileNotFoundError) as error:
+            frame = [number, REFUSAL, "NotFound" if isinstance(error, FileNotFoundError) else "Unreachable", str(error)]
         except (ValueError, TypeError, KeyError) as error:
             frame = [number, REFUSAL, "Invalid", f"{operation}: {error}"]
         finally:
@@ -213,6 +288,23 @@ class _Connection:
 
     async def _revision_at(self, time_ms: int) -> int:
         return await self._authority.revision_at(time_ms)
+
+    # --- agents that are asked ---------------------------------------------------------------------------------------
+
+    def _attend(self, number: int, arguments: list[Any]) -> None:
+        nodes = [str(node) for node in arguments[0]] if arguments else []
+        if self._gate.speaks(nodes) is None:
+            self._service.attending.come(nodes, self._channel, number)
+
+    async def _answered(self, question: int, good: bool, result: Any) -> None:
+        self._service.attending.answered(question, good, result)
+
+    async def _logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> Any:
+        """Output of a slot, from the agent that runs it."""
+        rec = self._authority.view().get("bindings", tenant, name)
+        if rec is None or not self._gate.sees(rec):
+            raise ValueError(f"no slot {tenant}/{name} is bound here")
+        return await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)
 
     # --- feeds -----------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ ANSWER: Final = 0
 REFUSAL: Final = 1
 CHANGES: Final = 2
 ENDED: Final = 3
+ASKED: Final = 4  # the server asks whoever attends: [number, ASKED, question, operation, arguments]; answered by a request
 
 VERSION: Final = 1  # of this protocol; told in hello, so that versions N and N-1 can speak with each other
 FRAME_BYTES_MAX: Final = 8 << 20

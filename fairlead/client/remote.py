@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from fairlead.client.channel import ANSWER, CHANGES, ENDED, VERSION, Channel, Closed, Row, decode, encode, rows_of
+from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, VERSION, Channel, Closed, Row, decode, encode, rows_of
 from fairlead.client.outcomes import decode_outcomes, encode_commands
 from fairlead.client.plane import Expired
 from fairlead.client.resources import ChangePage, Unreachable
@@ -23,6 +23,7 @@ from fairlead.ports import Clock, Random, Tasks
 
 log = logging.getLogger(__name__)
 
+Answerer = Callable[[str, Sequence[Any]], Awaitable[Any]]  # operation, arguments -> something that fits a frame
 Dial = Callable[[str], Awaitable[Channel]]  # an address in, an open channel out; raises OSError or Closed
 
 WAIT_S: Final = 5.0  # how long a call waits for a connection before it gives up
@@ -114,6 +115,9 @@ class RemotePlane:
         self._number = 0
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._feeds: dict[int, RemoteFeed] = {}
+        self._attended: tuple[str, ...] = ()
+        self._answerer: Answerer | None = None
+        self._tasks: Tasks | None = None
         self._revision = 0
         self._plane_ms = 0
         self._at = 0.0
@@ -153,7 +157,9 @@ class RemotePlane:
                         raise Closed(f"{address} does not lead")
                     self._note(hello["revision"], hello["plane_ms"])
                     self.connects_total += 1
+                    self._tasks = tasks
                     self._connected.set()
+                    self._tell_attendance()
                     served = True
                     await asyncio.Event().wait()  # until reading or writing fails, which ends everything here
                 finally:
@@ -195,6 +201,9 @@ class RemotePlane:
             if kind in (CHANGES, ENDED):
                 self._told(number, kind, rest)
                 continue
+            if kind == ASKED and self._tasks is not None:
+                self._tasks.start(self._answer(*rest[:3]), "answer")
+                continue
             future = self._asked.pop(number, None)
             if future is None or future.done():
                 continue
@@ -214,6 +223,38 @@ class RemotePlane:
         if rest[0]:
             self._revision = max(self._revision, rest[0])
         feed.told(rest[0], rows_of(rest[1]))
+
+    def attend(self, nodes: Sequence[str], answerer: Answerer) -> None:
+        """From now on, over whatever connection stands, the plane may ask about these nodes."""
+        self._attended, self._answerer = tuple(nodes), answerer
+        self._tell_attendance()
+
+    def _tell_attendance(self) -> None:
+        if self._attended and self._connected.is_set():
+            self._number += 1
+            self._outgoing.put_nowait(encode([self._number, "attend", [*self._attended]]))
+
+    async def _answer(self, question: int, operation: str, arguments: Sequence[Any]) -> None:
+        assert self._answerer is not None
+        try:
+            good, result = True, await self._answerer(operation, arguments)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            good, result = False, str(error)
+        try:
+            await self._ask("answered", question, good, result)
+        except (Closed, Ask):
+            return
+
+    async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
+        """(offset, text, where to go on) of what a slot wrote. Raises FileNotFoundError or Unreachable."""
+        try:
+            await self._connection()
+            found = await self._ask("logs", tenant, name, stream, offset, limit)
+        except Ask as error:
+            raise FileNotFoundError(str(error)) if error.reason in ("NotFound", "Invalid") else Unreachable(str(error)) from error
+        except Closed as error:
+            raise Unreachable(str(error)) from error
+        return found[0], found[1], found[2]
 
     async def _ask(self, operation: str, *arguments: Any) -> Any:
         if self._channel is None:

@@ -4,7 +4,9 @@ local platform. What it started outlives it."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -88,6 +90,13 @@ class AgentProgram:
     def stop(self) -> None:
         self._stop.set()
 
+    async def _asked(self, operation: str, arguments: Sequence[Any]) -> Any:
+        if operation != "logs":
+            raise ValueError(f"an agent knows nothing of {operation}")
+        tenant, name, stream, offset, limit = arguments
+        chunk = await self.host.logs(tenant, name, stream, offset, limit)
+        return [chunk.offset, chunk.data, chunk.next]
+
     async def _stop_instances(self) -> None:
         ids = [slot.id for node in self.host.nodes.values() for slot in node.slots.values()]
         running = [one for one in ids if self._driver.status(one) == "running"]
@@ -102,6 +111,7 @@ class AgentProgram:
         """Until stopped; what it started runs on and is adopted by the next one."""
         try:
             async with Tasks() as tasks:
+                self.plane.attend([self.config.node], self._asked)
                 tasks.start(self.plane.run(), "plane")
                 tasks.start(self.host.run(), "host")
                 await self._stop.wait()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from fairlead.authority.service import Open, PlaneService
 from fairlead.client.channel import REFUSAL, decode, encode
 from fairlead.client.plane import Change, Expired
 from fairlead.client.remote import RemotePlane
+from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Accepted, Command, Enqueue, IdempotencyKey, Put, Refused, Unknown
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role
@@ -247,3 +249,27 @@ async def test_an_agent_follows_its_own_nodes_and_hears_of_no_others() -> None:
         assert seen == ["w-0"]
         _, bound = await remote.bound_to(["n0"])
         assert [change.name for change in bound] == ["w-0"]
+
+
+async def test_an_agent_is_asked_over_the_channel_it_keeps_and_again_after_a_break() -> None:
+    async with remote_plane() as (plane, remote, exchange):
+        await plane.grant("risk")
+        await plane.add_node("n0")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(assigner, Enqueue(request_of("risk", "w", 0), 1)))
+        ok(await plane.send(scheduler, bind_of("risk", "w-0", "n0")))
+        with pytest.raises(Unreachable):
+            await remote.logs("risk", "w-0", "stdout", 0, 10)
+
+        async def answer(operation: str, arguments: Sequence[Any]) -> Any:
+            if arguments[1] != "w-0":
+                raise FileNotFoundError("nothing of it is kept")
+            return [arguments[3], b"hello", arguments[3] + 5]
+
+        remote.attend(["n0"], answer)
+        assert await remote.logs("risk", "w-0", "stdout", 7, 10) == (7, b"hello", 12)
+        await exchange.cut()
+        await reconnected(remote)
+        assert await remote.logs("risk", "w-0", "stdout", 0, 10) == (0, b"hello", 5)
+        with pytest.raises(FileNotFoundError):
+            await remote.logs("risk", "nobody-0", "stdout", 0, 10)
