@@ -44,7 +44,7 @@ class Doomed(NamedTuple):
 @click.option("--ignore-not-found", is_flag=True, help="An object that is not there is no error.")
 @yes_option
 @write_options
-@server_options(60.0, timeout_help="How long to wait until they are gone.")
+@server_options(60.0, waits="How long to wait until they are gone.")
 @on_server
 async def command(session: Session, yes: bool, cascade: str, wait: bool, dry_run: str, idempotency_key: str, **flags: Any) -> int:
     """Delete objects, after saying what goes with them. Asks first; off a terminal it needs --yes.
@@ -76,7 +76,7 @@ async def _gone(session: Session, one: Doomed) -> bool:
     def holds(seen: Seen) -> bool:
         return seen is None or (seen.get("metadata") or {}).get("uid") != one.object["metadata"].get("uid")
 
-    await until(session, one.target, one.namespace, holds, within_s=session.timeout_s, wanted="gone", hint=_whose)
+    await until(session, one.target, one.namespace, holds, within_s=session.wait_s, wanted="gone", hint=_whose)
     return True
 
 

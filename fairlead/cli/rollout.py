@@ -53,7 +53,7 @@ workload_argument = click.argument("words", nargs=-1, metavar="WORKLOAD", shell_
 @command.command("status")
 @workload_argument
 @click.option("-w", "--watch/--no-watch", default=True, help="Wait until it is done.")
-@server_options(600.0, timeout_help="How long to wait.")
+@server_options(600.0, waits="How long to wait.")
 @on_server
 async def status(session: Session, words: tuple[str, ...], watch: bool) -> int:
     """Follow a rollout until it is complete. Exit code 6 when the time is over, 1 if it stands still past its deadline."""
@@ -76,9 +76,7 @@ async def status(session: Session, words: tuple[str, ...], watch: bool) -> int:
     if not watch:
         holds(now)
         return OK
-    await until(
-        session, target, session.namespace, holds, within_s=session.timeout_s, wanted="rolled out", hint=lambda seen: said
-    )
+    await until(session, target, session.namespace, holds, within_s=session.wait_s, wanted="rolled out", hint=lambda seen: said)
     click.echo(f"{target} rolled out")
     return OK
 

@@ -31,7 +31,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
     """`90s`, `5m`, `2h`, `1h30m`, or a number of seconds."""
 
     name = "duration"
-    _PARTS = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+    _PARTS = re.compile(r"(-)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
@@ -39,8 +39,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         found = self._PARTS.fullmatch(value) if value else None
         if found is None:
             self.fail(f"{value!r} is not a duration; write 90s, 5m or 2h", param, ctx)
-        hours, minutes, seconds = found.groups()
-        return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+        minus, hours, minutes, seconds = found.groups()
+        amount = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+        return -amount if minus else amount
 
 
 DURATION = Duration()
@@ -53,16 +54,15 @@ class Session(NamedTuple):
     client: RestClient
     namespace: str
     region: str
-    timeout_s: float
+    wait_s: float  # how long a command that waits may do so; negative: for ever
 
     def namespace_of(self, resource: Resource, everywhere: bool = False) -> str:
         return self.namespace if resource.namespaced and not everywhere else ""
 
 
-def server_options(
-    timeout_s: float = REQUEST_S, *, timeout_help: str = "How long the server may take to answer."
-) -> Callable[[F], F]:
-    """The connection flags. `timeout_s` is what --timeout is without it."""
+def server_options(timeout_s: float = REQUEST_S, *, waits: str = "") -> Callable[[F], F]:
+    """The connection flags. --timeout bounds a request; in a command that waits (`waits` says for what), it bounds the wait."""
+    bounds = "wait_s" if waits else "timeout"
     options = [
         click.option("--context", "context_name", metavar="NAME", shell_complete=context_names,
                      help="Use this context of the config file."),
@@ -70,8 +70,8 @@ def server_options(
         click.option("-n", "--namespace", "--tenant", metavar="TENANT", shell_complete=namespaces,
                      help="The tenant; a tenant is a namespace."),
         click.option("--region", metavar="REGION", help="Only objects of this region's plane."),
-        click.option("--timeout", type=DURATION, default=timeout_s, show_default=f"{timeout_s:g}s", metavar="DURATION",
-                     help=timeout_help),
+        click.option("--timeout", bounds, type=DURATION, default=timeout_s, show_default=f"{timeout_s:g}s", metavar="DURATION",
+                     help=waits or "How long the server may take to answer."),
     ]  # fmt: skip
 
     def decorate(work: F) -> F:
@@ -86,10 +86,10 @@ def on_server(work: Callable[..., Awaitable[int]]) -> Callable[..., int]:
     @click.pass_obj
     @functools.wraps(work)
     def call(world: World, /, context_name: str | None, server: str | None, namespace: str | None, region: str | None,
-             timeout: float, **parameters: Any) -> int:  # fmt: skip
+             timeout: float = REQUEST_S, wait_s: float = 0.0, **parameters: Any) -> int:  # fmt: skip
         chosen = chosen_context(context_name, server)
-        flags = (namespace or chosen.namespace or "default", region or chosen.region, timeout)
-        code: int = world.run(_within(world, chosen, flags, work, parameters))
+        where = (namespace or chosen.namespace or "default", region or chosen.region)
+        code: int = world.run(_within(world, chosen, where, timeout, wait_s, work, parameters))
         return code
 
     return call
@@ -119,12 +119,12 @@ def chosen_context(name: str | None, server: str | None) -> Context:
 
 
 async def _within(
-    world: World, chosen: Context, flags: tuple[str, str, float], work: Callable[..., Awaitable[int]], parameters: dict[str, Any]
-) -> int:
-    namespace, region, timeout_s = flags
+    world: World, chosen: Context, where: tuple[str, str], timeout_s: float, wait_s: float,
+    work: Callable[..., Awaitable[int]], parameters: dict[str, Any],
+) -> int:  # fmt: skip
     try:
-        async with client_of(world, chosen, min(timeout_s, REQUEST_S) or REQUEST_S) as client:
-            return await work(Session(world, client, namespace, region, timeout_s), **parameters)
+        async with client_of(world, chosen, max(timeout_s, 0.001)) as client:
+            return await work(Session(world, client, *where, wait_s), **parameters)
     except Exception as error:
         first: BaseException = error
         while isinstance(first, BaseExceptionGroup):  # what matters is what went wrong, not that it did so in a task group

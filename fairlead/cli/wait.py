@@ -91,7 +91,7 @@ def _value(text: str) -> Wanted:
               help="condition=NAME[=STATUS], jsonpath=PATH[=VALUE], create or delete.")  # fmt: skip
 @click.option("--all", "every", is_flag=True, help="All objects of the kind.")
 @selection
-@server_options(30.0, timeout_help="How long to wait in all; a negative one is for ever.")
+@server_options(30.0, waits="How long to wait in all; a negative one is for ever.")
 @on_server
 async def command(session: Session, words: tuple[str, ...], wanted: Wanted, every: bool, selector: str, field_selector: str,
                   everywhere: bool) -> int:  # fmt: skip
@@ -101,11 +101,11 @@ async def command(session: Session, words: tuple[str, ...], wanted: Wanted, ever
     """
     found = await _found(session, words, every, selector, field_selector, everywhere)
     clock = session.client.clock
-    end = clock.monotonic() + session.timeout_s
+    end = clock.monotonic() + session.wait_s
     for target, namespace in found:
         if not wanted.may_be_missing:
             await session.client.get(target.resource, namespace, target.name, region=session.region)  # a misspelt name ends here
-        left_s = max(0.0, end - clock.monotonic()) if session.timeout_s >= 0 else -1.0
+        left_s = max(0.0, end - clock.monotonic()) if session.wait_s >= 0 else -1.0
         await until(session, target, namespace, wanted.holds, within_s=left_s, wanted=wanted.words, hint=_why)
         click.echo(f"{target} {'condition met' if wanted.words not in ('gone', 'there') else wanted.words}")
     return OK

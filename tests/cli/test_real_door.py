@@ -12,6 +12,8 @@ import pytest
 
 from fairlead.cli import frame
 from fairlead.client import contexts
+from fairlead.client.resources import Unreachable
+from fairlead.model.commands import Unknown
 from tests.api.doors import listening, open_door, own_tenant_only, server_context, write_certificates
 from tests.cli.talks import talk
 
@@ -41,7 +43,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         stop = asyncio.Event()
         tls = server_context(str(certificate), str(key))
         async with open_door("us", "eu", authorise=own_tenant_only) as door, listening(door.app, tls) as server:
-            found.update(url=f"https://127.0.0.1:{server.port}", ca=ca, loop=asyncio.get_running_loop(), stop=stop)
+            found.update(url=f"https://127.0.0.1:{server.port}", ca=ca, loop=asyncio.get_running_loop(), stop=stop, door=door)
             ready.set()
             await stop.wait()
 
@@ -154,6 +156,117 @@ def test_nodes_of_two_regions_are_listed_cordoned_and_chosen_by_region(contexts_
     assert talk("get", "no/us-n1", "-o", "jsonpath={.spec.drain.reason}").out == "disk"
     assert talk("uncordon", "us-n1").code == 0
     assert {line.split()[0] for line in talk("top", "nodes").out.splitlines()} == {"NAME", "eu-n1", "us-n1"}
+
+
+@pytest.fixture
+def cut_off(door: dict[str, Any], contexts_file: Path, tmp_path: Path) -> Iterator[None]:
+    """A node in the region us, which then cannot be reached."""
+    file = tmp_path / "node.yaml"
+    file.write_text("apiVersion: fairlead.dev/v1alpha1\nkind: Node\nmetadata: {name: us-n9}\n"
+                    "spec: {region: us, zone: a, allocatable: {cpu: 4, memory: 8Gi}}\n")  # fmt: skip
+    assert talk("apply", "-f", file).code == 0
+    assert talk("get", "nodes").code == 0, "so that the front door remembers it"
+    region = door["door"].cuttable["us"]
+    door["loop"].call_soon_threadsafe(region.cut)
+    yield
+    door["loop"].call_soon_threadsafe(region.mend)
+
+
+def test_a_region_that_is_away_is_a_warning_for_reads_and_an_unknown_outcome_for_writes(cut_off: None) -> None:
+    read = talk("get", "nodes", "-o", "name")
+    assert read.code == 0
+    assert "node/us-n9" in read.out, "as remembered"
+    assert "warning: " in read.err
+    assert "us" in read.err
+    wrote = talk("cordon", "us-n9")
+    assert (wrote.code, wrote.out) == (frame.ERROR, ""), "it was never sent, so there is no doubt"
+    assert "us cannot be reached" in wrote.err
+
+
+def lose_answers(region: Any, monkeypatch: pytest.MonkeyPatch, receipts: bool) -> None:
+    """The region commits, and what it answers is lost; with `receipts` it cannot be asked afterwards either."""
+    submit = region.submit
+
+    async def lost(commands: list[Any]) -> list[Any]:
+        await submit(commands)
+        return [Unknown("the connection was lost") for _ in commands]
+
+    async def away(actor: str, key: str) -> Any:
+        raise Unreachable("cut")
+
+    monkeypatch.setattr(region, "submit", lost)
+    if receipts:
+        monkeypatch.setattr(region, "receipt", away)
+
+
+NODE = """
+apiVersion: fairlead.dev/v1alpha1
+kind: Node
+metadata: {name: us-doubt}
+spec: {region: us, zone: a, allocatable: {cpu: 4, memory: 8Gi}}
+"""
+
+
+def test_a_lost_answer_is_settled_or_told_as_unknown_with_its_receipt(
+    door: dict[str, Any], contexts_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(NODE)
+    region = door["door"].cuttable["us"]
+    with monkeypatch.context() as patched:
+        lose_answers(region, patched, receipts=False)
+        settled = talk("apply", "-f", file)
+        assert (settled.code, settled.out) == (0, "node/us-doubt created\n"), settled
+    with monkeypatch.context() as patched:
+        lose_answers(region, patched, receipts=True)
+        unknown = talk("cordon", "us-doubt", "--idempotency-key", "k7")
+        assert (unknown.code, unknown.out) == (frame.UNKNOWN, "receipt/k7\n"), unknown
+    assert talk("receipt", "k7").code == 0, "the region is back, and knows"
+    assert talk("cordon", "us-doubt", "--idempotency-key", "k7").out == "node/us-doubt cordoned already\n"
+
+
+def test_a_dry_run_of_the_server_stores_nothing(applied: Path, tmp_path: Path) -> None:
+    assert talk("delete", "wl/risk-api", "--dry-run", "server").out == "workload/risk-api deleted (server dry run)\n"
+    assert talk("scale", "wl/risk-api", "--replicas", 99, "--dry-run", "server").code == 0
+    assert talk("get", "wl/risk-api", "-o", "jsonpath={.spec.replicas}").out == "3"
+
+
+def test_a_watch_sees_what_happens_in_two_regions_and_resumes(door: dict[str, Any]) -> None:
+    """The client itself, over TLS: list, then every change, through one vector of versions."""
+    import random
+
+    from fairlead.client.rest import RestClient
+    from fairlead.client.rest_shapes import Link, Query, Resource
+    from fairlead.client.rest_watch import Watch
+    from fairlead.main import run
+    from fairlead.ports import SystemClock, SystemIds
+
+    nodes = Resource("nodes", "Node", namespaced=False)
+    context = contexts.Context(name="x", server=door["url"], certificate_authority=str(door["ca"]), token="ada-token")
+    link = Link(door["url"], contexts.tls_of(context, Path()), "ada-token")
+
+    async def follow() -> list[str]:
+        told: list[str] = []
+        async with RestClient(link, clock=SystemClock(), ids=SystemIds(), jitter=random.Random(1).random) as client:
+            async with asyncio.timeout(30):
+                async for event in Watch(client, Query(nodes, labels="seen=yes")).events():
+                    told.append(f"{event.type} {event.object['metadata']['name']}" if event.object else event.type)
+                    if len(told) == 1:
+                        for region in ("us", "eu"):
+                            spec = {"region": region, "zone": "a", "allocatable": {"cpu": "4", "memory": "8Gi"}}
+                            body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Node", "spec": spec,
+                                    "metadata": {"name": f"{region}-w", "labels": {"seen": "yes"}}}  # fmt: skip
+                            await client.create(nodes, "", body)
+                    if len(told) == 3:
+                        await client.patch(nodes, "", "us-w", {"metadata": {"labels": {"seen": None}}})
+                    if len(told) == 4:
+                        return told
+        return told
+
+    told = run(follow())
+    assert told[0] == "SYNCED"
+    assert sorted(told[1:3]) == ["ADDED eu-w", "ADDED us-w"]
+    assert told[3] == "DELETED us-w", "it left the selection"
 
 
 def test_kinds_events_and_version_come_from_the_server(contexts_file: Path) -> None:
