@@ -82,6 +82,7 @@ def test_any_bytes_are_read_as_a_reply_or_refused(packet: bytes) -> None:
         (lambda p: p[:30], True),
         (lambda p: p + b"x", True),
         (lambda p: p[:12] + b"\xc0\x0c" + p[-15:], True),  # a name that points at itself
+        (lambda p: p[:12] + b"\xc0\x06" + p[-15:], True),  # one that points into the header, where a zero is
         (lambda p: p[:12] + b"\x40" + p[13:], True),
         (lambda p: p[:12] + b"\x3f" + b"a" * 63 + (b"\x3f" + b"a" * 63) * 3 + p[-16:], True),  # 257 bytes of name
         (lambda p: p[:10] + b"\0\2" + p[12:] + p[-11:], True),  # OPT twice
@@ -147,3 +148,5 @@ def test_a_reply_whose_names_go_round_in_circles_is_refused() -> None:
         read_reply(head + b"\xc0\x0c" + A.to_bytes(2, "big") + b"\0\1\0\0\0\5\0\4abcd")
     with pytest.raises(Malformed, match="lead back"):
         read_reply(head + b"\1a\xc0\x0c" + A.to_bytes(2, "big") + b"\0\1\0\0\0\5\0\4abcd")
+    with pytest.raises(Malformed, match="lead back"):
+        read_reply(head + b"\xc0\x18" + A.to_bytes(2, "big") + b"\0\1\0\0\0\5\0\4\1a\0d")  # forward, to a name
