@@ -267,4 +267,6 @@ class Works:
         bound = node.current(slot)
         if slot.verdict != "again" or bound is None or bound.state in (SlotState.DRAINING, SlotState.RELEASED):
             self._launcher.release(slot)
+            if slot.driver:
+                self._tasks.start(self._drivers[slot.driver].tidy(slot.id), f"tidy {slot.id.text}")
         self.look_at(list(self._waiting.get(slot.node, {}).values()))

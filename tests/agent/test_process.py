@@ -151,6 +151,17 @@ async def test_mounted_files_lie_in_the_working_directory_and_a_link_leads_nowhe
         assert list(outside.iterdir()) == []
 
 
+async def test_secrets_go_with_the_instance_and_its_output_stays(tmp_path: Path) -> None:
+    async with driven(tmp_path) as made:
+        await made.start(
+            sh("cat keys/key", files=(MountedFile("keys/key", b"hush", secret=True), MountedFile("keys/open", b"x")))
+        )
+        await made.end()
+        await made.driver.tidy(instance())
+        assert sorted(path.name for path in (made.work() / "keys").iterdir()) == ["open"]
+        assert (await made.driver.logs(instance(), "stdout", 0, 10)).data == b"hush"
+
+
 async def test_no_file_is_mounted_outside_the_directory(tmp_path: Path) -> None:
     async with driven(tmp_path) as made:
         got = await made.driver.start(sh("true", files=(MountedFile("../../x", b"no"),)))

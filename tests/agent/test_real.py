@@ -12,12 +12,14 @@ from pathlib import Path
 
 from fairlead.agent.drivers.contract import InstanceId
 from fairlead.agent.probes import Target, ask
-from fairlead.model.kinds.intent import Exec, HttpGet, Port, Probe, Probes, TcpSocket, Template
+from fairlead.model.commands import Put
+from fairlead.model.kinds.intent import Exec, FileMount, HttpGet, Port, Probe, Probes, Secret, SecretSpec, TcpSocket, Template
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
 from tests.agent.processes import alive, instance, until
 from tests.agent.regions import Rig, files_in, process_driver, rig, simulated
-from tests.authority.planes import FakeClock
+from tests.authority.planes import OPERATOR, FakeClock, ok
 
 # Answers /NAME with 200 while the file NAME lies in its working directory, else with 503.
 SERVER = """
@@ -132,6 +134,22 @@ async def test_a_crash_loop_backs_off_and_fails_with_its_exit_code(tmp_path: Pat
 def restarted(made: Rig, name: str, times: int) -> bool:
     found = made.instance(name)
     return found is not None and found.status.restarts == times
+
+
+async def test_a_finished_jobs_secrets_are_gone(tmp_path: Path) -> None:
+    async with rig() as made:
+        await started(made, tmp_path)
+        metadata = Metadata(name="app", namespace="risk")
+        ok(await made.plane.send(OPERATOR, Put("Secret", Secret(metadata=metadata, spec=SecretSpec(data={"key": "hush"})))))
+        template = Template(
+            command=("/bin/sh", "-c", "test $(cat keys/key) = hush"),
+            restart_policy="Never",
+            files=(FileMount(path="keys", secret="app"),),
+        )
+        name = await made.place("job", template)
+        await made.reaches(name, "Succeeded")
+        folder = work_of(tmp_path, instance(name)) / "keys"
+        await until(lambda: list(folder.iterdir()) == [])
 
 
 async def process_logs(made: Rig, folder: Path, name: str) -> bytes:

@@ -124,6 +124,9 @@ class Driver(Protocol):
     async def execute(self, id: InstanceId, argv: tuple[str, ...], timeout_s: float) -> Exit:
         """A short program in the instance's surroundings: for probes."""
 
+    async def tidy(self, id: InstanceId) -> None:
+        """Removes the secrets of an instance that is over; its output stays."""
+
     async def forget(self, id: InstanceId) -> None:
         """Removes what is kept of an instance that is gone."""
 

@@ -40,6 +40,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     memory_bytes: int = 0
     template: bytes = b""
+    secrets: tuple[str, ...] = ()  # paths of mounted files that must not outlive the instance
 
 
 _decode = msgspec.msgpack.Decoder(Kept).decode
@@ -141,6 +142,16 @@ class Directories:
             os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
+
+    def tidy(self, kept: Kept) -> None:
+        for path in kept.secrets:
+            folder_path, _, name = path.rpartition("/")
+            with contextlib.suppress(OSError), opened(str(self.path(kept.id) / "work")) as work:
+                folder = open_below(work, folder_path)
+                try:
+                    os.unlink(name, dir_fd=folder)
+                finally:
+                    os.close(folder)
 
     def _keep(self, kept: Kept) -> None:
         path = self.path(kept.id) / "kept"

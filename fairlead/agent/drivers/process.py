@@ -102,9 +102,10 @@ class ProcessDriver:
         assert launch.id not in self._runs, f"{launch.id.text} runs already"
         old = self._kept.get(launch.id)
         uid = old.uid if old is not None else self._free_uid()
+        secrets = tuple(file.path for file in launch.files if file.secret) or (old.secrets if old is not None else ())
         kept = Kept(
             launch.id, launch.run, self._environment(launch), launch.ports, launch.working_dir, launch.exclusive, uid,
-            launch.cpu_milli, launch.memory_bytes, launch.template,
+            launch.cpu_milli, launch.memory_bytes, launch.template, secrets,
         )  # fmt: skip
         self._kept[launch.id] = kept
         try:
@@ -153,6 +154,11 @@ class ProcessDriver:
                 for name in os.listdir(folder):
                     (folder / name).unlink()
                 folder.rmdir()
+
+    async def tidy(self, id: InstanceId) -> None:
+        kept = self._kept.get(id)
+        if kept is not None and id not in self._runs:
+            self._dirs.tidy(kept)
 
     async def forget(self, id: InstanceId) -> None:
         assert id not in self._runs, f"{id.text} still runs"

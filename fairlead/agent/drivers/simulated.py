@@ -68,6 +68,9 @@ class SimulatedDriver:
     async def execute(self, id: InstanceId, argv: tuple[str, ...], timeout_s: float) -> Exit:
         return Exit(0, "exited") if id in self.world.running else Exit(1, "lost")
 
+    async def tidy(self, id: InstanceId) -> None:
+        pass
+
     async def forget(self, id: InstanceId) -> None:
         self.world.starts.pop(id, None)
 
