@@ -32,8 +32,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	fi
 	@touch $@
 
-run: $(STAMP) ## Show what the program can do so far
-	@$(BIN)/fairlead --help
+run: $(STAMP) ## Start the local platform: a global plane, three regions, agents, sample work (Ctrl-C stops it)
+	@$(BIN)/fairlead up
 
 test: $(STAMP) ## Run every test (ARGS= is passed on to pytest)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)

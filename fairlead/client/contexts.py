@@ -21,6 +21,7 @@ PLACE: Final = "FAIRLEAD_CONFIG"
 CURRENT: Final = "FAIRLEAD_CONTEXT"
 TOKEN: Final = "FAIRLEAD_TOKEN"
 DEFAULT_NAMESPACE: Final = "default"
+LOCAL: Final = Path(".fairlead") / "client.json"  # what `fairlead up` writes where it is started
 
 
 class BadConfig(Exception):
@@ -83,10 +84,13 @@ class ClientConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, fo
 
 
 def place() -> Path:
-    """Where the file is: $FAIRLEAD_CONFIG, else in the user's configuration directory."""
+    """Where the file is: $FAIRLEAD_CONFIG, else that of a local platform started in this directory, else in the user's
+    configuration directory."""
     named = os.environ.get(PLACE)
     if named:
         return Path(named).expanduser()
+    if LOCAL.exists():
+        return LOCAL
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "fairlead" / "config.json"
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from fairlead.client.contexts import ClientConfig, Context
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import Peer, PlaneConfig, TlsFiles
 from fairlead.decide.access_roles import FRONT_DOOR, PLANE_SERVER
@@ -183,6 +184,20 @@ class Layout:
             "current-context": "admin",
         }
         write_private(self.path("kubeconfig"), encode_yaml(config).encode())
+        ours = ClientConfig(
+            current_context="admin",
+            contexts=tuple(
+                Context(
+                    name=person,
+                    server=server,
+                    namespace="" if reach == ("*",) else reach[0],
+                    certificate_authority=authority,
+                    token_file=str(self.path("run", f"{person}.token")),
+                )
+                for person, _, reach in PEOPLE
+            ),
+        )
+        write_private(self.path("client.json"), json_codec.encode(ours))
 
 
 def _belongs(planes: frozenset[str], record: Any, plane: str) -> bool:

@@ -38,6 +38,7 @@ from fairlead.compose.controllers import controllers_of
 from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.health import health_routes
 from fairlead.compose.http import HttpServer
+from fairlead.compose.logs import LogSource, log_route
 from fairlead.compose.seeding import seed
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.model.registry import GLOBAL
@@ -181,9 +182,18 @@ class PlaneServer:
 
         planes: dict[str, ResourcePlane] = {config.region or GLOBAL: self.local}
         if config.plane == "global":
-            planes |= {name: peer for name, peer in self.peers.items() if name != GLOBAL}
-        routes = [channel_route(serve, authenticator.admit), *health_routes(self)]
+            planes |= self._regions()
+        own = OwnLogs(self.authority, self._clock, self._service)
+        logs: dict[str, LogSource] = dict(self._regions()) if config.plane == "global" else {config.region: own}
+        routes = [
+            channel_route(serve, authenticator.admit),
+            *health_routes(self),
+            log_route(logs, authenticator, access, self._clock),
+        ]
         return make_app(FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes)
+
+    def _regions(self) -> dict[str, RemotePlane]:
+        return {name: peer for name, peer in self.peers.items() if name != GLOBAL}
 
     def readiness(self) -> Sequence[tuple[str, bool, str]]:
         """(check, passed, detail), for /readyz?verbose."""
@@ -202,6 +212,21 @@ class PlaneServer:
                     (f"controller-{part.controller.name}", not part.meters.stalled, "stalled" if part.meters.stalled else "works")
                 )
         return checks
+
+
+class OwnLogs(LocalPlane):
+    """A region's own server brings logs from the agents connected to it."""
+
+    def __init__(self, authority: Authority, clock: Clock, service: PlaneService) -> None:
+        super().__init__(authority, clock)
+        self._service = service
+
+    async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
+        rec = self._authority.view().get("bindings", tenant, name)
+        if rec is None:
+            raise FileNotFoundError(name)
+        found = await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)
+        return found[0], found[1], found[2]
 
 
 def _listen(address: str) -> sockets.socket:

@@ -79,11 +79,11 @@ async def up(state: Path, stores: dict[str, str], clock: Clock, ids: Ids, detach
 
 
 def _what_next(layout: Layout) -> str:
-    kubeconfig = layout.path("kubeconfig")
+    kubeconfig, client = layout.path("kubeconfig"), layout.path("client.json")
     return "\n".join(
         (
             "try:",
-            f"  export KUBECONFIG={kubeconfig}",
+            f"  export KUBECONFIG={kubeconfig} FAIRLEAD_CONFIG={client}",
             "  fairlead get workloads -A          kubectl get workloads -A",
             "  fairlead get nodes                 kubectl get nodes",
             "  fairlead describe wl/risk-api -n risk",
