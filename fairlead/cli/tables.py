@@ -6,8 +6,8 @@ events and top.
 
 from __future__ import annotations
 
+import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from fairlead.cli import jsonpath
 from fairlead.cli.show import NONE, laid_out, put_lines, widths_of
 
 TENANT = "TENANT"
+REDRAW_S = 0.05  # changes that come closer together are drawn at once
 
 
 class Look(NamedTuple):
@@ -116,7 +117,8 @@ class Appended:
 
 
 class Redrawn:
-    """On a terminal: one table, drawn again in place. Rows that do not fit the screen are counted in the last line."""
+    """On a terminal: one table, drawn again in place when something changed, a burst of changes once. Rows that do not fit are
+    counted in the last line."""
 
     def __init__(self, look: Look, console: Any = None) -> None:
         from rich.console import Console
@@ -124,33 +126,40 @@ class Redrawn:
 
         self._look = look
         self._console = console or Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False, soft_wrap=True)
-        self._live = Live(console=self._console, refresh_per_second=8, vertical_overflow="crop")
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+        self._shown: tuple[Sequence[dict[str, Any]], list[dict[str, Any]]] | None = None  # what is yet to be drawn
 
     def __enter__(self) -> Redrawn:
         self._live.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self.draw()
         self._live.__exit__(*error)
 
     def show(self, columns: Sequence[dict[str, Any]], rows: list[dict[str, Any]], changed: list[dict[str, Any]]) -> None:
+        is_first_of_burst = self._shown is None
+        self._shown = (columns, rows)
+        if is_first_of_burst:
+            asyncio.get_running_loop().call_later(REDRAW_S, self.draw)
+
+    def draw(self) -> None:
         from rich.text import Text
 
+        if self._shown is None:
+            return
+        (columns, rows), self._shown = self._shown, None
         lines = [cells_of(columns, row, self._look) for row in sorted_rows(rows, self._look)]
         drawn = laid_out(headings_of(columns, self._look) if self._look.headings else None, lines)
         room = max(2, self._console.size.height - 1)
         if len(drawn) > room:
             drawn = [*drawn[: room - 1], f"... and {len(drawn) - room + 1} more"]
         width = self._console.size.width
-        self._live.update(Text("\n".join(line[:width] for line in drawn), no_wrap=True))
+        self._live.update(Text("\n".join(line[:width] for line in drawn), no_wrap=True), refresh=True)
 
 
 def picture(look: Look) -> Appended | Redrawn:
     return Redrawn(look) if sys.stdout.isatty() else Appended(look)
-
-
-def terminal_width() -> int:
-    return shutil.get_terminal_size().columns
 
 
 def note_empty(namespace: str, plural: str) -> None:

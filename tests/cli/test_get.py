@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import pty
+import signal
+import sys
 import textwrap
 
 import pytest
@@ -180,18 +185,41 @@ def test_a_watch_of_one_object_as_data_writes_each_version(filled: FakeApi) -> N
     assert filled.sent("GET")[-1][1]["fieldSelector"] == "metadata.name=batch"
 
 
-def test_on_a_terminal_the_table_is_redrawn_and_never_longer_than_the_screen() -> None:
+async def test_on_a_terminal_the_table_is_redrawn_and_never_longer_than_the_screen() -> None:
     columns = [{"name": "Name"}]
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=40, height=5)
     rows = [{"cells": [f"w{number}"], "object": {}} for number in range(9)]
     with tables.Redrawn(tables.Look(), console) as picture:
+        picture.show(columns, rows[:1], [])
         picture.show(columns, rows[:2], [])
-        first = "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
+        picture.draw()
+        picture.draw()
+        before = screen.getvalue()
+        assert before.count("NAME") == 1, "a burst is drawn once, and nothing is drawn when nothing changed"
         picture.show(columns, rows, [])
-        picture._live.refresh()
-    drawn = screen.getvalue()
-    assert "... and 7 more" in drawn
-    assert "w8" not in drawn
-    assert "\x1b[1A" in drawn or "\x1b[2K" in drawn, "the lines before are drawn over"
-    assert "w1" in first or "w1" in drawn
+    after = screen.getvalue().removeprefix(before)
+    assert "\x1b[1A\x1b[2K" in after, "drawn over the lines before"
+    assert {line for line in after.splitlines() if line.startswith("w")} == {"w0", "w1"}
+    assert "... and 7 more" in after
+
+
+@pytest.mark.parametrize("colourless", ["", "1"])
+def test_a_real_terminal_shows_one_table_and_an_interrupt_ends_it(filled: FakeApi, colourless: str) -> None:
+    settings = os.environ | {"TERM": "xterm", "NO_COLOR": colourless, "COLUMNS": "80", "LINES": "24"}
+    filled.on_watch = {1: lambda: filled.put("workloads", "batch", "risk", **workload(20))}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [sys.executable, "-m", "fairlead.main", "get", "wl", "-w"], settings)
+    drawn = b""
+    while b"batch      risk     20" not in drawn:
+        drawn += os.read(terminal, 65536)
+    os.kill(pid, signal.SIGINT)
+    with contextlib.suppress(OSError):  # how a terminal says that its last writer has gone
+        while piece := os.read(terminal, 65536):
+            drawn += piece
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == frame.INTERRUPTED
+    assert drawn.count(b"NAME       TENANT   DESIRED") in (2, 3), "once for each change, no more"
+    assert (b"\x1b[31m" in drawn) == (not colourless)
