@@ -21,7 +21,7 @@ class Measure:
         self.sent = 0
         self.errors: dict[str, int] = {}
         self._latencies_s = array("d")
-        self._failed_since = False
+        self._failed_s: float | None = None  # the last failure since the last success
         self._success_s = from_s  # of the last one, or where counting began
         self.outage_s = 0.0
         self.outage_at_s = 0.0
@@ -35,24 +35,27 @@ class Measure:
         self.sent += 1
         self._latencies_s.append(latency_s)
         self._close(now_s)
-        self._failed_since = False
+        self._failed_s = None
         self._success_s = max(self._success_s, now_s)
 
-    def failure(self, error: str) -> None:
+    def failure(self, now_s: float, error: str) -> None:
         self.sent += 1
         if error not in self.errors and len(self.errors) >= ERRORS_MAX:
             error = "Other"
         self.errors[error] = self.errors.get(error, 0) + 1
-        self._failed_since = True
+        self._failed_s = now_s
 
-    def finish(self, now_s: float) -> None:
-        """Counts what was still without a success when the run ended."""
-        self._close(now_s)
+    def finish(self, now_s: float, withdrawn: bool = False) -> None:
+        """Counts what was still without a success when the run ended. Who was withdrawn owes nothing after its last failure."""
+        if not withdrawn:
+            self._close(now_s)
+        elif self._failed_s is not None:
+            self._close(self._failed_s)
 
     def _close(self, now_s: float) -> None:
         gap_s = now_s - self._success_s
         self.gap_s = max(self.gap_s, gap_s)
-        if self._failed_since and gap_s > self.outage_s:
+        if self._failed_s is not None and gap_s > self.outage_s:
             self.outage_s, self.outage_at_s = gap_s, self._success_s
 
     def results(self) -> dict[str, Any]:
@@ -83,7 +86,7 @@ class Measures:
         self.regions: dict[str, Measure] = {}
         self.slots: dict[tuple[str, int], Measure] = {}
         self.resolve_failures = 0
-        self.skipped = 0  # not sent, because too many were under way
+        self.skipped = 0  # due and not sent: too many were under way, or this machine was too busy
 
     def of(self, region: str, slot: int, now_s: float) -> tuple[Measure, Measure, Measure]:
         """A region or slot that comes later is measured from then on."""
@@ -94,14 +97,13 @@ class Measures:
         )
 
     def finish(self, now_s: float, present: set[tuple[str, int]]) -> None:
-        """Slots that were withdrawn before the end owe nothing after it."""
+        """`present`: the slots that were still named at the end."""
         self.all.finish(now_s)
+        regions = {region for region, _ in present}
         for region, measure in self.regions.items():
-            if any(region == other for other, _ in present):
-                measure.finish(now_s)
+            measure.finish(now_s, withdrawn=region not in regions)
         for key, measure in self.slots.items():
-            if key in present:
-                measure.finish(now_s)
+            measure.finish(now_s, withdrawn=key not in present)
 
     def results(self) -> dict[str, Any]:
         regions = {region: measure.results() for region, measure in sorted(self.regions.items())}

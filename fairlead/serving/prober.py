@@ -111,10 +111,12 @@ class Prober:
                 self._begin(requests)
             number += 1
             await self._clock.sleep(max(0.0, number * step_s - self._now_s()))
+        due = min(self._now_s(), self._options.duration_s) * self._options.rate_per_s
+        self.measures.skipped += max(0, int(due) - number)
 
     def _begin(self, requests: Tasks) -> None:
         if not self._targets:
-            self.measures.all.failure(NO_ENDPOINTS)
+            self.measures.all.failure(self._now_s(), NO_ENDPOINTS)
             return
         target = self._targets[self._next % len(self._targets)]
         self._next += 1
@@ -133,7 +135,7 @@ class Prober:
             if got.success:
                 measure.success(now_s, now_s - sent_s)
             else:
-                measure.failure(got.error or f"HTTP {got.status}")
+                measure.failure(now_s, got.error or f"HTTP {got.status}")
 
     async def _keep_looking(self) -> None:
         while True:

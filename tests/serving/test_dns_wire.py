@@ -130,6 +130,22 @@ def test_an_answer_keeps_its_limit_and_is_whole_or_marked(limit: int, answers: i
         assert seen.truncated or len(seen.additional) == extras
 
 
+def test_names_beyond_the_reach_of_pointers_are_written_out() -> None:
+    names = [name_of(f"{'x' * 60}.n{number}.zone") for number in range(300)] * 2
+    told = Answer(answers=[address_record(name, 5, ipaddress.ip_address("10.0.0.1")) for name in names])
+    packet = write_answer(Query(7, 0, False, name_of("zone"), 1, 1, None), told, 65_535)
+    assert len(packet) > 0x4000
+    assert [name for name, *_ in take_apart(packet).answers] == [b".".join(name).decode() for name in names]
+
+
+def test_a_reply_that_ends_within_a_record_is_refused() -> None:
+    head, record = b"\0\1\x84\0\0\0\0\1\0\0\0\0", b"\1a\0\0\1\0\1\0\0\0\5\0\4abcd"
+    assert read_reply(head + record).addresses == {(b"a",): ["97.98.99.100"]}
+    for cut in range(1, len(record)):
+        with pytest.raises(Malformed):
+            read_reply(head + record[:-cut])
+
+
 def test_our_own_client_reads_what_our_server_writes() -> None:
     name, target = name_of("_http._tcp.api.risk.zone"), name_of("1.east.api.risk.zone")
     query = read_query(write_query(9, name, 33))

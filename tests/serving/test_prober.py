@@ -107,6 +107,34 @@ def test_a_withdrawn_endpoint_is_asked_no_more_and_owes_nothing() -> None:
     assert got["regions"]["east"]["sent"] > 65
 
 
+def test_a_slot_that_failed_before_it_was_withdrawn_was_out_until_its_last_failure() -> None:
+    world = World(EAST, WEST)
+    world.down = [("10.0.0.2", 1.0, 99.0)]
+    got = probed(world, {3.5: lambda: setattr(world, "targets", [EAST])}, rate_per_s=10, duration_s=10)
+    assert got["regions"]["west"]["longest_outage_s"] == pytest.approx(3.1, abs=0.25)
+    assert got["slots"][1]["longest_outage_s"] == got["regions"]["west"]["longest_outage_s"]
+
+
+def test_what_was_due_and_not_sent_is_told() -> None:
+    world = World(EAST)
+    world.took_s = {"10.0.0.1": 50.0}
+    got = probed(world, rate_per_s=1000, duration_s=4, timeout_s=2.0)
+    assert got["sent"] + got["skipped"] == 4000
+    assert 1900 < got["skipped"] < 2100
+
+    class Busy(SimClock):
+        async def sleep(self, seconds: float) -> None:
+            await super().sleep(max(seconds, 0.5))  # a machine that comes round twice a second
+
+    async def main(loop: SimLoop) -> dict[str, Any]:
+        options = ProbeOptions(workload="api", tenant="risk", rate_per_s=10, duration_s=10)
+        return (await Prober(options, World(EAST).resolve, Busy(loop), world.send).run()).results()
+
+    got = run(main, 1).value
+    assert 18 <= got["sent"] <= 22
+    assert got["sent"] + got["skipped"] in (99, 100)
+
+
 def test_a_resolver_that_fails_leaves_the_last_answer_in_use() -> None:
     world = World(EAST)
     got = probed(world, {2.5: lambda: setattr(world, "unresolved", True)}, rate_per_s=10, duration_s=10)
@@ -145,11 +173,11 @@ def test_percentiles_and_gaps_are_what_they_say() -> None:
     measure.finish(12.0)
     got = measure.results()
     assert (got["p50_ms"], got["p99_ms"], got["longest_outage_s"], got["longest_gap_s"]) == (50.0, 99.0, 0.0, 2.0)
-    measure.failure("Refused")
+    measure.failure(12.5, "Refused")
     measure.finish(13.0)
     assert measure.results()["longest_outage_s"] == 3.0
     for number in range(100):
-        measure.failure(f"HTTP {number}")
+        measure.failure(14.0, f"HTTP {number}")
     assert len(measure.results()["errors"]) <= 33
 
 
