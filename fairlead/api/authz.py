@@ -18,7 +18,7 @@ from fairlead.decide.access import Answer, Identity, Question, decide
 from fairlead.decide.access_agent import Holdings, NoHoldings, decide_agent, refuse_own_node
 from fairlead.decide.access_commands import Facts, caller_for, refuse_command
 from fairlead.decide.access_objects import Rules, refuse_object
-from fairlead.decide.access_roles import PLANE_SERVER
+from fairlead.decide.access_roles import FORWARDERS, PLANE_SERVER
 from fairlead.model.commands import Caller, Command, Refused
 from fairlead.model.kinds.capacity import Node
 from fairlead.security.directory import AccessDirectory, NotReady
@@ -158,7 +158,22 @@ class Gate:
         others = [node for node in nodes if self.who.kind != "agent" or node != self.who.node]
         return Refused("WrongNode", f"{self.who.name} may not speak for {others[0]}") if others else None
 
+    def hears(self) -> bool:
+        """May it be told when each node was heard? Not by agents: those are all the others' names."""
+        return self.who.kind == "component" and not self._access.why_not_valid(self.who)
+
+    def asks(self, actor: str) -> bool:
+        """May it ask what became of that sender's commands?"""
+        if self._access.why_not_valid(self.who):
+            return False
+        own = actor == self.who.actor or actor.startswith(self.who.actor + "/")
+        return own or (self.who.kind == "component" and not FORWARDERS.isdisjoint(self.who.roles))
+
 
 def _node_of(row: Change) -> str:
-    """A binding says itself where it is, also when it is going; what else is on a node is found through its binding."""
-    return str(row.hot.node) if row.plural == "bindings" and row.hot is not None else ""
+    """A binding says itself where it is; of one that is gone, what was there before says it, or its agent would never learn that
+    it is gone. What else is on a node is found through its binding."""
+    if row.plural != "bindings":
+        return ""
+    hot = row.hot if row.raw is not None else getattr(getattr(row, "previous", None), "hot", None)
+    return str(hot.node) if hot is not None else ""

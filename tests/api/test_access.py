@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -28,16 +30,17 @@ from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel, Closed
 from fairlead.client.dial import Dialer
+from fairlead.client.remote import RemotePlane
 from fairlead.decide.access import Identity, Question
 from fairlead.model.commands import Accepted, Caller, Command, Delete, Put, PutStatus, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, NodeProfile, ServiceAccount, Subject, Token, TokenSpec
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
 from fairlead.model.kinds.intent import Config, FileMount, Secret, SecretSpec, Template
 from fairlead.model.kinds.work import Ask, Revision, RevisionSpec
-from fairlead.model.lifecycle import Role
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
-from fairlead.ports import SystemIds
+from fairlead.ports import SystemIds, Tasks
 from fairlead.security import certificates, tokens
 from fairlead.security.certificates import Named, Pair, new_request
 from fairlead.security.directory import AccessDirectory, NotReady
@@ -46,7 +49,7 @@ from fairlead.security.joining import Joined, Joining
 from fairlead.security.tls import ServerTls
 from tests.authority.planes import GI, OPERATOR, REGION, FakeClock, PlaneForTest, bind_of, ok, report_of, running_plane
 from tests.security.places import Place, serving
-from tests.security.rules import bound
+from tests.security.rules import bound, component
 
 CI = Subject(kind="ServiceAccount", name="ci", tenant="risk")
 
@@ -409,6 +412,27 @@ async def test_an_agent_touches_no_other_node_by_any_command_or_heartbeat(tmp_pa
         assert gate.may(Command(own, Put("Node", stored))) is None
 
 
+async def test_an_agent_learns_that_its_binding_is_gone_and_no_other_agent_does(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world:
+        before = SimpleNamespace(hot=SimpleNamespace(node="n1"))
+        gone: Any = SimpleNamespace(plural="bindings", tenant="risk", name="api-0", raw=None, hot=None, previous=before)
+        assert world.access.gate(agent("n1")).sees(gone)
+        assert not world.access.gate(agent("n2")).sees(gone)
+        gone.previous = None
+        assert not world.access.gate(agent("n1")).sees(gone), "nobody can tell whose it was"
+
+
+async def test_who_may_ask_for_heartbeats_and_receipts(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world:
+        node, scheduler = world.access.gate(agent()), world.access.gate(component("scheduler", "s-0"))
+        standby = world.access.gate(component("plane-server", "eu-0", region=REGION))
+        assert [gate.hears() for gate in (node, scheduler, standby)] == [False, True, True]
+        assert [gate.asks("n1") for gate in (node, scheduler, standby)] == [True, False, True]
+        assert [gate.asks("n1/report") for gate in (node, scheduler)] == [True, False]
+        assert [gate.asks("n10") for gate in (node, scheduler)] == [False, False]
+        assert [gate.speaks(["n1", "n2"]) is None for gate in (node, scheduler, standby)] == [False, False, True]
+
+
 # --- joining -------------------------------------------------------------------------------------------------------------------
 
 
@@ -606,3 +630,29 @@ async def test_a_revoked_certificate_and_one_that_ended_meanwhile_are_refused_on
         clock.wall = lambda: ends + 1  # type: ignore[method-assign]
         assert "expired" in world.directory.why_not_valid(who)
         clock.wall = wall  # type: ignore[method-assign]
+
+
+async def test_over_a_real_channel_an_agent_sees_and_says_what_is_its_own_node_s(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world, serving(app_of(world), ServerTls(world.place.files)) as address, Tasks() as tasks:
+        await _placed(world)
+        dialer = Dialer(world.place.client(Named("agent", "n1", ("agent",), REGION)))
+        remote = RemotePlane([address], dialer.dial, world.plane.clock, random.Random(1))
+        tasks.start(remote.run(), "remote")
+        async with asyncio.timeout(10):
+            await remote.wait_connected()
+        shown = {
+            plural: [row.name for row in await remote.list(plural)] for plural in ("nodes", "bindings", "secrets", "revisions")
+        }
+        assert shown == {"nodes": ["n1"], "bindings": ["api-0"], "secrets": ["db"], "revisions": ["api.g1"]}
+        assert await remote.get("secrets", "risk", "other") is None
+        with pytest.raises(Exception, match="tokens"):
+            await remote.list("tokens")
+        own, other = Caller("n1", Role.AGENT, node="n1"), Caller("n2", Role.AGENT, node="n2")
+        outcomes = await remote.submit([Command(own, report_of("risk", "api-0", SlotState.STARTING))])
+        assert isinstance(outcomes[0], Accepted)
+        for caller, body in ((own, report_of("risk", "api-1", SlotState.STARTING)), (other, report_of("risk", "api-1", None))):
+            outcomes = await remote.submit([Command(caller, body)])
+            assert isinstance(outcomes[0], Refused), outcomes
+        assert world.get("bindings", "risk", "api-1").hot.state is SlotState.BOUND
+        tasks.cancel()
+        await dialer.close()
