@@ -37,6 +37,16 @@ class Item:
         return self._object
 
 
+class Deletion:
+    """A change nobody told: the object is gone."""
+
+    raw: bytes | None = None
+    hot: Any = None
+
+    def __init__(self, item: Item, position: int) -> None:
+        self.plural, self.tenant, self.name, self.position = item.plural, item.tenant, item.name, max(position, item.position + 1)
+
+
 IndexOf = Callable[[Item], Hashable]
 Indexes = Mapping[str, Mapping[str, IndexOf]]  # plural -> name of the index -> what an item is found under; None: not at all
 
@@ -45,6 +55,7 @@ class Cache:
     def __init__(self, indexes: Indexes) -> None:
         self._functions = indexes
         self._items: dict[str, dict[Name, Item]] = {}
+        self._gone: dict[str, dict[Name, int]] = {}  # deletions since the last list, so that an older list revives nobody
         self._indexes: dict[tuple[str, str], dict[Hashable, dict[Name, Item]]] = {
             (plural, name): {} for plural, by_name in indexes.items() for name in by_name
         }
@@ -54,16 +65,26 @@ class Cache:
         items = self._items.setdefault(change.plural, {})
         name = (change.tenant, change.name)
         old = items.get(name)
-        if old is not None and change.position <= old.position:
+        if change.position <= (old.position if old is not None else self._gone.get(change.plural, {}).get(name, 0)):
             return old, old
         new = Item(change) if change.raw is not None else None
         if new is None:
             items.pop(name, None)
+            self._gone.setdefault(change.plural, {})[name] = change.position
         else:
             items[name] = new
         for index, function in self._functions.get(change.plural, {}).items():
             self._reindex((change.plural, index), function, name, old, new)
         return old, new
+
+    def unlisted(self, plural: str, listed: Iterable[Change], position: int) -> list[Deletion]:
+        """What is here, was not written after that position, and is missing in a list taken then or later: its deletion was
+        missed. Forgets the deletions it kept, all of which the list knows."""
+        names = {(change.tenant, change.name) for change in listed}
+        out = [Deletion(item, position) for item in self.all(plural) if item.key not in names and item.position <= position]
+        kept = self._gone.get(plural, {})
+        self._gone[plural] = {name: at for name, at in kept.items() if at > position}
+        return out
 
     def _reindex(self, index: tuple[str, str], function: IndexOf, name: Name, old: Item | None, new: Item | None) -> None:
         table = self._indexes[index]

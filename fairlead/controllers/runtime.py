@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 _LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
 # What was to go is gone.
 _GONE: Final = frozenset({"NotFound"})
+_SLICE: Final = 2000  # objects compared between two yields to the loop
 _RESTART_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -116,6 +117,9 @@ class Runtime:
             finally:
                 self._serving.clear()
                 self._close()
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # an error that came with the cancel hid it
+                raise asyncio.CancelledError
             if not self._stopping:
                 pause_s = _RESTART_S[min(tries, len(_RESTART_S) - 1)]
                 await self._clock.sleep(pause_s * (0.5 + self._random.random() / 2))
@@ -184,8 +188,21 @@ class Runtime:
     async def _resync_loop(self, feed: Feed) -> None:
         while True:
             await self._clock.sleep(self._settings.resync_s)
+            await self._list_again(self._plane, self.controller.follows, self.view.cache, False)
+            if self._other is not None:
+                await self._list_again(self._other, self.controller.follows_other, self.view.other, True)
             self.queue.add(self.controller.resync(self.view), self._plane.plane_ms(), by_resync=True)
             feed.poke()
+
+    async def _list_again(self, plane: Plane, plurals: Sequence[str], cache: Cache, other: bool) -> None:
+        """A change that was never told is found here; what only this finds is counted (L3)."""
+        for plural in plurals:
+            position = split_revision(plane.revision())[1]
+            listed = await plane.list(plural)
+            for start in range(0, len(listed), _SLICE):
+                self._told(listed[start : start + _SLICE], cache, other, self._plane.plane_ms(), by_resync=True)
+                await self._clock.sleep(0)
+            self._told(cache.unlisted(plural, listed, position), cache, other, self._plane.plane_ms(), by_resync=True)
 
     async def _hear_loop(self, feed: Feed) -> None:
         since_ms = 0
@@ -232,14 +249,14 @@ class Runtime:
             self._told(self._other_feed.take_nowait(), self.view.other, True, now_ms)
             self._taken_other.set()
 
-    def _told(self, changes: Sequence[Change], cache: Cache, other: bool, now_ms: int) -> None:
+    def _told(self, changes: Sequence[Change], cache: Cache, other: bool, now_ms: int, by_resync: bool = False) -> None:
         for change in changes:
             old, new = cache.apply(change)
             if old is new:
                 continue
             for version in (old, new):
                 if version is not None:
-                    self.queue.add(self.controller.keys(self.view, version, other), now_ms)
+                    self.queue.add(self.controller.keys(self.view, version, other), now_ms, by_resync=by_resync)
 
     async def _wait(self, feed: Feed, tasks: Tasks, now_ms: int) -> None:
         due_ms = self.queue.next_due_ms()

@@ -130,7 +130,13 @@ class WorkloadController:
             lost = region.status.health == "Lost"
             facts[name] = RegionFacts(name, frozenset(region.spec.areas), grant is not None, room, lost)
         now = {name: size(a.spec.slots) for name, a in mine.items()}
-        choice = choose(spec, 0 if spec.suspend and not mine else _slots(workload), areas, facts, now)
+        # A region that nobody knows any more keeps what it has: an object that is missing is no order to stop.
+        kept = {name: count for name, count in now.items() if name not in facts and count}
+        if kept and (spec.job is not None or spec.gang):
+            return Choice(kept)
+        slots = 0 if spec.suspend and not mine else max(0, _slots(workload) - sum(kept.values()))
+        choice = choose(spec, slots, areas, facts, now)
+        choice = choice._replace(counts=choice.counts | kept)
         single = spec.job is not None or spec.gang
         if single and any(_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
             return Choice({}, "WaitingForQuota", "still leaving the region it was in")

@@ -46,10 +46,17 @@ from fairlead.ports import Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from tests.authority.planes import GI, REGION, PlaneForTest, agent_of, ok, running_plane
 
-WAIT_S = 30.0  # for what comes within a second; the machine may be busy
+WAIT_S = 15.0  # for what comes within a second; the machine may be busy
 _S = SlotState
 WRITTEN = ("assignments", "bindings", "endpoints", "evictionrequests", "instances", "nodes", "schedulingrequests")
 RULES = NodeRules(lease_s=0.6, lost_after_s=0.4, loss_period_s=0.3, steady_s=0.1)
+
+
+def all_controllers() -> list[Controller]:
+    return [
+        AssignmentController(REGION), RolloutController(), JobController(REGION), NodeController(RULES), RepairController(),
+        DisruptionController(), GarbageController(),
+    ]  # fmt: skip
 
 
 class FakeAgent:
@@ -123,11 +130,7 @@ class RegionRig:
         return made
 
     def control_all(self, plane: Plane | None = None, **fields: Any) -> dict[str, Runtime]:
-        made = [
-            AssignmentController(REGION), RolloutController(), JobController(REGION), NodeController(RULES), RepairController(),
-            DisruptionController(), GarbageController(),
-        ]  # fmt: skip
-        return {each.name: self.control(each, plane=plane, **fields) for each in made}
+        return {each.name: self.control(each, plane=plane, **fields) for each in all_controllers()}
 
     def schedule(self) -> None:
         made = Scheduler(self.local, self.plane.clock, random.Random(1), SchedulerSettings(hear_s=0.02, renew_s=0.2))
@@ -254,10 +257,12 @@ async def region(
             await made.add_node(f"n{number}", zone=zones[number % len(zones)], address=f"10.0.0.{number}")
         rig = RegionRig(made, tasks)
         agent = tasks.start(rig.agent.run(), "agent")
-        yield rig
-        for runtime in rig.runtimes:
-            runtime.stop()
-        for scheduler in rig.schedulers:
-            scheduler.stop()
-        rig.agent.stopped = True
+        try:
+            yield rig
+        finally:
+            for runtime in rig.runtimes:
+                runtime.stop()
+            for scheduler in rig.schedulers:
+                scheduler.stop()
+            rig.agent.stopped = True
         await agent

@@ -59,7 +59,7 @@ async def test_an_undo_reuses_what_still_runs() -> None:
         await r.until(lambda: r.serving() == [0, 1, 2])
         r.agent.broken.add(2)
         await r.order("api", 3, 2)
-        await r.until(lambda: any(hot.generation == 2 for hot in r.slots().values()))
+        await r.until(lambda: any(generation == 2 for _, generation in r.agent.starts))
         r.agent.starts.clear()
         await r.order("api", 3, 1)
         await r.until(lambda: sorted(r.states()) == [0, 1, 2] and r.serving() == [0, 1, 2])
