@@ -16,6 +16,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from fairlead.cli.frame import CHECK_FAILED
+from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROLES, LIVE, STEPS, Role, SlotState
 from fairlead.model.refusals import REFUSALS
 from fairlead.model.registry import FINALIZERS, KINDS, PLANNED, SIDE_EFFECTS, KindInfo
@@ -248,11 +249,37 @@ def command_line() -> str:
     return page("Command line", "the commands in `fairlead/cli`", words, *sections())
 
 
+# --- controllers
+
+
+def controllers() -> str:
+    rows = CONTROLLERS.values()
+    return page(
+        "Controllers",
+        "`fairlead/model/controllers.py`",
+        "What each controller does, trusts and may write. It sends nothing that is not declared here, and the authority "
+        "refuses what its role does not own. Each acts under a lease; `Working` in its status is False when a key has been "
+        "due for longer than a resync (30 s) or keeps failing, and a lease that is not renewed shows a process that hangs.",
+        table(["controller", "role", "plane", "does"], [(f"`{c.name}`", c.role.value, c.plane, c.does) for c in rows]),
+        "## Evidence and writes",
+        table(
+            ["controller", "evidence", "at most old", "writes"],
+            [(f"`{c.name}`", c.evidence, f"{c.max_age_s:,.0f} s", _names(c.writes)) for c in rows],
+        ),
+        "## Disagreement and end",
+        table(
+            ["controller", "in between", "who decides", "stops when"],
+            [(f"`{c.name}`", c.in_between, c.decides, c.stops) for c in rows],
+        ),
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "objects.md": objects,
     "lifecycle.md": lifecycle,
     "refusals.md": refusals,
     "cli.md": command_line,
+    "controllers.md": controllers,
 }
 
 

@@ -23,9 +23,11 @@ class ControllerInfo(NamedTuple):
     stops: str
 
 
-def _rows() -> tuple[ControllerInfo, ...]:
-    r = Role
-    fresh = 35.0  # a missed event is repaired within this (L3)
+_FRESH_S: Final = 35.0  # a missed event is repaired within this (L3)
+
+
+def _between_planes() -> tuple[ControllerInfo, ...]:
+    r, fresh = Role, _FRESH_S
     return (
         ControllerInfo(
             "workload", r.WORKLOAD, GLOBAL, "gives a workload its Revision and one Assignment a region; folds statuses",
@@ -52,6 +54,12 @@ def _rows() -> tuple[ControllerInfo, ...]:
             "the assignment is deleted or re-made", "the region about what runs; the global plane about what is wanted",
             "the statuses are equal",
         ),
+    )  # fmt: skip
+
+
+def _of_slots() -> tuple[ControllerInfo, ...]:
+    r, fresh = Role, _FRESH_S
+    return (
         ControllerInfo(
             "assignment", r.ASSIGNMENT, REGION, "queues the slots an Assignment wants, withdraws others, counts stages",
             "assignments, revisions, requests, bindings, endpoints", fresh,
@@ -72,6 +80,12 @@ def _rows() -> tuple[ControllerInfo, ...]:
             "a slot ends meanwhile", "the agent about exit codes",
             "completions are reached, retries are spent, the deadline has passed",
         ),
+    )  # fmt: skip
+
+
+def _of_trouble() -> tuple[ControllerInfo, ...]:
+    r, fresh = Role, _FRESH_S
+    return (
         ControllerInfo(
             "node", r.NODE, REGION, "declares silent nodes Unknown, then Lost; moves their slots to Unknown and back",
             "when each node was heard (soft)", 15.0, ("Node.status", "Binding.state"),
@@ -107,4 +121,4 @@ def _rows() -> tuple[ControllerInfo, ...]:
     )  # fmt: skip
 
 
-CONTROLLERS: Final = {row.name: row for row in _rows()}
+CONTROLLERS: Final = {row.name: row for row in (*_between_planes(), *_of_slots(), *_of_trouble())}
