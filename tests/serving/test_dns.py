@@ -67,6 +67,18 @@ async def test_a_long_answer_is_cut_off_over_udp_and_whole_over_tcp() -> None:
         assert (len(seen.answers), len(seen.additional)) == (100, 100)
 
 
+async def test_a_client_is_sent_no_more_than_travels_whole_and_no_less_than_everybody_takes() -> None:
+    some = picture(*(member("east", slot, f"10.0.0.{slot}") for slot in range(25)))  # 1.5 kB of services, 0.4 kB of addresses
+    async with serving(some) as server:
+        large = await over_udp(server.port, question(NAME, "SRV", edns=4096))
+        small = await over_udp(server.port, question("api.risk.svc.fairlead.local", "A", edns=100))
+        assert large is not None
+        assert small is not None
+        assert take_apart(large).truncated
+        assert len(take_apart(small).answers) == 25
+        assert not take_apart(small).truncated
+
+
 async def test_several_questions_share_a_connection() -> None:
     async with serving(FEW) as server:
         asked = [question("api.risk.svc.fairlead.local", "A", id_=number) for number in range(5)]
