@@ -69,7 +69,8 @@ def leaving(order: AssignmentSpec, slots: Slots, want: dict[int, int]) -> Leavin
     cancel = [s.index for s in slots.values() if s.ours and s.leaving and not s.approved and s.index not in candidates]
     own = 0 if not want else size(order.slots)
     least = max(own - order.rollout.max_unavailable, 1 if own and order.rollout.max_surge and order.spare is not None else 0)
-    serving = sum(slot.serves for slot in slots.values()) + sum(slots[index].state is _S.SERVING for index in cancel)
+    # One whose request is being taken back counts only when that is done: it may be approved first.
+    serving = sum(slot.serves for slot in slots.values())
     evict: list[tuple[int, str]] = []
     # What does not serve costs nothing; of what serves, the wrong generation goes before what is merely too much.
     for index in sorted(candidates, key=lambda i: (slots[i].serves, i in want and slots[i].generation == want[i], i)):
