@@ -266,8 +266,9 @@ def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeAp
 
 
 def test_what_was_said_of_an_earlier_drain_is_not_believed(node: FakeApi) -> None:
-    node.on_write = lambda *_: drained(node, "True", "Empty", generation=0)
+    node.on_write = lambda *_: drained(node, "False", "DeadlinePassed", "blocked last year", generation=0)
     ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")
     assert ran.code == frame.TIMED_OUT
+    assert "last year" not in ran.err
     assert "1 slots left: risk/a (1)" in ran.err
     assert talk("drain", "n1", "--reason", "disk", "--yes", "--no-wait").code == 0
