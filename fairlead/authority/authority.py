@@ -91,6 +91,11 @@ class Authority:
     def leading(self) -> bool:
         return self._leading.is_set()
 
+    @property
+    def ready(self) -> bool:
+        """Whether memory has the plane. Before that, reading would answer that there is nothing."""
+        return self._candidate.memory.ready
+
     async def wait_leading(self) -> None:
         await self._leading.wait()
 

@@ -8,7 +8,7 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.hub import Expired, Feed
 from fairlead.authority.reader import PAGE_MAX
 from fairlead.authority.state import Rec
-from fairlead.client.resources import ChangePage
+from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.ids import revision, split_revision
 from fairlead.ports import Clock
@@ -51,7 +51,12 @@ class LocalPlane:
     def plane_ms(self) -> int:
         return self._authority.plane_ms()
 
+    def _check_ready(self) -> None:
+        if not self._authority.ready:
+            raise Expired("this server has not read its plane yet", 0)
+
     async def list(self, plural: str) -> Sequence[Rec]:
+        self._check_ready()
         view, after = self._authority.view(), ("", "")
         out: list[Rec] = []
         while True:
@@ -62,9 +67,11 @@ class LocalPlane:
             after = (page.next_tenant, page.next_name)
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> LocalFeed:
+        self._check_ready()
         return LocalFeed(self._authority.follow(plurals, after, nodes=nodes), split_revision(after)[0])
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Rec | None:
+        self._check_ready()
         return await self._authority.get_at(plural, tenant, name, revision)
 
     @property
@@ -81,6 +88,8 @@ class LocalPlane:
         revision: int = 0,
     ) -> ChangePage:
         """As fairlead/client/resources.py says; a revision that memory has forgotten is looked up in the archive."""
+        if not self._authority.ready:
+            raise Unreachable("this server has not read its plane yet")
         try:
             page = await self._authority.view(revision).page(plural, tenant, after=after, limit=min(limit, PAGE_MAX))
         except Expired:

@@ -22,6 +22,7 @@ class PlaneMemory:
         self.ctx = Context(self.state, settings)
         self.receipts = Receipts(self.state)
         self.loaded = False
+        self.ready = False  # everything the store had when this was last looked at is here
 
     async def load(self) -> None:
         """From the store's objects. The collector is off meanwhile: nothing that loading makes is garbage, and looking for some
@@ -38,4 +39,5 @@ class PlaneMemory:
     async def catch_up(self, head: Head) -> None:
         """Raises Forked when the store's history is not the one in memory."""
         await self.follower.catch_up(head)
+        self.ready = True
         self.ctx.begin(head.incarnation)

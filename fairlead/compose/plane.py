@@ -116,6 +116,8 @@ class PlaneServer:
                     tasks.start(peer.run(), f"peer {name}")
                 tasks.start(self.local.run(), "leader")
                 tasks.start(self._directory.run(), "access")
+                while not self.authority.ready and not self._stop.is_set():
+                    await self._clock.sleep(0.02)
                 serving = tasks.start(http.serve(), "http")
                 leading = tasks.start(self._while_leading(), "parts")
                 log.info("%s of %s serves at %s", self.config.name, self.config.region or GLOBAL, self.address)

@@ -97,6 +97,8 @@ async def down(state: Path, clock: Clock, say: Say) -> bool:
     layout = Layout(state.resolve(), sys.executable)
     names = [path.stem for path in sorted(layout.path("run").glob("*.pid"))] if layout.path("run").exists() else []
     running = [name for name in names if is_running(layout, name)]
+    for name in set(names) - set(running):  # died without being asked to
+        pid_file(layout, name).unlink(missing_ok=True)
     for group in ([n for n in running if n.startswith("agent-")], [n for n in running if not n.startswith("agent-")]):
         for name in group:
             os.kill(int(pid_file(layout, name).read_text()), signal.SIGTERM)
