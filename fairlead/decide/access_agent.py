@@ -13,6 +13,7 @@ from fairlead.decide.access import COLLECTION_VERBS, Answer, Identity, Question
 from fairlead.decide.access_roles import READ
 from fairlead.model.kinds.access import NodeProfile
 from fairlead.model.kinds.capacity import Node, NodeSpec
+from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 
 _BY_NODE: Final = frozenset({"bindings", "instances"})
@@ -87,26 +88,32 @@ def refuse_own_node(new: Node, old: Node | None, profile: NodeProfile | None) ->
         return "nobody has approved this node: create it first, or let it join with a join token"
     if profile is not None and (profile.node, profile.region) != (new.metadata.name, new.spec.region):
         return f"its profile is for {profile.node} in {profile.region}"
-    labels = old.metadata.labels if old is not None else dict(profile.labels) if profile is not None else {}
-    if new.metadata.labels != labels:
+    base = old if old is not None else _approved(profile)
+    return others_part(new, base) or _above(new.spec, base.spec, profile)
+
+
+def others_part(new: Node, old: Node) -> str:
+    """Which part that is not an agent's differs from what is stored; empty: none. The authority asks this once more, on the state
+    it commits to: labels that an operator has just changed must not be put back by an agent that read them before."""
+    if new.metadata.labels != old.metadata.labels:
         return "labels decide what is placed here; they belong to operators"
-    if new.metadata.owner_references != (old.metadata.owner_references if old is not None else ()):
+    if new.metadata.owner_references != old.metadata.owner_references:
         return "owner references belong to operators and controllers"
     # The authority puts on and keeps the finalizers of the kind; an agent may leave them out, never add or name others.
-    if set(new.metadata.finalizers) - set(old.metadata.finalizers if old is not None else ()):
+    if set(new.metadata.finalizers) - set(old.metadata.finalizers):
         return "finalizers belong to operators and controllers"
-    base = old.spec if old is not None else _spec_of(profile)
     changed = [
-        name for name in NodeSpec.__struct_fields__ if name not in OWN_FIELDS and getattr(new.spec, name) != getattr(base, name)
+        name
+        for name in NodeSpec.__struct_fields__
+        if name not in OWN_FIELDS and getattr(new.spec, name) != getattr(old.spec, name)
     ]
-    if changed:
-        return f"{', '.join(changed)} of a node belong to operators"
-    return _above(new.spec, base, profile)
+    return f"{', '.join(changed)} of a node belong to operators" if changed else ""
 
 
-def _spec_of(profile: NodeProfile | None) -> NodeSpec:
+def _approved(profile: NodeProfile | None) -> Node:
     assert profile is not None
-    return NodeSpec(region=profile.region, zone=profile.zone, pool=profile.pool)
+    spec = NodeSpec(region=profile.region, zone=profile.zone, pool=profile.pool)
+    return Node(metadata=Metadata(name=profile.node, labels=dict(profile.labels)), spec=spec)
 
 
 def _above(spec: NodeSpec, base: NodeSpec, profile: NodeProfile | None) -> str:

@@ -70,12 +70,10 @@ def refuse_command(identity: Identity, command: Command, statements: Iterable[St
 
 def _may_pass_on(identity: Identity, caller: Caller, facts: Facts) -> bool:
     """Servers send what others sent to them, in those others' names, having judged it by the same rules."""
-    if PLANE_SERVER in identity.roles:
-        return identity.region == facts.region
-    if FRONT_DOOR in identity.roles:
-        people = caller.actor.startswith(("user:", "service:"))
-        return people and caller.role in _PEOPLES_ROLES and not identity.region
-    return False
+    if PLANE_SERVER in identity.roles and identity.region == facts.region:
+        return True
+    people = caller.actor.startswith(("user:", "service:")) and caller.role in _PEOPLES_ROLES
+    return people and FRONT_DOOR in identity.roles and not identity.region
 
 
 def _refuse_agent(identity: Identity, command: Command, facts: Facts) -> Refused | None:

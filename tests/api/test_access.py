@@ -337,8 +337,8 @@ async def _placed(world: Guarded) -> None:
     await world.plane.add_node("n1")
     await world.plane.add_node("n2")
     await world.plane.grant("risk")
-    for name in ("db", "other"):
-        await world.put("Secret", Secret(metadata=Metadata(name=name, namespace="risk"), spec=SecretSpec(data={"k": name})))
+    for tenant, name in (("risk", "db"), ("risk", "other"), ("search", "db")):
+        await world.put("Secret", Secret(metadata=Metadata(name=name, namespace=tenant), spec=SecretSpec(data={"k": name})))
     workload = await world.plane.as_role(Role.WORKLOAD)
     for generation, secret in ((1, "db"), (2, "other")):
         template = Template(command=("/bin/api",), files=(FileMount(path="s", secret=secret), FileMount(path="c", config="c")))
@@ -346,6 +346,8 @@ async def _placed(world: Guarded) -> None:
         spec = RevisionSpec(workload="api", workload_uid="u-risk-api", generation=generation, template=template, ask=ask)
         revision = Revision(metadata=Metadata(name=f"api.g{generation}", namespace="risk"), spec=spec)
         ok(await world.plane.send(workload, Put("Revision", revision)))
+        twin = replace(revision, metadata=replace(revision.metadata, namespace="search"), spec=replace(spec, workload_uid="u-2"))
+        ok(await world.plane.send(workload, Put("Revision", twin)))  # another tenant's workload of the same name, elsewhere
     assigner, scheduler = await world.plane.as_role(Role.ASSIGNMENT), await world.plane.as_role(Role.SCHEDULER)
     for index, node in ((0, "n1"), (1, "n2")):
         ok(await world.plane.request("risk", "api", index, assigner, generation=index + 1))
@@ -361,7 +363,7 @@ async def test_an_agent_sees_its_own_bindings_their_revisions_and_their_secrets(
         await _placed(world)
         gate = world.access.gate(agent())
         seen = {
-            (plural, row.name)
+            (plural, row.tenant, row.name)
             for plural in (
                 "nodes",
                 "bindings",
@@ -377,8 +379,8 @@ async def test_an_agent_sees_its_own_bindings_their_revisions_and_their_secrets(
             for row in await world.local.list(plural)
             if gate.sees(row)
         }
-        wanted = {("nodes", "n1"), ("bindings", "api-0"), ("revisions", "api.g1"), ("secrets", "db")}
-        assert seen - {("instances", "api-0")} == wanted
+        risk = {(plural, "risk", name) for plural, name in (("bindings", "api-0"), ("revisions", "api.g1"), ("secrets", "db"))}
+        assert seen - {("instances", "risk", "api-0")} == risk | {("nodes", "", "n1")}
         assert [gate.lists(plural) for plural in ("bindings", "secrets", "tenants", "tokens")] == [True, True, False, False]
 
 
@@ -410,6 +412,24 @@ async def test_an_agent_touches_no_other_node_by_any_command_or_heartbeat(tmp_pa
         assert gate.may(Command(own, Put("Node", relabelled))) is not None
         assert world.access.refuse_object(agent(), relabelled, stored) is not None
         assert gate.may(Command(own, Put("Node", stored))) is None
+
+
+async def test_the_authority_itself_lets_no_agent_put_back_what_an_operator_has_just_changed(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world:
+        await world.plane.add_node("n1", labels={"tier": "trusted"})
+        read = world.get("nodes", "", "n1").hot
+        changed = replace(read, metadata=replace(read.metadata, labels={}))
+        await world.put("Node", changed)
+        by = Caller("n1", Role.AGENT, node="n1")
+        for late in (
+            read,
+            replace(changed, spec=replace(read.spec, zone="b")),
+            replace(changed, spec=replace(read.spec, pool="p")),
+        ):
+            refused = await world.plane.send(by, Put("Node", late))
+            assert isinstance(refused, Refused)
+            assert refused.reason == "NotOwner"
+        ok(await world.plane.send(by, Put("Node", replace(changed, spec=replace(read.spec, address="10.0.0.7")))))
 
 
 async def test_an_agent_learns_that_its_binding_is_gone_and_no_other_agent_does(tmp_path: Path) -> None:

@@ -286,5 +286,9 @@ def test_servers_pass_on_what_others_sent_within_their_own_bounds() -> None:
     assert refused(standby, Report("risk", "api-1", LIFE), caller=Caller("node-2", Role.AGENT, node="node-2"), about=here) == ""
     elsewhere = facts(region="us-east")
     assert refused(standby, Report("risk", "api-1", LIFE), caller=Caller("node-2", Role.AGENT, node="node-2"), about=elsewhere)
+    both = Identity(name="global-0", kind="component", roles=("front-door", "plane-server"))
+    assert refused(both, workload, caller=Caller("user:ada", Role.USER), about=here) == "", "a global server at a region's door"
+    assert refused(both, workload, caller=Caller("s", Role.SCHEDULER), about=here) == "Forbidden"
+    assert refused(both, workload, caller=Caller("s", Role.SCHEDULER), about=facts("global")) == "", "in its own plane"
     # The word alone does nothing for whoever is no component.
     assert refused(replace(person(), roles=("plane-server",)), workload, caller=Caller("user:bob", Role.OPERATOR), about=facts())

@@ -184,6 +184,8 @@ def test_nobody_takes_the_place_of_a_built_in_role_or_of_somebody_else_s_name() 
     assert statements_for(service("risk", "ci"), ci, {})
     assert not statements_for(service("search", "ci"), ci, {})
     assert not statements_for(person("risk/ci"), ci, {})
+    others = [bound("tenant-admin", "risk", Subject(kind="ServiceAccount", name="ci", tenant="search"))]
+    assert not statements_for(service("risk", "ci"), others, {})
 
 
 def test_a_token_narrowed_to_a_tenant_reaches_no_other_whatever_its_owner_may() -> None:
@@ -283,6 +285,8 @@ def test_nobody_gives_more_than_they_have() -> None:
     ):
         assert not holds_all(person(), mine, statements_of_role(name, BUILT_IN[name], tenants)), name
     assert not holds_all(person(tenants=("search",)), mine, statements_of_role("v", BUILT_IN["tenant-viewer"], ("risk",)))
+    everywhere = statements_of_role("all", role("all", rule("get", "workloads"), scope="Cluster"), ("*",))
+    assert not holds_all(person(), mine, everywhere), "the same right, for all tenants"
     named = role("one", rule("get", "workloads", names="api"))
     some = statements_of_role("one", named, ("risk",))
     assert holds_all(person(), mine, some)

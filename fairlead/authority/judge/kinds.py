@@ -8,6 +8,7 @@ from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
+from fairlead.decide.access_agent import others_part
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Refused
@@ -106,13 +107,8 @@ def _refuse_node(ctx: Context, caller: Caller, new: Node, old: Node | None) -> R
         return Refused("WrongNode", f"{caller.actor} speaks for {caller.node or 'no node'}, not for {new.metadata.name}")
     if new.spec.region != ctx.settings.region:
         return Refused("WrongNode", f"this plane is {ctx.settings.region}; the node says {new.spec.region!r}")
-    if old is not None and _operators_part(new) != _operators_part(old):
-        return Refused("NotOwner", "taints, cordons and drains belong to operators, not to agents")
-    return None
-
-
-def _operators_part(node: Node) -> tuple[object, ...]:
-    return node.spec.taints, node.spec.unschedulable, node.spec.drain
+    why = others_part(new, old) if old is not None else ""
+    return Refused("NotOwner", f"{new.metadata.name}: {why}") if why else None
 
 
 def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: Any) -> Refused | None:
