@@ -1,0 +1,252 @@
+"""The runtime: leases that fence, keys looked at once, backoff, resync, and how a controller that is stuck shows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.controllers.assignment import AssignmentController
+from fairlead.controllers.cache import Cache, Indexes, Item, Name
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.meters import Meters, told
+from fairlead.controllers.queue import BACKOFF_MAX_MS, KeyQueue
+from fairlead.controllers.runtime import Runtime, RuntimeSettings
+from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put
+from fairlead.model.controllers import CONTROLLERS
+from fairlead.model.kinds.ledger import Lease
+from fairlead.model.lifecycle import LEASED_ROLES, Role
+from fairlead.model.registry import BY_KIND
+from tests.authority.planes import REGION, FakeClock, no, ok
+from tests.controllers.running import RegionRig, region
+
+
+class Watcher:
+    """Looks at nodes and does nothing, or what a test wants it to do."""
+
+    name = "disruption"
+    follows = ("nodes",)
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, does: Any = None) -> None:
+        self.looks: list[Name] = []
+        self.does = does
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return (("", item.name),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [("", item.name) for item in view.cache.all("nodes")]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        self.looks.append(key)
+        return self.does(key, view, now_ms) if self.does is not None else Result()
+
+
+def lease(r: RegionRig, name: str) -> Lease:
+    rec = r.plane.authority.view().get("leases", "", name)
+    assert rec is not None
+    found: Lease = rec.hot
+    return found
+
+
+# --- leases
+
+
+async def test_of_two_instances_one_acts_and_the_other_takes_over_when_it_stops() -> None:
+    async with region() as r:
+        r.schedule()
+        first = r.control(AssignmentController(REGION), holder="one")
+        await first.wait_serving()
+        second = r.control(AssignmentController(REGION), holder="two")
+        await r.order("api", 2)
+        await r.until(lambda: len(r.slots()) == 2)
+        assert (lease(r, "assignment").spec.holder, second.meters.commands_total) == ("one", 0)
+        first.stop()
+        await second.wait_serving()
+        await r.order("api", 4)
+        await r.until(lambda: len(r.slots()) == 4)
+        assert lease(r, "assignment").spec.epoch == 2
+
+
+async def test_one_whose_lease_was_taken_is_refused_and_starts_over() -> None:
+    async with region() as r:
+        r.schedule()
+        runtime = r.control(AssignmentController(REGION), holder="one", renew_s=60.0)
+        await runtime.wait_serving()
+        # Somebody with the same name: a process that was thought dead, or two configured alike.
+        ok(await r.plane.send(Caller("one", Role.ASSIGNMENT), LeaseAcquire("assignment", Role.ASSIGNMENT, 10.0)))
+        await r.order("api", 2)
+        await r.until(lambda: runtime.meters.restarts_total == 1)
+        await r.until(lambda: len(r.slots()) == 2)
+        assert lease(r, "assignment").spec.epoch == 3
+
+
+async def test_an_older_epoch_commits_nothing() -> None:
+    async with region() as r:
+        old = await r.plane.as_role(Role.ROLLOUT, "one", "rollout")
+        await r.plane.as_role(Role.ROLLOUT, "one", "rollout")
+        no(await r.plane.send(old, Move("risk", "api-0", None, None)), "FencedOut")  # type: ignore[arg-type]
+
+
+# --- looks
+
+
+async def test_a_burst_of_changes_of_one_object_is_few_looks() -> None:
+    async with region(nodes=1) as r:
+        watcher = Watcher()
+        runtime = r.control(watcher, resync_s=60.0)
+        await runtime.wait_serving()
+        await r.until(lambda: watcher.looks)
+        node = r.get("nodes", "n0", "")
+        commands = []
+        for number in range(50):
+            changed = Put("Node", type(node)(metadata=node.metadata, spec=_with(node.spec, hourly_cost_millis=number + 1)))
+            commands.append(Command(Caller("ada", Role.OPERATOR), changed))
+        await r.local.submit(commands)
+        await r.until(lambda: runtime.view.cache.get("nodes", "", "n0").spec.hourly_cost_millis == 50)
+        assert len(watcher.looks) < 20
+
+
+def _with(spec: Any, **fields: Any) -> Any:
+    return replace(spec, **fields)
+
+
+async def test_a_key_that_cannot_be_reconciled_keeps_no_other_waiting_and_shows_in_the_lease() -> None:
+    def does(key: Name, view: View, now_ms: int) -> Result:
+        if key[1] == "n1":
+            raise ValueError("poison")
+        return Result()
+
+    async with region(nodes=3) as r:
+        watcher = Watcher(does)
+        runtime = r.control(watcher, resync_s=60.0)
+        await r.until(lambda: watcher.looks.count(("", "n1")) > 8)
+        assert {("", "n0"), ("", "n2")} <= set(watcher.looks)
+        await r.until(
+            lambda: lease(r, "disruption").status.conditions and lease(r, "disruption").status.conditions[0].status == "False"
+        )
+        status = lease(r, "disruption").status
+        assert (status.conditions[0].reason, "poison" in status.last_error) == ("KeysFail", True)
+        assert runtime.meters.stalled
+
+
+async def test_what_is_not_declared_is_not_sent() -> None:
+    def does(key: Name, view: View, now_ms: int) -> Result:
+        return Result([Put("Node", view.cache.get("nodes", *key))])
+
+    async with region(nodes=1) as r:
+        runtime = r.control(Watcher(does))
+        await r.until(lambda: "did not declare" in runtime.meters.last_error)
+
+
+async def test_a_wake_up_asked_for_comes_without_any_change() -> None:
+    async with region(nodes=1) as r:
+        watcher = Watcher(lambda key, view, now_ms: Result((), now_ms + 20))
+        r.control(watcher, resync_s=60.0)
+        await r.until(lambda: len(watcher.looks) > 5)
+
+
+# --- the queue
+
+
+def test_a_key_is_looked_at_once_at_its_earliest_time() -> None:
+    queue = KeyQueue(random.Random(1))
+    key = ("t", "a")
+    queue.add([key], 100)
+    queue.add([key], 50)
+    queue.add([key], 80)
+    assert (queue.take(49, 10), queue.next_due_ms()) == ([], 50)
+    assert [taken.key for taken in queue.take(200, 10)] == [key]
+    assert queue.take(200, 10) == []
+
+
+def test_failures_come_back_later_each_time_within_bounds_and_a_success_forgives() -> None:
+    queue = KeyQueue(random.Random(1))
+    key, waits = ("t", "a"), []
+    for _ in range(14):
+        queue.failed(key, 0)
+        waits.append(queue.next_due_ms() or 0)
+        queue.take(1 << 40, 1)
+    assert all(25 << n <= waits[n] <= 50 << n for n in range(8))
+    assert max(waits) <= BACKOFF_MAX_MS
+    queue.succeeded(key)
+    queue.failed(key, 0)
+    assert (queue.next_due_ms() or 0) <= 50
+
+
+@pytest.mark.parametrize(("order", "by_resync"), [((True,), True), ((True, False), False), ((False, True), False)])
+def test_only_what_nothing_else_asked_for_counts_as_resync(order: tuple[bool, ...], by_resync: bool) -> None:
+    queue = KeyQueue(random.Random(1))
+    for each in order:
+        queue.add([("t", "a")], 10, by_resync=each)
+    assert queue.take(10, 1)[0].by_resync is by_resync
+
+
+def test_a_queue_that_is_behind_shows() -> None:
+    queue = KeyQueue(random.Random(1))
+    queue.add([("t", "a")], 0)
+    assert told(Meters(), queue, 30_000, 30.0).conditions[0].status == "True"
+    assert told(Meters(), queue, 30_001, 30.0).conditions[0].reason == "Behind"
+
+
+# --- the cache
+
+
+class Row:
+    plural, tenant = "nodes", ""
+
+    def __init__(self, name: str, position: int, hot: Any) -> None:
+        self.name, self.position, self.hot = name, position, hot
+        self.raw = b"x" if hot is not None else None
+
+
+def test_an_older_version_changes_nothing_and_revives_nobody() -> None:
+    cache = Cache({"nodes": {"zone": lambda item: item.hot}})
+    cache.apply(Row("a", 5, "z1"))
+    cache.apply(Row("a", 4, "z2"))
+    assert [item.name for item in cache.by("nodes", "zone", "z1")] == ["a"]
+    cache.apply(Row("a", 6, None))
+    cache.apply(Row("a", 5, "z1"))
+    assert (cache.count("nodes"), cache.by("nodes", "zone", "z1")) == (0, [])
+    cache.apply(Row("a", 7, "z2"))
+    assert cache.values("nodes", "zone") == ["z2"]
+
+
+def test_a_list_finds_the_deletion_that_was_missed_and_spares_what_came_after_it() -> None:
+    cache = Cache({})
+    for row in (Row("a", 1, "x"), Row("b", 2, "x"), Row("c", 9, "x")):
+        cache.apply(row)
+    found = cache.unlisted("nodes", [Row("b", 2, "x")], 5)
+    assert [(each.name, each.raw) for each in found] == [("a", None)]
+
+
+# --- declarations
+
+
+@pytest.mark.parametrize("info", CONTROLLERS.values(), ids=lambda info: info.name)
+def test_each_declaration_is_whole_and_names_what_its_role_may_write(info: Any) -> None:
+    assert info.role in LEASED_ROLES
+    assert all(len(text) > 10 for text in (info.does, info.evidence, info.in_between, info.decides, info.stops))
+    for part in info.writes:
+        name, _, what = part.partition(".")
+        kind = BY_KIND.get(name)
+        if kind is None:
+            assert name in ("Config", "Secret")
+        elif what == "status":
+            assert info.role in kind.status_owners, part
+        elif what == "spec" and not kind.finalizers:
+            assert info.role in kind.spec_owners, part
+
+
+def test_a_runtime_needs_a_declaration() -> None:
+    watcher = Watcher()
+    watcher.name = "nobody"
+    with pytest.raises(KeyError):
+        Runtime(watcher, None, FakeClock(), random.Random(1), RuntimeSettings())  # type: ignore[arg-type]
