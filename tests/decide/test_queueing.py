@@ -1,0 +1,130 @@
+"""From an assignment to the queue, as values: ranges, withdrawals, and epochs that never begin anew."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from fairlead.decide.queueing import Told, floor_needed, queue_bodies, request_for, same_but_for_times, status_of
+from fairlead.decide.slots import Slot
+from fairlead.model.commands import Body, Delete, Enqueue, Put
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import (
+    Assignment,
+    AssignmentSpec,
+    AssignmentStatus,
+    Revision,
+    RevisionSpec,
+    SchedulingRequest,
+    SchedulingRequestSpec,
+    SchedulingRequestStatus,
+    SlotRange,
+)
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Metadata
+
+_S = SlotState
+
+
+def assignment(count: int, *, floor: int = 0, deleting: bool = False, **fields: object) -> Assignment:
+    gone = datetime(2026, 1, 1, tzinfo=UTC) if deleting else None
+    slots = (SlotRange(first=0, last=count - 1),) if count else ()
+    spec = AssignmentSpec(workload="api", workload_uid="u", generation=2, region="r", slots=slots, **fields)  # type: ignore[arg-type]
+    meta = Metadata(name="api.r", namespace="t", deletion_time=gone)
+    return Assignment(metadata=meta, spec=spec, status=AssignmentStatus(epoch_floor=floor))
+
+
+def revision(generation: int) -> Revision:
+    spec = RevisionSpec(workload="api", workload_uid="u", generation=generation)
+    return Revision(metadata=Metadata(name=f"api.g{generation}", namespace="t"), spec=spec)
+
+
+def bodies(a: Assignment, slots: dict[int, Slot], want: dict[int, int]) -> list[Body]:
+    return queue_bodies(a, slots, want, revision)
+
+
+def test_new_slots_are_queued_in_ranges_above_the_floor() -> None:
+    found = bodies(assignment(600, floor=4), {}, dict.fromkeys(range(600), 2))
+    assert [(b.request.spec.slot.index, b.count, b.request.spec.epoch) for b in found if isinstance(b, Enqueue)] == [
+        (0, 256, 5),
+        (256, 256, 5),
+        (512, 88, 5),
+    ]
+
+
+def test_what_is_there_in_any_state_is_not_queued_again() -> None:
+    slots = {i: Slot(i, state, 2, 1) for i, state in enumerate(SlotState)}
+    assert bodies(assignment(len(slots)), slots, dict.fromkeys(slots, 2)) == []
+
+
+def test_a_slot_is_forgotten_only_once_its_epoch_is_on_record() -> None:
+    ended = {0: Slot(0, _S.RELEASED, 2, 3)}
+    assert bodies(assignment(0, floor=2), ended, {}) == []
+    assert floor_needed(ended, {}, 2) == 3
+    assert bodies(assignment(0, floor=3), ended, {}) == [Delete("Binding", "t", "api-0")]
+    assert bodies(assignment(0, deleting=True), ended, {}) == [Delete("Binding", "t", "api-0")], "nobody comes after it"
+
+
+def test_a_request_that_never_began_leaves_only_the_lives_before_it() -> None:
+    fresh = {0: Slot(0, _S.PENDING, 2, 1, attempt=0)}
+    assert bodies(assignment(0), fresh, {}) == [Delete("SchedulingRequest", "t", "api-0")]
+    second = {0: Slot(0, _S.PENDING, 2, 2, attempt=0)}
+    assert (bodies(assignment(0), second, {}), floor_needed(second, {}, 0)) == ([], 1)
+    begun = {0: Slot(0, _S.PENDING, 2, 1, attempt=1)}
+    assert (bodies(assignment(0), begun, {}), floor_needed(begun, {}, 0)) == ([], 1)
+
+
+def test_a_waiting_slot_takes_a_newer_generation_in_place_and_goes_back_by_being_queued_afresh() -> None:
+    waiting = {0: Slot(0, _S.PENDING, 1, 1, attempt=0)}
+    (put,) = bodies(assignment(1), waiting, {0: 2})
+    assert isinstance(put, Put)
+    assert (put.object.spec.generation, put.object.spec.epoch) == (2, 1)
+    assert bodies(assignment(1), {0: Slot(0, _S.PENDING, 3, 1, attempt=0)}, {0: 2}) == [Delete("SchedulingRequest", "t", "api-0")]
+
+
+def test_running_slots_are_never_touched_here() -> None:
+    running = {
+        i: Slot(i, state, 1, 1) for i, state in enumerate((_S.BOUND, _S.SERVING, _S.DRAINING, _S.UNKNOWN, _S.FAILED, _S.RESERVED))
+    }
+    assert bodies(assignment(0), running, {}) == []
+
+
+def test_a_gang_is_queued_whole_and_its_single_members_without_it() -> None:
+    (whole,) = bodies(assignment(3, gang=True), {}, {0: 2, 1: 2, 2: 2})
+    assert isinstance(whole, Enqueue)
+    assert (whole.request.spec.gang, whole.request.spec.gang_size) == ("api", 3)
+    assert request_for(assignment(3, gang=True), revision(2), 1, 2).spec.gang == ""
+
+
+def test_what_is_not_queued_yet_waits_with_a_reason_and_an_owner() -> None:
+    for told, reason, owner in (
+        (Told(False, True), "WaitingForQuota", "quota-controller"),
+        (Told(True, False), "PendingEvaluation", "mirror"),
+        (Told(True, True), "PendingEvaluation", "assignment-controller"),
+    ):
+        (found,) = status_of(assignment(2), {}, {0: 2, 1: 2}, told, 0).pending
+        assert (found.reason, found.count, found.next_owner) == (reason, 2, owner)
+
+
+def waiting(again: int) -> dict[int, Slot]:
+    ref = SlotRef(workload="api", uid="u", index=0)
+    status = SchedulingRequestStatus(reason="WaitingForCapacity", next_attempt_time=datetime(2026, 1, 1, 0, 0, again, tzinfo=UTC))
+    meta = Metadata(name="api-0", namespace="t")
+    request = SchedulingRequest(metadata=meta, spec=SchedulingRequestSpec(slot=ref), status=status)
+    return {0: Slot(0, _S.PENDING, 2, 1, request=request)}
+
+
+def test_the_next_attempt_alone_is_no_news() -> None:
+    told = Told(True, True)
+    one, other = (status_of(assignment(1), waiting(again), {0: 2}, told, 0) for again in (1, 2))
+    assert one != other
+    assert same_but_for_times(one, other)
+    assert not same_but_for_times(one, status_of(assignment(1), {}, {0: 2}, told, 0))
+
+
+def test_released_is_said_only_when_it_goes_and_nothing_is_left() -> None:
+    def released(a: Assignment, slots: dict[int, Slot]) -> bool:
+        return any(c.type == "Released" for c in status_of(a, slots, {}, Told(True, True), 0).conditions)
+
+    assert not released(assignment(0), {})
+    assert not released(assignment(0, deleting=True), {0: Slot(0, _S.DRAINING, 1, 1)})
+    assert released(assignment(0, deleting=True), {})
