@@ -10,16 +10,18 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fairlead.cli.frame import CHANGES, ERROR, OK, Told
-from fairlead.cli.manifests import Document, admitted, load
 from fairlead.cli.session import Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, put, without_managed_fields
 from fairlead.cli.writing import Outcomes, how, keyed, suffix, write_options
 from fairlead.client.rest_shapes import Write
+
+if TYPE_CHECKING:
+    from fairlead.cli.manifests import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
 PREFLIGHT_MAX = 500  # objects judged before any is made; more are made as they come
@@ -55,6 +57,8 @@ async def apply(session: Session, files: tuple[str, ...], recursive: bool, valid
     Every fault of every file is told before anything is sent. With several objects the server judges all of them first; only
     then is the first one written. Exit code of the first failure; 7 if an outcome is unknown.
     """
+    from fairlead.cli.manifests import admitted, load
+
     documents = load(files, recursive=recursive, field_validation=validate)
     if dry_run == "client":
         admitted(documents, session.namespace)
@@ -131,6 +135,8 @@ async def _preflight(session: Session, documents: Sequence[Document], write: Wri
 async def create(session: Session, files: tuple[str, ...], recursive: bool, validate: str, form: Format, dry_run: str,
                  idempotency_key: str) -> int:  # fmt: skip
     """Create objects from files. One that exists already is a conflict (exit code 4)."""
+    from fairlead.cli.manifests import admitted, load
+
     documents = load(files, recursive=recursive, field_validation=validate)
     if dry_run == "client":
         admitted(documents, session.namespace)
@@ -183,6 +189,7 @@ async def diff(
     session: Session, files: tuple[str, ...], recursive: bool, validate: str, field_manager: str, force_conflicts: bool
 ) -> int:
     """Show what applying files would change, as the server would store it. Exit code 2 if anything would change, else 0."""
+    from fairlead.cli.manifests import load
     from fairlead.client.rest_errors import NotFound
     from fairlead.wire.yaml_codec import encode_yaml
 

@@ -6,7 +6,6 @@ events and top.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -141,6 +140,8 @@ class Redrawn:
         is_first_of_burst = self._shown is None
         self._shown = (columns, rows)
         if is_first_of_burst:
+            import asyncio  # Here: a command is loaded for its help and for a Tab too, and neither needs a loop.
+
             asyncio.get_running_loop().call_later(REDRAW_S, self.draw)
 
     def draw(self) -> None:

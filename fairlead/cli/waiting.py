@@ -5,7 +5,6 @@ Owns the wait; what is waited for is its caller's. Called by wait, delete and ro
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,8 @@ Seen = dict[str, Any] | None  # None: it is not there
 async def until(session: Session, target: Target, namespace: str, holds: Callable[[Seen], bool], *, within_s: float,
                 wanted: str, hint: Callable[[Seen], str] = lambda seen: "") -> Seen:  # fmt: skip
     """The object as it was when `holds` first said yes. WaitTimedOut after `within_s` seconds, with what was last seen."""
+    import asyncio
+
     from fairlead.client.rest_watch import Watch
 
     query = Query(target.resource, namespace, fields=f"metadata.name={target.name}", region=session.region)

@@ -281,3 +281,29 @@ def test_a_password_is_never_shown() -> None:
     assert "secret" not in main.without_password("postgresql://db/x?user=ada&password=secret&plane=eu")
     ran = fairlead("store", "status", "mysql://ada:secret@db/x")
     assert "secret" not in ran.err
+
+
+def test_no_verb_imports_the_http_library_the_model_or_a_terminal_before_it_runs() -> None:
+    """Loading a command is what its help, its flags and a Tab cost; explain alone is about the model itself."""
+    context = click.Context(frame.fairlead, info_name="fairlead")
+    rows = [frame.fairlead._lazy[name][0] for name in frame.fairlead.list_commands(context)]
+    verbs = (
+        "get",
+        "apply",
+        "edit",
+        "delete",
+        "describe",
+        "wait",
+        "rollout",
+        "drain",
+        "logs",
+        "top",
+        "events",
+        "config",
+        "receipt",
+    )
+    modules = sorted({row.partition(":")[0] for row in rows} & {f"fairlead.cli.{verb}" for verb in verbs})
+    assert len(modules) == len(verbs)
+    heavy = ("aiohttp", "asyncio", "ssl", "rich", "yaml", "numpy", "uvloop", "fairlead.model.registry", "fairlead.decide")
+    code = f"import sys, {', '.join(modules)}\nprint([name for name in {heavy} if name in sys.modules])"
+    assert run_python("-c", code).stdout.strip() == "[]"
