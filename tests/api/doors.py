@@ -22,7 +22,7 @@ from starlette.requests import Request
 from fairlead.api.access import Authorise, Identity
 from fairlead.api.app import make_app
 from fairlead.api.frontdoor import FrontDoor
-from fairlead.api.server import Server, make_server, server_context
+from fairlead.api.server import Server, make_server
 from fairlead.authority.authority import Authority
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalFeed, LocalPlane
@@ -356,6 +356,3 @@ contexts: [{{name: test, context: {{cluster: door, user: me, namespace: {namespa
 """
     )
     return path
-
-
-__all__ = ["ADA", "Answer", "Door", "call", "kubeconfig", "listening", "open_door", "server_context", "write_certificates"]

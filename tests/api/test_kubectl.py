@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.api.server import server_context
 from fairlead.model.commands import Put
 from fairlead.model.kinds.ledger import Event, EventSpec
 from fairlead.model.meta import Metadata
-from tests.api.doors import Door, kubeconfig, listening, open_door, own_tenant_only, server_context, write_certificates
+from tests.api.doors import Door, kubeconfig, listening, open_door, own_tenant_only, write_certificates
 from tests.authority.planes import OPERATOR, ok
 
 WORKLOAD = """
