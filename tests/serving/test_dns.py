@@ -207,6 +207,16 @@ async def test_our_client_finds_every_endpoint_also_where_the_answer_is_long() -
         assert sorted(one.slot for one in found) == list(range(100))
 
 
+async def test_our_client_asks_for_addresses_that_did_not_fit_beside_the_answer() -> None:
+    async with serving(picture(*(member("east", slot, f"10.0.0.{slot}") for slot in range(18)))) as server:
+        answer = await over_udp(server.port, question(NAME, "SRV", edns=1232))
+        assert answer is not None
+        assert (len(take_apart(answer).answers), take_apart(answer).truncated) == (18, False)
+        assert 0 < len(take_apart(answer).additional) < 18
+        found = await find(("127.0.0.1", server.port), "risk", "api", "http", random.Random(1))
+        assert sorted((one.slot, one.address) for one in found) == [(slot, f"10.0.0.{slot}") for slot in range(18)]
+
+
 async def test_our_client_believes_only_an_answer_to_its_own_question(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who guesses sends forged answers first: another id, another name, no answer at all."""
     real = DnsServer(Zone(Pictures(FEW), random.Random(1)), StillClock())

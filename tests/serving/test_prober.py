@@ -228,6 +228,15 @@ async def test_an_endless_body_and_silence_and_nobody_at_home() -> None:
         assert (await get("127.0.0.1", port, "/", 5.0)).error == "TooLarge"
     assert (await get("127.0.0.1", port, "/", 5.0)).error == "Refused"
 
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 200_000)
+        await reader.read()  # until the other side has had enough
+        writer.close()
+
+    pouring = await asyncio.start_server(endless, "127.0.0.1", 0)
+    assert (await get("127.0.0.1", pouring.sockets[0].getsockname()[1], "/", 5.0)).error == "TooLarge"
+    pouring.close()
+
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -253,6 +262,17 @@ async def test_the_command_probes_through_dns_and_through_a_file(tmp_path: Path)
             assert sorted(got["environment"]) == ["cores", "load", "python"]
             table = rows(got["results"])
             assert [row[:3] for row in table[1:]] == [("east", "4", "10"), ("east", "all", "10"), ("all", "all", "10")]
+        await server.close()
+
+
+async def test_regions_not_heard_are_asked_only_where_there_is_no_other() -> None:
+    options = ProbeOptions(workload="api", tenant="risk")
+    for ages, wanted in (({"west": 20.0}, ["east"]), ({"west": 20.0, "east": 20.0}, ["east", "west"])):
+        found = picture(member("east", 0, "127.0.0.1"), member("west", 1, "127.0.0.1"), regions=dict(ages))
+        server = DnsServer(Zone(Pictures(found), random.Random(1)), SystemClock(), DnsSettings(port=0))
+        await server.start()
+        targets = await through_dns(options, ("127.0.0.1", server.port), random.Random(1))()
+        assert [target.region for target in targets] == wanted
         await server.close()
 
 
