@@ -131,16 +131,23 @@ class Host:
         if ack is None:
             return False
         self.acks_total += 1
+        renewed = True
         for node in speaking:
+            now = self._clock.monotonic()
             was = node.superseded, node.leased
-            if node.heard(ack, sent, self._clock.monotonic()):
-                node.leased = True
+            if node.expire(now):
+                self.works.look_at_node(node)
+            if node.overdue(now):
+                renewed = False  # a lease that ran out is not renewed under what should have ended with it
+            elif node.heard(ack, sent, now):
+                node.leased = now < node.lease_until
                 node.remembered.save()  # another leader, if it is one
                 if self._settings.fence_file is not None:
                     write_fence(self._settings.fence_file, node.lease_until, node.global_until)
+                self.works.look_at_waiting(node)
             if (node.superseded, node.leased) != was:
                 self.works.look_at_node(node)
-        return True
+        return renewed
 
     # --- handshake ---------------------------------------------------------------------------------------------------------
 

@@ -101,6 +101,15 @@ class Node:
         self.orphaned = orphaned
         return news
 
+    def overdue(self, now: float) -> bool:
+        """Whether something Exclusive is still there although its time is over."""
+        if now < self.lease_until and now < self.global_until:
+            return False
+        return any(slot.there and slot.exclusive and now >= self.until(slot) for slot in self.slots.values())
+
+    def until(self, slot: Slot) -> float:
+        return self.global_until if slot.exclusive == "global" else self.lease_until
+
     def supersede(self, why: str) -> None:
         if not self.superseded:
             log.warning("node %s: session %d is over: %s", self.name, self.session, why)
@@ -123,9 +132,9 @@ class Node:
             self.confirmed = False
 
     def contact(self, now: float, slot: Slot) -> Contact:
-        spec = slot.binding.spec if slot.binding is not None else None
-        until = self.global_until if spec is not None and spec.exclusive == "global" else self.lease_until
-        return Contact(self.synced, until - now, self.heard_at + self._settings.autonomy_s - now, self.superseded, self.leaving)
+        return Contact(
+            self.synced, self.until(slot) - now, self.heard_at + self._settings.autonomy_s - now, self.superseded, self.leaving
+        )
 
     def held(self) -> Held:
         running = tuple((s.id.tenant, s.id.name, s.id.token) for s in self.slots.values() if s.there)
@@ -156,6 +165,7 @@ class Node:
         if slot.binding is None and slot.phase == "running":
             slot.assume(binding.status.state)
         slot.binding = binding
+        slot.exclusive = spec.exclusive if spec.execution == "Exclusive" else ""
         return self.lives_of(key)
 
     def saw_listing(self, revision: int, changes: Iterable[Change]) -> list[Slot]:

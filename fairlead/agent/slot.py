@@ -43,6 +43,7 @@ class Slot:
         self.id = id
         self.node = node
         self.binding: Binding | None = None  # of this life, as last heard; kept when it is gone
+        self.exclusive: Literal["", "region", "global"] = ""
         self.template: Template | None = None
         self.driver = ""
         self.phase: Phase = "absent"

@@ -65,6 +65,12 @@ class Works:
     def look_at_node(self, node: Node) -> None:
         self.look_at(node.slots.values())
 
+    def look_at_waiting(self, node: Node) -> None:
+        """Those that wait for others, or for contact, in case a wake-up was missed."""
+        waiting = self._waiting.get(node.name)
+        if waiting:
+            self.look_at(list(waiting.values()))
+
     def look_later(self, slot: Slot, when: float) -> None:
         if when >= slot.timer_at:
             return  # an earlier look comes first, and will ask again
@@ -85,6 +91,7 @@ class Works:
     def _adopt(self, slot: Slot, found: Adopted, now: float) -> None:
         template = decode_template(found.template)
         slot.adopt(found.run, found.ports, template, now)
+        slot.exclusive = found.exclusive
         self._launcher.hold(found.ports)
         if found.exit is not None:
             slot.end(found.exit, now)
@@ -128,6 +135,7 @@ class Works:
         action = node.decide(slot, now)
         match action:
             case Start():
+                self._waiting.get(slot.node, {}).pop(slot.id, None)
                 node.remembered.save()  # before anything runs under this token
                 slot.phase, slot.message = "launching", ""
                 self._tasks.start(self._launch(node, slot), f"start {slot.id.text}")
@@ -139,7 +147,7 @@ class Works:
                 self._note_wait(node, slot, action.reason, now)
             case _:
                 assert_never(action)
-        self._keep_time(node, slot)
+        self._keep_time(node, slot, now)
         self._changed(slot)
 
     def _note_wait(self, node: Node, slot: Slot, reason: str, now: float) -> None:
@@ -155,12 +163,10 @@ class Works:
         if slot.phase == "ended" and slot.verdict == "again" and now < slot.due_at:
             self.look_later(slot, slot.due_at)
 
-    def _keep_time(self, node: Node, slot: Slot) -> None:
+    def _keep_time(self, node: Node, slot: Slot, now: float) -> None:
         """Exclusive work is looked at again when its lease ends; the shim does the same by itself."""
-        if slot.phase != "running" or slot.binding is None or slot.binding.spec.execution != "Exclusive":
-            return
-        until = node.global_until if slot.binding.spec.exclusive == "global" else node.lease_until
-        self.look_later(slot, until)
+        if slot.phase == "running" and slot.exclusive and now < node.until(slot):
+            self.look_later(slot, node.until(slot))
 
     async def _stop(self, slot: Slot, stop: Stop, now: float) -> None:
         driver = self._drivers[slot.driver]
@@ -269,4 +275,4 @@ class Works:
             self._launcher.release(slot)
             if slot.driver:
                 self._tasks.start(self._drivers[slot.driver].tidy(slot.id), f"tidy {slot.id.text}")
-        self.look_at(list(self._waiting.get(slot.node, {}).values()))
+        self.look_at_waiting(node)

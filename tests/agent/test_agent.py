@@ -343,6 +343,24 @@ async def test_cut_off_exclusive_work_stops_before_its_fence_time_and_replicated
         assert driver.world.starts[id_of("alone-0")] == 2
 
 
+async def test_a_machine_that_slept_over_its_lease_tells_its_inventory_and_starts_exclusive_work_anew() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        driver = simulated()
+        host = made.agent({"simulated": driver})
+        made.start(host)
+        await made.schedulable()
+        name = await made.place("alone", SIMULATED, execution="Exclusive")
+        await made.reaches(name, "Ready")
+        for sleeps in (2, 3, 4):
+            told = host.handshakes_total
+            clock.offset += 20.0
+            await until(partial(lambda before: host.handshakes_total > before, told))
+            await until(partial(lambda wanted: driver.world.starts[id_of(name)] == wanted, sleeps))
+            await made.reaches(name, "Ready")
+            await until(lambda: id_of(name) in driver.world.running)
+
+
 async def test_left_alone_for_too_long_an_agent_stops_everything() -> None:
     clock = FakeClock()
     async with rig(clock) as made:
