@@ -50,12 +50,12 @@ class Access:
 
     def answer(self, who: Identity, question: Question, row_node: str = "") -> Answer:
         try:
-            why = self._directory.why_not_valid(who)
+            why, statements = self._directory.standing(who)
             if why:
                 return Answer(False, why)
             if who.kind == "agent":
                 return decide_agent(who, question, self._holdings, row_node)
-            return decide(who, self._directory.statements(who), question)
+            return decide(who, statements, question)
         except NotReady as error:
             return Answer(False, str(error))
 
@@ -114,10 +114,10 @@ class Access:
 
     def refuse_command(self, who: Identity, command: Command) -> Refused | None:
         try:
-            why = self._directory.why_not_valid(who)
+            why, statements = self._directory.standing(who)
             if why:
                 return Refused("Forbidden", why)
-            return refuse_command(who, command, self._directory.statements(who), self._facts(who))
+            return refuse_command(who, command, statements, self._facts(who))
         except NotReady as error:
             return Refused("NotLeader", str(error), retry_after_s=1.0)
 

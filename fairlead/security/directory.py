@@ -115,12 +115,21 @@ class AccessDirectory:
 
     def statements(self, identity: Identity) -> tuple[Statement, ...]:
         self._take()
+        return self._statements(identity)
+
+    def standing(self, identity: Identity) -> tuple[str, tuple[Statement, ...]]:
+        """(why not valid, statements) with one look at what is new: this is asked for every row."""
+        self._take()
+        return self._why_not(identity), self._statements(identity)
+
+    def _statements(self, identity: Identity) -> tuple[Statement, ...]:
         who = (identity.kind, identity.name, identity.roles)
         found = self._memo.get(who)
         if found is None:
             if len(self._memo) >= _MEMO_MAX:
                 self._memo.clear()
-            found = self._memo[who] = statements_for(identity, self.bindings(), self.roles())
+            roles = {name: role for (_, name), role in self._objects["accessroles"].items()}
+            found = self._memo[who] = statements_for(identity, self._objects["accessbindings"].values(), roles)
         return found
 
     def profile_of(self, identity: Identity) -> NodeProfile | None:
@@ -131,6 +140,9 @@ class AccessDirectory:
     def why_not_valid(self, identity: Identity) -> str:
         """Empty: whoever this was proven to be may still act. Asked again with every request, row and command."""
         self._take()
+        return self._why_not(identity)
+
+    def _why_not(self, identity: Identity) -> str:
         if identity.fingerprint and identity.fingerprint in self._refused:
             return "the certificate was revoked"
         if identity.expiry_ms:
@@ -139,13 +151,14 @@ class AccessDirectory:
                 return "the certificate has expired"
         if identity.token is None:
             return ""
-        token = self.token(*identity.token)
+        token: Token | None = self._objects["tokens"].get(identity.token)
         if token is None:
             return "the token does not exist"
         if identity.kind == "agent":
             return self._why_not_agent(identity, token)
         if identity.kind == "service":
-            account = self.service_account(*identity.name.split("/", 1))
+            tenant, _, name = identity.name.partition("/")
+            account: ServiceAccount | None = self._objects["serviceaccounts"].get((tenant, name))
             if account is None or account.spec.disabled or account.metadata.deletion_time is not None:
                 return "the service account does not exist or is disabled"
         return why_not_valid(token, self.now())
