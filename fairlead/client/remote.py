@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import msgspec
-
-from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, VERSION, Channel, Closed, Row, decode, encode, rows_of
+from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, VERSION, Channel, Closed, decode, encode, rows_of
 from fairlead.client.outcomes import decode_outcomes, encode_commands
 from fairlead.client.plane import Expired
+from fairlead.client.remote_feed import Heard, RemoteChange, RemoteFeed, change_of
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome, Refused, Unknown
-from fairlead.model.hot import hot_of
 from fairlead.ports import Clock, Random, Tasks
 
 log = logging.getLogger(__name__)
@@ -36,69 +34,6 @@ class Ask(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-
-
-class Heard(NamedTuple):
-    """A heartbeat's acknowledgement, fenced like a write (P9)."""
-
-    incarnation: int
-    epoch: int
-    unknown: Sequence[str] = ()
-    superseded: Sequence[str] = ()
-
-
-class RemoteChange(msgspec.Struct, gc=False):
-    """A change as it came, decoded as far as a component keeps it."""
-
-    plural: str
-    tenant: str
-    name: str
-    position: int
-    raw: bytes | None
-    hot: Any
-
-
-def change_of(row: Row) -> RemoteChange:
-    hot = hot_of(row.plural, row.raw) if row.raw is not None else None
-    return RemoteChange(row.plural, row.tenant, row.name, row.position, row.raw, hot)
-
-
-class RemoteFeed:
-    def __init__(self, plane: RemotePlane, number: int, after: int) -> None:
-        self._plane = plane
-        self._number = number
-        self._signal = asyncio.Event()
-        self._rows: list[Row] = []
-        self._ended: Expired | None = None
-        self._seen = after
-        self.revision = after
-
-    def told(self, revision: int, rows: list[Row]) -> None:
-        self._rows += rows
-        if revision:
-            self._seen = revision
-        self._signal.set()
-
-    def end(self, error: Expired) -> None:
-        self._ended = error
-        self._signal.set()
-
-    def take_nowait(self) -> list[RemoteChange]:
-        self._signal.clear()
-        if self._ended is not None and not self._rows:
-            raise self._ended
-        rows, self._rows = self._rows, []
-        self.revision = self._seen
-        return [change_of(row) for row in rows]
-
-    async def wait(self) -> None:
-        await self._signal.wait()
-
-    def poke(self) -> None:
-        self._signal.set()
-
-    def close(self) -> None:
-        self._plane.forget(self._number)
 
 
 class RemotePlane:
@@ -326,7 +261,7 @@ class RemotePlane:
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> RemoteFeed:
         self._number += 1
-        feed = RemoteFeed(self, self._number, after)
+        feed = RemoteFeed(self.forget, self._number, after)
         if self._channel is None or not self._connected.is_set():
             feed.end(Expired("there is no connection", 0))
             return feed

@@ -1,0 +1,76 @@
+"""Changes as they come from afar: decoded as far as a component keeps them, gathered until they are taken. Made by remote.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fairlead.client.channel import Row
+from fairlead.client.plane import Expired
+from fairlead.model.hot import hot_of
+
+
+class Heard(NamedTuple):
+    """A heartbeat's acknowledgement, fenced like a write (P9)."""
+
+    incarnation: int
+    epoch: int
+    unknown: Sequence[str] = ()
+    superseded: Sequence[str] = ()
+
+
+class RemoteChange(msgspec.Struct, gc=False):
+    """A change as it came, decoded as far as a component keeps it."""
+
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes | None
+    hot: Any
+
+
+def change_of(row: Row) -> RemoteChange:
+    hot = hot_of(row.plural, row.raw) if row.raw is not None else None
+    return RemoteChange(row.plural, row.tenant, row.name, row.position, row.raw, hot)
+
+
+class RemoteFeed:
+    def __init__(self, forget: Callable[[int], None], number: int, after: int) -> None:
+        self._forget = forget
+        self._number = number
+        self._signal = asyncio.Event()
+        self._rows: list[Row] = []
+        self._ended: Expired | None = None
+        self._seen = after
+        self.revision = after
+
+    def told(self, revision: int, rows: list[Row]) -> None:
+        self._rows += rows
+        if revision:
+            self._seen = revision
+        self._signal.set()
+
+    def end(self, error: Expired) -> None:
+        self._ended = error
+        self._signal.set()
+
+    def take_nowait(self) -> list[RemoteChange]:
+        self._signal.clear()
+        if self._ended is not None and not self._rows:
+            raise self._ended
+        rows, self._rows = self._rows, []
+        self.revision = self._seen
+        return [change_of(row) for row in rows]
+
+    async def wait(self) -> None:
+        await self._signal.wait()
+
+    def poke(self) -> None:
+        self._signal.set()
+
+    def close(self) -> None:
+        self._forget(self._number)
