@@ -382,6 +382,9 @@ async def test_an_agent_sees_its_own_bindings_their_revisions_and_their_secrets(
         risk = {(plural, "risk", name) for plural, name in (("bindings", "api-0"), ("revisions", "api.g1"), ("secrets", "db"))}
         assert seen - {("instances", "risk", "api-0")} == risk | {("nodes", "", "n1")}
         assert [gate.lists(plural) for plural in ("bindings", "secrets", "tenants", "tokens")] == [True, True, False, False]
+        other = world.access.gate(agent("n2"))
+        theirs = [row.name for plural in ("revisions", "secrets") for row in await world.local.list(plural) if other.sees(row)]
+        assert theirs == ["api.g2", "other"]
 
 
 async def test_an_agent_touches_no_other_node_by_any_command_or_heartbeat(tmp_path: Path) -> None:
