@@ -18,7 +18,7 @@ def meddle(r: RegionRig, mode: Mode) -> list[Meddling]:
     for controller in all_controllers():
         plane = Meddling(r.local, mode)
         planes.append(plane)
-        r.control(controller, plane=plane)  # type: ignore[arg-type]
+        r.control(controller, plane=plane)
     return planes
 
 

@@ -147,5 +147,5 @@ def test_only_what_a_slot_runs_makes_a_revision() -> None:
 def test_another_workload_of_the_same_name_has_revisions_of_its_own() -> None:
     first, _ = revision_for(workload(1), 500, [])
     again = workload(1)
-    again = replace(again, metadata=replace(again.metadata, uid="v"))  # type: ignore[arg-type]
+    again = replace(again, metadata=replace(again.metadata, uid="v"))
     assert revision_for(again, 500, [first])[1]

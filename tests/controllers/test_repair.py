@@ -1,0 +1,118 @@
+"""What repair may let go, looked at as a value: a picture in, commands out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.controllers.contract import View
+from fairlead.controllers.repair import RepairController
+from fairlead.decide.slots import instant
+from fairlead.model import codec
+from fairlead.model.commands import Move, Put
+from fairlead.model.hot import hot_from
+from fairlead.model.kinds.capacity import Node, NodeStatus
+from fairlead.model.kinds.intent import JobRule
+from fairlead.model.kinds.slot import SlotRef, Token, Transition
+from fairlead.model.kinds.work import (
+    Assignment,
+    AssignmentSpec,
+    AssignmentStatus,
+    Binding,
+    BindingSpec,
+    BindingStatus,
+    Endpoint,
+    Endpoints,
+    EndpointsSpec,
+    Revision,
+    RevisionSpec,
+    SlotRange,
+)
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Metadata
+
+_S = SlotState
+NOW = 1_000_000
+
+
+class Row(msgspec.Struct):
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes | None
+    hot: Any
+
+
+def picture(*objects: tuple[str, Any]) -> View:
+    view = View(RepairController.indexes, {})
+    for position, (plural, value) in enumerate(objects, 1):
+        meta = value.metadata
+        view.cache.apply(Row(plural, meta.namespace, meta.name, position, codec.encode(value), hot_from(plural, value)))
+    return view
+
+
+def order(job: JobRule | None = None, **status: Any) -> tuple[str, Assignment]:
+    spec = AssignmentSpec(
+        workload="api", workload_uid="u", generation=1, region="r", slots=(SlotRange(first=0, last=0),), job=job
+    )
+    meta = Metadata(name="api.r", namespace="t")
+    return "assignments", Assignment(metadata=meta, spec=spec, status=AssignmentStatus(**status))
+
+
+def bound(state: SlotState, before: SlotState | None = None, at_ms: int = NOW) -> tuple[str, Binding]:
+    spec = BindingSpec(slot=SlotRef(workload="api", uid="u", index=0), node="n", token=Token(incarnation=1, epoch=2, attempt=1))
+    step = Transition(to=state, by="x", time=instant(at_ms), before=before)
+    meta = Metadata(name="api-0", namespace="t")
+    return "bindings", Binding(metadata=meta, spec=spec, status=BindingStatus(state=state, last_transition=step))
+
+
+def node(health: Any) -> tuple[str, Node]:
+    return "nodes", Node(metadata=Metadata(name="n"), status=NodeStatus(health=health))
+
+
+REVISION = (
+    "revisions",
+    Revision(metadata=Metadata(name="api.g1", namespace="t"), spec=RevisionSpec(workload="api", workload_uid="u", generation=1)),
+)
+TRAFFIC = (
+    "endpoints",
+    Endpoints(
+        metadata=Metadata(name="api", namespace="t"), spec=EndpointsSpec(endpoints=(Endpoint(slot=0, node="n", address="n"),))
+    ),
+)
+
+
+def done(*objects: tuple[str, Any], now_ms: int = NOW) -> list[str]:
+    bodies = RepairController().reconcile(("t", "api"), picture(*objects), now_ms).bodies
+    return [b.to.value if isinstance(b, Move) else f"queue {b.object.spec.epoch}" for b in bodies if isinstance(b, Move | Put)]
+
+
+def test_a_failed_slot_of_a_job_goes_only_when_its_failure_is_on_record() -> None:
+    job = JobRule(completions=1, parallelism=1)
+    assert done(order(job), bound(_S.FAILED), node("Ready")) == []
+    booked = order(job, failed=(SlotRange(first=0, last=0, epoch=2),), failures=1)
+    assert done(booked, bound(_S.FAILED), node("Ready")) == ["Released"]
+    earlier = order(job, failed=(SlotRange(first=0, last=0, epoch=1),), failures=1)
+    assert done(earlier, bound(_S.FAILED), node("Ready")) == []
+
+
+def test_an_unknown_slot_goes_when_its_node_is_lost_or_gone_and_its_traffic_withdrawn() -> None:
+    unknown = bound(_S.UNKNOWN)
+    assert done(order(), unknown, node("Unknown")) == []
+    assert done(order(), unknown, node("Lost")) == ["Released"]
+    assert done(order(), unknown) == ["Released"]
+    assert done(order(), unknown, node("Lost"), TRAFFIC) == []
+
+
+def test_the_next_life_begins_at_once_after_a_loss_and_after_a_pause_when_it_failed() -> None:
+    assert done(order(), bound(_S.RELEASED, _S.UNKNOWN), REVISION) == ["queue 3"]
+    failed = bound(_S.RELEASED, _S.FAILED, NOW - 1999)
+    assert done(order(), failed, REVISION) == []
+    assert done(order(), failed, REVISION, now_ms=NOW + 1) == ["queue 3"]
+    assert RepairController().reconcile(("t", "api"), picture(order(), failed, REVISION), NOW).wake_ms == NOW + 1
+
+
+def test_a_slot_nobody_wants_stays_released() -> None:
+    assert done(bound(_S.RELEASED, _S.UNKNOWN), REVISION) == []
