@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from fairlead.api import served
 from fairlead.api.columns import COLUMNS, SELECTABLE, Column
 from fairlead.api.failures import GROUP
-from fairlead.api.frontdoor import Item
+from fairlead.api.members import Item
 from fairlead.api.selectors import FieldOf
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import BY_KIND, KINDS, KindInfo
@@ -81,7 +81,7 @@ def _own(info: KindInfo) -> Resource:
         subs.append(Sub("scale", "autoscaling", "v1", "Scale", ("get", "update", "patch")))
 
     def render(item: Item, version: str) -> bytes:
-        return served.text(item.served, info.kind, version)
+        return served.text(item.body, info.kind, version)
 
     return Resource(
         GROUP, VERSION, info.plural, info.kind.lower(), info.kind, info.namespaced, _verbs(info), info, render,

@@ -7,139 +7,22 @@ with its age and a warning, and the rest is never held up. Called by the handler
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
-from fairlead.api import served
 from fairlead.api.failures import Failure
-from fairlead.api.versions import COMPONENT_BITS, component_text, vector_text
-from fairlead.client.plane import Change, Expired
+from fairlead.api.members import OWN_ON_EVERY_PLANE, PATIENCE_S, Item, Member
+from fairlead.api.versions import COMPONENT_BITS, vector_text
+from fairlead.client.plane import Change
 from fairlead.client.resources import ChangePage, ResourcePlane, Unreachable
 from fairlead.model.commands import Command, Outcome, Refused
-from fairlead.model.ids import revision as revision_of
-from fairlead.model.ids import split_revision
 from fairlead.model.registry import GLOBAL, KindInfo
 from fairlead.ports import Clock, Tasks
 
-PATIENCE_S: Final = 3.0  # how long one plane may take to answer before its part of an answer is left out
 CATCH_UP_S: Final = 0.05  # between two looks at a plane that has not reached the wanted revision yet
-REMEMBERED_MAX: Final = 5_000  # objects of one list of a region kept to be shown while it is away
-REMEMBERED_LISTS_MAX: Final = 100
 PAGE: Final = 1_000
-# Kinds that every plane has of its own, not as copies; the names of the regions' are given their region as prefix.
-OWN_ON_EVERY_PLANE: Final = frozenset({"events", "leases", "decisions", "planes"})
-
-T = TypeVar("T")
-
-
-class Item:
-    """One version of one object, and the plane it lies on."""
-
-    __slots__ = ("_served", "change", "member")
-
-    def __init__(self, member: Member, change: Change) -> None:
-        self.member = member
-        self.change = change
-        self._served: Any = None
-
-    @property
-    def revision(self) -> int:
-        return revision_of(self.member.incarnation, self.change.position)
-
-    @property
-    def resource_version(self) -> str:
-        return component_text(self.member.index, self.revision)
-
-    @property
-    def served(self) -> Any:
-        if self._served is None:
-            change = self.change
-            assert change.raw is not None, "a deletion shows nothing"
-            self._served = served.decode(change.plural, change.raw)
-            outer = self.member.outer_name(change.plural, change.name)
-            if outer != change.name:
-                metadata = msgspec.structs.replace(self._served.metadata, name=outer)
-                self._served = msgspec.structs.replace(self._served, metadata=metadata)
-        return self._served
-
-
-class Member:
-    """One plane of the door. Its index is its place in every resourceVersion, so it never changes."""
-
-    def __init__(self, index: int, name: str, plane: ResourcePlane, clock: Clock, prefixed: bool) -> None:
-        self.index = index
-        self.name = name
-        self.plane = plane
-        self._clock = clock
-        self._prefixed = prefixed
-        self._heard = clock.monotonic()
-        self._known = 0  # the newest revision seen; stands still while the plane is away
-        self._remembered: dict[tuple[str, str | None], tuple[float, list[Change]]] = {}
-
-    @property
-    def incarnation(self) -> int:
-        return split_revision(self.revision())[0]
-
-    def revision(self) -> int:
-        self._known = max(self._known, self.plane.revision())
-        return self._known
-
-    def saw(self, revision: int) -> None:
-        self._known = max(self._known, revision)
-
-    def outer_name(self, plural: str, name: str) -> str:
-        return f"{self.name}.{name}" if self._prefixed and plural in OWN_ON_EVERY_PLANE else name
-
-    def inner_name(self, plural: str, name: str) -> str | None:
-        """What the plane itself calls it; None: it cannot be this plane's."""
-        if not self._prefixed or plural not in OWN_ON_EVERY_PLANE:
-            return name
-        return name.removeprefix(f"{self.name}.") if name.startswith(f"{self.name}.") else None
-
-    async def ask(self, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Raises Unreachable when there is no answer in time."""
-        if not self.plane.connected:
-            raise Unreachable(self.name)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                answer = await question()
-        except TimeoutError as error:
-            raise Unreachable(self.name) from error
-        except Expired as error:
-            if not self.plane.connected:
-                raise Unreachable(self.name) from error
-            raise
-        self._heard = self._clock.monotonic()
-        return answer
-
-    def remember(self, plural: str, tenant: str | None, changes: list[Change]) -> None:
-        """Of a kind, all of one tenant or of every tenant (None)."""
-        if not self._prefixed:
-            return  # one of its own process is never away
-        self._remembered.pop((plural, tenant), None)
-        if len(changes) <= REMEMBERED_MAX:
-            self._remembered[plural, tenant] = (self._clock.monotonic(), changes)
-            if len(self._remembered) > REMEMBERED_LISTS_MAX:
-                del self._remembered[next(iter(self._remembered))]
-
-    def remembered(self, plural: str, tenant: str | None) -> list[Change]:
-        kept = self._kept(plural, tenant)
-        return [] if kept is None else [c for c in kept[1] if tenant in (None, c.tenant)]
-
-    def _kept(self, plural: str, tenant: str | None) -> tuple[float, list[Change]] | None:
-        """The newer of the list of just this tenant and the list of all."""
-        found = [kept for key in {tenant, None} if (kept := self._remembered.get((plural, key))) is not None]
-        return max(found, key=lambda kept: kept[0]) if found else None
-
-    def warning(self, plural: str, tenant: str | None) -> str:
-        kept = self._kept(plural, tenant)
-        now = self._clock.monotonic()
-        if kept is not None:
-            return f"{self.name} is unreachable; its {plural} are shown as of {now - kept[0]:.0f} seconds ago"
-        return f"{self.name} is unreachable since {now - self._heard:.0f} seconds; its {plural} are not shown"
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):

@@ -136,19 +136,24 @@ def entries_of(plain: Any) -> Entries:
         path = f"metadata.managedFields[{index}]"
         if not isinstance(item, dict) or not item:
             continue  # Kubernetes' way to say: forget them
-        if item.get("operation") not in ("Apply", "Update") or not isinstance(item.get("manager"), str):
+        manager = item.get("manager")
+        if item.get("operation") not in ("Apply", "Update") or not isinstance(manager, str) or not manager.isprintable():
             raise _bad(path, "expected a manager and an operation Apply or Update")
         fields = item.get("fieldsV1", {})
         if not isinstance(fields, dict):
             raise _bad(f"{path}.fieldsV1", "expected an object")
+        try:
+            text = msgspec.json.encode(fields).decode()
+        except (TypeError, ValueError):
+            raise _bad(f"{path}.fieldsV1", "holds what is no value") from None
         out.append(
             ManagedFields(
-                manager=item["manager"][:128],
+                manager=manager[:128],
                 operation=item["operation"],
                 api_version=API_VERSION,
                 time=_time(item.get("time"), path),
                 fields_type="FieldsV1",
-                fields_v1=FieldsV1(to_text(from_text(msgspec.json.encode(fields).decode()))),
+                fields_v1=FieldsV1(to_text(from_text(text))),
                 subresource=str(item.get("subresource") or "")[:63],
             )
         )

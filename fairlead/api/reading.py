@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from fairlead.api.calls import Call
 from fairlead.api.failures import Failure, bad_request, not_found
-from fairlead.api.frontdoor import Cursor, Item
+from fairlead.api.frontdoor import Cursor
+from fairlead.api.members import Item
 from fairlead.api.selectors import Selection
 from fairlead.api.versions import component, parse
 from fairlead.client.plane import Expired

@@ -14,7 +14,7 @@ from fairlead.api import managers, served
 from fairlead.api.calls import JSON_PATCH, MERGE_PATCH, Call, parse
 from fairlead.api.failures import Failure, bad_request
 from fairlead.api.fieldsets import node_of
-from fairlead.api.frontdoor import Item
+from fairlead.api.members import Item
 from fairlead.api.patches import json_patch, merge_patch
 from fairlead.api.reading import find
 from fairlead.api.writes import ATTEMPTS_MAX, contested, expected, foreseen, refused, send, stored, stored_record, with_parts

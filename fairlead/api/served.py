@@ -93,13 +93,18 @@ def tree_of(record: Record) -> dict[str, Any]:
     return tree
 
 
-def text(served: Any, kind: str, resource_version: str, api_version: str = API_VERSION) -> bytes:
-    """One object as JSON text."""
+def body_of(served: Any) -> bytes:
+    """The text of an object after the beginning of its metadata: what is the same whatever version it is shown with."""
     body = encode(served)
-    assert body.startswith(_HEAD), f"a {kind} does not start with its metadata"
+    assert body.startswith(_HEAD), "an object starts with its metadata"
+    return body[len(_HEAD) :]
+
+
+def text(body: bytes, kind: str, resource_version: str, api_version: str = API_VERSION) -> bytes:
+    """One object as JSON text."""
     version = f'"resourceVersion":"{resource_version}",' if resource_version else ""
     head = f'{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{{version}'
-    return head.encode() + body[len(_HEAD) :]
+    return head.encode() + body
 
 
 def hides(record: Any) -> bool:

@@ -13,7 +13,8 @@ import msgspec
 
 from fairlead.api.catalogue import Resource
 from fairlead.api.columns import age
-from fairlead.api.frontdoor import Item, Listing
+from fairlead.api.frontdoor import Listing
+from fairlead.api.members import Item
 from fairlead.api.negotiation import As
 from fairlead.wire.json_codec import encode
 

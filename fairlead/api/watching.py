@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.api.calls import JSON, Call, add_warnings
 from fairlead.api.failures import Failure, bad_request
-from fairlead.api.frontdoor import Item, Listing, Member
+from fairlead.api.frontdoor import Listing
+from fairlead.api.members import Item, Member
 from fairlead.api.reading import accepts_of, components, expired, selection_of
 from fairlead.api.versions import parse, vector_text
 from fairlead.client.plane import Change, Expired

@@ -18,7 +18,7 @@ from fairlead.api.calls import Call
 from fairlead.api.catalogue import LAST_APPLIED
 from fairlead.api.columns import instant_of
 from fairlead.api.failures import Failure, bad_request, of_refusal, unacceptable
-from fairlead.api.frontdoor import Item, Member
+from fairlead.api.members import Item, Member
 from fairlead.api.versions import component
 from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable

@@ -18,7 +18,7 @@ from fairlead.api.calls import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, PROTO
 from fairlead.api.catalogue import LAST_APPLIED, user_written
 from fairlead.api.failures import Failure, bad_request, not_found, success
 from fairlead.api.fieldsets import known, node_of, pick
-from fairlead.api.frontdoor import Item, Member
+from fairlead.api.members import Item, Member
 from fairlead.api.patches import json_patch, merge_patch
 from fairlead.api.reading import accepts_of, find, selection_of
 from fairlead.api.versions import component
@@ -179,7 +179,7 @@ def _pins(body: Any) -> bool:
 
 def _live(call: Call, item: Item) -> dict[str, Any]:
     """The present object as a client would see it, to be patched."""
-    text = served.text(item.served, call.info.kind, item.resource_version)
+    text = served.text(item.body, call.info.kind, item.resource_version)
     live: dict[str, Any] = msgspec.json.decode(text)
     return live
 

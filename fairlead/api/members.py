@@ -1,0 +1,171 @@
+"""One plane of a front door, and objects as they lie on it: asked with patience, remembered while it is away, shown once for all.
+
+Owns what the door knows of each plane. Never takes several planes together: that is frontdoor.py. Called by it and by whatever
+renders an item.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from fairlead.api import served
+from fairlead.api.versions import component_text
+from fairlead.client.plane import Change, Expired
+from fairlead.client.resources import ResourcePlane, Unreachable
+from fairlead.model.ids import revision as revision_of
+from fairlead.model.ids import split_revision
+from fairlead.ports import Clock
+
+PATIENCE_S: Final = 3.0  # how long one plane may take to answer before its part of an answer is left out
+REMEMBERED_MAX: Final = 5_000  # objects of one list of a region kept to be shown while it is away
+REMEMBERED_LISTS_MAX: Final = 100
+SHOWN_MAX: Final = 10_000  # objects of a plane kept as they are shown: some 30 MB
+# Kinds that every plane has of its own, not as copies; the names of the regions' are given their region as prefix.
+OWN_ON_EVERY_PLANE: Final = frozenset({"events", "leases", "decisions", "planes"})
+
+T = TypeVar("T")
+
+
+class Item:
+    """One version of one object, and the plane it lies on."""
+
+    __slots__ = ("_shown", "change", "member")
+
+    def __init__(self, member: Member, change: Change) -> None:
+        self.member = member
+        self.change = change
+        self._shown: _Shown | None = None
+
+    @property
+    def revision(self) -> int:
+        return revision_of(self.member.incarnation, self.change.position)
+
+    @property
+    def resource_version(self) -> str:
+        return component_text(self.member.index, self.revision)
+
+    @property
+    def served(self) -> Any:
+        shown = self._shown
+        if shown is None:
+            shown = self._shown = self.member.shown(self.change)
+        return shown.served
+
+    @property
+    def body(self) -> bytes:
+        """See served.body_of."""
+        shown = self._shown
+        if shown is None:
+            shown = self._shown = self.member.shown(self.change)
+        if shown.body is None:
+            shown.body = served.body_of(shown.served)
+        return shown.body
+
+
+class _Shown:
+    """What one version of one object looks like; made once for all who read it."""
+
+    __slots__ = ("body", "raw", "served")
+
+    def __init__(self, raw: bytes, served: Any) -> None:
+        self.raw = raw  # so that an entry is never taken for another object's
+        self.served = served
+        self.body: bytes | None = None
+
+
+class Member:
+    """One plane of the door. Its index is its place in every resourceVersion, so it never changes."""
+
+    def __init__(self, index: int, name: str, plane: ResourcePlane, clock: Clock, prefixed: bool) -> None:
+        self.index = index
+        self.name = name
+        self.plane = plane
+        self._clock = clock
+        self._prefixed = prefixed
+        self._heard = clock.monotonic()
+        self._cache: dict[tuple[str, str, str], _Shown] = {}
+        self._known = 0  # the newest revision seen; stands still while the plane is away
+        self._remembered: dict[tuple[str, str | None], tuple[float, list[Change]]] = {}
+
+    @property
+    def incarnation(self) -> int:
+        return split_revision(self.revision())[0]
+
+    def revision(self) -> int:
+        self._known = max(self._known, self.plane.revision())
+        return self._known
+
+    def saw(self, revision: int) -> None:
+        self._known = max(self._known, revision)
+
+    def shown(self, change: Change) -> _Shown:
+        """The newest versions are asked for again and again: by lists, by every watch."""
+        raw = change.raw
+        assert raw is not None, "a deletion shows nothing"
+        key = (change.plural, change.tenant, change.name)
+        found = self._cache.get(key)
+        if found is not None and (found.raw is raw or found.raw == raw):
+            return found
+        made = served.decode(change.plural, raw)
+        outer = self.outer_name(change.plural, change.name)
+        if outer != change.name:
+            made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, name=outer))
+        if found is None and len(self._cache) >= SHOWN_MAX:
+            del self._cache[next(iter(self._cache))]
+        self._cache[key] = shown = _Shown(raw, made)
+        return shown
+
+    def outer_name(self, plural: str, name: str) -> str:
+        return f"{self.name}.{name}" if self._prefixed and plural in OWN_ON_EVERY_PLANE else name
+
+    def inner_name(self, plural: str, name: str) -> str | None:
+        """What the plane itself calls it; None: it cannot be this plane's."""
+        if not self._prefixed or plural not in OWN_ON_EVERY_PLANE:
+            return name
+        return name.removeprefix(f"{self.name}.") if name.startswith(f"{self.name}.") else None
+
+    async def ask(self, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Raises Unreachable when there is no answer in time."""
+        if not self.plane.connected:
+            raise Unreachable(self.name)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                answer = await question()
+        except TimeoutError as error:
+            raise Unreachable(self.name) from error
+        except Expired as error:
+            if not self.plane.connected:
+                raise Unreachable(self.name) from error
+            raise
+        self._heard = self._clock.monotonic()
+        return answer
+
+    def remember(self, plural: str, tenant: str | None, changes: list[Change]) -> None:
+        """Of a kind, all of one tenant or of every tenant (None)."""
+        if not self._prefixed:
+            return  # one of its own process is never away
+        self._remembered.pop((plural, tenant), None)
+        if len(changes) <= REMEMBERED_MAX:
+            self._remembered[plural, tenant] = (self._clock.monotonic(), changes)
+            if len(self._remembered) > REMEMBERED_LISTS_MAX:
+                del self._remembered[next(iter(self._remembered))]
+
+    def remembered(self, plural: str, tenant: str | None) -> list[Change]:
+        kept = self._kept(plural, tenant)
+        return [] if kept is None else [c for c in kept[1] if tenant in (None, c.tenant)]
+
+    def _kept(self, plural: str, tenant: str | None) -> tuple[float, list[Change]] | None:
+        """The newer of the list of just this tenant and the list of all."""
+        found = [kept for key in {tenant, None} if (kept := self._remembered.get((plural, key))) is not None]
+        return max(found, key=lambda kept: kept[0]) if found else None
+
+    def warning(self, plural: str, tenant: str | None) -> str:
+        kept = self._kept(plural, tenant)
+        now = self._clock.monotonic()
+        if kept is not None:
+            return f"{self.name} is unreachable; its {plural} are shown as of {now - kept[0]:.0f} seconds ago"
+        return f"{self.name} is unreachable since {now - self._heard:.0f} seconds; its {plural} are not shown"
