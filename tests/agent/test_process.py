@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -114,6 +115,16 @@ async def test_a_tree_whose_shim_was_killed_is_cleared_away_by_its_mark(tmp_path
         end = await made.end()
         assert (end.code, end.cause) == (137, "lost")
         await until(lambda: not alive(stray))
+
+
+async def test_a_run_whose_agent_left_no_trace_ends_by_itself(tmp_path: Path) -> None:
+    driver = ProcessDriver(settings_of(tmp_path / "state"), SystemClock())
+    await driver.adopt(lambda *_: None)
+    got = await driver.start(sh("sleep 300"))
+    pid = getattr(got, "pid", 0)
+    await driver.close()
+    shutil.rmtree(tmp_path / "state")  # somebody threw the platform away without stopping it
+    await until(lambda: not alive(pid))
 
 
 async def test_output_is_kept_in_segments_and_read_by_offset(tmp_path: Path) -> None:

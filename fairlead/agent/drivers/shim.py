@@ -26,6 +26,7 @@ PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
 CAPABILITIES_MAX = 64
 FENCE_POLL_S = 0.5  # a sleep stops while the machine sleeps; the clock it is compared with does not
+LOOK_S = 5.0  # between two looks whether anybody could still find this run
 CHUNK = 65536
 LIMITS = {
     "core": resource.RLIMIT_CORE,
@@ -231,7 +232,7 @@ class Shim:
         self._finish()
 
     def _wait_ms(self) -> int:
-        waits = [60.0]
+        waits = [LOOK_S]
         if self.kill_at is not None:
             waits.append(self.kill_at - now())
         if self.spec["fence"]:
@@ -256,6 +257,9 @@ class Shim:
         self._reap()
         if self.spec["fence"] and self.status is None and now() >= self._fence_time():
             self.cause, self.kill_at = "fenced", 0.0
+        if self.kill_at is None and os.fstat(self.folder).st_nlink == 0:
+            # The agent's directory was removed: no agent can ever adopt this run or stop it, so nobody wants it.
+            self.cause, self.kill_at = "orphaned", 0.0
         if self.kill_at is not None and now() >= self.kill_at:
             if self.status is None and not self.cause:
                 self.cause = "timeout"
@@ -348,7 +352,14 @@ class Shim:
         cause = self.cause or ("exited" if code >= 0 else "signalled")
         code = code if code >= 0 else 128 - code
         message = self.message.replace("\n", " ")[:1000]
-        write_atomically(self.folder, "exit", f"{code} {cause} {now():.3f} {message}\n")
+        with contextlib.suppress(FileNotFoundError):  # its directory is gone
+            write_atomically(self.folder, "exit", f"{code} {cause} {now():.3f} {message}\n")
+        for procs in self.spec["cgroups"]:
+            group = os.path.dirname(procs)
+            with contextlib.suppress(OSError):
+                os.rmdir(group)
+                if cause == "orphaned":
+                    os.rmdir(os.path.dirname(group))
 
 
 def main() -> None:
