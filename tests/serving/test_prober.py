@@ -166,6 +166,14 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], word: s
         Prober(ProbeOptions(workload="api", tenant="risk", **options), World().resolve, SystemClock())
 
 
+def test_a_failure_makes_no_outage_of_a_later_gap() -> None:
+    measure = Measure()
+    measure.failure(0.5, "Refused")
+    measure.success(1.0, 0.01)
+    measure.success(9.0, 0.01)
+    assert (measure.outage_s, measure.gap_s) == (1.0, 8.0)
+
+
 def test_percentiles_and_gaps_are_what_they_say() -> None:
     measure = Measure()
     for number in range(1, 101):
