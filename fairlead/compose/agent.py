@@ -74,16 +74,14 @@ class AgentProgram:
             state_file=state / "remembered",
             fence_file=fence,
         )
-        driver = ProcessSettings(state / "instances", fence, cgroups=config.cgroups)
+        driver = ProcessSettings(state, fence, cgroups=config.cgroups)
         if not config.uids:
             driver = msgspec.structs.replace(driver, uids=None)
         files = config.tls
         tls = None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
         self._dialer = Dialer(tls)
         self.plane = RemotePlane(config.addresses, self._dialer.dial, clock, random, f"agent {config.node}")
-        self._clock = clock
-        self._driver = ProcessDriver(driver, clock)
-        drivers = {"process": self._driver}
+        drivers = {"process": ProcessDriver(driver, clock)}
         self.host = Host([config.declaration()], PlaneRegion(self.plane), drivers, clock, random, settings)
         self._stop = asyncio.Event()
 
@@ -97,16 +95,6 @@ class AgentProgram:
         chunk = await self.host.logs(tenant, name, stream, offset, limit)
         return [chunk.offset, chunk.data, chunk.next]
 
-    async def _stop_instances(self) -> None:
-        ids = [slot.id for node in self.host.nodes.values() for slot in node.slots.values()]
-        running = [one for one in ids if self._driver.status(one) == "running"]
-        for one in running:
-            await self._driver.stop(one, _STOP_GRACE_S)
-        for _ in range(100):
-            if all(self._driver.status(one) == "gone" for one in running):
-                return
-            await self._clock.sleep(0.05)
-
     async def run(self) -> None:
         """Until stopped; what it started runs on and is adopted by the next one."""
         try:
@@ -116,7 +104,7 @@ class AgentProgram:
                 tasks.start(self.host.run(), "host")
                 await self._stop.wait()
                 if self.config.stop_instances:
-                    await self._stop_instances()
+                    await self.host.stop_instances(_STOP_GRACE_S)
                 tasks.cancel()
         finally:
             await self._dialer.close()
