@@ -7,9 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.requests import Request
 
 from fairlead.api import watching as watching_module
-from tests.api.doors import GROUP, Door, call, node, open_door, watching, workload
+from fairlead.api.calls import Call, Services, Target
+from fairlead.api.catalogue import OWN
+from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.rules import PlainRules
+from fairlead.authority.local import LocalPlane
+from fairlead.ports import SystemClock, SystemIds
+from tests.api.doors import ADA, GROUP, Door, allow_all, call, node, open_door, watching, workload
 
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
 MERGE = "application/merge-patch+json"
@@ -166,6 +173,23 @@ async def test_a_client_that_takes_nothing_is_dropped(monkeypatch: pytest.Monkey
         async with asyncio.timeout(10):
             await door.app(scope, receive, send)
         assert len(door.app.state.watches) == 0
+
+
+async def test_a_change_that_comes_twice_is_told_once() -> None:
+    """A feed that breaks and is followed again gives once more what was still on its way."""
+    async with open_door() as door:
+        front = FrontDoor({"global": LocalPlane(door.authority(), SystemClock())}, SystemClock())
+        scope = {"type": "http", "method": "GET", "path": WORKLOADS, "headers": [], "query_string": b"watch=true"}
+        services = Services(front, PlainRules(allow_all), SystemClock(), SystemIds())
+        stream = watching_module._Stream(Call(Request(scope), services, ADA, Target(OWN["workloads"], "risk", "", "")))
+        await stream.begin()
+        feed = front.members[0].plane.follow(["workloads"], stream.seen[0])
+        await call(door, "POST", WORKLOADS, workload("a"))
+        await feed.wait()
+        changes = feed.take_nowait()
+        assert len(await stream.events(front.members[0], changes, feed.revision)) == 1
+        assert await stream.events(front.members[0], changes, feed.revision) == []
+        feed.close()
 
 
 # --- several planes ----------------------------------------------------------------------------------------------------
