@@ -244,6 +244,7 @@ def test_one_region_s_mirror_says_nothing_for_another_region_in_the_global_plane
     assert refused(mirror, replace(status, name="api.xeu-west"), caller=by, about=globally) == "Forbidden"
     assert refused(mirror, Put("Tenant", valid()["Tenant"]), caller=by, about=globally) == "Forbidden"
     assert refused(mirror, Put("Tenant", valid()["Tenant"]), caller=by) == "", "in its own region it copies"
+    assert refused(mirror, Put("Node", valid()["Node"]), caller=by, about=globally) == "Forbidden", "named alike, another kind"
     nowhere = component("mirror", "eu")
     assert refused(nowhere, replace(status, name="api."), caller=by, about=globally) == "Forbidden"
     assert refused(nowhere, replace(status, name="api"), caller=by, about=globally) == "Forbidden"
