@@ -1,0 +1,88 @@
+"""A region in another process, as far as the door can tell: over a channel that breaks and is dialled again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+
+from fairlead.api.app import make_app
+from fairlead.api.frontdoor import FrontDoor
+from fairlead.authority.judge import Settings
+from fairlead.authority.local import LocalPlane
+from fairlead.authority.service import PlaneService
+from fairlead.client.remote import RemotePlane
+from fairlead.ports import SystemClock, Tasks
+from tests.api.doors import GROUP, Door, allow_all, authenticate, call, node, watching, workload
+from tests.authority.planes import running_plane
+from tests.client.queues import Exchange
+
+NODES = f"{GROUP}/nodes"
+MERGE = "application/merge-patch+json"
+
+
+@contextlib.asynccontextmanager
+async def door_to_a_region() -> AsyncIterator[tuple[Door, RemotePlane, Exchange]]:
+    clock = SystemClock()
+    near, far = Settings(plane="global", region="global"), Settings(region="eu")
+    async with running_plane(settings=near) as home, running_plane(settings=far) as region, Tasks() as tasks:
+        exchange = Exchange(tasks)
+        exchange.services["eu"] = PlaneService(region.authority, clock)
+        remote = RemotePlane(["eu"], exchange.dial, clock, random.Random(1), "door")
+        tasks.start(remote.run(), "remote")
+        await remote.wait_connected()
+        front = FrontDoor({"global": LocalPlane(home.authority, clock), "eu": remote}, clock)
+        yield Door({"global": home, "eu": region}, {}, make_app(front, authenticate, allow_all, clock=clock)), remote, exchange
+        tasks.cancel()
+
+
+async def test_every_verb_reaches_the_region() -> None:
+    async with door_to_a_region() as (door, _, _):
+        made = await call(door, "POST", NODES, node("eu-n1", "eu"), headers={"idempotency-key": "k"})
+        assert made.status == 201
+        assert (await call(door, "GET", f"{NODES}/eu-n1")).json == made.json
+        patched = await call(door, "PATCH", f"{NODES}/eu-n1", {"spec": {"unschedulable": True}}, media=MERGE)
+        assert patched.json["spec"]["unschedulable"] is True
+        assert (await call(door, "PUT", f"{NODES}/eu-n1", made.json)).status == 409
+        applied = {"metadata": {"labels": {"rack": "7"}}}
+        path = f"{NODES}/eu-n1?fieldManager=ci"
+        assert (await call(door, "PATCH", path, applied, media="application/apply-patch+yaml")).status == 200
+        assert (await call(door, "GET", "/receipts/k")).json["status"]["outcome"] == "Accepted"
+        assert [item["metadata"]["name"] for item in (await call(door, "GET", NODES)).json["items"]] == ["eu-n1"]
+        assert (await call(door, "DELETE", f"{NODES}/eu-n1")).json["status"] == "Success"
+        assert (await call(door, "GET", f"{NODES}/eu-n1")).status == 404
+
+
+async def test_a_watch_tells_added_modified_and_deleted_apart_from_afar() -> None:
+    async with door_to_a_region() as (door, _, _):
+        version = (await call(door, "GET", NODES)).json["metadata"]["resourceVersion"]
+        async with watching(door, f"{NODES}?resourceVersion={version}") as stream:
+            await call(door, "POST", NODES, node("eu-n1", "eu"))
+            await call(door, "PATCH", f"{NODES}/eu-n1", {"metadata": {"labels": {"a": "b"}}}, media=MERGE)
+            await call(door, "DELETE", f"{NODES}/eu-n1")
+            events = [await stream.next() for _ in range(3)]
+            assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+            assert events[2]["object"]["metadata"]["labels"] == {"a": "b"}, "the last that was known of it"
+
+
+async def test_a_watch_goes_on_over_a_broken_connection_and_a_list_says_what_it_knows() -> None:
+    async with door_to_a_region() as (door, remote, exchange):
+        await call(door, "POST", NODES, node("eu-n1", "eu"))
+        version = (await call(door, "GET", NODES)).json["metadata"]["resourceVersion"]
+        async with watching(door, f"{NODES}?resourceVersion={version}") as stream:
+            service = exchange.services.pop("eu")
+            await exchange.cut()
+            async with asyncio.timeout(10):
+                while remote.connected:
+                    await asyncio.sleep(0.001)
+            got = await call(door, "GET", NODES)
+            assert [item["metadata"]["name"] for item in got.json["items"]] == ["eu-n1"]
+            assert "eu is unreachable" in got.warnings[0]
+            assert (await call(door, "POST", f"{GROUP}/namespaces/risk/workloads", workload("api"))).status == 201
+            exchange.services["eu"] = service
+            await remote.wait_connected()
+            await call(door, "POST", NODES, node("eu-n3", "eu"))
+            event = await stream.next()
+            assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "eu-n3")
+        assert (await call(door, "GET", NODES)).warnings == []
