@@ -14,9 +14,11 @@ import msgspec
 import pytest
 
 from fairlead.api.server import server_context
-from fairlead.model.commands import Put
+from fairlead.model.commands import Put, PutStatus
+from fairlead.model.kinds.intent import WorkloadStatus
 from fairlead.model.kinds.ledger import Event, EventSpec
-from fairlead.model.meta import Metadata
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Condition, Metadata
 from tests.api.doors import Door, kubeconfig, listening, open_door, own_tenant_only, write_certificates
 from tests.authority.planes import OPERATOR, ok
 
@@ -247,12 +249,26 @@ async def test_deleting_waits_until_the_last_finalizer_is_off(tmp_path: Path) ->
             assert await waiting.wait() == 0
 
 
-async def test_wait_sees_a_field_change(tmp_path: Path) -> None:
+async def test_wait_sees_a_condition_of_the_present_generation_only(tmp_path: Path) -> None:
     async with opened(tmp_path) as kubectl:
         await kubectl("apply", "-f", kubectl.file("api", 1))
-        process = await kubectl.start("wait", "--for=condition=Serving", "wl/api", "--timeout=1s")
+        assert (await kubectl.run("wait", "--for=condition=Serving", "wl/api", "--timeout=1s")).code == 1, "nobody serves it"
+        await kubectl("apply", "-f", kubectl.file("api", 2))
+        controller = await kubectl.door.home.as_role(Role.WORKLOAD)
+
+        async def serving(generation: int) -> None:
+            condition = Condition(type="Serving", status="True", observed_generation=generation, reason="MinServingMet")
+            status = WorkloadStatus(observed_generation=generation, conditions=(condition,))
+            ok(await kubectl.door.home.send(controller, PutStatus("Workload", "risk", "api", status)))
+
+        await serving(1)
+        behind = await kubectl.run("wait", "--for=condition=Serving", "wl/api", "--timeout=1s")
+        process = await kubectl.start("wait", "--for=condition=Serving", "wl/api", "--timeout=30s")
+        await serving(2)
         async with asyncio.timeout(30):
-            assert await process.wait() == 1, "nobody serves it"
+            assert await process.wait() == 0
+        assert behind.code in (0, 1), "old kubectl does not look at observedGeneration"
+        assert await kubectl("get", "wl", "api", "-o", "jsonpath={.status.observedGeneration}") == "2"
 
 
 async def test_namespaces_are_tenants(tmp_path: Path) -> None:
