@@ -81,6 +81,13 @@ class Cycle:
 
     def decide(self, items: Sequence[Item]) -> list[Run]:
         """Runs in the order they were decided: priority first, then first come."""
+        runs = self.group(items)
+        for run in runs:
+            self.decide_run(run)
+        return runs
+
+    def group(self, items: Sequence[Item]) -> list[Run]:
+        """The runs to decide, in their order. Between two of them the loop may be given back: each looks at the picture anew."""
         runs: list[Run] = []
         open_runs: dict[tuple[int, int], Run] = {}
         for item in items:
@@ -97,12 +104,13 @@ class Cycle:
                 run = open_runs[key] = Run(shape, [], [], [])
                 runs.append(run)
             run.items.append(item)
-        for run in runs:
-            if run.gang:
-                self._decide_gang(run)
-            elif run.shape is not None:
-                self._decide_run(run)
         return runs
+
+    def decide_run(self, run: Run) -> None:
+        if run.gang:
+            self._decide_gang(run)
+        elif run.shape is not None:
+            self._decide_run(run)
 
     def _shape(self, item: Item) -> Shape | Failure:
         policy = self._policies.policy_for(item.tenant)

@@ -258,6 +258,10 @@ class Queue(Places):
     # --- what is said ------------------------------------------------------------------------------------------------
 
     @property
+    def ready_slots(self) -> int:
+        return self._counts[READY]
+
+    @property
     def has_ready(self) -> bool:
         """Whether `take` is worth a call. A take may come back short or empty while this is true; call it again."""
         return self._order.has_ready

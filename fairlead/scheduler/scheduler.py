@@ -56,8 +56,9 @@ _AGAIN: Final = frozenset(
 )  # fmt: skip
 
 
-_CYCLE_S: Final = 0.008  # of one cycle, decision and records, before the loop is given back
-_SLOTS_MIN: Final = 8
+_SLICE_S: Final = 0.004  # of deciding, before the loop is given back
+_GATHER_S: Final = 0.002  # between two cycles at least: what arrives meanwhile is decided together
+_STREAM_SLOTS: Final = 64  # ready already: no need to wait for more
 _CLAIM_WEIGHT: Final = 7  # binds that one claim weighs beyond its own: its victims are judged too
 
 
@@ -115,7 +116,7 @@ class Scheduler:
         self._reporter = Reporter(self.queue)
         self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name)
         self._under_way = 0
-        self._cycle_slots = settings.cycle_slots
+        self._cycled_at = 0.0
 
     # --- the life of a scheduler -----------------------------------------------------------------------------------------
 
@@ -220,10 +221,21 @@ class Scheduler:
             if self._points.waits_until_ms is not None:
                 self._send(self._points.permitted_now(snapshot), tasks)
             if queue.has_ready and self._under_way < self._settings.in_flight:
-                self._decide(tasks)
+                await self._gather()
+                await self._decide(tasks)
                 await self._clock.sleep(0)
                 continue
             await self._wait(feed, tasks)
+
+    async def _gather(self) -> None:
+        """A lone slot is decided at once; in a stream of them a little patience halves what each costs."""
+        left_s = self._cycled_at + _GATHER_S - self._clock.monotonic()
+        if left_s > 0 and self.queue.ready_slots < _STREAM_SLOTS:
+            await self._clock.sleep(left_s)
+            feed = self._feed
+            if feed is not None:
+                self._observer.observe(feed.take_nowait())
+        self._cycled_at = self._clock.monotonic()
 
     async def _wait(self, feed: Feed, tasks: Tasks) -> None:
         """Until something changed or the next look is due."""
@@ -241,24 +253,21 @@ class Scheduler:
         await self._clock.sleep(seconds)
         feed.poke()
 
-    def _decide(self, tasks: Tasks) -> None:
-        """One cycle: what is found goes out as one batch, what is not waits with its reason."""
-        now_ms = self.snapshot.now_ms
-        items = self.queue.take(self._cycle_slots, now_ms)
+    async def _decide(self, tasks: Tasks) -> None:
+        """One cycle: what is found goes out as one batch, what is not waits with its reason. The loop is given back between runs:
+        slots that all differ cost a pass over the nodes each (P17)."""
+        items = self.queue.take(self._settings.cycle_slots, self.snapshot.now_ms)
         if not items:
             return
-        started = self._clock.monotonic()
-        runs = self._points.admit(self._cycle.decide(items), self.snapshot)
+        runs = self._cycle.group(items)
+        until = self._clock.monotonic() + _SLICE_S
+        for run in runs:
+            self._cycle.decide_run(run)
+            if self._clock.monotonic() > until:
+                await self._clock.sleep(0)
+                until = self._clock.monotonic() + _SLICE_S
         self.snapshot.trim_changes()
-        self._send(runs, tasks)
-        self._pace(len(items), self._clock.monotonic() - started)
-
-    def _pace(self, slots: int, took_s: float) -> None:
-        """As many slots in the next cycle as this one's cost allows: slots that all differ cost a pass over the nodes each,
-        and the loop must be given back (P17)."""
-        most = self._settings.cycle_slots
-        afford = int(slots * _CYCLE_S / took_s) if took_s > 0 else most
-        self._cycle_slots = max(_SLOTS_MIN, min(most, 2 * self._cycle_slots, afford))
+        self._send(self._points.admit(runs, self.snapshot), tasks)
 
     def _send(self, runs: list[Run], tasks: Tasks) -> None:
         now_ms = self.snapshot.now_ms
