@@ -55,6 +55,12 @@ class Gate(Protocol):
     def speaks(self, nodes: Iterable[str]) -> Refused | None:
         """Whether it may say that these nodes live."""
 
+    def hears(self) -> bool:
+        """Whether it may know when every node was heard."""
+
+    def asks(self, actor: str) -> bool:
+        """Whether it may ask what became of this actor's commands."""
+
 
 class Open:
     """For components of the server's own process, and tests."""
@@ -70,6 +76,12 @@ class Open:
 
     def speaks(self, nodes: Iterable[str]) -> Refused | None:
         return None
+
+    def hears(self) -> bool:
+        return True
+
+    def asks(self, actor: str) -> bool:
+        return True
 
 
 OPEN: Final = Open()
@@ -109,7 +121,7 @@ class Attending:
 
     def __init__(self) -> None:
         self._channels: dict[str, tuple[Channel, int]] = {}  # node -> its channel, and the number it attends under
-        self._questions: dict[int, asyncio.Future[Any]] = {}
+        self._questions: dict[int, tuple[Channel, asyncio.Future[Any]]] = {}
         self._number = 0
 
     def come(self, nodes: Iterable[str], channel: Channel, number: int) -> None:
@@ -127,7 +139,7 @@ class Attending:
         self._number += 1
         question = self._number
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._questions[question] = future
+        self._questions[question] = (channel, future)
         try:
             async with asyncio.timeout(ASK_S):
                 await channel.send(encode([number, ASKED, question, operation, list(arguments)]))
@@ -137,9 +149,10 @@ class Attending:
         finally:
             self._questions.pop(question, None)
 
-    def answered(self, question: int, good: bool, result: Any) -> None:
-        future = self._questions.get(question)
-        if future is not None and not future.done():
+    def answered(self, channel: Channel, question: int, good: bool, result: Any) -> None:
+        """Only whoever was asked can answer: one agent must not speak for another."""
+        asked, future = self._questions.get(question, (None, None))
+        if asked is channel and future is not None and not future.done():
             if good:
                 future.set_result(result)
             else:
@@ -255,7 +268,7 @@ class _Connection:
         return None if rec is None or not self._gate.sees(rec) else _row(rec)
 
     async def _heard(self, since_ms: int) -> list[tuple[str, int]]:
-        return list(await self._local.heard(since_ms))
+        return list(await self._local.heard(since_ms)) if self._gate.hears() else []
 
     async def _heartbeat(self, nodes: list[tuple[str, int]]) -> list[Any]:
         refused = self._gate.speaks([name for name, _ in nodes])
@@ -283,6 +296,8 @@ class _Connection:
         return [page.revision, self._rows(page.items), page.next_tenant, page.next_name]
 
     async def _receipt(self, actor: str, key: str) -> Any:
+        if not self._gate.asks(actor):
+            raise ValueError(f"what {actor} sent is not this caller's to ask about")
         found = self._authority.receipt(actor, key)
         return None if found is None else encode_outcomes([found])[0]
 
@@ -297,7 +312,7 @@ class _Connection:
             self._service.attending.come(nodes, self._channel, number)
 
     async def _answered(self, question: int, good: bool, result: Any) -> None:
-        self._service.attending.answered(question, good, result)
+        self._service.attending.answered(self._channel, question, good, result)
 
     async def _logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> Any:
         """Output of a slot, from the agent that runs it."""

@@ -176,7 +176,7 @@ class PlaneServer:
             return authority.view().get(plural, tenant, name)
 
         holdings = PlaneHoldings(get, authority.bound_to) if config.plane == "region" else None
-        access = Access(self._directory, config.plane, get, holdings)
+        access = Access(self._directory, config.plane, get, holdings, config.region)
         authenticator = Authenticator(self._directory, region=config.region)
 
         async def serve(channel: Channel, socket: WebSocket) -> None:

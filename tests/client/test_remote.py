@@ -273,3 +273,22 @@ async def test_an_agent_is_asked_over_the_channel_it_keeps_and_again_after_a_bre
         assert await remote.logs("risk", "w-0", "stdout", 0, 10) == (0, b"hello", 5)
         with pytest.raises(FileNotFoundError):
             await remote.logs("risk", "nobody-0", "stdout", 0, 10)
+
+
+async def test_nobody_but_the_one_who_was_asked_can_answer() -> None:
+    async with remote_plane() as (plane, remote, exchange):
+        await plane.grant("risk")
+        await plane.add_node("n0")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(assigner, Enqueue(request_of("risk", "w", 0), 1)))
+        ok(await plane.send(scheduler, bind_of("risk", "w-0", "n0")))
+        forger = await exchange.dial("a")
+
+        async def answer(operation: str, arguments: Sequence[Any]) -> Any:
+            for question in range(5):
+                await forger.send(encode([question + 1, "answered", question, True, [0, b"forged", 6]]))
+            await asyncio.sleep(0.05)
+            return [0, b"true", 4]
+
+        remote.attend(["n0"], answer)
+        assert await remote.logs("risk", "w-0", "stdout", 0, 10) == (0, b"true", 4)
