@@ -92,7 +92,7 @@ class Call:
         rules = self.services.rules
         if rules.allows(self.identity, ask):
             return
-        if verb in ("list", "watch") and not target.name:
+        if verb in ("list", "watch") and not target.name and not target.tenant:
             self.rows = rules.rows(self.identity, ask)
             if self.rows is not None:
                 return

@@ -140,7 +140,7 @@ async def _receipt(request: Request, key: str, identity: Identity, services: Ser
     away = []
     for member in services.front.members:
         try:
-            outcome = await member.ask(partial(member.plane.receipt, identity.name, key))
+            outcome = await member.ask(partial(member.plane.receipt, services.rules.actor(identity), key))
         except Unreachable:
             away.append(member.name)
             continue

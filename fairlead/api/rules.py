@@ -36,6 +36,9 @@ class Rules(Protocol):
     def rows(self, identity: Identity, ask: Ask) -> Rows | None:
         """Of a collection that is not allowed as a whole, which rows are; None: not even an empty list."""
 
+    def actor(self, identity: Identity) -> str:
+        """Whose receipts these are: the name commands are sent under."""
+
     def caller(self, identity: Identity, ask: Ask) -> Caller | Refused:
         """As whom the authority is asked."""
 
@@ -60,6 +63,9 @@ class PlainRules:
 
     def rows(self, identity: Identity, ask: Ask) -> Rows | None:
         return None
+
+    def actor(self, identity: Identity) -> str:
+        return identity.name
 
     def caller(self, identity: Identity, ask: Ask) -> Caller | Refused:
         return identity.caller()
@@ -87,6 +93,9 @@ class AccessRules:
         if not isinstance(identity, Proven) or identity.who is None:
             return None
         return self._access.filter(identity.who, ask.verb, ask.plural, ask.subresource)
+
+    def actor(self, identity: Identity) -> str:
+        return identity.who.actor if isinstance(identity, Proven) and identity.who is not None else identity.name
 
     def caller(self, identity: Identity, ask: Ask) -> Caller | Refused:
         if not isinstance(identity, Proven) or identity.who is None:

@@ -141,7 +141,7 @@ async def answered_before(call: Call, members: list[Member]) -> Response | None:
         return None
     for member in members:
         try:
-            outcome = await member.ask(partial(member.plane.receipt, call.identity.name, key))
+            outcome = await member.ask(partial(member.plane.receipt, call.services.rules.actor(call.identity), key))
         except Unreachable:
             continue
         if isinstance(outcome, Accepted):

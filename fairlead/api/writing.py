@@ -192,7 +192,8 @@ def _entries(call: Call, old: Any, live: Any, tree: Any, record: Any) -> manager
     if wanted is not None and wanted != live["metadata"].get("managedFields"):
         before = managers.entries_of(wanted)  # kubectl moving fields from client-side to server-side apply
     after = served.tree_of(with_parts(record))
-    return managers.updated(before, call.manager, _bare(served.tree_of(old)), _bare(after), node_of(call.info.record))
+    shown = served.tree_of(old) if served.hides(old) else live  # what is hidden must be compared too
+    return managers.updated(before, call.manager, _bare(shown), _bare(after), node_of(call.info.record))
 
 
 def _bare(tree: dict[str, Any]) -> dict[str, Any]:
@@ -235,7 +236,7 @@ async def _apply(call: Call, body: Any) -> Response:
             call.warn(warning)
         expected(call, item, decoded.resource_version)
         old = stored_record(item)
-        live = served.tree_of(old)
+        live = served.tree_of(old) if served.hides(old) else _live(call, item)
         applied = managers.apply(
             _bare(live), old.metadata.managed_fields, call.manager, said, node,
             force=call.flag("force"), last_applied=_last_applied(live),

@@ -1,0 +1,99 @@
+"""The handlers under the real decision point: tokens, roles, rows, callers, and objects that say too much."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fairlead.api.app import make_app
+from fairlead.api.frontdoor import FrontDoor
+from fairlead.model.kinds.access import Subject
+from tests.api.doors import GROUP, Door, call, node, watching, workload
+from tests.api.test_access import Guarded, guarded
+from tests.authority.planes import REGION
+
+WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
+
+
+@asynccontextmanager
+async def ruled(folder: Path) -> AsyncIterator[tuple[Door, Guarded]]:
+    async with guarded(folder) as world:
+        clock = world.plane.clock
+        app = make_app(FrontDoor({REGION: world.local}, clock), world.authenticator, world.access, clock=clock)
+        yield Door({REGION: world.plane}, {}, app), world
+
+
+async def test_a_tenants_admin_writes_there_and_sees_nothing_elsewhere(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        await world.bind_role("admin", "*", Subject(name="root"))
+        await world.bind_role("tenant-admin", "risk", Subject(name="ada"))
+        root, _ = await world.token(Subject(name="root"))
+        ada, _ = await world.token(Subject(name="ada"))
+        assert (await call(door, "POST", WORKLOADS, workload("api"), token=ada)).status == 201
+        other = f"{GROUP}/namespaces/search/workloads"
+        assert (await call(door, "POST", other, workload("web"), token=root)).status == 201
+        for method, path in (
+            ("GET", other),
+            ("GET", f"{other}/web"),
+            ("POST", other),
+            ("DELETE", f"{other}/web"),
+            ("DELETE", other),
+        ):
+            assert (await call(door, method, path, workload("x"), token=ada)).status == 403, (method, path)
+        everywhere = await call(door, "GET", f"{GROUP}/workloads", token=ada)
+        assert [item["metadata"]["name"] for item in everywhere.json["items"]] == ["api"], "of all tenants, her rows only"
+        assert len((await call(door, "GET", f"{GROUP}/workloads", token=root)).json["items"]) == 2
+        assert (await call(door, "POST", f"{GROUP}/nodes", node("n1", REGION), token=ada)).status == 403
+        assert (await call(door, "POST", f"{GROUP}/nodes", node("n1", REGION), token=root)).status == 201
+
+
+async def test_a_watch_of_everything_shows_the_rows_one_may_see(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        await world.bind_role("admin", "*", Subject(name="root"))
+        await world.bind_role("tenant-admin", "risk", Subject(name="ada"))
+        root, _ = await world.token(Subject(name="root"))
+        ada, _ = await world.token(Subject(name="ada"))
+        async with watching(door, f"{GROUP}/workloads", token=ada) as stream:
+            await call(door, "POST", f"{GROUP}/namespaces/search/workloads", workload("web"), token=root)
+            await call(door, "POST", WORKLOADS, workload("api"), token=root)
+            assert (await stream.next())["object"]["metadata"]["name"] == "api"
+
+
+async def test_a_revoked_token_ends_its_watches(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        await world.bind_role("tenant-admin", "risk", Subject(name="ada"))
+        ada, stored = await world.token(Subject(name="ada"))
+        async with watching(door, WORKLOADS, token=ada) as stream:
+            assert (await call(door, "POST", WORKLOADS, workload("api"), token=ada)).status == 201
+            assert (await stream.next())["type"] == "ADDED"
+            await world.revoke(stored)
+            await world.directory.load()
+            await world.bind_role("admin", "*", Subject(name="root"))
+            root, _ = await world.token(Subject(name="root"))
+            await call(door, "POST", WORKLOADS, workload("web"), token=root)
+            event = await stream.next()
+            assert (event["type"], event["object"]["code"]) == ("ERROR", 401)
+        assert (await call(door, "GET", WORKLOADS, token=ada)).status == 401
+
+
+async def test_a_role_one_does_not_have_cannot_be_handed_on_by_any_verb(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        await world.bind_role("tenant-admin", "risk", Subject(name="ada"))
+        ada, _ = await world.token(Subject(name="ada"))
+        body = {"metadata": {"name": "mine"}, "spec": {"role": "admin", "tenants": ["*"], "subjects": [{"name": "ada"}]}}
+        bindings = f"{GROUP}/accessbindings"
+        assert (await call(door, "POST", bindings, body, token=ada)).status == 403
+        apply = "application/apply-patch+yaml"
+        assert (await call(door, "PATCH", f"{bindings}/mine?fieldManager=x", body, token=ada, media=apply)).status == 403
+
+
+async def test_a_receipt_is_found_by_whoever_sent_the_key(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        await world.bind_role("tenant-admin", "risk", Subject(name="ada"), Subject(name="eve"))
+        ada, _ = await world.token(Subject(name="ada"))
+        eve, _ = await world.token(Subject(name="eve"))
+        key = {"idempotency-key": "k"}
+        assert (await call(door, "POST", WORKLOADS, workload("api"), token=ada, headers=key)).status == 201
+        assert (await call(door, "GET", "/receipts/k", token=ada)).status == 200
+        assert (await call(door, "GET", "/receipts/k", token=eve)).status == 404
