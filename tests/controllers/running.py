@@ -81,8 +81,8 @@ class FakeAgent:
             for rec in await self._rig.local.list("bindings"):
                 if rec.hot.node not in self.dead:
                     reports += self._reports(rec.tenant, rec.name, rec.hot)
-            if reports:
-                await self._rig.local.submit(reports)
+            for start in range(0, len(reports), 500):
+                await self._rig.local.submit(reports[start : start + 500])
             await plane.clock.sleep(0.005)
 
     def _reports(self, tenant: str, name: str, hot: BindingHot) -> list[Command]:
