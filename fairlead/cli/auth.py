@@ -127,7 +127,9 @@ def token() -> None:
 
 @token.command("create")
 @click.argument("subject", metavar="USER|serviceaccount/NAME")
-@click.option("--expires-in", type=DURATION, default="2160h", show_default="90 days", metavar="DURATION")
+@click.option(
+    "--expires-in", type=DURATION, default="2160h", show_default="90 days", metavar="DURATION", help="When it ends by itself."
+)
 @click.option("--only-tenant", "narrowed", multiple=True, help="Narrow it to this tenant; may be repeated.")
 @json_option
 @server_options()
@@ -147,12 +149,12 @@ async def create(session: Session, subject: str, expires_in: float, narrowed: tu
 @click.option("--in-region", "node_region", required=True, help="The region the node belongs to.")
 @click.option("--cpu", required=True, help="The most it may offer: 16, 500m.")
 @click.option("--memory", required=True, help="The most it may offer: 64Gi.")
-@click.option("--zone", default="")
-@click.option("--pool", default="")
+@click.option("--zone", default="", help="The zone the node is in.")
+@click.option("--pool", default="", help="The pool it belongs to.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Labels of the node; it cannot choose them itself.")
 @click.option("--device", "devices", multiple=True, metavar="RESOURCE=COUNT", help="The most devices it may have.")
-@click.option("--max-slots", type=click.IntRange(min=1), default=110, show_default=True)
-@click.option("--expires-in", type=DURATION, default="1h", show_default=True, metavar="DURATION")
+@click.option("--max-slots", type=click.IntRange(min=1), default=110, show_default=True, help="Slots it may take at most.")
+@click.option("--expires-in", type=DURATION, default="1h", show_default=True, metavar="DURATION", help="How long it may be used.")
 @json_option
 @server_options()
 @on_server

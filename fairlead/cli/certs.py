@@ -43,6 +43,7 @@ def in_folder(work: Callable[..., int]) -> Callable[..., int]:
         except (BadCertificate, UnsafeFile, CannotOpen, ValueError) as error:
             raise Told(str(error), code=ERROR) from error
 
+    call.__doc__ = work.__doc__  # click makes the help of it
     return call
 
 
