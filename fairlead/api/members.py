@@ -48,19 +48,28 @@ class Item:
     def resource_version(self) -> str:
         return component_text(self.member.index, self.revision)
 
-    @property
-    def served(self) -> Any:
+    def _look(self) -> _Shown:
         shown = self._shown
         if shown is None:
             shown = self._shown = self.member.shown(self.change)
-        return shown.served
+        return shown
+
+    @property
+    def served(self) -> Any:
+        return self._look().served
+
+    @property
+    def metadata(self) -> bytes:
+        """See served.metadata_of."""
+        shown = self._look()
+        if shown.metadata is None:
+            shown.metadata = served.metadata_of(shown.served)
+        return shown.metadata
 
     @property
     def body(self) -> bytes:
         """See served.body_of."""
-        shown = self._shown
-        if shown is None:
-            shown = self._shown = self.member.shown(self.change)
+        shown = self._look()
         if shown.body is None:
             shown.body = served.body_of(shown.served)
         return shown.body
@@ -69,12 +78,13 @@ class Item:
 class _Shown:
     """What one version of one object looks like; made once for all who read it."""
 
-    __slots__ = ("body", "raw", "served")
+    __slots__ = ("body", "metadata", "raw", "served")
 
     def __init__(self, raw: bytes, served: Any) -> None:
         self.raw = raw  # so that an entry is never taken for another object's
         self.served = served
         self.body: bytes | None = None
+        self.metadata: bytes | None = None
 
 
 class Member:

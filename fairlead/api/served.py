@@ -100,6 +100,14 @@ def body_of(served: Any) -> bytes:
     return body[len(_HEAD) :]
 
 
+def metadata_of(served: Any) -> bytes:
+    """Metadata alone, after its opening brace, without managedFields: who asks for it wants little."""
+    metadata = served.metadata
+    if metadata.managed_fields:
+        metadata = msgspec.structs.replace(metadata, managed_fields=())
+    return encode(metadata)[1:]
+
+
 def text(body: bytes, kind: str, resource_version: str, api_version: str = API_VERSION) -> bytes:
     """One object as JSON text."""
     version = f'"resourceVersion":"{resource_version}",' if resource_version else ""

@@ -100,8 +100,4 @@ _PARTIAL: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1
 
 
 def _partial(item: Item, version: str) -> msgspec.Raw:
-    """Without managedFields: who asks for metadata alone wants little of it."""
-    metadata = item.served.metadata
-    if metadata.managed_fields:
-        metadata = msgspec.structs.replace(metadata, managed_fields=())
-    return msgspec.Raw(_PARTIAL + version.encode() + b'",' + encode(metadata)[1:] + b"}")
+    return msgspec.Raw(_PARTIAL + version.encode() + b'",' + item.metadata + b"}")

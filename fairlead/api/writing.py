@@ -29,6 +29,7 @@ from fairlead.api.writes import (
     decode,
     expected,
     foreseen,
+    key_of,
     refused,
     send,
     stored,
@@ -241,6 +242,8 @@ async def _apply(call: Call, body: Any) -> Response:
             _bare(live), old.metadata.managed_fields, call.manager, said, node,
             force=call.flag("force"), last_applied=_last_applied(live),
         )  # fmt: skip
+        if applied.entries == old.metadata.managed_fields and applied.tree == _bare(live) and not key_of(call):
+            return call.answer(call.form().one(item, item.resource_version))  # as it is: what most applies find
         metadata = {"name": old.metadata.name, "uid": old.metadata.uid, **applied.tree.get("metadata", {})}
         record = unhidden(decode(call, {**applied.tree, "metadata": metadata}, call.target.name).record, old)
         outcome = await _put(call, item, with_parts(record, managed_fields=applied.entries))
