@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from fairlead.api.identity import PeerProtocol
+from fairlead.api.server import BoundedHttp
 from fairlead.compose.config import TlsFiles
 from fairlead.security.tls import ServerTls
 from fairlead.security.tls import TlsFiles as TlsPaths
@@ -38,7 +38,7 @@ class HttpServer:
                 "ssl_keyfile": tls.key,
             }
         config = uvicorn.Config(
-            app, log_level="warning", lifespan="off", http=PeerProtocol, ws="wsproto", timeout_graceful_shutdown=GRACE_S,
+            app, log_level="warning", lifespan="off", http=BoundedHttp, ws="wsproto", timeout_graceful_shutdown=GRACE_S,
             server_header=False, ws_max_size=8 << 20, **more,
         )  # fmt: skip
         self._server = _Server(config)
