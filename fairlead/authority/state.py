@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from fairlead.authority.ordered import OrderedNames
-from fairlead.model.hot import DECODERS
+from fairlead.model.hot import DECODERS as DECODERS
 from fairlead.model.ids import Key, key
 from fairlead.store.contract import ObjectRow
 
