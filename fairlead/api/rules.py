@@ -92,6 +92,10 @@ class AccessRules:
     def rows(self, identity: Identity, ask: Ask) -> Rows | None:
         if not isinstance(identity, Proven) or identity.who is None:
             return None
+        if ask.tenant:  # a tenant of which it may see nothing is refused, not shown empty
+            answer = self._access.answer(identity.who, Question(ask.verb, ask.plural, ask.tenant, "", ask.subresource))
+            if not answer.some:
+                return None
         return self._access.filter(identity.who, ask.verb, ask.plural, ask.subresource)
 
     def actor(self, identity: Identity) -> str:
