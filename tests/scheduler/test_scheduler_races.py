@@ -250,7 +250,7 @@ async def test_a_proposal_to_one_who_no_longer_leads_is_nobodys_fault_and_made_a
 async def test_strict_parts_never_meet_and_together_do_everything() -> None:
     async with rig() as r:
         for name in ("n1", "n2", "n3"):
-            await r.plane.add_node(name)
+            await r.plane.add_node(name, cpu=64_000)  # room for all: what they might meet over is the slots, not the last place
         both = [await r.schedule(f"scheduler-{n}", partition=Partition(n, 2)) for n in range(2)]
         names = [await r.ask(f"w{n}", 0) for n in range(24)]
         await r.bound(*names)
