@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.authority.authority import Authority
 from fairlead.authority.local import LocalPlane
 from fairlead.client.remote import Dial, RemotePlane
-from fairlead.model.commands import Command, Outcome, Refused
+from fairlead.model.commands import Accepted, Command, Outcome
 from fairlead.ports import Clock, Random, Tasks
 
 
@@ -37,7 +37,7 @@ class ForwardingPlane(LocalPlane):
         if self._authority.leading or self._leader is None:
             return await self._authority.submit(commands)
         outcomes = await self._leader.submit(commands)
-        newest = max((outcome.revision for outcome in outcomes if hasattr(outcome, "revision")), default=0)
+        newest = max((outcome.revision for outcome in outcomes if isinstance(outcome, Accepted)), default=0)
         await self._seen(newest)
         return outcomes
 
@@ -47,6 +47,3 @@ class ForwardingPlane(LocalPlane):
             if self._authority.view().revision >= revision:
                 return
             await self._clock.sleep(0.025)
-
-
-__all__ = ["ForwardingPlane", "Refused"]

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import aiohttp
@@ -25,10 +25,9 @@ STOP_S = 10.0
 
 
 class Local:
-    def __init__(self, layout: Layout, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(self, layout: Layout, clock: Clock) -> None:
         self._layout = layout
         self._clock = clock
-        self._say = say
         self.processes: dict[str, asyncio.subprocess.Process] = {}
 
     def agents(self) -> list[str]:

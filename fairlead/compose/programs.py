@@ -59,7 +59,7 @@ async def up(state: Path, stores: dict[str, str], clock: Clock, ids: Ids, detach
     if not layout.is_ready:
         say("making certificates, tokens and configurations")
         layout.write(datetime.fromtimestamp(clock.wall(), tz=UTC), ids, stores)
-    local = Local(layout, clock, say)
+    local = Local(layout, clock)
     stopped = asyncio.Event()
     _on_signals(stopped.set)
     try:
