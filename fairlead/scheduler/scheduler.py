@@ -124,6 +124,11 @@ class Scheduler:
         """Until it has its lease and a picture of the plane."""
         await self._serving.wait()
 
+    @property
+    def settled(self) -> bool:
+        """Whether everything it proposed has been answered."""
+        return self._under_way == 0
+
     def stop(self) -> None:
         self._stopping = True
         if self._feed is not None:

@@ -64,7 +64,11 @@ class Rig:
         return found.status.reason if found is not None else ""
 
     async def bound(self, *names: str, tenant: str = "risk") -> None:
-        await self.until(lambda: all(self.binding(name, tenant) for name in names), f"{names} were never bound")
+        """Bound, and every scheduler has heard so: the plane shows a binding before its proposer has the answer."""
+        await self.until(
+            lambda: all(self.binding(name, tenant) for name in names) and all(s.settled for s in self.schedulers),
+            f"{names} were never bound",
+        )
 
     async def waits(self, name: str, reason: str, tenant: str = "risk") -> SchedulingRequest:
         await self.until(lambda: self.reason(name, tenant) == reason, f"{name} never waited for {reason}")

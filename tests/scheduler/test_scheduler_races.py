@@ -227,7 +227,7 @@ async def test_after_a_change_of_leader_it_lists_again_and_nothing_is_bound_twic
         assert any(isinstance(outcome, Unknown) for outcome in plane.outcomes)
         r.plane.authority.heartbeat([("n1", 1)])
         await r.bound("web-0", await r.ask("web", 1))
-        assert scheduler.queue.meters(scheduler.snapshot.now_ms).reasons == {}
+        await r.until(lambda: scheduler.queue.meters(scheduler.snapshot.now_ms).reasons == {}, "something still waits")
         names = {key[1] for key in scheduler.snapshot.uses}
         assert names == {*before, "web-0", "web-1"}
         assert scheduler.snapshot.fleet.cells["cpu_free"][0] == 20_000 - 7 * 1000
