@@ -1,8 +1,9 @@
 """Secrets at rest: AES-256-GCM under a key that is kept outside the store, so that a stolen store or backup gives nothing away.
 
 A sealed value is text, `fairlead:v1:KEY-ID:BASE64`, and is bound to its place (tenant, object, key of the data): moved elsewhere
-it does not open. Keys are rotated by adding one; old ones still open what they sealed until everything was sealed anew. Called by
-the API where a Secret comes in (`seal_data`) and where an instance's files go out (`open_data`); nothing else opens one.
+it does not open. The same value in the same place under the same key is the same text: a write that changes nothing makes no
+revision, and a command that is sent twice is the same bytes. That much a thief learns: a value that was set back to an earlier
+one. Keys are rotated by adding one; old ones still open what they sealed. Called by strongbox.py; nothing else opens one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
@@ -24,7 +26,8 @@ from fairlead.security.hidden import Hidden
 PREFIX: Final = "fairlead:v1:"
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
-# At random nonces, NIST's bound for one key is 2^32 values; long before that a key is rotated for other reasons.
+# The nonce is a keyed hash of place and value, so two different values share one with the chance of two random ones only: NIST's
+# bound for one key is 2^32 values, and long before that a key is rotated for other reasons.
 
 
 class CannotOpen(Exception):
@@ -37,6 +40,7 @@ class Keyring:
     def __init__(self, keys: Mapping[str, Hidden], ids: Ids) -> None:
         assert keys, "a keyring has at least one key"
         self._ciphers = {name: AESGCM(key.reveal_bytes()) for name, key in keys.items()}
+        self._nonce_keys = {name: _mac(key.reveal_bytes(), b"fairlead nonce") for name, key in keys.items()}
         self._keys = dict(keys)
         self._ids = ids
         self.current = next(iter(keys))
@@ -82,9 +86,9 @@ class Keyring:
         write_private(path, "".join(lines).encode())
 
     def seal(self, value: Hidden, tenant: str, name: str, key: str) -> str:
-        nonce = bytes.fromhex(self._ids.token() + self._ids.token())[:NONCE_BYTES]
-        assert len(nonce) == NONCE_BYTES
-        sealed = self._ciphers[self.current].encrypt(nonce, value.reveal_bytes(), _place(tenant, name, key))
+        place, plain = _place(tenant, name, key), value.reveal_bytes()
+        nonce = _mac(self._nonce_keys[self.current], place + b"\0" + plain)[:NONCE_BYTES]
+        sealed = self._ciphers[self.current].encrypt(nonce, plain, place)
         return f"{PREFIX}{self.current}:{base64.b64encode(nonce + sealed).decode()}"
 
     def open(self, sealed: str, tenant: str, name: str, key: str) -> Hidden:
@@ -98,15 +102,12 @@ class Keyring:
         except (InvalidTag, ValueError, binascii.Error) as error:
             raise CannotOpen(f"secret {tenant}/{name}, key {key}: it was changed, or was sealed for another place") from error
 
-    def seal_data(self, data: Mapping[str, str], tenant: str, name: str, old: Mapping[str, str] | None = None) -> dict[str, str]:
-        """A Secret's data on its way in; `old` is what is stored. What is sealed already is kept if it opens here (a client sent
-        back what it had read), and so is what says the same as before: a write that changes nothing must make no revision."""
-        return {key: self._sealed(value, tenant, name, key, (old or {}).get(key, "")) for key, value in data.items()}
+    def seal_data(self, data: Mapping[str, str], tenant: str, name: str) -> dict[str, str]:
+        """A Secret's data on its way in. What is sealed already is kept if it opens here: a client sent back what it had read."""
+        return {key: self.sealed(value, tenant, name, key) for key, value in data.items()}
 
-    def _sealed(self, value: str, tenant: str, name: str, key: str, old: str) -> str:
+    def sealed(self, value: str, tenant: str, name: str, key: str) -> str:
         if not is_sealed(value):
-            if key_id(old) == self.current and self.open(old, tenant, name, key) == Hidden(value):
-                return old
             return self.seal(Hidden(value), tenant, name, key)
         plain = self.open(value, tenant, name, key)  # raises for a value of another secret
         return value if key_id(value) == self.current else self.seal(plain, tenant, name, key)
@@ -133,6 +134,10 @@ def _fresh(ids: Ids) -> dict[str, Hidden]:
     assert len(key) == KEY_BYTES, "the Ids port gives 64 bits at a time"
     # Named after what it is: two machines that call different keys alike would seal what the other cannot open.
     return {"k" + hashlib.sha256(b"fairlead key id" + key).hexdigest()[:12]: Hidden(key)}
+
+
+def _mac(key: bytes, text: bytes) -> bytes:
+    return hmac.digest(key, text, "sha256")
 
 
 def _place(tenant: str, name: str, key: str) -> bytes:

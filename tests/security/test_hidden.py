@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import os
 import pickle
@@ -128,7 +129,9 @@ def test_what_was_sealed_opens_in_its_place_and_nowhere_else() -> None:
     ):
         with pytest.raises(CannotOpen):
             keys.open(sealed, *place)
-    assert keys.seal(Hidden(WORD), "risk", "db", "password") != sealed, "a nonce each"
+    others = [keys.seal(Hidden(word), "risk", "db", key) for word, key in ((WORD, "user"), (WORD + "r", "password"))]
+    nonces = {base64.b64decode(text.rpartition(":")[2])[:12] for text in (sealed, *others)}
+    assert len(nonces) == 3, "a nonce for each value and place"
 
 
 @pytest.mark.parametrize("text", ["", "plain", "fairlead:v1:", "fairlead:v1:nokey:AAAA", "fairlead:v2:k:AAAA"])
@@ -174,9 +177,9 @@ def test_a_rotated_ring_opens_what_the_old_key_sealed_and_seals_with_the_new_one
 def test_a_write_that_says_the_same_stays_the_same_and_another_secret_s_text_is_refused() -> None:
     keys = ring()
     old = keys.seal_data({"password": WORD, "user": "ada"}, "risk", "db")
-    assert keys.seal_data({"password": WORD, "user": "ada"}, "risk", "db", old) == old
-    assert keys.seal_data(old, "risk", "db", old) == old, "a client sent back what it had read"
-    changed = keys.seal_data({"password": "new", "user": "ada"}, "risk", "db", old)
+    assert keys.seal_data({"password": WORD, "user": "ada"}, "risk", "db") == old
+    assert keys.seal_data(old, "risk", "db") == old, "a client sent back what it had read"
+    changed = keys.seal_data({"password": "new", "user": "ada"}, "risk", "db")
     assert (changed["user"], changed["password"] == old["password"]) == (old["user"], False)
     with pytest.raises(CannotOpen):
         keys.seal_data({"password": old["password"]}, "risk", "stolen")
