@@ -14,6 +14,7 @@ from typing import Any, Final
 from fairlead.api import access
 from fairlead.api.identity import Proven
 from fairlead.client.plane import Change
+from fairlead.client.resources import Unreachable
 from fairlead.decide.access import Answer, Identity, Question, decide
 from fairlead.decide.access_agent import Holdings, NoHoldings, decide_agent, refuse_own_node
 from fairlead.decide.access_commands import Facts, caller_for, refuse_command
@@ -23,6 +24,8 @@ from fairlead.model.commands import Caller, Command, Refused
 from fairlead.model.kinds.capacity import Node
 from fairlead.security.directory import AccessDirectory, NotReady
 from fairlead.security.holdings import Get
+from fairlead.security.sealing import CannotOpen
+from fairlead.security.strongbox import Strongbox
 
 CORRELATION_MAX: Final = 256
 Accepts = Callable[[Change], bool]
@@ -30,10 +33,12 @@ Accepts = Callable[[Change], bool]
 
 class Access:
     def __init__(
-        self, directory: AccessDirectory, plane: str, get: Get, holdings: Holdings | None = None, region: str = ""
-    ) -> None:
+        self, directory: AccessDirectory, plane: str, get: Get, holdings: Holdings | None = None, region: str = "",
+        secrets: Strongbox | None = None,
+    ) -> None:  # fmt: skip
         """`get` reads the present state, such as `authority.view().get`; `holdings` is a PlaneHoldings in a region."""
         self._directory = directory
+        self._secrets = secrets
         self._plane = plane
         self._region = region
         self._get = get
@@ -110,7 +115,7 @@ class Access:
     # --- the component channel --------------------------------------------------------------------------------------------
 
     def gate(self, who: Identity) -> Gate:
-        return Gate(self, who)
+        return Gate(self, who, self._secrets)
 
     def refuse_command(self, who: Identity, command: Command) -> Refused | None:
         try:
@@ -133,8 +138,9 @@ class Gate:
     """What one end of a channel may do: `may` is the service's May; `sees` is asked for each row of get, list and follow;
     `speaks` before heartbeats and the bindings of nodes."""
 
-    def __init__(self, decisions: Access, who: Identity) -> None:
+    def __init__(self, decisions: Access, who: Identity, secrets: Strongbox | None = None) -> None:
         self._access = decisions
+        self._secrets = secrets
         self.who = who
 
     def may(self, command: Command) -> Refused | None:
@@ -143,6 +149,15 @@ class Gate:
     def sees(self, row: Change) -> bool:
         node = _node_of(row) if self.who.kind == "agent" else ""
         return self._access.answer(self.who, Question("get", row.plural, row.tenant, row.name), node).allowed
+
+    def shows(self, row: Change) -> bytes | None:
+        """Secrets are opened for the agent whose node needs them. Components pass them on as they are."""
+        if row.raw is None or self._secrets is None or self.who.kind != "agent":
+            return row.raw
+        try:
+            return self._secrets.open_for_node(row.raw)
+        except CannotOpen as error:
+            raise Unreachable(str(error)) from error
 
     def lists(self, plural: str) -> bool:
         """Is there any use in a list or a feed of that kind?"""

@@ -58,11 +58,16 @@ class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
     superseded_nodes: tuple[str, ...] = ()  # heard from a session that is not the newest of that node
 
 
+Door = Callable[[Command], Command | Refused]
+
+
 class Authority:
     def __init__(
         self, store: Store, clock: Clock, ids: Ids, settings: Settings, *, name: str = "server", timing: Timing | None = None,
-        history: History | None = None,
+        history: History | None = None, door: Door | None = None,
     ) -> None:  # fmt: skip
+        """`door` sees every command before anything else does, and may change it: what must not be written down is sealed there."""
+        self._door = door
         self._store = store
         self._clock = clock
         self._settings = settings
@@ -108,7 +113,12 @@ class Authority:
         for command in commands:
             if command.caller.role is Role.AUTHORITY:
                 return [Refused("NotOwner", "nobody but the authority itself acts as the authority") for _ in commands]
-        return await self._submit(commands)
+        if self._door is None:
+            return await self._submit(commands)
+        passed = [self._door(command) for command in commands]
+        inside = [command for command in passed if isinstance(command, Command)]
+        outcomes = iter(await self._submit(inside))
+        return [next(outcomes) if isinstance(each, Command) else each for each in passed]
 
     async def _submit(self, commands: list[Command]) -> list[Outcome]:
         if not commands:

@@ -49,6 +49,9 @@ class Gate(Protocol):
 
     def sees(self, row: Change) -> bool: ...
 
+    def shows(self, row: Change) -> bytes | None:
+        """A secret as this end may see it: sealed, or open."""
+
     def lists(self, plural: str) -> bool:
         """False: not even part of that kind."""
 
@@ -70,6 +73,9 @@ class Open:
 
     def sees(self, row: Change) -> bool:
         return True
+
+    def shows(self, row: Change) -> bytes | None:
+        return row.raw
 
     def lists(self, plural: str) -> bool:
         return True
@@ -265,7 +271,7 @@ class _Connection:
     async def _get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Row | None:
         self._known(plural)
         rec = self._authority.view(revision).get(plural, tenant, name)
-        return None if rec is None or not self._gate.sees(rec) else _row(rec)
+        return None if rec is None or not self._gate.sees(rec) else self._row(rec)
 
     async def _heard(self, since_ms: int) -> list[tuple[str, int]]:
         return list(await self._local.heard(since_ms)) if self._gate.hears() else []
@@ -348,8 +354,8 @@ class _Connection:
                 for start in range(0, len(rows) or 1, CHANGES_MAX):
                     last = start + CHANGES_MAX >= len(rows)
                     await self._send([number, CHANGES, told if last else 0, rows[start : start + CHANGES_MAX]])
-        except Expired as error:
-            await self._send([number, ENDED, str(error), error.oldest])
+        except (Expired, Unreachable) as error:
+            await self._send([number, ENDED, str(error), error.oldest if isinstance(error, Expired) else 0])
         finally:
             ticking.cancel()
             feed.close()
@@ -364,8 +370,8 @@ class _Connection:
             raise ValueError(f"there is no kind {plural!r} for this caller")
 
     def _rows(self, recs: Iterable[Change]) -> list[Row]:
-        return [_row(rec) for rec in recs if self._gate.sees(rec)]
+        return [self._row(rec) for rec in recs if self._gate.sees(rec)]
 
-
-def _row(rec: Change) -> Row:
-    return Row(rec.plural, rec.tenant, rec.name, rec.position, rec.raw)
+    def _row(self, rec: Change) -> Row:
+        raw = self._gate.shows(rec) if rec.plural == "secrets" else rec.raw
+        return Row(rec.plural, rec.tenant, rec.name, rec.position, raw)

@@ -41,7 +41,7 @@ class Strongbox:
         self._ring = Keyring.load(path, ids) if path is not None else None
 
     def _keys(self) -> Keyring | None:
-        """The newest: a rotated file is used from the next question on. One that cannot be used is told, and the old ones stay."""
+        """A rotated file is used from the next question on. One that cannot be used is told, and the old keys stay."""
         if self._path is not None and _mark(self._path) != self._seen:
             self._seen = _mark(self._path)
             try:
