@@ -12,6 +12,8 @@ How it differs from asyncio's own loop:
   SimDeadlock, with the names of the tasks that wait.
 - Tasks and futures hash by serial number, so a set of tasks has the same order in every process.
 - An exception that asyncio would only log ends the run.
+- Everything that runs belongs to a simulated process (or to the world). A paused process's steps wait until it is resumed; a
+  dead one's are dropped, so that not even a `finally` of it runs. `time` is the clock of whoever asks.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
 
+from fairlead.sim.process import Process
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -40,6 +44,8 @@ PICK_WINDOW = 16  # Candidates looked at for each seeded pick: enough to reorder
 STEPS_MAX = 20_000_000  # A run this long is a livelock; the largest real one is three orders of magnitude shorter.
 UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs more swallows its cancellation.
 GC_EVERY_STEPS = 100_000  # Collections happen at fixed steps, so finalizers run at the same step in every process.
+_STEP = struct.Struct("<dq")
+_collect = gc.collect  # as it is here: while a world runs, production code's own collections are switched off
 CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
 
 
@@ -82,17 +88,15 @@ class SimTask(asyncio.Task[T]):
         context: contextvars.Context | None,
     ) -> None:
         self.serial = serial  # Before super(): the base class already puts the task into a set.
+        self.process = loop.current
         super().__init__(coro, loop=loop, name=name or f"task-{serial}", context=context)
 
     def __hash__(self) -> int:
         return self.serial
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    handle: asyncio.Handle
-    task: SimTask[Any] | None  # whose step this is; None for a plain callback
-    label: str
+# A step that may be taken: its handle, the task whose step it is (None for a plain callback), and whose it is.
+_Ready = tuple[asyncio.Handle, SimTask[Any] | None, Process | None]
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -103,12 +107,13 @@ class SimLoop(asyncio.BaseEventLoop):
         self.set_debug(False)  # PYTHONASYNCIODEBUG would add callbacks and so change the trace.
         self.seed = seed
         self.steps = 0
+        self.now = 0.0  # true time, which nobody inside the simulation can read
+        self.current: Process | None = None  # whose step is being taken
         self._steps_max = steps_max
-        self._now_s = 0.0
         self._serials = itertools.count(1)
         self._picks = random.Random(f"{seed}/picks")
         self._queue: collections.deque[_Ready] = collections.deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, str]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, Process | None]] = []
         self._timers_cancelled = 0
         self._tasks: weakref.WeakValueDictionary[int, SimTask[Any]] = weakref.WeakValueDictionary()
         self._trace = hashlib.blake2b(digest_size=16)
@@ -130,6 +135,32 @@ class SimLoop(asyncio.BaseEventLoop):
     def waiting_tasks(self) -> list[str]:
         return [f"{task.get_name()} in {_place(task)}" for _, task in sorted(self._tasks.items()) if not task.done()]
 
+    def after(self, seconds: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> asyncio.TimerHandle:
+        """The world's own timer, in true time, whoever sets it."""
+        return self._set_timer(self.now + seconds, self.now + seconds, None, callback, args, None)
+
+    def spawn(self, process: Process | None, work: Coroutine[Any, Any, T], name: str) -> SimTask[T]:
+        """A task of that process, whoever starts it."""
+        before, self.current = self.current, process
+        try:
+            return self.create_task(work, name=name)
+        finally:
+            self.current = before
+
+    def pause(self, process: Process) -> None:
+        process.paused = True
+
+    def resume(self, process: Process) -> None:
+        process.paused = False
+        parked, process.parked = process.parked, []
+        self._queue.extend(parked)
+
+    def kill(self, process: Process) -> None:
+        """Nothing of it runs again, not even to end."""
+        process.dead = True
+        process.parked = []
+        process.kept = [task for _, task in sorted(self._tasks.items()) if task.process is process and not task.done()]
+
     def drop_tasks(self) -> None:
         """Cancels what the run leaves behind and lets it unwind, without virtual time."""
         self._steps_max = self.steps + UNWIND_STEPS_MAX
@@ -138,6 +169,9 @@ class SimLoop(asyncio.BaseEventLoop):
             if not leftover:
                 return
             for task in leftover:
+                if task.process is not None and (task.process.dead or task.process.paused):
+                    task.process.dead = task.process.paused = False
+                    self._queue.extend(task.process.parked)
                 task.cancel()
             while self._queue:
                 self._step()
@@ -146,7 +180,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # What asyncio asks of a loop.
 
     def time(self) -> float:
-        return self._now_s
+        return self.now if self.current is None else self.current.clock.local(self.now)
 
     def create_future(self) -> SimFuture[Any]:
         return SimFuture(next(self._serials), self)
@@ -169,8 +203,10 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         owner = getattr(callback, "__self__", None)
-        task = owner if isinstance(owner, SimTask) else None
-        self._queue.append(_Ready(handle, task, _label(callback)))
+        if type(owner) is SimTask:
+            self._queue.append((handle, owner, owner.process))
+        else:
+            self._queue.append((handle, None, self.current))
         return handle
 
     def call_soon_threadsafe(
@@ -186,9 +222,16 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
+        process = self.current
+        return self._set_timer(when, when if process is None else process.clock.true(when), process, callback, args, context)
+
+    def _set_timer(
+        self, when: float, true_s: float, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         # The serial breaks ties, so timers for one moment fire in the order they were set.
-        heapq.heappush(self._timers, (when, next(self._serials), handle, _label(callback)))
+        heapq.heappush(self._timers, (true_s, next(self._serials), handle, process))
         # TimerHandle.cancel() reports to the loop only if this says the timer is in its heap.
         handle._scheduled = True  # type: ignore[attr-defined]
         return handle
@@ -209,7 +252,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         if not self._queue:
             self._advance()
-        self._step()
+        else:
+            self._step()
         if self._failures:
             context = self._failures.pop(0)
             error = context.get("exception")
@@ -219,47 +263,70 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _advance(self) -> None:
         """Moves time to the earliest live timer and makes everything due at that moment ready."""
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
             self._timers_cancelled = max(0, self._timers_cancelled - 1)
-        if not self._timers:
+        if not timers:
             waiting = self.waiting_tasks()
-            raise SimDeadlock(f"nothing can happen any more at {self._now_s:.3f} s; waiting: {'; '.join(waiting)}")
-        self._now_s = max(self._now_s, self._timers[0][0])
-        while self._timers and self._timers[0][0] <= self._now_s:
-            _, _, handle, label = heapq.heappop(self._timers)
+            raise SimDeadlock(f"nothing can happen any more at {self.now:.3f} s; waiting: {'; '.join(waiting)}")
+        self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= self.now:
+            _, _, handle, process = heapq.heappop(timers)
             handle._scheduled = False  # type: ignore[attr-defined]
-            self._queue.append(_Ready(handle, None, label))
+            if handle.cancelled():
+                self._timers_cancelled = max(0, self._timers_cancelled - 1)
+            else:
+                self._queue.append((handle, None, process))
 
     def _step(self) -> None:
         # Before the pick: a step that is taken off the queue and not run would leave its task hanging for ever.
         if self.steps >= self._steps_max:
-            raise SimOverrun(f"{self.steps} steps by {self._now_s:.3f} s; waiting: {'; '.join(self.waiting_tasks())}")
+            raise SimOverrun(f"{self.steps} steps by {self.now:.3f} s; waiting: {'; '.join(self.waiting_tasks())}")
         ready = self._pick()
-        if ready.handle.cancelled():
+        handle, task, process = ready
+        if handle.cancelled():
+            return
+        if process is not None and (process.dead or process.paused):
+            if not process.dead:
+                process.parked.append(ready)
             return
         self.steps += 1
-        serial = ready.task.serial if ready.task is not None else 0
-        self._trace.update(struct.pack("<dq", self._now_s, serial))
-        if not serial:
-            self._trace.update(ready.label.encode())
-        ready.handle._run()
+        if task is not None:
+            self._trace.update(_STEP.pack(self.now, task.serial))
+        else:
+            self._trace.update(_STEP.pack(self.now, 0))
+            self._trace.update(_label(handle._callback).encode())  # type: ignore[attr-defined]
+        self.current = process
+        handle._run()
+        self.current = None
         if self.steps % GC_EVERY_STEPS == 0:
-            gc.collect()
+            _collect()
 
     def _pick(self) -> _Ready:
         queue = self._queue
         first = queue.popleft()
-        if first.task is None or not queue or queue[0].task is None:
+        if first[1] is None or not queue or queue[0][1] is None:
             return first
-        queue.appendleft(first)
-        candidates = list(itertools.takewhile(lambda r: r.task is not None, itertools.islice(queue, PICK_WINDOW)))
-        chosen = candidates[self._picks.randrange(len(candidates))].task
+        candidates = 1
+        for ready in queue:
+            if ready[1] is None or candidates == PICK_WINDOW:
+                break
+            candidates += 1
+        index = self._picks.randrange(candidates)
+        if not index:
+            return first
         # One task's own callbacks (a step, then a cancel someone scheduled) stay in order.
-        index = next(i for i, ready in enumerate(candidates) if ready.task is chosen)
-        ready = queue[index]
-        del queue[index]
-        return ready
+        chosen = queue[index - 1][1]
+        if first[1] is chosen:
+            return first
+        for at in range(index):
+            if queue[at][1] is chosen:
+                ready = queue[at]
+                del queue[at]
+                queue.appendleft(first)
+                return ready
+        raise AssertionError("what was chosen is in the queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +346,7 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max:
     gc.disable()
     try:
         value = loop.run_until_complete(main(loop))
-        outcome = Outcome(value, loop.steps, loop.time(), loop.trace_hash())
+        outcome = Outcome(value, loop.steps, loop.now, loop.trace_hash())
     finally:
         asyncio.events._set_running_loop(loop)
         try:

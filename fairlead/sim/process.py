@@ -1,0 +1,44 @@
+"""Owns what the loop knows of a simulated machine and of a simulated process: how its clock runs, whether it may run at all.
+
+Holds no behaviour of machines beyond that; fairlead/sim/machines.py builds on it. Read by fairlead/sim/loop.py at every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HostClock:
+    """A machine's own reckoning: it began somewhere and runs a little too fast or too slow."""
+
+    __slots__ = ("_at", "_local", "rate", "wall_s")
+
+    def __init__(self, local_s: float = 0.0, rate: float = 1.0, wall_s: float = 0.0) -> None:
+        self._at = 0.0
+        self._local = local_s
+        self.rate = rate
+        self.wall_s = wall_s  # what the wall clock shows beyond the monotonic one; a step changes it
+
+    def local(self, now_s: float) -> float:
+        return self._local + (now_s - self._at) * self.rate
+
+    def true(self, local_s: float) -> float:
+        return self._at + (local_s - self._local) / self.rate
+
+    def run_at(self, rate: float, now_s: float) -> None:
+        """From now on it runs at another rate. Timers that stand keep the moment they were set for."""
+        self._local, self._at, self.rate = self.local(now_s), now_s, rate
+
+
+class Process:
+    """Whose steps they are. Made by the world's machines; the loop only asks whether it may run."""
+
+    __slots__ = ("clock", "dead", "kept", "name", "parked", "paused")
+
+    def __init__(self, name: str, clock: HostClock) -> None:
+        self.name = name
+        self.clock = clock
+        self.paused = False
+        self.dead = False
+        self.parked: list[Any] = []  # what would have run while it was paused
+        self.kept: list[Any] = []  # of a dead one: destroying its coroutines would run their `finally`
