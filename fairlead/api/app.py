@@ -29,6 +29,7 @@ from fairlead.api.rules import Rules, rules_of
 from fairlead.api.watching import Watches, watch
 from fairlead.client.plane import Expired
 from fairlead.ports import Clock, Ids, SystemIds
+from fairlead.security.strongbox import Strongbox
 from fairlead.wire.json_codec import encode
 
 log = logging.getLogger(__name__)
@@ -180,10 +181,11 @@ def make_app(
     clock: Clock,
     ids: Ids | None = None,
     routes: Sequence[BaseRoute] = (),
+    secrets: Strongbox | None = None,
 ) -> Starlette:
     """`routes` come first: health, metrics, the component channel. `app.state.watches` is for whoever shuts the server down."""
     watches = Watches()
-    api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds()), authenticate, watches)
+    api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds(), secrets), authenticate, watches)
     app = Starlette(routes=[*routes, Mount("", app=api)])
     app.state.watches = watches
     return app

@@ -19,10 +19,12 @@ from fairlead.api.failures import Failure, bad_request, unacceptable
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.negotiation import form_of
 from fairlead.api.rules import Ask, Rows, Rules
+from fairlead.api.sealed import opener
 from fairlead.api.tables import Form
 from fairlead.decide.admission.report import Report
 from fairlead.model.commands import Fault
 from fairlead.ports import Clock, Ids
+from fairlead.security.strongbox import Strongbox
 from fairlead.wire.json_codec import encode, parse_json
 from fairlead.wire.limits import BODY_BYTES_MAX, check_tree
 from fairlead.wire.yaml_codec import parse_yaml
@@ -47,6 +49,7 @@ class Services(NamedTuple):
     rules: Rules
     clock: Clock
     ids: Ids
+    secrets: Strongbox | None = None  # None: secrets are stored as they come, and never shown
 
 
 class Target(NamedTuple):
@@ -145,7 +148,7 @@ class Call:
 
     def form(self) -> Form:
         form = form_of(self.request.headers.get("accept", "*/*"))
-        return Form(self.resource, form, self.query.get("includeObject", "Metadata"), self.front.plane_ms)
+        return Form(self.resource, form, self.query.get("includeObject", "Metadata"), self.front.plane_ms, opener(self))
 
     async def body(self) -> bytes:
         return await read_body(self.request)

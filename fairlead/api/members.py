@@ -54,6 +54,12 @@ class Item:
             shown = self._shown = self.member.shown(self.change)
         return shown
 
+    def opened(self, raw: bytes) -> Item:
+        """The same version, with nothing hidden: `raw` is its open form. For one answer; nobody else is shown it."""
+        item = Item(self.member, self.change)
+        item._shown = _Shown(raw, served.decode_whole(self.change.plural, raw))
+        return item
+
     @property
     def served(self) -> Any:
         return self._look().served

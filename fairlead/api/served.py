@@ -16,6 +16,7 @@ from fairlead.model import codec
 from fairlead.model.kinds.intent import Secret, StageCounts
 from fairlead.model.meta import Record
 from fairlead.model.registry import BY_KIND, KINDS
+from fairlead.security.strongbox import LAST_APPLIED
 from fairlead.wire.json_codec import API_VERSION, encode
 
 HIDDEN: Final = "(hidden)"  # what is shown of a secret's values; written back, it means "as it was"
@@ -77,12 +78,19 @@ def _decoder(plural: str) -> msgspec.msgpack.Decoder[Any]:
     return codec.decoder(_twin_type(KINDS[plural].record))
 
 
-def decode(plural: str, raw: bytes) -> Any:
+def decode_whole(plural: str, raw: bytes) -> Any:
     """The served twin of a stored object: attributes as in the record."""
-    served = _decoder(plural).decode(raw)
+    return _decoder(plural).decode(raw)
+
+
+def decode(plural: str, raw: bytes) -> Any:
+    """The same, with what is secret hidden."""
+    served = decode_whole(plural, raw)
     if plural == "secrets":
         hidden = msgspec.structs.replace(served.spec, data=dict.fromkeys(served.spec.data, HIDDEN))
-        served = msgspec.structs.replace(served, spec=hidden)
+        kept = {key: value for key, value in served.metadata.annotations.items() if key != LAST_APPLIED}
+        metadata = msgspec.structs.replace(served.metadata, annotations=kept)
+        served = msgspec.structs.replace(served, metadata=metadata, spec=hidden)
     return served
 
 

@@ -26,8 +26,12 @@ _TABLE: Final = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 class Form:
     """How one request wants its objects. `include` is of tables only: Object, Metadata or None."""
 
-    def __init__(self, resource: Resource, form: As, include: str, now: Callable[[], int]) -> None:
+    def __init__(
+        self, resource: Resource, form: As, include: str, now: Callable[[], int], opener: Callable[[Item], Item] | None = None
+    ) -> None:
+        """`opener` shows an item whole to whoever may see all of it."""
         self._resource = resource
+        self._opener = opener
         self._form = form
         self._include = include
         self._now = now
@@ -44,7 +48,7 @@ class Form:
                                "rows": [self._row(item, version)]})  # fmt: skip
             case "PartialObjectMetadata":
                 return encode(_partial(item, version))
-        return self._resource.render(item, version)
+        return self._whole(item, version)
 
     def many(self, listing: Listing, token: str) -> bytes:
         metadata = {"resourceVersion": listing.resource_version}
@@ -58,6 +62,9 @@ class Form:
             kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
         head = f'{{"kind":"{kind}","apiVersion":"{api_version}","metadata":'.encode() + encode(metadata) + b',"items":['
         return head + b",".join(self.one(item, item.resource_version) for item in listing.items) + b"]}"
+
+    def _whole(self, item: Item, version: str) -> bytes:
+        return self._resource.render(item if self._opener is None else self._opener(item), version)
 
     def bookmark(self, version: str, *, end_of_initial: bool) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": version}
@@ -86,7 +93,7 @@ class Form:
         wide = [_shown(column.cell(o), now_ms) for column in columns if column.wide]
         row: dict[str, Any] = {"cells": [o.metadata.name, *cells, age(o.metadata.creation_time, now_ms), *wide]}
         if self._include == "Object":
-            row["object"] = msgspec.Raw(self._resource.render(item, version))
+            row["object"] = msgspec.Raw(self._whole(item, version))
         elif self._include != "None":
             row["object"] = _partial(item, version)
         return row

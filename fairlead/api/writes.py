@@ -19,13 +19,14 @@ from fairlead.api.catalogue import LAST_APPLIED
 from fairlead.api.columns import instant_of
 from fairlead.api.failures import Failure, bad_request, of_refusal, unacceptable
 from fairlead.api.members import Item, Member
+from fairlead.api.sealed import record_of
 from fairlead.api.versions import component
 from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Body, Command, IdempotencyKey, Put, Refused, Unknown
-from fairlead.model.hot import DECODERS
 from fairlead.model.meta import Metadata
+from fairlead.security.strongbox import Strongbox
 from fairlead.wire.json_codec import API_VERSION
 from fairlead.wire.manifest import Decoded, decode_plain
 
@@ -105,13 +106,14 @@ def with_parts(record: Any, **changes: Any) -> Any:
     return type(record)(metadata=metadata, spec=record.spec)
 
 
-def unhidden(record: Any, old: Any) -> Any:
+def unhidden(record: Any, old: Any, box: Strongbox | None = None) -> Any:
     """A secret that was shown with its values hidden keeps those that come back so. Client-side apply would keep a copy of
-    all of them in an annotation, in plain text: that is dropped."""
+    all of them in an annotation: that is dropped where nothing would seal it."""
     if not served.hides(record):
         return record
-    annotations = {key: value for key, value in record.metadata.annotations.items() if key != LAST_APPLIED}
-    record = msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, annotations=annotations))
+    if box is None:
+        annotations = {key: value for key, value in record.metadata.annotations.items() if key != LAST_APPLIED}
+        record = msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, annotations=annotations))
     before = old.spec.data if old is not None else {}
     data = {key: before.get(key, value) if value == served.HIDDEN else value for key, value in record.spec.data.items()}
     return msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, data=data))
@@ -204,7 +206,7 @@ def foreseen(call: Call, member: Member, record: Any, item: Item | None) -> Item
         metadata = msgspec.structs.replace(given, creation_time=now, generation=1, finalizers=finalizers, managed_fields=entries)
         raw, position = codec.encode(msgspec.structs.replace(record, metadata=metadata)), 0
     else:
-        old = stored_record(item)
+        old = stored_record(item, call.services.secrets)
         metadata = msgspec.structs.replace(
             old.metadata, labels=given.labels, annotations=given.annotations, owner_references=given.owner_references,
             generation=old.metadata.generation + (record.spec != old.spec), managed_fields=entries or old.metadata.managed_fields,
@@ -214,8 +216,6 @@ def foreseen(call: Call, member: Member, record: Any, item: Item | None) -> Item
     return Item(member, Made(call.info.plural, given.namespace, given.name, position, raw))
 
 
-def stored_record(item: Item) -> Any:
+def stored_record(item: Item, box: Strongbox | None = None) -> Any:
     """The record itself, secrets and all."""
-    raw = item.change.raw
-    assert raw is not None
-    return DECODERS[item.change.plural].decode(raw)
+    return record_of(item, box)

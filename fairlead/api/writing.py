@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from fairlead.api import core, managers, served
+from fairlead.api import core, managers, sealed, served
 from fairlead.api.calls import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, YAML, Call, is_dry_run, parse
 from fairlead.api.catalogue import LAST_APPLIED, user_written
 from fairlead.api.failures import Failure, bad_request, not_found, success
@@ -75,7 +75,7 @@ def _named(call: Call, tree: Any) -> Any:
 
 
 async def _create(call: Call, tree: Any, decoded: Decoded, operation: managers.Operation = "Update") -> Response:
-    info, record = call.info, unhidden(decoded.record, None)
+    info, record = call.info, unhidden(decoded.record, None, call.services.secrets)
     if decoded.resource_version and decoded.resource_version != "0":
         raise bad_request("resourceVersion should not be set on objects to be created")
     entries: managers.Entries = ()
@@ -155,11 +155,11 @@ async def _change(call: Call, changed: Callable[[Any], Any], *, pinned: bool) ->
     """`changed` makes the wanted tree of the present one; `pinned`: only of the version the client has seen."""
     for _ in range(ATTEMPTS_MAX):
         item = await find(call)
-        old = stored_record(item)
+        old = stored_record(item, call.services.secrets)
         live = _live(call, item)
         tree = changed(live)
         decoded = decode(call, tree, call.target.name)
-        record = unhidden(decoded.record, old)
+        record = unhidden(decoded.record, old, call.services.secrets)
         expected(call, item, decoded.resource_version)
         entries = _entries(call, old, live, tree, record)
         outcome = await _put(call, item, with_parts(record, managed_fields=entries))
@@ -180,7 +180,7 @@ def _pins(body: Any) -> bool:
 
 def _live(call: Call, item: Item) -> dict[str, Any]:
     """The present object as a client would see it, to be patched."""
-    text = served.text(item.body, call.info.kind, item.resource_version)
+    text = served.text(sealed.shown(call, item).body, call.info.kind, item.resource_version)
     live: dict[str, Any] = msgspec.json.decode(text)
     return live
 
@@ -204,7 +204,7 @@ def _bare(tree: dict[str, Any]) -> dict[str, Any]:
 async def _put(call: Call, item: Item, record: Any) -> Response | Refused:
     """Sends a replacement that rests on what `item` shows. A refusal may be worth another look."""
     body = Put(call.info.kind, record, "update", expected_revision=item.revision, dry_run=call.dry_run)
-    outcome = await send(call, item.member, body, stored_record(item))
+    outcome = await send(call, item.member, body, stored_record(item, call.services.secrets))
     if isinstance(outcome, Refused):
         return outcome
     if call.dry_run:
@@ -236,7 +236,7 @@ async def _apply(call: Call, body: Any) -> Response:
         for warning in warnings:
             call.warn(warning)
         expected(call, item, decoded.resource_version)
-        old = stored_record(item)
+        old = stored_record(item, call.services.secrets)
         live = served.tree_of(old) if served.hides(old) else _live(call, item)
         applied = managers.apply(
             _bare(live), old.metadata.managed_fields, call.manager, said, node,
@@ -245,7 +245,8 @@ async def _apply(call: Call, body: Any) -> Response:
         if applied.entries == old.metadata.managed_fields and applied.tree == _bare(live) and not key_of(call):
             return call.answer(call.form().one(item, item.resource_version))  # as it is: what most applies find
         metadata = {"name": old.metadata.name, "uid": old.metadata.uid, **applied.tree.get("metadata", {})}
-        record = unhidden(decode(call, {**applied.tree, "metadata": metadata}, call.target.name).record, old)
+        wanted = decode(call, {**applied.tree, "metadata": metadata}, call.target.name)
+        record = unhidden(wanted.record, old, call.services.secrets)
         outcome = await _put(call, item, with_parts(record, managed_fields=applied.entries))
         if isinstance(outcome, Response):
             return outcome
