@@ -6,11 +6,13 @@ Everything else takes these as parameters, so that the simulator can supply its 
 from __future__ import annotations
 
 import asyncio
+import os
 import random as _random
 import secrets
 import sys
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -34,6 +36,38 @@ class Random(Protocol):
 class Ids(Protocol):
     def token(self) -> str:
         """A new unguessable name, unique for ever: a holder, a session, a client."""
+
+
+class Kept(Protocol):
+    """A small file that is replaced whole: its reader finds the old content or the new one."""
+
+    def read(self) -> bytes | None:
+        """None where there is none. Raises OSError."""
+
+    def write(self, data: bytes, *, durable: bool) -> None:
+        """Durable: returns when it would survive a power cut. Raises OSError."""
+
+
+class KeptFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> bytes | None:
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, data: bytes, *, durable: bool) -> None:
+        fresh = self._path.with_suffix(".new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, data)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        fresh.rename(self._path)
 
 
 class SystemClock:

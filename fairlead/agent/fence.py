@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fairlead.ports import Kept, KeptFile
 
-def read_fence(path: Path, now: float, lease_s: float) -> tuple[float, float] | None:
+
+def read_fence(kept: Path | Kept, now: float, lease_s: float) -> tuple[float, float] | None:
     """What an earlier agent of this machine was granted, as far as it still runs. A time further away than a lease is from
     before the machine was started anew."""
     try:
-        region_until, global_until = (float(text) for text in path.read_text().split())
+        written = _file(kept).read() or b""
+        region_until, global_until = (float(text) for text in written.split())
     except (OSError, ValueError):
         return None
     return (region_until, global_until) if max(region_until, global_until) <= now + lease_s else None
 
 
-def write_fence(path: Path, region_until: float, global_until: float) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_text(f"{region_until:.3f} {global_until:.3f}\n")
-    fresh.rename(path)
+def write_fence(kept: Path | Kept, region_until: float, global_until: float) -> None:
+    """Not made durable: a machine that lost power runs nothing, and an older time is only shorter."""
+    _file(kept).write(f"{region_until:.3f} {global_until:.3f}\n".encode(), durable=False)
+
+
+def _file(kept: Path | Kept) -> Kept:
+    return KeptFile(kept) if isinstance(kept, Path) else kept

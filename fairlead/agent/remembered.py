@@ -6,13 +6,13 @@ Called by fairlead/agent/node.py.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from fairlead.model.kinds.slot import Token
+from fairlead.ports import Kept, KeptFile
 
 TOKENS_MAX: Final = 20_000  # of slots, the ones used last; far more than a node has in the memory of its region
 
@@ -25,12 +25,13 @@ class Memory(msgspec.Struct, gc=False):
 
 
 class Remembered:
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+    def __init__(self, kept: Path | Kept | None = None) -> None:
+        self._kept = KeptFile(kept) if isinstance(kept, Path) else kept
         self._dirty = False
         self._memory = Memory()
-        if path is not None and path.exists():
-            self._memory = msgspec.msgpack.decode(path.read_bytes(), type=Memory)
+        written = self._kept.read() if self._kept is not None else None
+        if written is not None:
+            self._memory = msgspec.msgpack.decode(written, type=Memory)
 
     @property
     def session(self) -> int:
@@ -73,14 +74,7 @@ class Remembered:
 
     def save(self) -> None:
         """Returns when it would survive a power cut."""
-        if not self._dirty or self._path is None:
+        if not self._dirty or self._kept is None:
             return
-        fresh = self._path.with_suffix(".new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, msgspec.msgpack.encode(self._memory))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        fresh.rename(self._path)
+        self._kept.write(msgspec.msgpack.encode(self._memory), durable=True)
         self._dirty = False

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlead.model.resources import Device, Resources
+from fairlead.ports import Kept
 
 # Kept back from what instances may have: the agent, its shims and the system.
 SYSTEM_CPU_MILLI: Final = 100
@@ -48,8 +49,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     keep_ended_s: float = 600.0  # output of what has ended stays readable that long
     ports: tuple[int, int] = (20_000, 29_999)  # below the range the system picks from by itself
     drivers: tuple[str, ...] = ("process",)  # what may be used here, whatever a template says
-    state_file: Path | None = None
-    fence_file: Path | None = None
+    state_file: Path | Kept | None = None
+    fence_file: Path | Kept | None = None
     starts_max: int = 16  # under way at once
     inventory_max: int = 500  # nodes in one handshake call
 
