@@ -22,12 +22,14 @@ from fairlead.scheduler.snapshot import Snapshot
 NOWHERE: Final = -(1 << 60)  # twice this, and its negative, still fit a column's cell
 _FITS_ABOVE: Final = -(1 << 59)  # a total above this is a node where the slot fits, whatever terms were added
 BLOCK: Final = 256  # near the square root of a large fleet, where both levels of the search cost the same
-_FEW: Final = 24  # rows below which plain ints beat arrays: an array operation costs as much for one row as for hundreds
+FEW: Final = 24  # rows below which plain ints beat arrays: an array operation costs as much for one row as for hundreds
 _FULL_SHARE: Final = 4  # with more than a quarter of the rows changed, all are computed again: one slice beats a gather
 
 
 class Rater(Protocol):
     """What a shape brings: totals for many rows, for one, and (for topology) a term per group of rows."""
+
+    few: int  # rows up to which it is asked one by one
 
     def rate_rows(self, rows: Rows) -> Column: ...
 
@@ -80,7 +82,7 @@ class Ranking:
             self._compute_all()
         else:
             changed = dict.fromkeys(snapshot.changed[self._read - snapshot.changed_base :])
-            if len(changed) <= _FEW:
+            if len(changed) <= self._rater.few:
                 for row in changed:
                     self.fix(row)
             else:

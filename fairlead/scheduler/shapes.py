@@ -24,7 +24,7 @@ from fairlead.scheduler.homes import NAME as HOME
 from fairlead.scheduler.homes import Homes, weight_of
 from fairlead.scheduler.needs import WishesOf, compile_for_ranking
 from fairlead.scheduler.policies import Policies
-from fairlead.scheduler.ranking import NOWHERE, Ranking
+from fairlead.scheduler.ranking import FEW, NOWHERE, Ranking
 from fairlead.scheduler.snapshot import Snapshot
 from fairlead.scheduler.terms import DomainTerms, own_rate
 
@@ -61,6 +61,7 @@ class Shape:
         self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
         self.ranking = Ranking(snapshot, self, terms)
         self._learning: tuple[Any, ...] = tuple(score for score, _ in self.scores if hasattr(score, "observe"))
+        self.few = 1 if self._learning else FEW  # what such a score knows it knows in columns
         self._epochs: tuple[int, ...] = ()
         self.dropped = False
         self._words: dict[str, str] = {}

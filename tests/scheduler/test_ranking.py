@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from fairlead.model.resources import Resources
 from fairlead.scheduler import ranking as module
 from fairlead.scheduler.fleet import Column, OneRow, Rows
-from fairlead.scheduler.ranking import NOWHERE, Ranking
+from fairlead.scheduler.ranking import FEW, NOWHERE, Ranking
 from fairlead.scheduler.snapshot import FIRM, Snapshot, Use
 from tests.scheduler.fleets import GI, node, snapshot_of
 
 
 class ByCpu:
     """Fits where 1,000 is free; the fuller the better."""
+
+    few = FEW
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.rows_rated = 0
@@ -73,6 +75,7 @@ def test_it_agrees_with_one_made_from_nothing_whatever_changes(seed: int, groupe
     draws = random.Random(seed)
     snapshot = fleet(draws.choice((1, 7, 300, 700)), seed)
     rater = ByCpu(snapshot)
+    rater.few = draws.choice((0, 1, FEW))
     groups = ThreeZones(snapshot) if grouped else None
     ranking = Ranking(snapshot, rater, groups)
     for step in range(30):
