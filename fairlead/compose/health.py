@@ -1,4 +1,8 @@
-"""/livez, /readyz and what they say. Nothing here needs a name or a token, so nothing here says anything about objects."""
+"""/livez, /readyz and what they say. Nothing here needs a name or a token, so nothing here says anything about objects.
+
+A peer that is away and a controller that is stalled are listed and do not make a server unready: it still answers, and one bad
+object must not take a plane out of service.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,25 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from fairlead.client.leased import Leased
+
+_TOLD_ONLY = ("peer-", "controller-")
+
 
 class Checked(Protocol):
     def readiness(self) -> Sequence[tuple[str, bool, str]]: ...
+
+
+def standing(components: Sequence[Leased]) -> list[tuple[str, bool, str]]:
+    """How each component is doing, in words that name no object."""
+    out = []
+    for each in components:
+        health = each.health()
+        words = f"stalled: {health.stalled}" if health.stalled else "works" if each.serving else "waits for its lease"
+        epoch = f", epoch {each.epoch}" if each.epoch else ""
+        behind = f", {health.queue_length} wait, the oldest for {health.oldest_s:.0f} s" if health.queue_length else ""
+        out.append((f"controller-{each.terms.name}", not health.stalled, f"{words}{epoch}{behind}"))
+    return out
 
 
 def health_routes(server: Checked) -> list[Route]:
@@ -20,7 +40,7 @@ def health_routes(server: Checked) -> list[Route]:
 
     async def readyz(request: Request) -> PlainTextResponse:
         checks = server.readiness()
-        failed = [name for name, passed, _ in checks if not passed and not name.startswith("peer-")]
+        failed = [name for name, passed, _ in checks if not passed and not name.startswith(_TOLD_ONLY)]
         lines = [f"[{'+' if passed else '-'}]{name} {detail}" for name, passed, detail in checks]
         text = "\n".join([*lines, "ready" if not failed else f"not ready: {', '.join(failed)}"]) + "\n"
         verbose = "verbose" in request.query_params

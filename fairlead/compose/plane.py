@@ -30,13 +30,14 @@ from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel
 from fairlead.client.dial import Dialer
+from fairlead.client.leased import Leased
 from fairlead.client.plane import Change
 from fairlead.client.remote import RemotePlane
 from fairlead.client.resources import ResourcePlane
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.controllers import controllers_of
 from fairlead.compose.forwarding import ForwardingPlane
-from fairlead.compose.health import health_routes
+from fairlead.compose.health import health_routes, standing
 from fairlead.compose.http import HttpServer
 from fairlead.compose.logs import LogSource, log_route
 from fairlead.compose.seeding import seed
@@ -208,12 +209,12 @@ class PlaneServer:
             (f"peer-{name}", peer.connected, "connected" if peer.connected else "not reached")
             for name, peer in self.peers.items()
         ]
-        for part in self._parts:
-            if isinstance(part, Runtime):
-                checks.append(
-                    (f"controller-{part.controller.name}", not part.meters.stalled, "stalled" if part.meters.stalled else "works")
-                )
-        return checks
+        return [*checks, *standing(self.components)]
+
+    @property
+    def components(self) -> list[Leased]:
+        """What works here under a lease; nothing, while another server leads."""
+        return [part for part in self._parts if isinstance(part, Leased)]
 
 
 class OwnLogs(LocalPlane):

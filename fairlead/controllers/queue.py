@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from fairlead.controllers.cache import Name
+from fairlead.observe.histogram import Histogram
 from fairlead.ports import Random
 
 BACKOFF_FIRST_MS: Final = 50
@@ -28,7 +29,11 @@ class KeyQueue:
         self._due: dict[Name, int] = {}
         self._resync: set[Name] = set()
         self._failures: dict[Name, int] = {}
+        self._restless: dict[Name, tuple[int, int]] = {}  # since when every look asked for more, and how many did
         self._count = 0
+        self.adds_total = 0
+        self.retries_total = 0
+        self.waited = Histogram()  # from when a key was due until it was looked at
 
     def __len__(self) -> int:
         return len(self._due)
@@ -43,6 +48,7 @@ class KeyQueue:
                 self._resync.add(key)
             if before is not None and before <= due_ms:
                 continue
+            self.adds_total += before is None
             self._due[key] = due_ms
             self._count += 1
             heappush(self._heap, (due_ms, self._count, key))
@@ -54,6 +60,7 @@ class KeyQueue:
             if self._due.get(key) != due_ms:
                 continue  # was moved
             del self._due[key]
+            self.waited.observe((now_ms - due_ms) / 1000)
             out.append(Taken(key, key in self._resync))
             self._resync.discard(key)
         return out
@@ -66,11 +73,24 @@ class KeyQueue:
     def failed(self, key: Name, now_ms: int, at_least_ms: int = 0) -> None:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
+        self.retries_total += 1
         pause_ms = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(failures, 20))
         self.add((key,), now_ms + max(at_least_ms, int(pause_ms * (0.5 + self._random.random() / 2))))
 
     def succeeded(self, key: Name) -> None:
         self._failures.pop(key, None)
+
+    def looked(self, key: Name, now_ms: int, *, more: bool) -> None:
+        """`more`: the look wrote something, or wants the next one at once. A key that always does gets nowhere."""
+        if not more:
+            self._restless.pop(key, None)
+            return
+        since_ms, looks = self._restless.get(key, (now_ms, 0))
+        self._restless[key] = (since_ms, looks + 1)
+
+    def restless(self, now_ms: int, least_ms: int, least_looks: int) -> list[Name]:
+        found = self._restless.items()
+        return [key for key, (since_ms, looks) in found if now_ms - since_ms > least_ms and looks >= least_looks]
 
     def failing(self, least: int) -> list[Name]:
         return [key for key, count in self._failures.items() if count >= least]

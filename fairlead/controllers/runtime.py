@@ -8,30 +8,20 @@ each look reads all that matters. Never decides anything itself. Started by the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from fairlead.client.plane import Change, Expired, Feed, Plane
+from fairlead.client.leased import Health, Leased, Lost, Terms
+from fairlead.client.plane import Change, Feed, Plane
 from fairlead.controllers.cache import Cache, Name
 from fairlead.controllers.contract import Controller, Sweeping, View, part_of
-from fairlead.controllers.meters import Meters, told
+from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import KeyQueue, Taken
-from fairlead.model.commands import (
-    Accepted,
-    Body,
-    Caller,
-    Command,
-    Delete,
-    LeaseAcquire,
-    LeaseRelease,
-    LeaseRenew,
-    Outcome,
-    Refused,
-    Unknown,
-)
+from fairlead.model.commands import Body, Command, Delete, Outcome, Refused, Unknown
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.ids import split_revision
 from fairlead.model.meta import Evidence
@@ -43,8 +33,8 @@ log = logging.getLogger(__name__)
 _LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
 # What was to go is gone.
 _GONE: Final = frozenset({"NotFound"})
+_SOON_MS: Final = 50  # a look wanted sooner than this is wanted at once
 _SLICE: Final = 2000  # objects compared between two yields to the loop
-_RESTART_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True):
@@ -58,11 +48,9 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     hear_s: float = 1.0
 
 
-class Lost(Exception):
-    """Somebody else may hold the lease, or the plane has another leader: what is known here is history."""
+class Runtime(Leased):
+    forgives = (Exception,)  # whatever goes wrong with one controller, the others go on
 
-
-class Runtime:
     def __init__(
         self, controller: Controller, plane: Plane, clock: Clock, random: Random, settings: RuntimeSettings | None = None, *,
         other: Plane | None = None,
@@ -70,75 +58,51 @@ class Runtime:
         self.controller = controller
         self.info = CONTROLLERS[controller.name]
         self.meters = Meters()
-        self._plane = plane
+        self._settings = settings = settings or RuntimeSettings()
+        self._lease = settings.lease or getattr(controller, "lease", "") or controller.name
+        terms = Terms(self._lease, settings.holder, self.info.role, settings.lease_ttl_s, settings.renew_s)
+        super().__init__(plane, clock, random, terms, controller.follows)
         self._other = other
-        self._clock = clock
-        self._random = random
-        self._settings = settings or RuntimeSettings()
-        self._lease = self._settings.lease or getattr(controller, "lease", "") or controller.name
         self._writes = frozenset(self.info.writes)
-        self._stopping = False
-        self._serving = asyncio.Event()
-        self._feed: Feed | None = None
         self._other_feed: Feed | None = None
         self._reset()
 
     def _reset(self) -> None:
-        """An empty picture: what was known belongs to a history this holder lost sight of."""
         self.view = View(self.controller.indexes, self.controller.indexes_other)
         self.queue = KeyQueue(self._random)
-        self._caller = Caller(self._settings.holder, self.info.role, lease=self._lease)
         self._wrote: dict[Name, int] = {}  # what this holder wrote about a key, and has not seen come back
         self._taken_other = asyncio.Event()
+        self._under_way: dict[str, float] = {}  # looks and sweeps that have begun, and when
 
     # --- the life of a controller ----------------------------------------------------------------------------------------
 
-    async def wait_serving(self) -> None:
-        await self._serving.wait()
+    def _restarted(self, error: BaseException) -> None:
+        self.meters.restarted(error)
 
-    def stop(self) -> None:
-        self._stopping = True
-        if self._feed is not None:
-            self._feed.poke()
+    def health(self) -> Health:
+        began = min(self._under_way.values(), default=None)
+        busy_s = self._clock.monotonic() - began if began is not None else 0.0
+        return health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, busy_s)
 
-    async def run(self) -> None:
-        """Until stopped. Whatever goes wrong, it starts over from a list: nothing it knows is needed for that."""
-        tries = 0
-        while not self._stopping:
-            began = self._clock.monotonic()
-            try:
-                await self._serve()
-            except* Exception as group:
-                error = _first(group)
-                expected = isinstance(error, Expired | Lost | OSError | TimeoutError)
-                log.log(logging.INFO if expected else logging.ERROR, "%s starts over: %r", self._lease, error)
-                self.meters.restarted(error)
-                tries = 0 if self._clock.monotonic() - began > self._settings.lease_ttl_s else tries + 1
-            finally:
-                self._serving.clear()
-                self._close()
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # an error that came with the cancel hid it
-                raise asyncio.CancelledError
-            if not self._stopping:
-                pause_s = _RESTART_S[min(tries, len(_RESTART_S) - 1)]
-                await self._clock.sleep(pause_s * (0.5 + self._random.random() / 2))
+    @contextlib.contextmanager
+    def _watched(self, what: str) -> Iterator[None]:
+        """A look that never ends is seen from outside."""
+        self._under_way[what] = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._under_way.pop(what, None)
 
     def _close(self) -> None:
-        for feed in (self._feed, self._other_feed):
-            if feed is not None:
-                feed.close()
-        self._feed = self._other_feed = None
+        super()._close()
+        if self._other_feed is not None:
+            self._other_feed.close()
+            self._other_feed = None
 
-    async def _serve(self) -> None:
-        self._reset()
-        if not await self._acquire():
-            return
+    async def _prepare(self, at: int) -> None:
         controller, view = self.controller, self.view
-        at = self._plane.revision()
         view.incarnation = split_revision(at)[0]
         view.since_ms = self._plane.plane_ms()
-        self._feed = feed = self._plane.follow(controller.follows, at)
         for plural in controller.follows:
             for change in await self._plane.list(plural):
                 view.cache.apply(change)
@@ -148,42 +112,17 @@ class Runtime:
                 for change in await self._other.list(plural):
                     view.other.apply(change)
         self.queue.add(controller.resync(view), self._plane.plane_ms())
-        self._serving.set()
-        async with Tasks() as tasks:
-            tasks.start(self._renew_loop(), "lease")
-            tasks.start(self._resync_loop(feed), "resync")
-            if controller.hears:
-                tasks.start(self._hear_loop(feed), "hear")
-            if self._other_feed is not None:
-                tasks.start(self._relay_loop(self._other_feed, feed), "relay")
-            if isinstance(controller, Sweeping):
-                tasks.start(self._sweep_loop(controller), "sweep")
-            await self._loop(feed, tasks)
-            tasks.cancel()
-        await self._plane.submit([Command(self._caller, LeaseRelease(self._lease, self._caller.fencing_epoch))])
 
-    async def _acquire(self) -> bool:
-        settings, role = self._settings, self.info.role
-        while not self._stopping:
-            ask = LeaseAcquire(self._lease, role, settings.lease_ttl_s)
-            (got,) = await self._plane.submit([Command(Caller(settings.holder, role), ask)])
-            if isinstance(got, Accepted):
-                self._caller = Caller(settings.holder, role, lease=self._lease, fencing_epoch=got.epoch)
-                return True
-            wait_s = got.retry_after_s if isinstance(got, Refused) else 0.0
-            await self._clock.sleep(min(1.0, wait_s or 0.2))
-        return False
-
-    async def _renew_loop(self) -> None:
-        """A heartbeat too: how the queue does goes along, so that whoever lists leases sees a controller that is stuck."""
-        while True:
-            await self._clock.sleep(self._settings.renew_s)
-            now_ms = self._plane.plane_ms()
-            status = told(self.meters, self.queue, now_ms, self._settings.resync_s)
-            renew = LeaseRenew(self._lease, self._caller.fencing_epoch, status)
-            (got,) = await self._plane.submit([Command(self._caller, renew)])
-            if isinstance(got, Refused) and got.reason in ("FencedOut", "NotOwner", "NotFound", "NotLeader"):
-                raise Lost(got.detail)
+    async def _work(self, feed: Feed, tasks: Tasks) -> None:
+        controller = self.controller
+        tasks.start(self._resync_loop(feed), "resync")
+        if controller.hears:
+            tasks.start(self._hear_loop(feed), "hear")
+        if self._other_feed is not None:
+            tasks.start(self._relay_loop(self._other_feed, feed), "relay")
+        if isinstance(controller, Sweeping):
+            tasks.start(self._sweep_loop(controller), "sweep")
+        await self._loop(feed, tasks)
 
     async def _resync_loop(self, feed: Feed) -> None:
         while True:
@@ -215,10 +154,11 @@ class Runtime:
 
     async def _sweep_loop(self, controller: Sweeping) -> None:
         while True:
-            bodies = await controller.sweep(self._plane, self._clock)
-            if bodies:
-                at = self._feed.revision if self._feed is not None else 0
-                await self._submit([(Taken(("", "sweep"), False), bodies)], at)
+            with self._watched("a sweep"):
+                bodies = await controller.sweep(self._plane, self._clock)
+                if bodies:
+                    at = self._feed.revision if self._feed is not None else 0
+                    await self._submit([(Taken(("", "sweep"), False), bodies)], at)
             await self._clock.sleep(controller.sweep_s)
 
     async def _relay_loop(self, other: Feed, feed: Feed) -> None:
@@ -237,10 +177,11 @@ class Runtime:
             now_ms = self._plane.plane_ms()
             taken = self.queue.take(now_ms, self._settings.batch_keys)
             if taken:
-                await self._look(taken, feed, now_ms)
+                with self._watched("a look"):
+                    await self._look(taken, feed, now_ms)
                 await self._clock.sleep(0)
                 continue
-            await self._wait(feed, tasks, now_ms)
+            await self._wait(feed, tasks, self.queue.next_due_ms(), now_ms)
 
     def _observe(self, feed: Feed) -> None:
         now_ms = self._plane.plane_ms()
@@ -258,21 +199,9 @@ class Runtime:
                 if version is not None:
                     self.queue.add(self.controller.keys(self.view, version, other), now_ms, by_resync=by_resync)
 
-    async def _wait(self, feed: Feed, tasks: Tasks, now_ms: int) -> None:
-        due_ms = self.queue.next_due_ms()
-        if due_ms is None:
-            await feed.wait()
-            return
-        timer = tasks.start(self._poke_after(max(0.001, (due_ms - now_ms) / 1000), feed), "due")
-        await feed.wait()
-        timer.cancel()
-
-    async def _poke_after(self, seconds: float, feed: Feed) -> None:
-        await self._clock.sleep(seconds)
-        feed.poke()
-
     async def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> None:
         """Each key decided on the same picture; what follows goes out together, and is heard before the next look."""
+        began = self._clock.monotonic()
         todo: list[tuple[Taken, Sequence[Body]]] = []
         count = 0
         for at, each in enumerate(taken):
@@ -289,7 +218,7 @@ class Runtime:
                 break
         if todo:
             await self._submit(todo, feed.revision)
-        self.meters.looked(len(taken), self._plane.plane_ms())
+        self.meters.looked(len(taken), self._plane.plane_ms(), self._clock.monotonic() - began)
 
     def _reconcile(self, key: Name, now_ms: int) -> Sequence[Body]:
         try:
@@ -303,6 +232,8 @@ class Runtime:
             self.queue.add((key,), max(result.wake_ms, now_ms + 1))
         if not result.bodies:
             self.queue.succeeded(key)
+        soon = result.wake_ms is not None and result.wake_ms < now_ms + _SOON_MS
+        self.queue.looked(key, now_ms, more=bool(result.bodies) or soon)
         return result.bodies
 
     async def _submit(self, todo: list[tuple[Taken, Sequence[Body]]], seen: int) -> None:
@@ -343,10 +274,3 @@ class Runtime:
         for no in refused:
             self.meters.refused(taken.key, no)
         self.queue.failed(taken.key, now_ms, int(1000 * max(no.retry_after_s for no in refused)))
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

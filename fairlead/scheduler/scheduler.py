@@ -7,29 +7,15 @@ never decides for the authority: what is refused is taken back from the picture 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import Final
 
 import msgspec
 
 from fairlead.client.decisions import DecisionSink
-from fairlead.client.plane import Expired, Feed, Plane
+from fairlead.client.leased import Health, Leased, Lost, Terms
+from fairlead.client.plane import Feed, Plane
 from fairlead.decide.plugins import BUILT_INS, Registry
-from fairlead.model.commands import (
-    Accepted,
-    Bind,
-    BindGang,
-    BindMany,
-    Caller,
-    Command,
-    LeaseAcquire,
-    LeaseRelease,
-    LeaseRenew,
-    Outcome,
-    Refused,
-    Unknown,
-)
+from fairlead.model.commands import Bind, BindGang, BindMany, Command, Outcome, Refused, Unknown
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Evidence
 from fairlead.ports import Clock, Random, Tasks
@@ -47,8 +33,6 @@ from fairlead.scheduler.records import Recorder
 from fairlead.scheduler.reporting import Reporter
 from fairlead.scheduler.shapes import ShapeBook
 from fairlead.scheduler.snapshot import Snapshot
-
-log = logging.getLogger(__name__)
 
 _AGAIN: Final = frozenset(
     {"NoFit", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
@@ -75,29 +59,20 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     partition: Partition = Partition()
 
 
-class FencedOut(Exception):
-    """Somebody else holds this scheduler's lease now, or may: the plane has another leader."""
-
-
-class Scheduler:
+class Scheduler(Leased):
     def __init__(
         self, plane: Plane, clock: Clock, random: Random, settings: SchedulerSettings, *, registry: Registry = BUILT_INS,
         decisions: DecisionSink | None = None,
     ) -> None:  # fmt: skip
-        self._plane = plane
-        self._clock = clock
-        self._random = random
+        terms = Terms(settings.name, settings.name, Role.SCHEDULER, settings.lease_ttl_s, settings.renew_s)
+        super().__init__(plane, clock, random, terms, FOLLOWED)
         self._settings = settings
         self._registry = registry
         self._sink = decisions
-        self._stopping = False
-        self._serving = asyncio.Event()
-        self._feed: Feed | None = None
         self.meters = Meters()
         self._reset()
 
     def _reset(self) -> None:
-        """An empty picture: what was known belongs to a history this scheduler lost sight of."""
         self.snapshot = Snapshot()
         self.queue = Queue(self._random)
         self.policies = Policies(self._registry)
@@ -114,80 +89,31 @@ class Scheduler:
         )
         self._recorder = Recorder(settings.name, self.snapshot, self._sink)
         self._reporter = Reporter(self.queue)
-        self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name)
         self._under_way = 0
         self._cycled_at = 0.0
 
     # --- the life of a scheduler -----------------------------------------------------------------------------------------
-
-    async def wait_serving(self) -> None:
-        """Until it has its lease and a picture of the plane."""
-        await self._serving.wait()
 
     @property
     def settled(self) -> bool:
         """Whether everything it proposed has been answered."""
         return self._under_way == 0
 
-    def stop(self) -> None:
-        self._stopping = True
-        if self._feed is not None:
-            self._feed.poke()
+    def _restarted(self, error: BaseException) -> None:
+        self.meters.restarted(error)
 
-    async def run(self) -> None:
-        """Until stopped. Starts over from a list whenever it lost sight of the plane or its lease."""
-        while not self._stopping:
-            try:
-                await self._serve()
-            except* (Expired, FencedOut) as lost:
-                log.warning("%s starts over: %s", self._settings.name, lost.exceptions[0])
-                self.meters.restarts_total += 1
-                await self._clock.sleep(0.2 + 0.2 * self._random.random())
-            finally:
-                self._serving.clear()
-                if self._feed is not None:
-                    self._feed.close()
-                    self._feed = None
+    def health(self) -> Health:
+        return self.meters.health(self._plane.plane_ms(), self._under_way > 0 or self.queue.has_ready)
 
-    async def _serve(self) -> None:
-        self._reset()
-        if not await self._acquire():
-            return
-        revision = self._plane.revision()
-        self._feed = feed = self._plane.follow(FOLLOWED, revision)
+    async def _prepare(self, at: int) -> None:
         self.snapshot.now_ms = self._plane.plane_ms()
         for plural in FOLLOWED:
             self._observer.observe(await self._plane.list(plural))
         self.snapshot.heard(await self._plane.heard(0), 0)
-        self._serving.set()
-        async with Tasks() as tasks:
-            tasks.start(self._renew_loop(), "lease")
-            tasks.start(self._hear_loop(), "hear")
-            await self._loop(feed, tasks)
-            tasks.cancel()
-        await self._plane.submit([Command(self._caller, LeaseRelease(self._settings.name, self._caller.fencing_epoch))])
 
-    async def _acquire(self) -> bool:
-        settings = self._settings
-        while not self._stopping:
-            ask = Command(
-                Caller(settings.name, Role.SCHEDULER), LeaseAcquire(settings.name, Role.SCHEDULER, settings.lease_ttl_s)
-            )
-            (got,) = await self._plane.submit([ask])
-            if isinstance(got, Accepted):
-                self._caller = Caller(settings.name, Role.SCHEDULER, lease=settings.name, fencing_epoch=got.epoch)
-                return True
-            wait_s = got.retry_after_s if isinstance(got, Refused) else 0.0
-            await self._clock.sleep(min(1.0, wait_s or 0.2))
-        return False
-
-    async def _renew_loop(self) -> None:
-        while True:
-            await self._clock.sleep(self._settings.renew_s)
-            renew = LeaseRenew(self._settings.name, self._caller.fencing_epoch)
-            (got,) = await self._plane.submit([Command(self._caller, renew)])
-            if isinstance(got, Refused) and got.reason in ("FencedOut", "NotOwner", "NotFound", "LeaseHeld"):
-                raise FencedOut(got.detail)
+    async def _work(self, feed: Feed, tasks: Tasks) -> None:
+        tasks.start(self._hear_loop(), "hear")
+        await self._loop(feed, tasks)
 
     async def _hear_loop(self) -> None:
         since_ms = 0
@@ -217,6 +143,8 @@ class Scheduler:
         while not self._stopping:
             changes = feed.take_nowait()
             snapshot.now_ms = self._plane.plane_ms()
+            if not (self._under_way or queue.has_ready):
+                self.meters.rested_ms = snapshot.now_ms
             if changes:
                 self._observer.observe(changes)
             snapshot.reached(feed.revision)
@@ -230,7 +158,8 @@ class Scheduler:
                 await self._decide(tasks)
                 await self._clock.sleep(0)
                 continue
-            await self._wait(feed, tasks)
+            times_ms = [ms for ms in (queue.next_due_ms(), self._points.waits_until_ms) if ms is not None]
+            await self._wait(feed, tasks, min(times_ms, default=None), snapshot.now_ms)
 
     async def _gather(self) -> None:
         """A lone slot is decided at once; in a stream of them a little patience halves what each costs."""
@@ -242,49 +171,38 @@ class Scheduler:
                 self._observer.observe(feed.take_nowait())
         self._cycled_at = self._clock.monotonic()
 
-    async def _wait(self, feed: Feed, tasks: Tasks) -> None:
-        """Until something changed or the next look is due."""
-        times_ms = [ms for ms in (self.queue.next_due_ms(), self._points.waits_until_ms) if ms is not None]
-        if not times_ms:
-            await feed.wait()
-            return
-        due_ms = min(times_ms)
-        pause_s = max(0.001, (due_ms - self.snapshot.now_ms) / 1000)
-        timer = tasks.start(self._poke_after(pause_s, feed), "due")
-        await feed.wait()
-        timer.cancel()
-
-    async def _poke_after(self, seconds: float, feed: Feed) -> None:
-        await self._clock.sleep(seconds)
-        feed.poke()
-
     async def _decide(self, tasks: Tasks) -> None:
         """One cycle: what is found goes out as one batch, what is not waits with its reason. The loop is given back between runs:
         slots that all differ cost a pass over the nodes each (P17)."""
         items = self.queue.take(self._settings.cycle_slots, self.snapshot.now_ms)
         if not items:
             return
+        began = self._clock.monotonic()
         runs = self._cycle.group(items)
-        until = self._clock.monotonic() + _SLICE_S
+        until = began + _SLICE_S
         for run in runs:
             self._cycle.decide_run(run)
             if self._clock.monotonic() > until:
                 await self._clock.sleep(0)
                 until = self._clock.monotonic() + _SLICE_S
         self.snapshot.trim_changes()
-        self._send(self._points.admit(runs, self.snapshot), tasks)
+        decided = self._clock.monotonic()
+        runs = self._points.admit(runs, self.snapshot)
+        self.meters.took(decided - began, self._clock.monotonic() - decided)
+        self._send(runs, tasks, began)
 
-    def _send(self, runs: list[Run], tasks: Tasks) -> None:
+    def _send(self, runs: list[Run], tasks: Tasks, began: float | None = None) -> None:
         now_ms = self.snapshot.now_ms
         for run in runs:
             for failure in run.failures:
                 self.queue.failed(failure.item, failure.reason, failure.gates, failure.detail, now_ms)
         decided = self._recorder.decided(runs, now_ms)
         commands, parts = self._commands(runs, decided)
-        self.meters.decided(runs)
+        self.meters.decided(runs, now_ms)
         if commands:
             self._under_way += 1
-            tasks.start(self._propose(commands, parts, runs), "propose")
+            began = began if began is not None else self._clock.monotonic()
+            tasks.start(self._propose(commands, parts, runs, began), "propose")
         else:
             self._recorder.settle(runs, {})
 
@@ -325,9 +243,11 @@ class Scheduler:
             placement.grant_version, placement.victims, 0.0, decision, tuple([hold.id for hold in placement.devices]),
         )  # fmt: skip
 
-    async def _propose(self, commands: list[Command], parts: list[list[Placement]], runs: list[Run]) -> None:
+    async def _propose(self, commands: list[Command], parts: list[list[Placement]], runs: list[Run], began: float) -> None:
+        sent = self._clock.monotonic()
         outcomes = await self._plane.submit(commands)
         self._under_way -= 1
+        self.meters.answered(sent - began, self._clock.monotonic() - sent, sum(map(len, parts)), self._plane.plane_ms())
         results: dict[int, Outcome] = {}
         for placements, outcome in zip(parts, outcomes, strict=True):
             self._hear(placements, outcome, results)
@@ -342,7 +262,8 @@ class Scheduler:
 
     def _hear(self, placements: list[Placement], outcome: Outcome, results: dict[int, Outcome]) -> None:
         if isinstance(outcome, Unknown):
-            raise FencedOut(f"the plane's leader changed with proposals under way: {outcome.detail}")
+            self.meters.unknown_total += len(placements)
+            raise Lost(f"the plane's leader changed with proposals under way: {outcome.detail}")
         if isinstance(outcome, Refused):
             for placement in placements:
                 self._refused(placement, outcome, 0, results)
@@ -365,7 +286,7 @@ class Scheduler:
         results[id(placement)] = refused
         self.meters.refused(refused.reason)
         if refused.reason in ("FencedOut", "NotLeader"):
-            raise FencedOut(refused.detail)
+            raise Lost(refused.detail)
         self._cycle.take_back(placement)
         if refused.reason == "NoFit" and "cpuFree" in refused.facts:
             snapshot.correct(placement.node, refused.facts, revision or self._plane.revision())

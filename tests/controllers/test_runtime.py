@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.cache import Cache, Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.meters import Meters, told
+from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import BACKOFF_MAX_MS, KeyQueue
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put
@@ -134,7 +134,7 @@ async def test_a_key_that_cannot_be_reconciled_keeps_no_other_waiting_and_shows_
         )
         status = lease(r, "disruption").status
         assert (status.conditions[0].reason, "poison" in status.last_error) == ("KeysFail", True)
-        assert runtime.meters.stalled
+        assert runtime.health().stalled == "KeysFail"
 
 
 async def test_what_is_not_declared_is_not_sent() -> None:
@@ -192,8 +192,8 @@ def test_only_what_nothing_else_asked_for_counts_as_resync(order: tuple[bool, ..
 def test_a_queue_that_is_behind_shows() -> None:
     queue = KeyQueue(random.Random(1))
     queue.add([("t", "a")], 0)
-    assert told(Meters(), queue, 30_000, 30.0).conditions[0].status == "True"
-    assert told(Meters(), queue, 30_001, 30.0).conditions[0].reason == "Behind"
+    assert health_of(Meters(), queue, 30_000, 30.0).stalled == ""
+    assert health_of(Meters(), queue, 30_001, 30.0).stalled == "Behind"
 
 
 # --- the cache

@@ -1,0 +1,215 @@
+"""The life of a component that acts under a lease: it acquires it, follows the plane from a list on, works, renews, and starts
+over from a list whenever it lost sight of the plane or of its lease.
+
+Owns the lease, the feed and the restarts, and says with each renewal how the work goes (`Health`), so that whoever lists leases
+sees a component that is stuck. Never decides what the work is: subclasses do (the scheduler, the controllers' runtime, the
+narrator). Called by the composition root through `run` and `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import ClassVar, Final, NamedTuple
+
+from fairlead.client.plane import Expired, Feed, Plane
+from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Refused
+from fairlead.model.kinds.ledger import LeaseStatus
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Condition
+from fairlead.ports import Clock, Random, Tasks
+
+log = logging.getLogger(__name__)
+
+# Somebody else holds the lease, or the plane has another leader, which knows only what was durable.
+_NOT_OURS: Final = frozenset({"FencedOut", "NotOwner", "NotFound", "NotLeader", "LeaseHeld"})
+_RESTART_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_ERROR_MAX: Final = 300
+
+
+class Lost(Exception):
+    """Somebody else may hold the lease, or the plane has another leader: what is known here is history."""
+
+
+class Terms(NamedTuple):
+    """Of a lease."""
+
+    name: str
+    holder: str  # this process, as leases name it
+    role: Role
+    ttl_s: float = 10.0
+    renew_s: float = 3.0
+
+
+class Health(NamedTuple):
+    """How a component is doing, as far as it can tell itself. One whose process hangs renews nothing, which others see."""
+
+    queue_length: int = 0
+    oldest_s: float = 0.0  # how long what waits longest is due
+    looks_total: int = 0
+    progress_ms: int = 0  # plane time at the end of the last look; 0: none yet
+    last_error: str = ""
+    stalled: str = ""  # why it does not get on, in one word; empty: it works
+    detail: str = ""
+
+    def status(self) -> LeaseStatus:
+        working = Condition(
+            type="Working", status="False" if self.stalled else "True", reason=self.stalled or "Working", message=self.detail
+        )
+        return LeaseStatus(
+            queue_length=self.queue_length,
+            oldest_seconds=self.oldest_s,
+            reconciles=self.looks_total,
+            last_reconcile_time=datetime.fromtimestamp(self.progress_ms / 1000, tz=UTC) if self.progress_ms else None,
+            last_error=self.last_error[:_ERROR_MAX],
+            conditions=(working,),
+        )
+
+
+class Leased:
+    # What ends in starting over. Anything else ends `run`, and with it whoever started it.
+    forgives: ClassVar[tuple[type[Exception], ...]] = (Expired, Lost)
+
+    def __init__(self, plane: Plane, clock: Clock, random: Random, terms: Terms, follows: Sequence[str]) -> None:
+        self._plane = plane
+        self._clock = clock
+        self._random = random
+        self.terms = terms
+        self._follows = tuple(follows)
+        self._caller = self._own(0)
+        self._stopping = False
+        self._serving = asyncio.Event()
+        self._feed: Feed | None = None
+
+    # --- what a component adds -------------------------------------------------------------------------------------------
+
+    def _reset(self) -> None:
+        """An empty picture: what was known belongs to a history this holder lost sight of."""
+
+    async def _prepare(self, at: int) -> None:
+        """Lists what it follows; changes since revision `at` wait in the feed."""
+
+    async def _work(self, feed: Feed, tasks: Tasks) -> None:
+        """Until `_stopping`. Loops started in `tasks` end with it."""
+        raise NotImplementedError
+
+    def _restarted(self, error: BaseException) -> None:
+        """Counts it."""
+        raise NotImplementedError
+
+    def health(self) -> Health:
+        raise NotImplementedError
+
+    # --- the life --------------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Of the lease it holds; 0: it holds none."""
+        return self._caller.fencing_epoch
+
+    @property
+    def serving(self) -> bool:
+        return self._serving.is_set()
+
+    @property
+    def feed(self) -> Feed | None:
+        return self._feed
+
+    async def wait_serving(self) -> None:
+        """Until it has its lease and a picture of the plane."""
+        await self._serving.wait()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._feed is not None:
+            self._feed.poke()
+
+    async def run(self) -> None:
+        """Until stopped. Nothing it knows is needed to start over."""
+        tries = 0
+        while not self._stopping:
+            began = self._clock.monotonic()
+            try:
+                await self._serve()
+            except* self.forgives as group:
+                error = _first(group)
+                expected = isinstance(error, Expired | Lost | OSError | TimeoutError)
+                log.log(logging.INFO if expected else logging.ERROR, "%s starts over: %r", self.terms.name, error)
+                self._restarted(error)
+                tries = 0 if self._clock.monotonic() - began > self.terms.ttl_s else tries + 1
+            finally:
+                self._serving.clear()
+                self._caller = self._own(0)
+                self._close()
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # an error that came with the cancel hid it
+                raise asyncio.CancelledError
+            if not self._stopping:
+                pause_s = _RESTART_S[min(tries, len(_RESTART_S) - 1)]
+                await self._clock.sleep(pause_s * (0.5 + self._random.random() / 2))
+
+    def _close(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+    async def _serve(self) -> None:
+        self._reset()
+        if not await self._acquire():
+            return
+        at = self._plane.revision()
+        self._feed = feed = self._plane.follow(self._follows, at)
+        await self._prepare(at)
+        self._serving.set()
+        async with Tasks() as tasks:
+            tasks.start(self._renew_loop(), "lease")
+            await self._work(feed, tasks)
+            tasks.cancel()
+        await self._plane.submit([Command(self._caller, LeaseRelease(self.terms.name, self.epoch))])
+
+    def _own(self, epoch: int) -> Caller:
+        return Caller(self.terms.holder, self.terms.role, lease=self.terms.name, fencing_epoch=epoch)
+
+    async def _acquire(self) -> bool:
+        terms = self.terms
+        ask = Command(Caller(terms.holder, terms.role), LeaseAcquire(terms.name, terms.role, terms.ttl_s))
+        while not self._stopping:
+            (got,) = await self._plane.submit([ask])
+            if isinstance(got, Accepted):
+                self._caller = self._own(got.epoch)
+                return True
+            wait_s = got.retry_after_s if isinstance(got, Refused) else 0.0
+            await self._clock.sleep(min(1.0, wait_s or 0.2))
+        return False
+
+    async def _renew_loop(self) -> None:
+        while True:
+            await self._clock.sleep(self.terms.renew_s)
+            renew = LeaseRenew(self.terms.name, self.epoch, self.health().status())
+            (got,) = await self._plane.submit([Command(self._caller, renew)])
+            if isinstance(got, Refused) and got.reason in _NOT_OURS:
+                raise Lost(got.detail)
+
+    # --- waiting ---------------------------------------------------------------------------------------------------------
+
+    async def _wait(self, feed: Feed, tasks: Tasks, due_ms: int | None, now_ms: int) -> None:
+        """Until something changed, or until that plane time."""
+        if due_ms is None:
+            await feed.wait()
+            return
+        timer = tasks.start(self._poke_after(max(0.001, (due_ms - now_ms) / 1000), feed), "due")
+        await feed.wait()
+        timer.cancel()
+
+    async def _poke_after(self, seconds: float, feed: Feed) -> None:
+        await self._clock.sleep(seconds)
+        feed.poke()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
