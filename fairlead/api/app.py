@@ -107,6 +107,8 @@ class Api:
         return None
 
     async def _handle(self, call: Call) -> Response:
+        if call.query.get("at") and (call.request.method not in ("GET", "HEAD") or call.flag("watch")):
+            raise Failure(400, "at: only get and list read the past; what is watched or written is the present")
         if call.target.subresource == "scale":
             return await scaling.handle(call)
         match call.request.method, bool(call.target.name):

@@ -6,6 +6,7 @@ Owns query parameters, media types and the bounded reading of bodies. Called by 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
@@ -17,6 +18,7 @@ from fairlead.api.access import Identity
 from fairlead.api.catalogue import Resource
 from fairlead.api.failures import Failure, bad_request, unacceptable
 from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.members import Member
 from fairlead.api.negotiation import form_of
 from fairlead.api.rules import Ask, Rows, Rules
 from fairlead.api.sealed import opener
@@ -39,6 +41,7 @@ YAML: Final = ("application/yaml", "text/yaml", "application/x-yaml")
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
+_NO_MATTER: Final = frozenset({"pretty", "timeout", "timeoutSeconds"})  # of a request, to what it asks for
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
@@ -70,15 +73,22 @@ class Call:
         self.target = target
         self.resource = target.resource
         self.query = parse_query(request)
+        self.region = self.query.get("region", "")  # the only one that is asked, or written to; empty: all
         self.warnings: list[str] = []
         self.rows: Rows | None = None  # which rows of a collection this caller may see; None: all
         self._asked: Ask | None = None
+        self._body: bytes | None = None
 
     @property
     def info(self) -> Any:
         info = self.resource.info
         assert info is not None, f"{self.resource.plural} are never stored"
         return info
+
+    @property
+    def members(self) -> list[Member]:
+        """The planes this call is about."""
+        return self.front.serving(self.info, self.region)
 
     @property
     def tenant(self) -> str:
@@ -151,7 +161,18 @@ class Call:
         return Form(self.resource, form, self.query.get("includeObject", "Metadata"), self.front.plane_ms, opener(self))
 
     async def body(self) -> bytes:
-        return await read_body(self.request)
+        if self._body is None:
+            self._body = await read_body(self.request)
+        return self._body
+
+    def digest(self) -> bytes:
+        """Of all that the client asks for, so that a repetition is told from another request under the same Idempotency-Key."""
+        hashed = hashlib.blake2b(digest_size=8)
+        said = sorted((name, value) for name, value in self.query.items() if name not in _NO_MATTER)
+        for part in (self.request.method, self.request.url.path, repr(said), self.media):
+            hashed.update(part.encode("utf-8", "surrogatepass") + b"\0")
+        hashed.update(self._body or b"")
+        return hashed.digest()
 
     async def tree(self) -> Any:
         """The body as plain values; YAML where it says so."""

@@ -56,11 +56,26 @@ class FrontDoor:
         bits = COMPONENT_BITS * len(self.members)
         assert bits <= 64 * 64, "a resourceVersion of that many planes is not accepted back"
 
-    def serving(self, info: KindInfo) -> list[Member]:
-        """The planes whose objects of this kind are shown."""
+    def serving(self, info: KindInfo, region: str = "") -> list[Member]:
+        """The planes whose objects of this kind are shown. With a region, of kinds that regions have, that one alone."""
+        if region:
+            chosen = self._chosen(region)
+            if self.is_regional(info):
+                return [chosen]
         if self._global is None or info.plural in OWN_ON_EVERY_PLANE:
             return self.members
         return [self._global] if GLOBAL in info.planes else self._regions
+
+    def is_regional(self, info: KindInfo) -> bool:
+        """Whether objects of this kind lie on the planes of regions, as far as this door shows them."""
+        return self._global is None or info.plural in OWN_ON_EVERY_PLANE or GLOBAL not in info.planes
+
+    def _chosen(self, region: str) -> Member:
+        found = next((m for m in self._regions if m.name == region), None)
+        if found is None:
+            known = ", ".join(m.name for m in self._regions) or "none"
+            raise Failure(400, f"region: there is no region {region[:60]!r} behind this server; there are: {known}")
+        return found
 
     def plane_ms(self) -> int:
         return self.members[0].plane.plane_ms()
@@ -68,10 +83,12 @@ class FrontDoor:
     # --- one object ------------------------------------------------------------------------------------------------------
 
     async def get(
-        self, info: KindInfo, tenant: str, name: str, at: Mapping[int, int] | None = None
+        self, info: KindInfo, tenant: str, name: str, at: Mapping[int, int] | None = None, region: str = ""
     ) -> tuple[Item | None, list[str]]:
         """The object and warnings. A plane that is away and may have it: what is remembered of it, else 503."""
-        members = [m for m in self.serving(info) if m.inner_name(info.plural, name) is not None]
+        members = [m for m in self.serving(info, region) if m.inner_name(info.plural, name) is not None]
+        if at is not None:
+            members = [m for m in members if m.index in at]
         if len(members) == 1:
             answers = [await self._get_from(members[0], info, tenant, name, at)]
         else:
@@ -102,9 +119,17 @@ class FrontDoor:
             return False
         return Item(member, change) if change is not None else None
 
-    def home_of_new(self, info: KindInfo, name: str, region: str) -> Member:
-        """Where a new object goes. A regional kind says its region, in its spec or as the prefix of its name (P19)."""
+    def home_of_new(self, info: KindInfo, name: str, region: str, asked: str = "") -> Member:
+        """Where a new object goes. A regional kind says its region, in its spec or as the prefix of its name (P19); `asked` is
+        what the request itself says, and must not say another."""
         members = self.serving(info)
+        if asked and self.is_regional(info):
+            chosen = self.serving(info, asked)[0]
+            if region and region != chosen.name:
+                message = f"says {region!r}, and the request {asked!r}"
+                cause = {"reason": "FieldValueInvalid", "message": message, "field": "spec.region"}
+                raise Failure(422, f'{info.kind} "{name}" is invalid: spec.region: {message}', causes=[cause])
+            return chosen
         if len(members) == 1:
             return members[0]
         named = [m for m in members if m.name == region] or [m for m in members if name.startswith((m.name + "-", m.name + "."))]
@@ -132,9 +157,10 @@ class FrontDoor:
         cursor: Cursor | None = None,
         at: Mapping[int, int] | None = None,
         not_older: Mapping[int, int] | None = None,
+        region: str = "",
     ) -> Listing:
         """Every matching object, or `limit` of them and where to go on."""
-        members = self.serving(info)
+        members = self.serving(info, region)
         warnings: list[str] = []
         pins = dict(cursor.pins) if cursor is not None else dict(at or {})
         size = limit or PAGE

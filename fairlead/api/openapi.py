@@ -33,6 +33,7 @@ _STRINGS: Final = {
     "resourceVersion": "What the client has seen already.",
     "resourceVersionMatch": "Exact or NotOlderThan.",
     "at": "A resourceVersion or a time: the state as it was then.",
+    "region": "Ask, or write to, this region only.",
 }
 _NUMBERS: Final = {"limit": "At most so many objects.", "timeoutSeconds": "How long a watch may last."}
 _FLAGS: Final = {
@@ -43,9 +44,9 @@ _FLAGS: Final = {
 }
 _LIST: Final = (
     "labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch",
-    "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "at",
+    "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "at", "region",
 )  # fmt: skip
-_WRITE: Final = ("dryRun", "fieldManager", "fieldValidation")
+_WRITE: Final = ("dryRun", "fieldManager", "fieldValidation", "region")
 
 
 def answer(request: Request, rest: Sequence[str]) -> Response:
@@ -156,7 +157,7 @@ class _Paths:
     def _read(self, many: bool) -> dict[str, Any]:
         if many:
             return self._operation("list", _LIST, self._answer(200, self._list))
-        return self._operation("get", ("at",), self._answer(200, self._one))
+        return self._operation("get", ("at", "region"), self._answer(200, self._one))
 
     def _write(self, action: str, code: int) -> dict[str, Any]:
         made = self._operation(action, _WRITE, self._answer(code, self._one))
@@ -173,7 +174,7 @@ class _Paths:
         return {**made, "requestBody": {"required": True, "content": content}}
 
     def _delete(self, many: bool) -> dict[str, Any]:
-        chosen = ("labelSelector", "fieldSelector", "dryRun") if many else ("dryRun",)
+        chosen = ("labelSelector", "fieldSelector", "dryRun", "region") if many else ("dryRun", "region")
         action = "deletecollection" if many else "delete"
         return self._operation(action, chosen, self._answer(200, {"type": "object"}))
 

@@ -16,6 +16,7 @@ from fairlead.api.calls import Call
 from fairlead.api.failures import Failure, bad_request, not_found
 from fairlead.api.frontdoor import Cursor
 from fairlead.api.members import Item
+from fairlead.api.regions import belonging
 from fairlead.api.selectors import Selection
 from fairlead.api.versions import component, parse
 from fairlead.client.plane import Expired
@@ -23,6 +24,7 @@ from fairlead.client.resources import Unreachable
 
 LIMIT_MAX: Final = 10_000
 TOKEN_MAX: Final = 8_192
+CLOCKS_APART_MS: Final = 60_000  # a client's clock may be ahead by so much before its past is our future
 
 _token_decoder: Final = msgspec.msgpack.Decoder(Cursor)
 
@@ -39,8 +41,12 @@ async def find(call: Call) -> Item:
     if resource.info is None:
         raise not_found(resource.plural, target.name, resource.group)
     at = await past(call)
+    if at is not None:
+        at = {index: revision for index, revision in at.items() if revision}  # one object's own version speaks of its plane only
+        if not at:
+            raise bad_request("at: this version speaks of no plane that has such objects")
     try:
-        item, warnings = await call.front.get(call.info, call.tenant, target.name, at)
+        item, warnings = await call.front.get(call.info, call.tenant, target.name, at, call.region)
     except Expired as error:
         raise expired(str(error)) from None
     for warning in warnings:
@@ -75,6 +81,7 @@ async def list_objects(call: Call) -> Response:
             cursor=cursor,
             at=at,
             not_older=not_older,
+            region=call.region,
         )
     except Expired as error:
         raise expired(str(error)) from None
@@ -90,10 +97,12 @@ def selection_of(call: Call) -> Selection:
 
 def accepts_of(call: Call, selection: Selection) -> Callable[[Item], bool] | None:
     """What is asked for, as far as this caller may see it."""
-    rows, chosen = call.rows, _chosen(selection)
-    if rows is None:
+    rows, chosen, belongs = call.rows, _chosen(selection), belonging(call)
+    if rows is None and belongs is None:
         return chosen
-    return lambda item: rows(item.change) and (chosen is None or chosen(item))
+    return lambda item: (
+        (rows is None or rows(item.change)) and (belongs is None or belongs(item.served)) and (chosen is None or chosen(item))
+    )
 
 
 def _chosen(selection: Selection) -> Callable[[Item], bool] | None:
@@ -116,6 +125,10 @@ async def _versions(call: Call, cursor: Cursor | None) -> tuple[dict[int, int] |
     """(exactly at, not older than), per plane."""
     at = await past(call)
     if at is not None:
+        missing = [member.name for member in call.members if not at.get(member.index)]
+        if missing:
+            hint = "take the resourceVersion of a list, a time, or ask with region="
+            raise bad_request(f"at: this version says nothing of {', '.join(missing)}; {hint}")
         return at, None
     text, match = call.query.get("resourceVersion", ""), call.query.get("resourceVersionMatch", "")
     if match not in ("", "Exact", "NotOlderThan"):
@@ -136,7 +149,7 @@ async def _versions(call: Call, cursor: Cursor | None) -> tuple[dict[int, int] |
 
 
 def components(call: Call, text: str) -> dict[int, int]:
-    return {member.index: component(text, member.index) for member in call.front.serving(call.info)}
+    return {member.index: component(text, member.index) for member in call.members}
 
 
 async def past(call: Call) -> dict[int, int] | None:
@@ -154,14 +167,16 @@ async def past(call: Call) -> dict[int, int] | None:
     if moment is None or moment.tzinfo is None:
         raise bad_request(f"at: expected a resourceVersion or a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
     ms = int(moment.timestamp() * 1000)
+    if ms > call.front.plane_ms() + CLOCKS_APART_MS:
+        raise bad_request(f"at: {text[:60]} has not come yet")
     out: dict[int, int] = {}
-    for member in call.front.serving(call.info):
+    for member in call.members:
         try:
             out[member.index] = await member.ask(partial(member.plane.revision_at, ms))
         except Unreachable:
             raise Failure(503, f"{member.name} cannot be reached", retry_after_s=2.0) from None
         except Expired as error:
-            raise expired(str(error)) from None
+            raise Failure(410, f"at: {text} is not in what {member.name} remembers: {error}") from None
     return out
 
 

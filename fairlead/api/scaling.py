@@ -17,7 +17,18 @@ from fairlead.api.fieldsets import node_of
 from fairlead.api.members import Item
 from fairlead.api.patches import json_patch, merge_patch
 from fairlead.api.reading import find
-from fairlead.api.writes import ATTEMPTS_MAX, contested, expected, foreseen, refused, send, stored, stored_record, with_parts
+from fairlead.api.writes import (
+    ATTEMPTS_MAX,
+    answered_before,
+    contested,
+    expected,
+    foreseen,
+    refused,
+    send,
+    stored,
+    stored_record,
+    with_parts,
+)
 from fairlead.model.commands import Put, Refused
 
 _VERB: Final = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch"}
@@ -34,6 +45,9 @@ async def handle(call: Call) -> Response:
     body = parse(await call.body(), media)
     if verb == "patch" and media not in (JSON_PATCH, MERGE_PATCH):
         raise Failure(415, f"scale takes {JSON_PATCH} and {MERGE_PATCH}")
+    before = await answered_before(call)
+    if before is not None and before[0] is not None:
+        return call.answer(_scale(before[0]))
     for _ in range(ATTEMPTS_MAX):
         item = await find(call)
         scale = _scale(item)

@@ -85,7 +85,7 @@ class _Stream:
         self._selection = selection_of(call)
         self._accepts = accepts_of(call, self._selection)
         self._tenant = call.target.tenant
-        self.members = call.front.serving(call.info)
+        self.members = call.members
         self.seen: dict[int, int] = {}  # member -> the revision up to which everything was told
         self._columns_sent = False
         self._known: set[tuple[int, str, str]] = set()  # of planes that do not say what a change replaced
@@ -101,7 +101,9 @@ class _Stream:
         initial = call.flag("sendInitialEvents")
         if initial or text in ("", "0"):
             not_older = components(call, text) if text else None
-            listing = await call.front.list(call.info, self._tenant, accepts=self._accepts, not_older=not_older)
+            listing = await call.front.list(
+                call.info, self._tenant, accepts=self._accepts, not_older=not_older, region=call.region
+            )
             self._show(listing, marked=initial and self.bookmarks, silent="sendInitialEvents" in call.query and not initial)
             return
         self.seen = components(call, text)

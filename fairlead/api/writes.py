@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
 
 from fairlead.api import served
 from fairlead.api.calls import Call
@@ -136,21 +135,27 @@ def suffix(call: Call) -> str:
     return hashlib.blake2b(source.encode(), digest_size=5).hexdigest()[:5]
 
 
-async def answered_before(call: Call, members: list[Member]) -> Response | None:
-    """What this Idempotency-Key came to already: a repeated change must not be made once more on what it changed itself."""
+async def answered_before(call: Call) -> tuple[Item | None, str] | None:
+    """What this Idempotency-Key came to already: a repeated change must not be made once more on what it changed itself. The
+    object as it was left (None: gone) and its uid; None: nothing has come of the key. Another request under it is refused. To be
+    asked once the body is read, and the caller is allowed to do what it says."""
     key = key_of(call)
-    if not key:
+    if not key or call.dry_run:
         return None
-    for member in members:
+    for member in call.members:
         try:
             outcome = await member.ask(partial(member.plane.receipt, call.services.rules.actor(call.identity), key))
         except Unreachable:
             continue
+        if isinstance(outcome, Refused) and outcome.reason == "ReceiptExpired":
+            raise refused(call, outcome)
         if isinstance(outcome, Accepted):
-            item, _ = await call.front.get(call.info, call.tenant, call.target.name)
-            if item is not None:
-                return call.answer(call.form().one(item, item.resource_version))
-            return call.answer({"kind": "Status", "apiVersion": "v1", "status": "Success", "metadata": {}})
+            if outcome.request != call.digest():
+                raise refused(
+                    call, Refused("IdReused", f"the Idempotency-Key {key[:80]!r} belongs to another request; choose a new one")
+                )
+            name = member.inner_name(call.info.plural, call.target.name) or call.target.name
+            return await stored(call, member, outcome, call.tenant, name), outcome.uid
     return None
 
 
@@ -166,7 +171,7 @@ async def send(call: Call, member: Member, body: Body, old: Any = None) -> Accep
         if why_not is not None:
             return why_not
     correlation = rules.correlation(identity, call.request.headers.get("kubectl-session", "")[:64])
-    command = Command(caller, body, IdempotencyKey(key) if key else None, correlation=correlation)
+    command = Command(caller, body, IdempotencyKey(key, call.digest()) if key else None, correlation=correlation)
     outcome = await call.front.submit(member, command)
     if isinstance(outcome, Unknown):
         hint = f"; ask for /receipts/{key}" if key else "; read the object to see whether it was made"

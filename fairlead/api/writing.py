@@ -86,7 +86,7 @@ async def _create(call: Call, tree: Any, decoded: Decoded, operation: managers.O
         entries = managers.created(call.manager, operation, sent, node)
     record = with_parts(record, managed_fields=entries, uid="")
     name = record.metadata.name
-    member = call.front.home_of_new(info, name, getattr(record.spec, "region", ""))
+    member = call.front.home_of_new(info, name, getattr(record.spec, "region", ""), call.region)
     await _unique(call, member, name)
     outcome = await send(call, member, Put(info.kind, record, "create", dry_run=call.dry_run))
     if isinstance(outcome, Refused):
@@ -118,11 +118,11 @@ async def _unique(call: Call, home: Member, name: str) -> None:
 async def replace(call: Call) -> Response:
     _can(call, "update")
     tree = await call.tree()
+    before = await answered_before(call)
+    if before is not None:
+        return _again(call, before)
     if call.target.subresource == "status":
         return await _write_status(call, lambda _: tree)
-    before = await answered_before(call, call.front.serving(call.info))
-    if before is not None:
-        return before
     return await _change(call, lambda _: tree, pinned=_pins(tree))
 
 
@@ -136,15 +136,23 @@ async def patch(call: Call) -> Response:
         raise Failure(415, message)
     _can(call, "patch")
     body = parse(await call.body(), media)
-    before = await answered_before(call, call.front.serving(call.info))
+    before = await answered_before(call)
     if before is not None:
-        return before
+        return _again(call, before)
     change = partial(_patched, body, media)
     if call.target.subresource == "status":
         return await _write_status(call, change)
     if media in APPLY_PATCH:
         return await _apply(call, body)
     return await _change(call, change, pinned=_pins(body))
+
+
+def _again(call: Call, before: tuple[Item | None, str]) -> Response:
+    """The answer that the first request with this key was given."""
+    item, uid = before
+    if item is None:
+        return call.answer(success(call.resource.plural, call.target.name, uid, call.resource.group))
+    return call.answer(call.form().one(item, item.resource_version))
 
 
 def _patched(body: Any, media: str, live: Any) -> Any:
@@ -227,7 +235,7 @@ async def _apply(call: Call, body: Any) -> Response:
     said = pick(served.tree_of(decoded.record), known(body, node), node)
     said.pop("status", None)
     for _ in range(ATTEMPTS_MAX):
-        item, warnings = await call.front.get(call.info, call.tenant, call.target.name)
+        item, warnings = await call.front.get(call.info, call.tenant, call.target.name, region=call.region)
         if item is None:
             if decoded.resource_version:
                 raise not_found(call.resource.plural, call.target.name)
@@ -325,9 +333,9 @@ async def _options(call: Call) -> _Options:
 async def delete(call: Call) -> Response:
     _can(call, "delete")
     options = await _options(call)
-    before = await answered_before(call, call.front.serving(call.info))
+    before = await answered_before(call)
     if before is not None:
-        return before
+        return _again(call, before)
     item = await find(call)
     marked = await _delete(call, item, options)
     if marked is not None:
@@ -352,8 +360,12 @@ async def _delete(call: Call, item: Item, options: _Options) -> Item | None:
 
 async def delete_all(call: Call) -> Response:
     _can(call, "deletecollection")
+    if key_of(call):
+        raise bad_request("Idempotency-Key: is for one object; delete these one by one, or without a key")
     options = await _options(call)
-    listing = await call.front.list(call.info, call.target.tenant, accepts=accepts_of(call, selection_of(call)))
+    listing = await call.front.list(
+        call.info, call.target.tenant, accepts=accepts_of(call, selection_of(call)), region=call.region
+    )
     for warning in listing.warnings:
         call.warn(warning)
     for item in listing.items:

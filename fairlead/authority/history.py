@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from fairlead.authority.hub import Expired
 from fairlead.authority.reader import View
 from fairlead.authority.state import State
 from fairlead.model.ids import split_revision
 from fairlead.ports import Clock
-from fairlead.store.archive import Archive, ChainBroken, Gap, Point
+from fairlead.store.archive import Archive, BeyondHorizon, ChainBroken, Gap, NotArchived, Point
 from fairlead.store.contract import Batch, Compacted, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -110,12 +111,12 @@ class History:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, key: str, revision: int) -> tuple[int, bytes] | None:
-        """(position, object) as it stood at that revision. Raises BeyondHorizon or NotArchived."""
-        return await self._on_thread(partial(self._archive.get, key, Point(*split_revision(revision))))
+        """(position, object) as it stood at that revision. Like all reads here it raises Expired for what is not archived."""
+        return await self._read(partial(self._archive.get, key, Point(*split_revision(revision))))
 
     async def point_at(self, time_ms: int) -> Point:
         """The newest point at or before that plane time."""
-        return await self._on_thread(partial(self._archive.position_at, time_ms))
+        return await self._read(partial(self._archive.position_at, time_ms))
 
     async def state_at(self, revision: int, plural: str, tenant: str | None) -> list[ObjectRow]:
         """The objects of one kind (and tenant) at that revision. Reads a checkpoint and what follows it: seconds, not ms."""
@@ -125,7 +126,13 @@ class History:
             point = Point(*split_revision(revision))
             return [row for row in self._archive.state_at(point) if row[0].startswith(prefix)]
 
-        return await self._on_thread(read)
+        return await self._read(read)
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        try:
+            return await self._on_thread(work)
+        except (BeyondHorizon, NotArchived) as error:
+            raise Expired(str(error), 0) from error
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -20,7 +20,7 @@ from fairlead.authority.judge import Context, Draft, judge
 from fairlead.authority.judge.context import Effect
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.meters import Meters
-from fairlead.authority.receipts import Receipts, body_hash
+from fairlead.authority.receipts import Receipts, hash_of
 from fairlead.authority.term import Term
 from fairlead.model import codec
 from fairlead.model.commands import (
@@ -151,7 +151,7 @@ class Pipeline:
         try:
             if receipted:
                 body = codec.encode(command.body)
-                hashed = body_hash(body)
+                hashed = hash_of(command, body)
                 outcome = self._receipts.find(self._ctx, command, hashed)
             else:
                 body = codec.encode(command)

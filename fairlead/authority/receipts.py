@@ -63,6 +63,11 @@ def body_hash(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=8).digest()
 
 
+def hash_of(command: Command, body: bytes) -> bytes:
+    """By what a repetition of this command is known."""
+    return (command.id.request if isinstance(command.id, IdempotencyKey) else b"") or body_hash(body)
+
+
 def key_name(actor: str, key: str) -> str:
     """Keys belong to whoever sent them: two people may choose the same."""
     return hashlib.blake2b(f"{actor}\0{key}".encode(), digest_size=16).hexdigest()
@@ -141,7 +146,8 @@ class Receipts:
         if rec is None or rec.raw is None:
             return None
         answer = _decode_answer(rec.raw)
-        return _repeat(ctx, answer, answer.body_hash)
+        found = _repeat(ctx, answer, answer.body_hash)
+        return msgspec.structs.replace(found, request=answer.body_hash) if isinstance(found, Accepted) else found
 
     # --- after judging -----------------------------------------------------------------------------------------------
 
@@ -176,7 +182,9 @@ class Receipts:
             memory[command.id.sequence] = (hashed, refused)
             if len(memory) > WINDOW_MAX:
                 del memory[min(memory)]
-        elif isinstance(command.id, IdempotencyKey):
+        elif isinstance(command.id, IdempotencyKey) and refused.reason != "Conflict":
+            # A conflict is left out: what rests on a version that is gone can never take effect, and whoever serves the caller
+            # makes the change again on the present one, under the same key.
             self._refused_keys[key_name(command.caller.actor, command.id.key)] = (hashed, refused)
             if len(self._refused_keys) > REFUSED_KEYS_MAX:
                 del self._refused_keys[next(iter(self._refused_keys))]

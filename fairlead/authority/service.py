@@ -270,7 +270,7 @@ class _Connection:
 
     async def _get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Row | None:
         self._known(plural)
-        rec = self._authority.view(revision).get(plural, tenant, name)
+        rec = await self._local.get(plural, tenant, name, revision)  # from the archive where memory has forgotten it
         return None if rec is None or not self._gate.sees(rec) else self._row(rec)
 
     async def _heard(self, since_ms: int) -> list[tuple[str, int]]:

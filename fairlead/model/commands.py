@@ -43,6 +43,9 @@ class IdempotencyKey(_Wire, frozen=True, tag="k"):
     """For people and CI: remembered for 24 hours."""
 
     key: str
+    # What was asked, hashed, where the command is made anew on the present state each time: then a repetition is known by this and
+    # not by the command's own bytes.
+    request: bytes = b""
 
 
 CommandId = SessionId | IdempotencyKey
@@ -216,6 +219,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     token: Token | None = None
     replayed: bool = False
     refused: tuple[tuple[int, Refused], ...] = ()  # of a command with parts: which were refused, by index, and why
+    request: bytes = b""  # of a receipt that was looked up: the hash of what it answers
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):

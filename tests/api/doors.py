@@ -171,7 +171,9 @@ async def open_door(*regions: str, authorise: Authorise = allow_all, archive: Pa
         cuttable: dict[str, Cuttable] = {}
         for name in ("global", *regions):
             settings = Settings(plane="global" if name == "global" else "region", region=name)
-            planes[name] = await stack.enter_async_context(running_plane(settings=settings, archive=archive))
+            planes[name] = await stack.enter_async_context(
+                running_plane(settings=settings, archive=archive / name if archive else None)
+            )
             local = LocalPlane(planes[name].authority, clock)
             served[name] = local
             if name != "global":

@@ -13,7 +13,6 @@ from fairlead.authority.truncation import JournalKept
 from fairlead.model.commands import Command, Delete, Put
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.meta import Metadata
-from fairlead.store.archive import BeyondHorizon
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, ok, running_plane
 
@@ -88,7 +87,7 @@ async def test_a_server_that_joins_late_keeps_history_from_then_on(tmp_path: Pat
         assert found is not None
         early = await plane.authority.get_at("tenants", "", "early", kept.revision)
         assert early is not None, "the checkpoint it began with holds what was there"
-        with pytest.raises(BeyondHorizon):
+        with pytest.raises(Expired):
             await plane.authority.get_at("tenants", "", "early", lost.revision)
 
 
