@@ -78,12 +78,16 @@ async def _wanted(request: Request) -> _Wanted | Response:
 def _answer(got: Joined | Refused) -> Response:
     if isinstance(got, Refused):
         return _refusal(REFUSALS[got.reason].http_status, got.reason, got.detail)
-    fields = {
+    fields: dict[str, Any] = {
         "node": got.node,
         "region": got.region,
         "certificate": got.certificate.decode(),
         "authorities": got.authorities.decode(),
     }
+    if got.profile is not None:
+        profile = got.profile
+        fields["profile"] = {"capacity": profile.capacity.as_quantities(), "zone": profile.zone, "pool": profile.pool,
+                             "maxSlots": profile.max_slots}  # fmt: skip
     return _json(200, fields)
 
 

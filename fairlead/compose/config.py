@@ -32,6 +32,8 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     address: str = ""  # how others reach this server; empty: as it listens
     tls: TlsFiles | None = None  # by which it is served
     identity: TlsFiles | None = None  # by which it speaks to other planes
+    seal_keys: str = ""  # the file of keys under which secrets are sealed; without it they are neither written nor opened here
+    join_key: str = ""  # the authority's key: with it a region lets nodes join with a token, and renews their certificates
     seed: str = ""  # a directory of manifests it is born with
     peers: tuple[Peer, ...] = ()
     schedulers: int = 1

@@ -25,6 +25,7 @@ from fairlead.samples.manifests import manifests
 from fairlead.security import tokens
 from fairlead.security.certificates import LocalAuthority, Named, Pair
 from fairlead.security.files import write, write_private
+from fairlead.security.sealing import Keyring
 from fairlead.wire import json_codec
 from fairlead.wire.manifest import decode_objects
 from fairlead.wire.yaml_codec import encode_yaml
@@ -72,6 +73,7 @@ class Layout:
         pair = LocalAuthority.create("fairlead local platform", now)
         write(self.path("pki", "ca.pem"), pair.certificate)
         write_private(self.path("pki", "ca.key"), pair.key.reveal_bytes())
+        Keyring.create(self.path("pki", "secrets.keys"), ids)
         authority = LocalAuthority(pair)
         ports = dict(zip(("global", *REGIONS), _free_ports(1 + len(REGIONS)), strict=True))
         nodes = self._write_seeds(now, ids)
@@ -106,6 +108,8 @@ class Layout:
             identity=self._pair(f"{plane}-component", authority.issue(component, now)),
             peers=tuple(Peer("" if o == "global" else o, (f"https://127.0.0.1:{ports[o]}",)) for o in others),
             seed=str(self.path("seed", "global" if plane == "global" else plane)),
+            seal_keys=str(self.path("pki", "secrets.keys")),
+            join_key="" if plane == "global" else str(self.path("pki", "ca.key")),
         )
         write(self.config_of(plane), json_codec.encode(config))
 

@@ -37,6 +37,7 @@ from fairlead.client.resources import ResourcePlane
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.controllers import controllers_of
 from fairlead.compose.forwarding import ForwardingPlane
+from fairlead.compose.guards import LastUses, Resealing, joining_of, strongbox_of
 from fairlead.compose.health import health_routes, standing
 from fairlead.compose.http import HttpServer
 from fairlead.compose.logs import LogSource, log_route
@@ -84,7 +85,10 @@ class PlaneServer:
         )
         timing = Timing(lease_ttl_s=config.lease_ttl_s, renew_s=config.lease_ttl_s * 0.3, poll_s=0.1)
         history = History(Archive(data / "history"), store, clock)
-        self.authority = Authority(store, clock, ids, settings, name=config.name, timing=timing, history=history)
+        self._strongbox = strongbox_of(config, ids)
+        self.authority = Authority(
+            store, clock, ids, settings, name=config.name, timing=timing, history=history, door=self._strongbox.seal
+        )
         self.decisions = DecisionLog(data / "decisions")
         self._dialer = Dialer(self._tls_of_client())
         self.peers = {
@@ -117,6 +121,7 @@ class PlaneServer:
                     tasks.start(peer.run(), f"peer {name}")
                 tasks.start(self.local.run(), "leader")
                 tasks.start(self._directory.run(), "access")
+                tasks.start(LastUses(self._directory, self.local, self._clock).run(), "last uses")
                 while not self.authority.ready and not self._stop.is_set():
                     await self._clock.sleep(0.02)
                 serving = tasks.start(http.serve(), "http")
@@ -153,7 +158,7 @@ class PlaneServer:
     def _new_parts(self) -> list[Part]:
         settings = RuntimeSettings(holder=self.config.name)
         plane = LocalPlane(self.authority, self._clock)
-        parts: list[Part] = []
+        parts: list[Part] = [Resealing(plane, self._strongbox, self._clock)]
         for controller, writes, other in controllers_of(self.config, plane, self.peers):
             parts.append(Runtime(controller, writes, self._clock, self._random, settings, other=other))
         return [*parts, *self._schedulers(plane)]
@@ -177,7 +182,7 @@ class PlaneServer:
             return authority.view().get(plural, tenant, name)
 
         holdings = PlaneHoldings(get, authority.bound_to) if config.plane == "region" else None
-        access = Access(self._directory, config.plane, get, holdings, config.region)
+        access = Access(self._directory, config.plane, get, holdings, config.region, self._strongbox)
         authenticator = Authenticator(self._directory, region=config.region)
 
         async def serve(channel: Channel, socket: WebSocket) -> None:
@@ -191,9 +196,13 @@ class PlaneServer:
         routes = [
             channel_route(serve, authenticator.admit),
             *health_routes(self),
+            *joining_of(config, self.local, self._clock, authenticator.identify),
             log_route(logs, authenticator, access, self._clock),
         ]
-        return make_app(FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes)
+        return make_app(
+            FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes,
+            secrets=self._strongbox,
+        )  # fmt: skip
 
     def _regions(self) -> dict[str, RemotePlane]:
         return {name: peer for name, peer in self.peers.items() if name != GLOBAL}

@@ -42,6 +42,8 @@ _WORD: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 Purpose = Literal["server", "component", "agent", "user"]
 
+PublicKey = ec.EllipticCurvePublicKey
+
 
 class BadCertificate(Exception):
     """What was presented does not say who somebody is."""
@@ -193,9 +195,20 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> Hidden:
 
 def new_request() -> tuple[bytes, Hidden]:
     """(signing request in PEM, key in PEM): what an agent makes before it joins. The key never leaves its machine."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = _key_pem(ec.generate_private_key(ec.SECP256R1()))
+    return request_for(key), key
+
+
+def request_for(key_pem: Hidden) -> bytes:
+    """A signing request, in PEM, for a key that is there already: whoever asks again must come with the same one."""
+    try:
+        key = serialization.load_pem_private_key(key_pem.reveal_bytes(), None)
+    except ValueError as error:
+        raise BadCertificate("this is no key in PEM") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadCertificate("a signing request is made with a P-256 key")
     request = x509.CertificateSigningRequestBuilder(subject_name=x509.Name([])).sign(key, hashes.SHA256())
-    return request.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+    return request.public_bytes(serialization.Encoding.PEM)
 
 
 def requested_key(request: bytes) -> ec.EllipticCurvePublicKey:

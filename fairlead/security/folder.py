@@ -128,13 +128,7 @@ class CertificateFolder:
         return x509.load_pem_x509_certificates(self.authorities.read_bytes())
 
     def _authority_pair(self) -> Pair:
-        """The certificate that the key belongs to: not the first one if a rotation was cut off in its middle."""
-        key = Hidden(read_private(self.path / f"{AUTHORITY}.key"))
-        public = serialization.load_pem_private_key(key.reveal_bytes(), None).public_key()
-        for certificate in self._believed():
-            if certificate.public_key() == public:
-                return Pair(_pem(certificate), key)
-        raise BadCertificate(f"{self.path}: the authority's key belongs to none of its certificates")
+        return authority_pair(self.authorities, self.path / f"{AUTHORITY}.key")
 
     def _write_authority(self, pair: Pair, before: Sequence[bytes]) -> None:
         write(self.authorities, b"".join((pair.certificate, *before)))
@@ -142,6 +136,16 @@ class CertificateFolder:
 
     def _now(self) -> datetime:
         return instant(self._clock.wall())
+
+
+def authority_pair(authorities: Path, key_file: Path) -> Pair:
+    """The certificate that the key belongs to: not the first one if a rotation was cut off in its middle."""
+    key = Hidden(read_private(key_file))
+    public = serialization.load_pem_private_key(key.reveal_bytes(), None).public_key()
+    for certificate in x509.load_pem_x509_certificates(authorities.read_bytes()):
+        if certificate.public_key() == public:
+            return Pair(_pem(certificate), key)
+    raise BadCertificate(f"{authorities}: the authority's key belongs to none of its certificates")
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -8,8 +8,10 @@ most, stands in the token. Called by fairlead/api/identity_routes.py.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -23,7 +25,19 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.ports import Clock
 from fairlead.security import tokens
-from fairlead.security.certificates import BadCertificate, LocalAuthority, Named, instant, key_fingerprint, requested_key
+from fairlead.security.certificates import (
+    BadCertificate,
+    LocalAuthority,
+    Named,
+    PublicKey,
+    instant,
+    key_fingerprint,
+    requested_key,
+)
+from fairlead.security.files import UnsafeFile
+from fairlead.security.folder import authority_pair
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX: Final = 3
 
@@ -33,14 +47,36 @@ class Joined(NamedTuple):
     region: str
     certificate: bytes
     authorities: bytes  # what the agent is to trust
+    profile: NodeProfile | None = None  # of a node that joins: the most it may be
+
+
+class Issuer(Protocol):
+    """Who signs, looked up each time: it is rotated without a restart."""
+
+    def authority(self) -> LocalAuthority: ...
+
+    def believed(self) -> bytes: ...
+
+
+class FileIssuer:
+    """The authority's files on this machine."""
+
+    def __init__(self, authorities: Path, key: Path) -> None:
+        self._authorities = authorities
+        self._key = key
+
+    def authority(self) -> LocalAuthority:
+        return LocalAuthority(authority_pair(self._authorities, self._key))
+
+    def believed(self) -> bytes:
+        return self._authorities.read_bytes()
 
 
 class Joining:
-    def __init__(self, plane: Plane, clock: Clock, authority: LocalAuthority, authorities: bytes, region: str) -> None:
+    def __init__(self, plane: Plane, clock: Clock, issuer: Issuer, region: str) -> None:
         self._plane = plane
         self._clock = clock
-        self._authority = authority
-        self._authorities = authorities
+        self._issuer = issuer
         self._region = region
 
     async def join(self, text: str, request: bytes, source: str = "") -> Joined | Refused:
@@ -69,8 +105,7 @@ class Joining:
             profile = token.spec.profile
             assert profile is not None
             await self._plane.submit([_registration(token, profile, source)])  # AlreadyExists is as good
-            named = Named("agent", profile.node, ("agent",), profile.region, token.metadata.name)
-            return Joined(profile.node, profile.region, self._authority.sign(named, key, self._wall()), self._authorities)
+            return self._signed(Named("agent", profile.node, ("agent",), profile.region, token.metadata.name), key, profile)
         return Refused("Conflict", "the join token is being used by others; ask again", retry_after_s=1.0)
 
     def renew(self, identity: Identity, request: bytes) -> Joined | Refused:
@@ -82,7 +117,15 @@ class Joining:
         except BadCertificate as error:
             return Refused("Invalid", str(error))
         named = Named("agent", identity.node, ("agent",), identity.region, identity.token[1] if identity.token else "")
-        return Joined(identity.node, identity.region, self._authority.sign(named, key, self._wall()), self._authorities)
+        return self._signed(named, key)
+
+    def _signed(self, named: Named, key: PublicKey, profile: NodeProfile | None = None) -> Joined | Refused:
+        try:
+            certificate = self._issuer.authority().sign(named, key, self._wall())
+            return Joined(named.name, named.region, certificate, self._issuer.believed(), profile)
+        except (OSError, UnsafeFile, BadCertificate) as error:
+            log.error("no certificate can be issued here: %s", error)
+            return Refused("StoreUnavailable", "this server cannot issue certificates just now; ask again with the same key")
 
     def _refuse(self, token: Token, used_for: str) -> Refused | None:
         profile = token.spec.profile

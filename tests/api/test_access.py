@@ -66,7 +66,7 @@ class Guarded:
         self.authenticator = Authenticator(self.directory, region=REGION)
         holdings = PlaneHoldings(self.get, authority.bound_to)
         self.access = Access(self.directory, "region", self.get, holdings, REGION)
-        self.joining = Joining(self.local, plane.clock, place.authority, place.pair.certificate, REGION)
+        self.joining = Joining(self.local, plane.clock, place.issuer, REGION)
 
     def get(self, plural: str, tenant: str, name: str) -> Any:
         return self.plane.authority.view().get(plural, tenant, name)

@@ -17,6 +17,7 @@ from fairlead.api.identity import PeerProtocol
 from fairlead.ports import SystemClock, Tasks
 from fairlead.security.certificates import LocalAuthority, Named, Pair, instant
 from fairlead.security.files import write, write_private
+from fairlead.security.joining import FileIssuer
 from fairlead.security.tls import ServerTls, TlsFiles, client_context
 
 
@@ -28,6 +29,8 @@ class Place:
         self.authority = LocalAuthority(self.pair)
         self.authorities = directory / "ca.pem"
         write(self.authorities, self.pair.certificate)
+        write_private(directory / "ca.key", self.pair.key.reveal_bytes())
+        self.issuer = FileIssuer(self.authorities, directory / "ca.key")
         self.files = TlsFiles(directory / "server.pem", directory / "server.key", self.authorities)
         self.write_server("server-0")
 
