@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket as sockets
-import ssl
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from starlette.websockets import WebSocket
@@ -24,12 +21,10 @@ from fairlead.api.identity import Authenticator
 from fairlead.api.socket import channel_route
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
-from fairlead.authority.history import History
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel
-from fairlead.client.dial import Dialer
 from fairlead.client.leased import Leased
 from fairlead.client.plane import Change
 from fairlead.client.remote import RemotePlane
@@ -39,19 +34,16 @@ from fairlead.compose.controllers import controllers_of
 from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.guards import LastUses, Resealing, joining_of, strongbox_of
 from fairlead.compose.health import health_routes, standing
-from fairlead.compose.http import HttpServer
 from fairlead.compose.logs import LogSource, log_route
-from fairlead.compose.seeding import seed
+from fairlead.compose.outside import Here, Outside
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
+from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
 from fairlead.ports import Clock, Ids, Random, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from fairlead.security.directory import AccessDirectory
 from fairlead.security.holdings import PlaneHoldings
-from fairlead.security.tls import client_context
-from fairlead.store.archive import Archive
 from fairlead.store.contract import Store
-from fairlead.store.decisions.log import DecisionLog
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +57,10 @@ class Part(Protocol):
 
 
 class PlaneServer:
-    def __init__(self, config: PlaneConfig, store: Store, clock: Clock, ids: Ids, random: Random) -> None:
+    def __init__(
+        self, config: PlaneConfig, store: Store, clock: Clock, ids: Ids, random: Random, *, outside: Outside | None = None,
+        timing: Timing | None = None,
+    ) -> None:  # fmt: skip
         faults = config.faults()
         if faults:
             raise ValueError("; ".join(faults))
@@ -75,22 +70,19 @@ class PlaneServer:
         self._ids = ids
         self._random = random
         self._stop = asyncio.Event()
-        data = Path(config.data)
-        data.mkdir(parents=True, exist_ok=True)
-        self._listener = _listen(config.listen)
-        host, port = self._listener.getsockname()[:2]
-        self.address = config.address or f"{'http' if config.tls is None else 'https'}://{host}:{port}"
+        self._outside = outside or Here(config)
+        self.address = config.address or self._outside.address
         settings = Settings(
             plane=config.plane, region=config.region or GLOBAL, address=self.address, node_lease_s=config.node_lease_s
         )
-        timing = Timing(lease_ttl_s=config.lease_ttl_s, renew_s=config.lease_ttl_s * 0.3, poll_s=0.1)
-        history = History(Archive(data / "history"), store, clock)
+        timing = timing or Timing(lease_ttl_s=config.lease_ttl_s, renew_s=config.lease_ttl_s * 0.3, poll_s=0.1)
+        history = self._outside.history(store, clock)
         self._strongbox = strongbox_of(config, ids)
         self.authority = Authority(
             store, clock, ids, settings, name=config.name, timing=timing, history=history, door=self._strongbox.seal
         )
-        self.decisions = DecisionLog(data / "decisions")
-        self._dialer = Dialer(self._tls_of_client())
+        self.decisions = self._outside.decisions()
+        self._dialer = self._outside.dialler()
         self.peers = {
             peer.region or GLOBAL: RemotePlane(
                 peer.addresses, self._dialer.dial, clock, random, f"{config.name} to {peer.region}"
@@ -102,10 +94,6 @@ class PlaneServer:
         self._directory = AccessDirectory(self.local, clock)
         self._parts: list[Part] = []
 
-    def _tls_of_client(self) -> ssl.SSLContext | None:
-        files = self.config.identity
-        return None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
-
     def stop(self) -> None:
         self._stop.set()
 
@@ -113,7 +101,7 @@ class PlaneServer:
 
     async def run(self) -> None:
         """Until stopped. Parts run while this server leads, and stop before it hands over."""
-        http = HttpServer(self._app(), self._listener, self.config.tls)
+        http = self._outside.serving(self._app(), self._serve)
         try:
             async with Tasks() as tasks:
                 authority = tasks.start(self.authority.run(), "authority")
@@ -142,8 +130,8 @@ class PlaneServer:
     async def _while_leading(self) -> None:
         while True:
             await self.authority.wait_leading()
-            if self.config.seed:
-                made = await seed(self.local, Path(self.config.seed), self.config.plane)
+            made = await self._outside.seed(self.local)
+            if made:
                 log.info("%s: %d objects from the seed", self.config.name, made)
             self._parts = self._new_parts()
             async with Tasks() as tasks:
@@ -182,11 +170,11 @@ class PlaneServer:
             return authority.view().get(plural, tenant, name)
 
         holdings = PlaneHoldings(get, authority.bound_to) if config.plane == "region" else None
-        access = Access(self._directory, config.plane, get, holdings, config.region, self._strongbox)
+        access = self._access = Access(self._directory, config.plane, get, holdings, config.region, self._strongbox)
         authenticator = Authenticator(self._directory, region=config.region)
 
         async def serve(channel: Channel, socket: WebSocket) -> None:
-            await self._service.serve(channel, access.gate(socket.state.identity))
+            await self._serve(channel, socket.state.identity)
 
         planes: dict[str, ResourcePlane] = {config.region or GLOBAL: self.local}
         if config.plane == "global":
@@ -203,6 +191,10 @@ class PlaneServer:
             FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes,
             secrets=self._strongbox,
         )  # fmt: skip
+
+    async def _serve(self, channel: Channel, who: Identity) -> None:
+        """A component or agent whose identity is proven."""
+        await self._service.serve(channel, self._access.gate(who))
 
     def _regions(self) -> dict[str, RemotePlane]:
         return {name: peer for name, peer in self.peers.items() if name != GLOBAL}
@@ -239,12 +231,3 @@ class OwnLogs(LocalPlane):
             raise FileNotFoundError(name)
         found = await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)
         return found[0], found[1], found[2]
-
-
-def _listen(address: str) -> sockets.socket:
-    host, _, port = address.rpartition(":")
-    family = sockets.AF_INET6 if host.startswith("[") else sockets.AF_INET
-    made = sockets.socket(family, sockets.SOCK_STREAM)
-    made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-    made.bind((host.strip("[]"), int(port)))
-    return made

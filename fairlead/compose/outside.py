@@ -1,0 +1,101 @@
+"""What a plane's server has of the machine it runs on: a socket, a way to dial, files and the threads that write them.
+
+One interface, so that the simulator runs the same server on machines of its own. Picks no engine and decides nothing. Used by
+plane.py; `Here` is the real one.
+"""
+
+from __future__ import annotations
+
+import socket as sockets
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairlead.authority.history import History
+from fairlead.authority.local import LocalPlane
+from fairlead.client.channel import Channel
+from fairlead.client.dial import Dialer
+from fairlead.compose.config import PlaneConfig
+from fairlead.compose.http import HttpServer
+from fairlead.compose.seeding import seed
+from fairlead.decide.access import Identity
+from fairlead.model.decision import DecisionRecord
+from fairlead.ports import Clock
+from fairlead.security.tls import client_context
+from fairlead.store.archive import Archive
+from fairlead.store.contract import Store
+from fairlead.store.decisions.log import DecisionLog
+
+ServeChannel = Callable[[Channel, Identity], Awaitable[None]]  # for whoever proves identities in another way than HTTP
+
+
+class Serving(Protocol):
+    async def serve(self) -> None:
+        """Until stopped."""
+
+    def stop(self) -> None: ...
+
+
+class Dialling(Protocol):
+    async def dial(self, address: str) -> Channel: ...
+
+    async def close(self) -> None: ...
+
+
+class Decisions(Protocol):
+    def append(self, records: Sequence[DecisionRecord]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Outside(Protocol):
+    address: str  # how this server is reached when its configuration does not say it
+
+    def serving(self, app: Any, serve: ServeChannel) -> Serving: ...
+
+    def dialler(self) -> Dialling: ...
+
+    def history(self, store: Store, clock: Clock) -> History | None: ...
+
+    def decisions(self) -> Decisions: ...
+
+    async def seed(self, plane: LocalPlane) -> int:
+        """How many objects the plane was born with just now."""
+
+
+class Here:
+    """The machine this process runs on. Listens from the beginning, so that the address is known."""
+
+    def __init__(self, config: PlaneConfig) -> None:
+        self._config = config
+        self._data = Path(config.data)
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._listener = _listen(config.listen)
+        host, port = self._listener.getsockname()[:2]
+        self.address = f"{'http' if config.tls is None else 'https'}://{host}:{port}"
+
+    def serving(self, app: Any, serve: ServeChannel) -> Serving:
+        return HttpServer(app, self._listener, self._config.tls)
+
+    def dialler(self) -> Dialling:
+        files = self._config.identity
+        tls = None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
+        return Dialer(tls)
+
+    def history(self, store: Store, clock: Clock) -> History | None:
+        return History(Archive(self._data / "history"), store, clock)
+
+    def decisions(self) -> Decisions:
+        return DecisionLog(self._data / "decisions")
+
+    async def seed(self, plane: LocalPlane) -> int:
+        return await seed(plane, Path(self._config.seed), self._config.plane) if self._config.seed else 0
+
+
+def _listen(address: str) -> sockets.socket:
+    host, _, port = address.rpartition(":")
+    family = sockets.AF_INET6 if host.startswith("[") else sockets.AF_INET
+    made = sockets.socket(family, sockets.SOCK_STREAM)
+    made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+    made.bind((host.strip("[]"), int(port)))
+    return made
