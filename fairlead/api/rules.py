@@ -15,6 +15,7 @@ from fairlead.api.authz import Access
 from fairlead.api.identity import Proven
 from fairlead.client.plane import Change
 from fairlead.decide.access import Question
+from fairlead.decide.access_objects import completed
 from fairlead.model.commands import Caller, Refused
 
 Rows = Callable[[Change], bool]
@@ -41,6 +42,9 @@ class Rules(Protocol):
 
     def caller(self, identity: Identity, ask: Ask) -> Caller | Refused:
         """As whom the authority is asked."""
+
+    def completed(self, identity: Identity, new: Any, old: Any) -> Any:
+        """The object with what the server itself says of its writer."""
 
     def refuse_object(self, identity: Identity, new: Any, old: Any) -> Refused | None:
         """What this caller may not write into an object."""
@@ -69,6 +73,9 @@ class PlainRules:
 
     def caller(self, identity: Identity, ask: Ask) -> Caller | Refused:
         return identity.caller()
+
+    def completed(self, identity: Identity, new: Any, old: Any) -> Any:
+        return new
 
     def refuse_object(self, identity: Identity, new: Any, old: Any) -> Refused | None:
         return None
@@ -105,6 +112,9 @@ class AccessRules:
         if not isinstance(identity, Proven) or identity.who is None:
             return Refused("Forbidden", "nobody proved who this is")
         return self._access.caller(identity.who, Question(*ask))
+
+    def completed(self, identity: Identity, new: Any, old: Any) -> Any:
+        return completed(identity.who, new, old) if isinstance(identity, Proven) and identity.who is not None else new
 
     def refuse_object(self, identity: Identity, new: Any, old: Any) -> Refused | None:
         if not isinstance(identity, Proven) or identity.who is None:

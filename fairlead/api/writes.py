@@ -167,6 +167,7 @@ async def send(call: Call, member: Member, body: Body, old: Any = None) -> Accep
     if isinstance(caller, Refused):
         return caller
     if isinstance(body, Put):
+        body = msgspec.structs.replace(body, object=rules.completed(identity, body.object, old))
         why_not = rules.refuse_object(identity, body.object, old)
         if why_not is not None:
             return why_not

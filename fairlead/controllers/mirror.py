@@ -29,8 +29,8 @@ FINALIZER: Final = "fairlead.dev/region-released"
 KINDS_DOWN: Final = tuple(
     plural
     for plural in (
-        "regions", "tenants", "schedulerpolicies", "policychannels", "overrides", "grants", "configs", "secrets", "revisions",
-        "assignments",
+        "regions", "tenants", "accessroles", "accessbindings", "serviceaccounts", "tokens", "schedulerpolicies", "policychannels",
+        "overrides", "grants", "configs", "secrets", "revisions", "assignments",
     )
     if plural in KINDS
 )  # fmt: skip
@@ -102,6 +102,8 @@ class MirrorDown:
             return bool(source.by("assignments", "tenant", item.tenant))
         if item.plural == "revisions":
             return bool(source.by("assignments", "workload", workload_in_spec(item)))
+        if item.plural == "tokens" and item.object.spec.profile is not None:
+            return bool(item.object.spec.profile.region == self._region)  # it is spent where its node joins, and nowhere else
         return bool(item.object.metadata.deletion_time is None)
 
     def _gone(self, view: View, kind: str, copy: Item | None) -> list[Delete | Put]:

@@ -38,6 +38,14 @@ class Rules:
         return holds_all(self.identity, self.statements, given)
 
 
+def completed(identity: Identity, new: Any, old: Any) -> Any:
+    """Who asks for an override is known: it need not be said, and is not forgotten when it is left out of a change."""
+    if isinstance(new, Override) and not new.spec.requester:
+        asked = old.spec.requester if isinstance(old, Override) else identity.name
+        return replace(new, spec=replace(new.spec, requester=asked))
+    return new
+
+
 def refuse_object(rules: Rules, new: Any, old: Any) -> Refused | None:
     match new:
         case AccessBinding():

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.decide.access import Identity, statements_for
-from fairlead.decide.access_objects import Rules, refuse_object
+from fairlead.decide.access_objects import Rules, completed, refuse_object
 from fairlead.decide.admission import faults
 from fairlead.model.kinds.access import AccessBinding, NodeProfile, Subject, Token, TokenSpec
 from fairlead.model.kinds.policy import Override, OverrideSpec
@@ -68,6 +68,13 @@ def test_a_token_hands_on_no_more_than_its_issuer_has() -> None:
 
 
 # --- overrides -----------------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_for_an_override_need_not_say_so_and_stays_who_asked() -> None:
+    asked = completed(person("olga"), override(requester=""), None)
+    assert asked == override(requester="olga")
+    assert completed(person("anna"), override(requester="", approver="anna"), asked) == override(approver="anna")
+    assert completed(person("otto"), override(requester="olga"), None) == override(), "a name that is said is judged, not mended"
 
 
 def override(**spec: Any) -> Override:
