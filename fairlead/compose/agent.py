@@ -19,7 +19,8 @@ from fairlead.client.remote import RemotePlane
 from fairlead.compose.config import TlsFiles
 from fairlead.model.resources import NOTHING, Device, Resources
 from fairlead.ports import Clock, Random, Tasks
-from fairlead.security.tls import client_context
+from fairlead.security.enrolment import Renewal
+from fairlead.security.tls import ClientTls
 
 _STOP_GRACE_S = 2.0
 
@@ -36,6 +37,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     devices: tuple[Device, ...] = ()
     labels: dict[str, str] = {}
     tls: TlsFiles | None = None
+    renews: bool = False  # asks its region for a new certificate in time; else whoever issued it does that
     ports: tuple[int, int] = (20_000, 29_999)
     node_lease_s: float = 15.0
     heartbeat_s: float = 5.0
@@ -78,8 +80,9 @@ class AgentProgram:
         if not config.uids:
             driver = msgspec.structs.replace(driver, uids=None)
         files = config.tls
-        tls = None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
+        tls = None if files is None else ClientTls(Path(files.authority), Path(files.certificate), Path(files.key))
         self._dialer = Dialer(tls)
+        self._renewal = Renewal(tls.files, config.addresses, clock) if tls is not None and config.renews else None
         self.plane = RemotePlane(config.addresses, self._dialer.dial, clock, random, f"agent {config.node}")
         drivers = {"process": ProcessDriver(driver, clock)}
         self.host = Host([config.declaration()], PlaneRegion(self.plane), drivers, clock, random, settings)
@@ -102,6 +105,8 @@ class AgentProgram:
                 self.plane.attend([self.config.node], self._asked)
                 tasks.start(self.plane.run(), "plane")
                 tasks.start(self.host.run(), "host")
+                if self._renewal is not None:
+                    tasks.start(self._renewal.run(), "renewal")
                 await self._stop.wait()
                 if self.config.stop_instances:
                     await self.host.stop_instances(_STOP_GRACE_S)

@@ -133,6 +133,7 @@ class Layout:
             max_slots=node.spec.max_slots,
             hourly_cost_millis=node.spec.hourly_cost_millis,
             stop_instances=True,
+            renews=True,
             uids=False,  # the interpreter of a checkout is often readable by its owner only
         )
         write(self.config_of(f"agent-{node.metadata.name}"), json_codec.encode(config))

@@ -21,7 +21,7 @@ from fairlead.compose.seeding import seed
 from fairlead.decide.access import Identity
 from fairlead.model.decision import DecisionRecord
 from fairlead.ports import Clock
-from fairlead.security.tls import client_context
+from fairlead.security.tls import ClientTls
 from fairlead.store.archive import Archive
 from fairlead.store.contract import Store
 from fairlead.store.decisions.log import DecisionLog
@@ -79,8 +79,7 @@ class Here:
 
     def dialler(self) -> Dialling:
         files = self._config.identity
-        tls = None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
-        return Dialer(tls)
+        return Dialer(None if files is None else ClientTls(Path(files.authority), Path(files.certificate), Path(files.key)))
 
     def history(self, store: Store, clock: Clock) -> History | None:
         return History(Archive(self._data / "history"), store, clock)

@@ -2,7 +2,7 @@
 
 There is no task and no signal: every handshake looks whether the files changed (three stat calls) and, if so, is handed a context
 made from the new ones. Files that do not fit together are told in the log and the old ones stay in use. Called by the server
-(`ServerTls.context` goes to uvicorn's `ssl_context_factory`) and by whoever dials it (`client_context`).
+(`ServerTls.context` goes to uvicorn's `ssl_context_factory`) and by whoever dials it (`client_context`, `ClientTls`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _mark(path: Path) -> tuple[int, int, int, int]:
 
 
 def client_context(authorities: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
-    """For whoever dials a plane: trusts our authority and no other. Made anew for each connection it follows its files too."""
+    """For whoever dials a plane: trusts our authority and no other. Of the files as they are now; see ClientTls."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(authorities)
@@ -92,6 +92,26 @@ def client_context(authorities: Path, certificate: Path | None = None, key: Path
         read_private(key)
         context.load_cert_chain(certificate, key)
     return context
+
+
+class ClientTls:
+    """For whoever dials for years: called before each connection, it gives a context made of the files as they are now. Files that
+    do not fit together (one of two was written) are told in the log, and the context before them stays in use."""
+
+    def __init__(self, authorities: Path, certificate: Path, key: Path) -> None:
+        self.files = TlsFiles(certificate, key, authorities)
+        self._seen = tuple(_mark(path) for path in self.files)
+        self._current = client_context(authorities, certificate, key)
+
+    def __call__(self) -> ssl.SSLContext:
+        state = tuple(_mark(path) for path in self.files)
+        if state != self._seen:
+            try:
+                self._current = client_context(self.files.authorities, self.files.certificate, self.files.key)
+                self._seen = state
+            except (OSError, ssl.SSLError, UnsafeFile) as error:
+                log.error("the new certificates cannot be used, the old ones stay: %s", error)
+        return self._current
 
 
 def is_loopback(host: str) -> bool:

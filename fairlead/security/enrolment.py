@@ -1,0 +1,161 @@
+"""How an agent comes by its certificate and keeps it fresh: the other end of fairlead/api/identity_routes.py.
+
+    pki/agent.key   made here before anything is asked; it never leaves this directory
+    pki/agent.pem   what came back
+    pki/ca.pem      whom the agent believes from then on
+
+Whoever joins again with the same directory comes with the same key, so an answer that was lost on its way is asked for once more.
+Renewal is asked for when two thirds of the certificate's life are over, over a connection made with the one at hand; new
+connections use what it brings (tls.ClientTls). Called by the agent's program and by `fairlead agent --join`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from fairlead.ports import Clock
+from fairlead.security import certificates
+from fairlead.security.certificates import BadCertificate, instant, new_request, request_for
+from fairlead.security.files import UnsafeFile, read_private, write, write_private
+from fairlead.security.hidden import Hidden
+from fairlead.security.tls import ClientTls, TlsFiles, client_context
+
+log = logging.getLogger(__name__)
+
+JOIN_PATH: Final = "/fairlead/v1/join"
+RENEW_PATH: Final = "/fairlead/v1/renew"
+LOOK_S: Final = 60.0  # how often a certificate's age is looked at
+ANSWER_S: Final = 15.0
+_ANSWER_BYTES_MAX: Final = 256 * 1024
+
+
+class CannotJoin(Exception):
+    """In words for whoever started the agent."""
+
+
+class Profile(msgspec.Struct, frozen=True, rename="camel"):
+    """What the node was approved to be, as far as its agent needs it."""
+
+    capacity: dict[str, str] = {}
+    zone: str = ""
+    pool: str = ""
+    max_slots: int = 110
+
+
+class Certified(msgspec.Struct, frozen=True):
+    """The answer to both requests."""
+
+    node: str
+    region: str
+    certificate: str
+    authorities: str
+    profile: Profile | None = None
+
+
+def files_in(state: Path) -> TlsFiles:
+    folder = state / "pki"
+    return TlsFiles(folder / "agent.pem", folder / "agent.key", folder / "ca.pem")
+
+
+async def join(state: Path, token: Hidden, addresses: Sequence[str], authorities: Path) -> Certified:
+    """Asks the region's servers one after the other. A token is spent with the first that takes it."""
+    files = files_in(state)
+    if files.key.exists():
+        request = request_for(Hidden(read_private(files.key)))
+    else:
+        request, key = new_request()
+        write_private(files.key, key.reveal_bytes())
+    body = {"token": token.reveal().strip(), "request": request.decode()}
+    why = "no server was named"
+    for address in addresses:
+        try:
+            got = await _ask(address + JOIN_PATH, body, client_context(authorities))
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            why = f"{address} cannot be reached: {error}"
+            continue
+        if isinstance(got, Certified):
+            _keep(files, got)
+            return got
+        why = f"{address}: {got}"
+    raise CannotJoin(why)
+
+
+class Renewal:
+    """A certificate that never runs out while its region can be reached."""
+
+    def __init__(self, files: TlsFiles, addresses: Sequence[str], clock: Clock) -> None:
+        self._files = files
+        self._addresses = addresses
+        self._clock = clock
+        self._tls = ClientTls(files.authorities, files.certificate, files.key)
+        self.renewals = 0
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_S)
+            await self.look()
+
+    async def look(self) -> bool:
+        """True: a new certificate is in place."""
+        try:
+            presented = certificates.read(certificates.load(self._files.certificate.read_bytes()))
+        except (OSError, BadCertificate) as error:
+            log.error("the certificate cannot be read: %s", error)
+            return False
+        if not certificates.due(presented, instant(self._clock.wall())):
+            return False
+        return await self._renew()
+
+    async def _renew(self) -> bool:
+        request, key = new_request()
+        why = "no server was named"
+        for address in self._addresses:
+            try:
+                got = await _ask(address + RENEW_PATH, {"request": request.decode()}, self._tls())
+            except (aiohttp.ClientError, OSError, TimeoutError, UnsafeFile) as error:
+                why = f"{address}: {error}"
+                continue
+            if isinstance(got, Certified):
+                # The key first: between the two a reader sees files that do not fit, and goes on with what it has.
+                write_private(self._files.key, key.reveal_bytes())
+                _keep(self._files, got)
+                self.renewals += 1
+                log.info("renewed the certificate of %s", got.node)
+                return True
+            why = f"{address}: {got}"
+        log.warning("the certificate could not be renewed, which is tried again: %s", why)
+        return False
+
+
+def _keep(files: TlsFiles, got: Certified) -> None:
+    write(files.authorities, got.authorities.encode())
+    write(files.certificate, got.certificate.encode())
+
+
+async def _ask(url: str, body: dict[str, Any], tls: ssl.SSLContext) -> Certified | str:
+    """The certificate, or why there is none."""
+    async with asyncio.timeout(ANSWER_S), aiohttp.ClientSession() as session:
+        secure = tls if url.startswith("https:") else True
+        async with session.post(url, data=msgspec.json.encode(body), ssl=secure, allow_redirects=False) as answer:
+            text = await answer.content.read(_ANSWER_BYTES_MAX)
+            if answer.status != 200:
+                return _message(text) or f"answered {answer.status}"
+    try:
+        return msgspec.json.decode(text, type=Certified)
+    except msgspec.DecodeError as error:
+        return f"an answer that cannot be read: {error}"
+
+
+def _message(text: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(text).get("message", ""))[:500]
+    except (msgspec.DecodeError, AttributeError):
+        return ""
