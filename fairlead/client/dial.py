@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import aiohttp
@@ -27,22 +29,23 @@ class SocketChannel:
             raise Closed(str(error)) from error
 
     async def receive(self) -> bytes:
-        message = await self._socket.receive()
+        try:
+            message = await self._socket.receive()  # answers a ping by itself, into a connection that may be gone by then
+        except (ConnectionError, RuntimeError, aiohttp.ClientError) as error:
+            raise Closed(str(error)) from error
         if message.type is aiohttp.WSMsgType.BINARY:
             return bytes(message.data)
         raise Closed(f"{message.type.name} {self._socket.close_code or ''}".strip())
 
     async def close(self) -> None:
-        await self._socket.close()
+        with contextlib.suppress(ConnectionError, RuntimeError, aiohttp.ClientError):  # the other end was first
+            await self._socket.close()
 
 
 class Dialer:
-    """Addresses are `https://HOST:PORT` or, on loopback only, `http://HOST:PORT`. A function is asked for its context before each
-    connection, so that new certificates are used without a restart."""
+    """Addresses are `https://HOST:PORT` or, on loopback only, `http://HOST:PORT`."""
 
-    def __init__(
-        self, tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, headers: Mapping[str, str] | None = None) -> None:
         self._tls = tls
         self._headers = dict(headers or {})
         self._session: aiohttp.ClientSession | None = None
@@ -51,16 +54,16 @@ class Dialer:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         try:
-            tls = self._tls if isinstance(self._tls, ssl.SSLContext) or self._tls is None else self._tls()
-            socket = await self._session.ws_connect(
-                address.rstrip("/") + PATH,
-                protocols=(PROTOCOL,),
-                headers=self._headers,
-                ssl=tls if tls is not None else True,
-                max_msg_size=FRAME_BYTES_MAX,
-                heartbeat=HEARTBEAT_S,
-                timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
-            )
+            async with asyncio.timeout(CONNECT_S):  # a network that is cut says nothing at all
+                socket = await self._session.ws_connect(
+                    address.rstrip("/") + PATH,
+                    protocols=(PROTOCOL,),
+                    headers=self._headers,
+                    ssl=self._tls if self._tls is not None else True,
+                    max_msg_size=FRAME_BYTES_MAX,
+                    heartbeat=HEARTBEAT_S,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Closed(f"{address}: {error}") from error
         return SocketChannel(socket)

@@ -8,6 +8,7 @@ import socket as sockets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -16,7 +17,7 @@ from starlette.websockets import WebSocket
 from fairlead.api.socket import channel_route
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel, Closed
-from fairlead.client.dial import Dialer
+from fairlead.client.dial import Dialer, SocketChannel
 from fairlead.client.remote import RemotePlane
 from fairlead.model.commands import Enqueue
 from fairlead.model.lifecycle import Role
@@ -81,3 +82,34 @@ async def test_nobody_at_the_address_is_a_closed_channel_not_a_crash() -> None:
     with pytest.raises(Closed):
         await dialer.dial("http://127.0.0.1:9")
     await dialer.close()
+
+
+class _Gone:
+    """A socket whose other end went away: what aiohttp does when it answers a ping, or says goodbye, into the void."""
+
+    close_code = None
+
+    async def receive(self) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    async def close(self) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+
+async def test_a_connection_that_ends_while_it_is_answered_is_closed_not_a_crash() -> None:
+    channel = SocketChannel(_Gone())  # type: ignore[arg-type]
+    with pytest.raises(Closed, match="closing transport"):
+        await channel.receive()
+    await channel.close()
+
+
+async def test_an_address_that_never_says_a_word_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.client.dial.CONNECT_S", 0.05)
+    with sockets.socket() as silent:  # accepts, as a network that is cut later does, and never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        dialer = Dialer()
+        async with asyncio.timeout(20):
+            with pytest.raises(Closed):
+                await dialer.dial(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        await dialer.close()
