@@ -95,8 +95,8 @@ def client_context(authorities: Path, certificate: Path | None = None, key: Path
 
 
 class ClientTls:
-    """For whoever dials for years: called before each connection, it gives a context made of the files as they are now. Files that
-    do not fit together (one of two was written) are told in the log, and the context before them stays in use."""
+    """For whoever dials for years: called before each connection, it gives a context made of the files as they are now. Files
+    that do not fit together (one of two was written) are told in the log, and the context before them stays in use."""
 
     def __init__(self, authorities: Path, certificate: Path, key: Path) -> None:
         self.files = TlsFiles(certificate, key, authorities)
