@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -43,9 +43,12 @@ class SocketChannel:
 
 
 class Dialer:
-    """Addresses are `https://HOST:PORT` or, on loopback only, `http://HOST:PORT`."""
+    """Addresses are `https://HOST:PORT` or, on loopback only, `http://HOST:PORT`. A function is asked for its context before each
+    connection, so that new certificates are used without a restart."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._tls = tls
         self._headers = dict(headers or {})
         self._session: aiohttp.ClientSession | None = None
@@ -54,12 +57,13 @@ class Dialer:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         try:
+            tls = self._tls if isinstance(self._tls, ssl.SSLContext) or self._tls is None else self._tls()
             async with asyncio.timeout(CONNECT_S):  # a network that is cut says nothing at all
                 socket = await self._session.ws_connect(
                     address.rstrip("/") + PATH,
                     protocols=(PROTOCOL,),
                     headers=self._headers,
-                    ssl=self._tls if self._tls is not None else True,
+                    ssl=tls if tls is not None else True,
                     max_msg_size=FRAME_BYTES_MAX,
                     heartbeat=HEARTBEAT_S,
                     timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
