@@ -170,8 +170,11 @@ class Host:
                 self._shake_signal.set()
 
     async def _shake(self, nodes: Sequence[Node]) -> None:
-        await self._handshake.register([node for node in nodes if not node.registered])
-        self._beat_signal.set()  # the lease begins with the first heartbeat of a session
+        fresh = [node for node in nodes if not node.registered]
+        await self._handshake.register(fresh)
+        if any(node.registered for node in fresh):
+            # The lease begins with the first heartbeat of a session. One that was refused has none, and waits before it asks again.
+            self._beat_signal.set()
         untold = [node for node in nodes if not node.synced]
         revision, touched = await self._handshake.tell(untold)
         if revision:

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.authority.candidate import Candidate, Timing
 from fairlead.authority.chores import Chores
+from fairlead.authority.figures import Figures
 from fairlead.authority.history import History
 from fairlead.authority.hub import Expired, Feed, Watch
 from fairlead.authority.judge import Context, Settings
@@ -217,6 +218,15 @@ class Authority:
         """The nodes' accounts, for whoever wants to know when each was heard. Soft."""
         return list(self._ctx.ledger.nodes.values())
 
+    @property
+    def position(self) -> int:
+        """How many effects the durable history has."""
+        return self._state.durable
+
+    def figures(self) -> Figures:
+        """For whoever serves metrics. Good across terms."""
+        return Figures(lambda: self._state, lambda: self._ctx.ledger, self.plane_ms, self._clock)
+
     def receipt(self, actor: str, key: str) -> Outcome | None:
         """What an Idempotency-Key came to, as far as it is durable; None if no command with it has taken effect. Only a leader
         that may trust itself can say None: anybody else's memory may be behind."""
@@ -344,6 +354,7 @@ class Authority:
         memory.follower.saw(batch.hash, time_ms)
         self._materialiser.note(batch.last, time_ms, building.keys, recs)
         self._truncation.note(batch, time_ms)
+        self.meters.durable(batch.last, time_ms)
         self._chores.note(recs)
         memory.hub.publish(recs)
 

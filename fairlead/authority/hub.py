@@ -76,6 +76,11 @@ class Watch:
             events = [rec for rec in events if self._accepts(rec)]
         return events
 
+    def oldest(self) -> int | None:
+        """The position of the first event that was not taken yet."""
+        waiting = self._backlog or self.topic.events[max(0, self._cursor - self.topic.base) :][:1]
+        return waiting[0].position if waiting else None
+
     async def wait(self) -> list[Rec]:
         """The next events, at least one."""
         while True:
@@ -122,6 +127,10 @@ class Feed:
 
     def poke(self) -> None:
         self._signal.set()
+
+    def oldest_untaken(self) -> int | None:
+        """The position of the oldest change that waits here; None: everything was taken."""
+        return min((found for watch in self._watches if (found := watch.oldest()) is not None), default=None)
 
     def close(self) -> None:
         for watch in self._watches:

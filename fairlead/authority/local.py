@@ -35,6 +35,9 @@ class LocalFeed:
     def close(self) -> None:
         self._feed.close()
 
+    def oldest_untaken(self) -> int | None:
+        return self._feed.oldest_untaken()
+
     @property
     def revision(self) -> int:
         return revision(self._incarnation, self._feed.position)

@@ -6,16 +6,15 @@ down. Who is at the other end was proven before; the gate says what it may do an
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
+from fairlead.authority.attending import Attending
 from fairlead.authority.authority import Authority
 from fairlead.authority.local import LocalPlane
 from fairlead.client.channel import (
     ANSWER,
-    ASKED,
     CHANGES,
     CHANGES_MAX,
     ENDED,
@@ -32,13 +31,13 @@ from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Command, Refused
 from fairlead.model.registry import KINDS
+from fairlead.observe.sums import AGENT_COUNTERS, AGENT_GAUGES, Sums
 from fairlead.ports import Clock, Tasks
 
 log = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 128  # of one connection, under way at once
 PAGE: Final = 2_000
-ASK_S: Final = 5.0  # an agent answers a question within this
 TICK_S: Final = 0.5  # how often a quiet feed says how far it has come
 
 
@@ -100,6 +99,7 @@ class PlaneService:
         self._local = LocalPlane(authority, clock)
         self.attending = Attending()
         self.connections = 0
+        self.agents = Sums(AGENT_COUNTERS, AGENT_GAUGES)
 
     async def ask(self, node: str, operation: str, *arguments: Any) -> Any:
         """Asks the agent of a node through the channel it keeps. Raises Unreachable; agents are never dialled."""
@@ -120,49 +120,6 @@ class PlaneService:
             self.connections -= 1
             self.attending.gone(channel)
             await channel.close()
-
-
-class Attending:
-    """Whose channel leads to which node, and the questions under way on them."""
-
-    def __init__(self) -> None:
-        self._channels: dict[str, tuple[Channel, int]] = {}  # node -> its channel, and the number it attends under
-        self._questions: dict[int, tuple[Channel, asyncio.Future[Any]]] = {}
-        self._number = 0
-
-    def come(self, nodes: Iterable[str], channel: Channel, number: int) -> None:
-        for node in nodes:
-            self._channels[node] = (channel, number)
-
-    def gone(self, channel: Channel) -> None:
-        self._channels = {node: pair for node, pair in self._channels.items() if pair[0] is not channel}
-
-    async def ask(self, node: str, operation: str, arguments: tuple[Any, ...]) -> Any:
-        found = self._channels.get(node)
-        if found is None:
-            raise Unreachable(f"the agent of {node} is not connected to this server")
-        channel, number = found
-        self._number += 1
-        question = self._number
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._questions[question] = (channel, future)
-        try:
-            async with asyncio.timeout(ASK_S):
-                await channel.send(encode([number, ASKED, question, operation, list(arguments)]))
-                return await future
-        except (Closed, TimeoutError) as error:
-            raise Unreachable(f"the agent of {node} does not answer") from error
-        finally:
-            self._questions.pop(question, None)
-
-    def answered(self, channel: Channel, question: int, good: bool, result: Any) -> None:
-        """Only whoever was asked can answer: one agent must not speak for another."""
-        asked, future = self._questions.get(question, (None, None))
-        if asked is channel and future is not None and not future.done():
-            if good:
-                future.set_result(result)
-            else:
-                future.set_exception(FileNotFoundError(str(result)))
 
 
 class _Connection:
@@ -192,6 +149,7 @@ class _Connection:
             "receipt": self._receipt,
             "revision_at": self._revision_at,
             "answered": self._answered,
+            "figures": self._figures,
             "logs": self._logs,
         }
 
@@ -319,6 +277,11 @@ class _Connection:
 
     async def _answered(self, question: int, good: bool, result: Any) -> None:
         self._service.attending.answered(self._channel, question, good, result)
+
+    async def _figures(self, figures: dict[str, Any]) -> None:
+        """What an agent counts of itself. Soft; shown as sums only."""
+        if self._gate.speaks(()) is None:
+            self._service.agents.tell(str(id(self._channel)), self._clock.monotonic(), figures)
 
     async def _logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> Any:
         """Output of a slot, from the agent that runs it."""

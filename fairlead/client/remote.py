@@ -7,6 +7,7 @@ addresses may be given: the leader is looked for among them. Called by scheduler
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -293,6 +294,11 @@ class RemotePlane:
         except (Closed, Ask):
             return None
         return Heard(*rest) if word == "heard" else None
+
+    async def tell(self, figures: dict[str, float]) -> None:
+        """What this end counts of itself. Soft: told again later."""
+        with contextlib.suppress(Closed, Ask):
+            await self._ask("figures", figures)
 
     async def bound_to(self, nodes: Sequence[str]) -> tuple[int, Sequence[RemoteChange]]:
         """(revision, the bindings on those nodes as they stood then)."""

@@ -35,6 +35,7 @@ from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.guards import LastUses, Resealing, joining_of, strongbox_of
 from fairlead.compose.health import health_routes, standing
 from fairlead.compose.logs import LogSource, log_route
+from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.decide.access import Identity
@@ -92,6 +93,7 @@ class PlaneServer:
         self.local = ForwardingPlane(self.authority, clock, self._dialer.dial, random, self.address)
         self._service = PlaneService(self.authority, clock)
         self._directory = AccessDirectory(self.local, clock)
+        self._metering = ServerMetrics(self, self._service, clock)
         self._parts: list[Part] = []
 
     def stop(self) -> None:
@@ -101,7 +103,7 @@ class PlaneServer:
 
     async def run(self) -> None:
         """Until stopped. Parts run while this server leads, and stop before it hands over."""
-        http = self._outside.serving(self._app(), self._serve)
+        http = self._outside.serving(self._metering.around(self._app()), self._serve)
         try:
             async with Tasks() as tasks:
                 authority = tasks.start(self.authority.run(), "authority")
@@ -109,6 +111,7 @@ class PlaneServer:
                     tasks.start(peer.run(), f"peer {name}")
                 tasks.start(self.local.run(), "leader")
                 tasks.start(self._directory.run(), "access")
+                tasks.start(self._metering.run(), "stalls")
                 tasks.start(LastUses(self._directory, self.local, self._clock).run(), "last uses")
                 while not self.authority.ready and not self._stop.is_set():
                     await self._clock.sleep(0.02)
@@ -186,6 +189,7 @@ class PlaneServer:
             *health_routes(self),
             *joining_of(config, self.local, self._clock, authenticator.identify),
             log_route(logs, authenticator, access, self._clock),
+            metrics_route(self._metering, authenticator, access),
         ]
         return make_app(
             FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes,
