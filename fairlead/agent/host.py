@@ -96,6 +96,20 @@ class Host:
         while any(slot.there for node in self.nodes.values() for slot in node.slots.values()):
             await self._clock.sleep(LEAVING_POLL_S)
 
+    def figures(self) -> dict[str, float]:
+        """Counts of this process under the names of fairlead/observe/sums.py."""
+        out: dict[str, float] = {
+            "heartbeats": self.acks_total,
+            "handshakes": self.handshakes_total,
+            "reports": self.reports_total,
+            "starts": self._works.starts_total if self._works is not None else 0,
+        }
+        for node in self.nodes.values():
+            for slot in node.slots.values():
+                condition = "ready" if slot.ready else slot.phase
+                out[condition] = out.get(condition, 0) + 1
+        return out
+
     async def logs(self, tenant: str, name: str, stream: Stream, offset: int, limit: int) -> Chunk:
         """Output of the newest life of a slot. Raises FileNotFoundError."""
         lives = [s for node in self.nodes.values() for s in node.lives_of((tenant, name)) if s.driver]

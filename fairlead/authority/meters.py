@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
+from operator import itemgetter
+from typing import Final
+
+from fairlead.observe.histogram import Histogram
 from fairlead.store.contract import Batch
+
+LANDED_MAX: Final = 4096  # batches: what lags further behind must list again anyway
 
 
 class Meters:
@@ -18,9 +26,9 @@ class Meters:
         self.deposed_total = 0
         self.overloaded_total = 0
         self.materialised_rows_total = 0
-        self.commit_seconds_sum = 0.0
-        self.commit_seconds_max = 0.0
+        self.commits = Histogram()
         self.fenced_heartbeats_total = 0
+        self._landed: deque[tuple[int, int]] = deque(maxlen=LANDED_MAX)  # the last position of each batch, and when
 
     def refused(self, reason: str) -> None:
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
@@ -30,5 +38,12 @@ class Meters:
         self.commands_total += commands
         self.bytes_total += len(batch.blob)
         self.effects_total += batch.last - batch.first + 1
-        self.commit_seconds_sum += seconds
-        self.commit_seconds_max = max(self.commit_seconds_max, seconds)
+        self.commits.observe(seconds)
+
+    def durable(self, position: int, time_ms: int) -> None:
+        self._landed.append((position, time_ms))
+
+    def landed_ms(self, position: int) -> int:
+        """The plane time at which that position became durable, as far back as is remembered."""
+        at = bisect_left(self._landed, position, key=itemgetter(0))
+        return self._landed[at][1] if at < len(self._landed) else 0

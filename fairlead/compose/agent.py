@@ -18,6 +18,7 @@ from fairlead.client.dial import Dialer
 from fairlead.client.remote import RemotePlane
 from fairlead.compose.config import TlsFiles
 from fairlead.model.resources import NOTHING, Device, Resources
+from fairlead.observe.sums import TELL_S
 from fairlead.ports import Clock, Random, Tasks
 from fairlead.security.enrolment import Renewal
 from fairlead.security.tls import ClientTls
@@ -66,6 +67,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 class AgentProgram:
     def __init__(self, config: AgentConfig, clock: Clock, random: Random) -> None:
         self.config = config
+        self._clock = clock
         state = Path(config.state)
         state.mkdir(parents=True, exist_ok=True)
         fence = state / "fence"
@@ -98,6 +100,13 @@ class AgentProgram:
         chunk = await self.host.logs(tenant, name, stream, offset, limit)
         return [chunk.offset, chunk.data, chunk.next]
 
+    async def _tell_loop(self) -> None:
+        """How the agent does, for the region's /metrics."""
+        while True:
+            await self.plane.wait_connected()
+            await self.plane.tell(self.host.figures())
+            await self._clock.sleep(TELL_S)
+
     async def run(self) -> None:
         """Until stopped; what it started runs on and is adopted by the next one."""
         try:
@@ -107,6 +116,7 @@ class AgentProgram:
                 tasks.start(self.host.run(), "host")
                 if self._renewal is not None:
                     tasks.start(self._renewal.run(), "renewal")
+                tasks.start(self._tell_loop(), "figures")
                 await self._stop.wait()
                 if self.config.stop_instances:
                     await self.host.stop_instances(_STOP_GRACE_S)

@@ -41,6 +41,7 @@ _FIRST_PORT: Final = 21_000
 PEOPLE: Final = (
     ("admin", "admin", ("*",)),
     ("approver", "approver", ("*",)),
+    ("metrics", "metrics-reader", ("*",)),
     *((f"{tenant}-admin", "tenant-admin", (tenant,)) for tenant in TENANTS),
 )
 

@@ -80,9 +80,12 @@ class Runtime(Leased):
         self.meters.restarted(error)
 
     def health(self) -> Health:
+        return health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, self.busy_s())
+
+    def busy_s(self) -> float:
+        """How long the look or sweep that is under way has taken."""
         began = min(self._under_way.values(), default=None)
-        busy_s = self._clock.monotonic() - began if began is not None else 0.0
-        return health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, busy_s)
+        return self._clock.monotonic() - began if began is not None else 0.0
 
     @contextlib.contextmanager
     def _watched(self, what: str) -> Iterator[None]:

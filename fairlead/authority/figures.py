@@ -1,0 +1,82 @@
+"""Figures about a plane that are looked up when somebody asks, because keeping them up to date would cost every command.
+
+Reads the state in slices and gives the loop back in between; what it tells is as good as a glance, and nothing is decided on it.
+Called by fairlead/compose/metrics.py for each scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from fairlead.authority.ledger import Ledger
+from fairlead.authority.state import Rec, State
+from fairlead.model.registry import FINALIZERS, KINDS
+from fairlead.ports import Clock
+
+SLICE: Final = 2_000  # objects between two yields to the loop
+LEAKED_MS: Final = 90_000  # a reservation's deadline among the side effects (fairlead/model/registry.py)
+# Kinds that a finalizer can hold. The rest are removed by commands of their own.
+_HELD: Final = tuple(plural for plural, info in KINDS.items() if info.finalizers)
+
+
+class Figures:
+    def __init__(
+        self, state: Callable[[], State], ledger: Callable[[], Ledger], plane_ms: Callable[[], int], clock: Clock
+    ) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._plane_ms = plane_ms
+        self._clock = clock
+        self._leaked: set[str] = set()
+        self.reservations_leaked_total = 0
+
+    def objects(self) -> dict[str, int]:
+        state = self._state()
+        return {plural: state.count(plural) for plural in KINDS}
+
+    def nodes(self) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for rec in self._state().live("nodes"):
+            health = rec.hot.status.health or "Unknown"
+            out[health] = out.get(health, 0) + 1
+        return out
+
+    def observation_ages_s(self) -> tuple[float, float] | None:
+        """(median, oldest) over the nodes that count as healthy; None where there are none."""
+        now_ms = self._plane_ms()
+        heard = [account.observed_ms for account in self._ledger().nodes.values() if account.known and account.healthy]
+        ages = sorted(max(0, now_ms - ms) / 1000 for ms in heard if ms)  # one not heard in this term has no age yet
+        return (ages[len(ages) // 2], ages[-1]) if ages else None
+
+    async def finalizers_s(self) -> dict[str, float]:
+        """How long the longest waiting object waits, by finalizer; strangers' together."""
+        out = dict.fromkeys(FINALIZERS, 0.0)
+        now_ms = self._plane_ms()
+        for plural in _HELD:
+            async for rec in self._each(plural):
+                metadata = rec.hot.metadata
+                if metadata.deletion_time is None:
+                    continue
+                age_s = max(0.0, now_ms / 1000 - metadata.deletion_time.timestamp())
+                for name in metadata.finalizers:
+                    shown = name if name in FINALIZERS else "other"
+                    out[shown] = max(out.get(shown, 0.0), age_s)
+        return out
+
+    async def look_for_leaks(self) -> None:
+        """Reservations that ran out long ago and are still there, each counted once."""
+        now_ms = self._plane_ms()
+        found: set[str] = set()
+        async for rec in self._each("reservations"):
+            spec = rec.hot.spec
+            if spec.expiry_time is not None and now_ms - spec.expiry_time.timestamp() * 1000 > LEAKED_MS:
+                found.add(f"{rec.key} {rec.position}")
+        self.reservations_leaked_total += len(found - self._leaked)
+        self._leaked = found
+
+    async def _each(self, plural: str) -> AsyncIterator[Rec]:
+        for at, rec in enumerate(self._state().live(plural)):
+            if at % SLICE == SLICE - 1:
+                await self._clock.sleep(0)
+            yield rec

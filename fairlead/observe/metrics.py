@@ -1,0 +1,150 @@
+"""Every metric there is, as data: name, type, labels, unit and meaning. docs/reference/metrics.md is printed from METRICS, and
+fairlead/observe/exposition.py shows nothing that is not in it.
+
+Names follow kube-scheduler's and controller-runtime's shapes where those exist. Labels are closed sets (reasons, verbs, kinds,
+component names): never the name of an object, so that a plane of a million slots has as many series as an empty one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+PREFIX: Final = "fairlead_"
+
+
+class Metric(NamedTuple):
+    name: str  # without the prefix
+    type: Literal["counter", "gauge", "histogram"]
+    unit: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def full(self) -> str:
+        return PREFIX + self.name
+
+
+class Group(NamedTuple):
+    title: str
+    where: str
+    rows: tuple[Metric, ...]
+
+
+_C: Final = "counter"
+_G: Final = "gauge"
+_H: Final = "histogram"
+
+_SERVER: Final = Group(
+    "The process", "every server",
+    (
+        Metric("build_info", _G, "", "1; which Fairlead this is.", ("version", "python")),
+        Metric("process_cpu_seconds_total", _C, "seconds", "CPU time of this process, in user and system mode."),
+        Metric("process_resident_memory_bytes", _G, "bytes", "Memory that this process occupies."),
+        Metric("loop_stall_seconds", _H, "seconds", "By how much a wake-up of the event loop came late: somebody kept the loop."),
+        Metric("peer_connected", _G, "", "1 while the other plane is reached.", ("peer",)),
+        Metric("channel_connections", _G, "connections", "Components and agents connected to this server."),
+    ),
+)  # fmt: skip
+
+_API: Final = Group(
+    "The API", "every server",
+    (
+        Metric("api_requests_total", _C, "requests", "Answered requests.", ("verb", "resource", "code")),
+        Metric("api_request_duration_seconds", _H, "seconds", "From a request's head to the end of its answer, watches apart.",
+               ("verb", "resource")),
+        Metric("api_requests_in_flight", _G, "requests", "Requests under way.", ("verb",)),
+        Metric("api_watches", _G, "streams", "Watches that are open."),
+    ),
+)  # fmt: skip
+
+_AUTHORITY: Final = Group(
+    "The authority", "every server; a standby's stand still",
+    (
+        Metric("leader", _G, "", "1 on the server that leads its plane."),
+        Metric("leader_epoch", _G, "", "The epoch of the leader, as this server knows it."),
+        Metric("plane_position", _G, "effects", "How many effects the plane's journal has."),
+        Metric("plane_objects", _G, "objects", "Objects in memory.", ("resource",)),
+        Metric("commands_total", _C, "commands", "Commands that took effect."),
+        Metric("commits_total", _C, "batches", "Batches made durable."),
+        Metric("commit_bytes_total", _C, "bytes", "Size of those batches."),
+        Metric("commit_duration_seconds", _H, "seconds", "From sending a batch to the store until it is durable."),
+        Metric("commit_unknown_total", _C, "batches", "Batches of which the store did not say whether they landed; sent again."),
+        Metric("store_unavailable_total", _C, "batches", "Batches that the store refused for now; taken back."),
+        Metric("idempotent_replays_total", _C, "commands", "Commands answered from their receipt, because they had come before."),
+        Metric("refusals_total", _C, "commands", "Refused commands, and refused parts of commands.", ("reason",)),
+        Metric("fenced_writes_total", _C, "commands", "Commands and heartbeats refused because their sender's, or this server's, "
+               "lease is not the present one."),
+        Metric("stale_commits_rejected_total", _C, "commands", "Commands decided on what is no longer so.", ("reason",)),
+        Metric("overloaded_total", _C, "calls", "Calls turned away because their lane was full."),
+        Metric("deposed_total", _C, "terms", "Terms of this server that another leader ended."),
+        Metric("materialised_rows_total", _C, "rows", "Objects written to the store's checkpoint."),
+        Metric("nodes", _G, "nodes", "Nodes by health.", ("health",)),
+        Metric("observation_age_seconds", _G, "seconds", "How long ago healthy nodes were heard: median, oldest.", ("of",)),
+        Metric("reservation_leaked_total", _C, "reservations", "Reservations found 90 s or more after they ran out."),
+        Metric("finalizer_age_seconds", _G, "seconds", "Since when the longest waiting object waits for this finalizer.",
+               ("finalizer",)),
+    ),
+)  # fmt: skip
+
+_SCHEDULER: Final = Group(
+    "Schedulers", "the leader of a region",
+    (
+        Metric("schedule_attempts_total", _C, "slots", "Slots tried: scheduled, unschedulable, or error (refused).",
+               ("scheduler", "result")),
+        Metric("scheduling_attempt_duration_seconds", _H, "seconds", "From a cycle's start until its slots are durably bound.",
+               ("scheduler",)),
+        Metric("framework_extension_point_duration_seconds", _H, "seconds", "Parts of a cycle: FilterScore, Permit, Bind.",
+               ("scheduler", "extension_point")),
+        Metric("scheduling_cycles_total", _C, "cycles", "Cycles.", ("scheduler",)),
+        Metric("pending", _G, "slots", "Slots in the queue: ready, taken, backoff, held.", ("scheduler", "queue")),
+        Metric("pending_replicas", _G, "slots", "Slots in the queue by the reason why they wait.", ("scheduler", "reason")),
+        Metric("queue_oldest_age_seconds", _G, "seconds", "How long the oldest slot waits.", ("scheduler",)),
+        Metric("pending_hopeless", _G, "slots", "Slots whose deadline can no longer be met.", ("scheduler",)),
+        Metric("bind_commit_total", _C, "slots", "Proposed binds by what the authority said: committed, unknown, or the refusal.",
+               ("scheduler", "result")),
+        Metric("preemption_victims", _H, "slots", "Victims of one claim.", ("scheduler",)),
+        Metric("decisions_total", _C, "slots", "Attempts written to the record of decisions."),
+        Metric("decisions_dropped_total", _C, "slots", "Attempts that were not, because the disk was too slow or full."),
+    ),
+)  # fmt: skip
+
+_COMPONENTS: Final = Group(
+    "Components under a lease", "the leader of each plane: controllers, schedulers, the narrator",
+    (
+        Metric("controller_stalled", _G, "", "1 while it does not get on; `get controllers` says why.", ("controller",)),
+        Metric("controller_lease_held", _G, "", "1 while it has its lease and a picture of the plane.", ("controller",)),
+        Metric("controller_lease_epoch", _G, "", "The epoch it acts under.", ("controller",)),
+        Metric("controller_last_progress_age_seconds", _G, "seconds", "Since the end of its last look. An idle one's grows too.",
+               ("controller",)),
+        Metric("controller_restarts_total", _C, "restarts", "How often it started over from a list.", ("controller",)),
+        Metric("controller_reconciles_total", _C, "looks", "Keys looked at.", ("controller",)),
+        Metric("controller_commands_total", _C, "commands", "Commands sent.", ("controller",)),
+        Metric("controller_errors_total", _C, "looks", "Looks that ended in an error.", ("controller",)),
+        Metric("controller_refusals_total", _C, "commands", "What the authority refused.", ("controller", "reason")),
+        Metric("resync_only_progress_total", _C, "effects", "Progress that only a resync brought: a wake-up was missed.",
+               ("controller",)),
+        Metric("watch_lag_seconds", _G, "seconds", "How old the oldest change is that it has not looked at.", ("controller",)),
+        Metric("workqueue_depth", _G, "keys", "Keys that wait for a look, now or later.", ("name",)),
+        Metric("workqueue_oldest_seconds", _G, "seconds", "How long the key that is due longest has been due.", ("name",)),
+        Metric("workqueue_adds_total", _C, "keys", "Keys that were added.", ("name",)),
+        Metric("workqueue_retries_total", _C, "keys", "Keys that came back after a failure.", ("name",)),
+        Metric("workqueue_queue_duration_seconds", _H, "seconds", "From when a key is due until it is looked at.", ("name",)),
+        Metric("workqueue_work_duration_seconds", _H, "seconds", "One look at one key, with what it writes.", ("name",)),
+        Metric("workqueue_longest_running_processor_seconds", _G, "seconds", "How long what is under way takes.", ("name",)),
+    ),
+)  # fmt: skip
+
+_AGENTS: Final = Group(
+    "Agents", "the server that the agents are connected to; sums over all of them",
+    (
+        Metric("agents", _G, "agents", "Agents that told their figures in the last minute."),
+        Metric("agent_instances", _G, "instances", "What agents run or keep, by condition.", ("condition",)),
+        Metric("agent_heartbeats_total", _C, "heartbeats", "Heartbeats that were acknowledged."),
+        Metric("agent_handshakes_total", _C, "handshakes", "Inventories told, one a node."),
+        Metric("agent_reports_total", _C, "reports", "Reports sent."),
+        Metric("agent_starts_total", _C, "starts", "Starts of instances, the first of each and every other."),
+    ),
+)  # fmt: skip
+
+GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _COMPONENTS, _AGENTS)
+METRICS: Final = {row.name: row for group in GROUPS for row in group.rows}
