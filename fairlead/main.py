@@ -10,12 +10,13 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 if TYPE_CHECKING:
+    from fairlead.cli.chaos import Chaos
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Store, StoreError
     from fairlead.store.etcd_client import Tls
@@ -228,25 +229,45 @@ def _ids() -> Ids:
 class LocalPrograms:
     """The programs of fairlead/compose, imported when one is started."""
 
-    def server(self, config: str) -> Coroutine[Any, Any, None]:
+    def server(self, config: str, seal_keys: str = "") -> Coroutine[Any, Any, None]:
         from fairlead.compose.programs import serve
 
-        return serve(Path(config), open_store, _clock(), _ids())
+        return serve(Path(config), open_store, _clock(), _ids(), seal_keys)
 
     def agent(self, config: str) -> Coroutine[Any, Any, None]:
         from fairlead.compose.programs import run_agent
 
         return run_agent(Path(config), _clock())
 
-    def up(self, state: str, stores: dict[str, str], detach: bool, say: Callable[[str], None]) -> Coroutine[Any, Any, None]:
+    async def join(self, state: str, token: str, servers: Sequence[str], authorities: str) -> str:
+        from fairlead.compose.enrol import enrol
+        from fairlead.security.hidden import Hidden
+
+        return str(await enrol(Path(state), Hidden(token), servers, Path(authorities)))
+
+    def endpoints(self, config: str) -> Coroutine[Any, Any, None]:
+        from fairlead.compose.programs import run_endpoints
+
+        return run_endpoints(Path(config), _clock())
+
+    def up(
+        self, state: str, stores: dict[str, str], node_lease_s: float, detach: bool, say: Callable[[str], None]
+    ) -> Coroutine[Any, Any, None]:
         from fairlead.compose.programs import up
 
-        return up(Path(state), stores, _clock(), _ids(), detach, say)
+        for url in stores.values():
+            open_store(url)  # not opened: says what is wrong with it before anything is written
+        return up(Path(state), stores, node_lease_s, _clock(), _ids(), detach, say)
 
     def down(self, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, bool]:
         from fairlead.compose.programs import down
 
         return down(Path(state), _clock(), say)
+
+    def chaos(self, state: str) -> Chaos:
+        from fairlead.compose.programs import chaos
+
+        return chaos(Path(state), _clock())
 
 
 def main() -> None:

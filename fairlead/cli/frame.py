@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 import click
 
 if TYPE_CHECKING:
+    from fairlead.cli.chaos import Chaos
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Store
 
@@ -32,13 +33,22 @@ class OpenStore(Protocol):
 class Programs(Protocol):
     """The long-running programs. Each runs until it is told to stop (SIGTERM, SIGINT)."""
 
-    def server(self, config: str) -> Coroutine[Any, Any, None]: ...
+    def server(self, config: str, seal_keys: str = "") -> Coroutine[Any, Any, None]: ...
 
     def agent(self, config: str) -> Coroutine[Any, Any, None]: ...
 
-    def up(self, state: str, stores: dict[str, str], detach: bool, say: Callable[[str], None]) -> Coroutine[Any, Any, None]: ...
+    def join(self, state: str, token: str, servers: Sequence[str], authorities: str) -> Coroutine[Any, Any, str]:
+        """Where the agent's configuration is from then on."""
+
+    def endpoints(self, config: str) -> Coroutine[Any, Any, None]: ...
+
+    def up(
+        self, state: str, stores: dict[str, str], node_lease_s: float, detach: bool, say: Callable[[str], None]
+    ) -> Coroutine[Any, Any, None]: ...
 
     def down(self, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, bool]: ...
+
+    def chaos(self, state: str) -> Chaos: ...
 
 
 class World(NamedTuple):
@@ -116,6 +126,7 @@ class LazyGroup(click.Group):
         "auth": ("fairlead.cli.auth", "Ask what you may do and who you are; create, list, revoke and rotate tokens"),
         "bench": ("fairlead.cli.bench", "Run a benchmark of the source checkout"),
         "certs": ("fairlead.cli.certs", "Make a local certificate authority, issue certificates, rotate and show them"),
+        "chaos": ("fairlead.cli.chaos", "Break the local platform on purpose, and heal it"),
         "completion": ("fairlead.cli.completion", "Print the completion script of a shell"),
         "config": ("fairlead.cli.config", "Choose and write contexts: which server, as whom, which tenant"),
         "cordon": ("fairlead.cli.drain:cordon", "Keep new work away from nodes"),
@@ -126,11 +137,13 @@ class LazyGroup(click.Group):
         "drain": ("fairlead.cli.drain:drain", "Move everything off nodes, within budgets and a deadline"),
         "down": ("fairlead.cli.programs:down", "Stop the local platform"),
         "edit": ("fairlead.cli.edit:edit", "Change an object in your editor"),
+        "endpoints": ("fairlead.cli.programs:endpoints", "Run the directory of endpoints: DNS and documents"),
         "events": ("fairlead.cli.events", "Show what happened to objects"),
         "explain": ("fairlead.cli.explain:explain", "Say what a kind and its fields are"),
         "get": ("fairlead.cli.get:get", "Show objects"),
         "logs": ("fairlead.cli.logs", "Show what the processes of a workload wrote"),
         "patch": ("fairlead.cli.edit:patch", "Change fields of an object"),
+        "probe": ("fairlead.cli.probe", "Ask a workload's endpoints from outside and tell what a client sees"),
         "receipt": ("fairlead.cli.receipt", "Say what a write came to"),
         "rollout": ("fairlead.cli.rollout", "Follow, pause, resume or undo a rollout"),
         "scale": ("fairlead.cli.edit:scale", "Change how many replicas a workload has"),

@@ -16,6 +16,7 @@ from fairlead.controllers.node import NodeController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.rollout import RolloutController
 from fairlead.controllers.workload import WorkloadController
+from fairlead.decide.nodes import NodeRules
 from fairlead.model.registry import GLOBAL
 
 Placed = tuple[Controller, Plane, Plane | None]  # the controller, the plane it writes, the second one it looks at
@@ -29,7 +30,7 @@ def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) 
         (AssignmentController(region), own, None),
         (RolloutController(), own, None),
         (JobController(region), own, None),
-        (NodeController(), own, None),
+        (NodeController(NodeRules(lease_s=config.node_lease_s)), own, None),
         (RepairController(), own, None),
         (DisruptionController(), own, None),
         (GarbageController(), own, None),

@@ -5,7 +5,6 @@ Owns the names and ports of everything. Nothing here starts anything. Called by 
 
 from __future__ import annotations
 
-import socket as sockets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +13,10 @@ from typing import Any, Final
 from fairlead.client.contexts import ClientConfig, Context
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import Peer, PlaneConfig, TlsFiles
-from fairlead.decide.access_roles import FRONT_DOOR, PLANE_SERVER
+from fairlead.compose.endpoints import EndpointsConfig
+from fairlead.compose.links import LinksConfig
+from fairlead.compose.wiring import ENDPOINTS, LINKS, PEOPLE, PLANES, REGIONS, Wiring
+from fairlead.decide.access_roles import ENDPOINT_READER, FRONT_DOOR, PLANE_SERVER
 from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.lifecycle import Role
@@ -30,15 +32,16 @@ from fairlead.wire import json_codec
 from fairlead.wire.manifest import decode_objects
 from fairlead.wire.yaml_codec import encode_yaml
 
-REGIONS: Final = ("us-east", "us-west", "eu-central")
 TENANTS: Final = ("risk", "billing", "search", "fraud", "analytics")
 TOKEN_LIFETIME: Final = timedelta(days=90)
 _HOSTS: Final = ("127.0.0.1", "localhost")
 _PORTS_PER_NODE: Final = 200
 _FIRST_PORT: Final = 21_000
 
+VERSION: Final = b"2\n"  # of what is written here
+
 # People of the local platform: name, built-in role, tenants.
-PEOPLE: Final = (
+PERSONS: Final = (
     ("admin", "admin", ("*",)),
     ("approver", "approver", ("*",)),
     ("metrics", "metrics-reader", ("*",)),
@@ -53,7 +56,11 @@ class Layout:
 
     @property
     def is_ready(self) -> bool:
-        return (self.state / "ready").exists()
+        """Raises ValueError where another version of Fairlead has written it."""
+        found = self.path("ready")
+        if found.exists() and found.read_bytes() != VERSION:
+            raise ValueError(f"{self.state} was written by another version of Fairlead; remove it, or name another with --state")
+        return found.exists()
 
     def path(self, *parts: str) -> Path:
         return self.state.joinpath(*parts)
@@ -67,8 +74,9 @@ class Layout:
 
     # --- writing it once -------------------------------------------------------------------------------------------------
 
-    def write(self, now: datetime, ids: Ids, stores: dict[str, str]) -> None:
+    def write(self, now: datetime, ids: Ids, stores: dict[str, str], node_lease_s: float) -> None:
         """`stores` names the store of a plane where it is not the SQLite file beside it."""
+        self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in ("pki", "config", "data", "logs", "run"):
             self.path(folder).mkdir(parents=True, exist_ok=True)
         pair = LocalAuthority.create("fairlead local platform", now)
@@ -76,14 +84,20 @@ class Layout:
         write_private(self.path("pki", "ca.key"), pair.key.reveal_bytes())
         Keyring.create(self.path("pki", "secrets.keys"), ids)
         authority = LocalAuthority(pair)
-        ports = dict(zip(("global", *REGIONS), _free_ports(1 + len(REGIONS)), strict=True))
         nodes = self._write_seeds(now, ids)
-        for plane, port in ports.items():
-            self._write_plane(authority, now, plane, port, ports, stores.get(plane, ""))
+        wiring = Wiring([(f"agent-{node.metadata.name}", node.spec.region) for node in nodes])
+        for plane in PLANES:
+            self._write_plane(authority, now, plane, wiring, stores.get(plane, ""), node_lease_s)
         for number, node in enumerate(nodes):
-            self._write_agent(authority, now, node, number, ports[node.spec.region])
-        self._write_contexts(ports["global"])
-        write(self.path("ready"), b"")
+            self._write_agent(authority, now, node, number, wiring, node_lease_s)
+        self._write_endpoints(authority, now, wiring)
+        links = LinksConfig(wiring.links(), str(self.path("run", "faults.json")), str(self.path("run", "in-force.json")))
+        self._write_config(LINKS, links)
+        self._write_contexts(wiring.address(PEOPLE, "global"))
+        write(self.path("ready"), VERSION)
+
+    def _write_config(self, process: str, config: Any) -> None:
+        write_private(self.config_of(process), json_codec.encode(config))  # the URL of a store may hold a password
 
     def _pair(self, name: str, pair: Pair) -> TlsFiles:
         certificate, key = self.path("pki", f"{name}.pem"), self.path("pki", f"{name}.key")
@@ -92,7 +106,7 @@ class Layout:
         return TlsFiles(str(certificate), str(key), str(self.path("pki", "ca.pem")))
 
     def _write_plane(
-        self, authority: LocalAuthority, now: datetime, plane: str, port: int, ports: dict[str, int], store: str
+        self, authority: LocalAuthority, now: datetime, plane: str, wiring: Wiring, store: str, node_lease_s: float
     ) -> None:
         server = Named("server", f"{plane}-server")
         role = FRONT_DOOR if plane == "global" else Role.MIRROR.value
@@ -104,24 +118,38 @@ class Layout:
             name=f"{plane}-server",
             store=store or f"sqlite:{self.path('data', f'{plane}.db')}",
             data=str(self.path("data", plane)),
-            listen=f"127.0.0.1:{port}",
+            listen=wiring.listen(plane),
             tls=self._pair(f"{plane}-server", authority.issue(server, now, hosts=_HOSTS)),
             identity=self._pair(f"{plane}-component", authority.issue(component, now)),
-            peers=tuple(Peer("" if o == "global" else o, (f"https://127.0.0.1:{ports[o]}",)) for o in others),
+            peers=tuple(Peer("" if o == "global" else o, (wiring.address(plane, o),)) for o in others),
             seed=str(self.path("seed", "global" if plane == "global" else plane)),
             seal_keys=str(self.path("pki", "secrets.keys")),
             join_key="" if plane == "global" else str(self.path("pki", "ca.key")),
+            node_lease_s=node_lease_s,
         )
-        write(self.config_of(plane), json_codec.encode(config))
+        self._write_config(plane, config)
 
-    def _write_agent(self, authority: LocalAuthority, now: datetime, node: Node, number: int, port: int) -> None:
+    def _write_endpoints(self, authority: LocalAuthority, now: datetime, wiring: Wiring) -> None:
+        reader = Named("component", ENDPOINTS, (ENDPOINT_READER,))
+        config = EndpointsConfig(
+            regions=tuple(Peer(region, (wiring.address(ENDPOINTS, region),)) for region in REGIONS),
+            dns=wiring.dns,
+            files=str(self.path("endpoints")),
+            identity=self._pair(ENDPOINTS, authority.issue(reader, now)),
+        )
+        self._write_config(ENDPOINTS, config)
+
+    def _write_agent(
+        self, authority: LocalAuthority, now: datetime, node: Node, number: int, wiring: Wiring, node_lease_s: float
+    ) -> None:
         named = Named("agent", node.metadata.name, region=node.spec.region)
+        process = f"agent-{node.metadata.name}"
         first = _FIRST_PORT + number * _PORTS_PER_NODE
         quantities = node.spec.allocatable.as_quantities()
         config = AgentConfig(
             node=node.metadata.name,
             region=node.spec.region,
-            addresses=(f"https://127.0.0.1:{port}",),
+            addresses=(wiring.address(process, node.spec.region),),
             state=str(self.path("data", "nodes", node.metadata.name)),
             zone=node.spec.zone,
             pool=node.spec.pool,
@@ -129,20 +157,22 @@ class Layout:
             memory=quantities.get("memory", ""),
             devices=node.spec.devices,
             labels=node.metadata.labels,
-            tls=self._pair(f"agent-{node.metadata.name}", authority.issue(named, now)),
+            tls=self._pair(process, authority.issue(named, now)),
             ports=(first, first + _PORTS_PER_NODE - 1),
+            node_lease_s=node_lease_s,
+            heartbeat_s=node_lease_s / 3,
             max_slots=node.spec.max_slots,
             hourly_cost_millis=node.spec.hourly_cost_millis,
             stop_instances=True,
             renews=True,
             uids=False,  # the interpreter of a checkout is often readable by its owner only
         )
-        write(self.config_of(f"agent-{node.metadata.name}"), json_codec.encode(config))
+        self._write_config(process, config)
 
     def _write_seeds(self, now: datetime, ids: Ids) -> list[Node]:
         """The samples for the plane they live on, and who may do what."""
         nodes: list[Node] = []
-        for plane in ("global", *REGIONS):
+        for plane in PLANES:
             self.path("seed", plane).mkdir(parents=True, exist_ok=True)
         for name, text in manifests(self._python).items():
             decoded = decode_objects(text, media="yaml")
@@ -150,7 +180,7 @@ class Layout:
             for one in decoded:
                 if isinstance(one.record, Node):
                     nodes.append(one.record)
-            for plane in ("global", *REGIONS):
+            for plane in PLANES:
                 kept = [one.record for one in decoded if _belongs(one.info.planes, one.record, plane)]
                 self._write_seed(plane, name, kept)
         self._write_seed("global", "05-access.yaml", self._access(now, ids))
@@ -162,7 +192,7 @@ class Layout:
 
     def _access(self, now: datetime, ids: Ids) -> list[Record]:
         out: list[Record] = []
-        for person, role, reach in PEOPLE:
+        for person, role, reach in PERSONS:
             minted = tokens.mint(ids, SYSTEM_TENANT)
             subject = Subject(name=person)
             spec = TokenSpec(hash=minted.hash, subject=subject, expiry_time=now + TOKEN_LIFETIME)
@@ -172,14 +202,13 @@ class Layout:
             write_private(self.path("run", f"{person}.token"), minted.text.reveal_bytes())
         return out
 
-    def _write_contexts(self, port: int) -> None:
-        """A kubeconfig with a context for everybody; `fairlead` reads the same file."""
-        server = f"https://127.0.0.1:{port}"
+    def _write_contexts(self, server: str) -> None:
+        """A kubeconfig and a file of `fairlead`'s own, each with a context for everybody."""
         authority = str(self.path("pki", "ca.pem"))
-        users = [{"name": p, "user": {"tokenFile": str(self.path("run", f"{p}.token"))}} for p, _, _ in PEOPLE]
+        users = [{"name": p, "user": {"tokenFile": str(self.path("run", f"{p}.token"))}} for p, _, _ in PERSONS]
         contexts = [
             {"name": p, "context": {"cluster": "local", "user": p, **({} if reach == ("*",) else {"namespace": reach[0]})}}
-            for p, _, reach in PEOPLE
+            for p, _, reach in PERSONS
         ]
         config = {
             "apiVersion": "v1",
@@ -200,7 +229,7 @@ class Layout:
                     certificate_authority=authority,
                     token_file=str(self.path("run", f"{person}.token")),
                 )
-                for person, _, reach in PEOPLE
+                for person, _, reach in PERSONS
             ),
         )
         write_private(self.path("client.json"), json_codec.encode(ours))
@@ -218,18 +247,6 @@ def _belongs(planes: frozenset[str], record: Any, plane: str) -> bool:
 def _yaml(record: Any) -> str:
     info = BY_KIND[type(record).__name__]
     return encode_yaml(json_codec.plain_object(info, record))
-
-
-def _free_ports(count: int) -> list[int]:
-    held = []
-    for _ in range(count):
-        one = sockets.socket()
-        one.bind(("127.0.0.1", 0))
-        held.append(one)
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def read_config(path: Path, wanted: type[Any]) -> Any:

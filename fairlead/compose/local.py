@@ -1,94 +1,115 @@
 """The local platform: a global plane, three regions and their agents, each a process of its own, on one machine.
 
-Starts what layout.py has written, watches over it, stops it in the right order. What a process prints goes into a file under
-`logs`. Called by `fairlead up` and `fairlead down`.
+Starts what layout.py has written, in order, and knows when it is ready. What a process prints goes into a file under `logs`.
+Called by `fairlead up` and `fairlead down`, and by chaos.py to bring back what was killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 
-from fairlead.compose.layout import REGIONS, Layout
+from fairlead.compose.config import PlaneConfig
+from fairlead.compose.endpoints import EndpointsConfig
+from fairlead.compose.layout import Layout, read_config
+from fairlead.compose.links import LinksConfig, read_in_force
+from fairlead.compose.processes import POLL_S, Processes
+from fairlead.compose.wiring import ENDPOINTS, LINKS, PLANES, is_taken
 from fairlead.ports import Clock
 from fairlead.security.tls import client_context
 
-PLANES = ("global", *REGIONS)
-STOP_S = 10.0
+START_S: Final = 30.0
 
 
 class Local:
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._layout = layout
         self._clock = clock
-        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.processes = Processes(layout, clock)
 
-    def agents(self) -> list[str]:
-        return sorted(path.stem for path in self._layout.path("config").glob("agent-*.json"))
+    @property
+    def dns(self) -> str:
+        config: EndpointsConfig = read_config(self._layout.config_of(ENDPOINTS), EndpointsConfig)
+        return config.dns
+
+    @property
+    def documents(self) -> Path:
+        config: EndpointsConfig = read_config(self._layout.config_of(ENDPOINTS), EndpointsConfig)
+        return Path(config.files)
+
+    def links(self) -> LinksConfig:
+        config: LinksConfig = read_config(self._layout.config_of(LINKS), LinksConfig)
+        return config
+
+    # --- starting --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Planes first, then agents; returns when every plane says that it is ready."""
-        for plane in PLANES:
-            await self.start_one(plane, "server")
-        for plane in PLANES:
-            await self._wait_ready(plane)
-        for agent in self.agents():
-            await self.start_one(agent, "agent")
+        """All of it, from nothing; returns when every plane says that it is ready. Raises StartFailed; PortTaken before
+        anything was started."""
+        self._check_ports()
+        for path in (self.links().faults, self.links().in_force):  # what was wrong in an earlier life is over
+            Path(path).unlink(missing_ok=True)
+        await self.bring(self.processes.names())
 
-    async def start_one(self, name: str, program: str) -> None:
-        log = self._layout.path("logs", f"{name}.log").open("ab")
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "fairlead.main", program, "--config", str(self._layout.config_of(name)),
-                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        finally:
-            log.close()
-        self.processes[name] = process
-        pid_file(self._layout, name).write_text(f"{process.pid}\n")
-
-    async def _wait_ready(self, plane: str) -> None:
-        process = self.processes[plane]
-        authority, address = self._layout.path("pki", "ca.pem"), self._layout.address_of(plane)
-        for _ in range(600):
-            if process.returncode is not None:
-                raise StartFailed(plane, self._layout.path("logs", f"{plane}.log"))
-            if await is_ready(address, authority):
-                return
-            await self._clock.sleep(0.05)
-        raise StartFailed(plane, self._layout.path("logs", f"{plane}.log"))
-
-    async def stop(self) -> None:
-        """Agents first, with what they run; then the planes, so that they see it go."""
-        for names in (self.agents(), REGIONS, ("global",)):
-            await self._stop(names)
-
-    async def _stop(self, names: Sequence[str]) -> None:
-        running = [self.processes[name] for name in names if name in self.processes]
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        for process in running:
-            try:
-                async with asyncio.timeout(STOP_S):
-                    await process.wait()
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+    async def bring(self, names: Sequence[str]) -> None:
+        """Starts these, in the order of their being needed, and waits until they are there."""
+        start = self.processes.start
+        if LINKS in names:
+            start(LINKS)
+            await self._wait(LINKS, self._relays_listen)
+        planes = [name for name in PLANES if name in names]
+        for plane in planes:
+            start(plane)
+        for plane in planes:
+            await self._wait(plane, partial(is_ready, self._layout.address_of(plane), self._layout.path("pki", "ca.pem")))
         for name in names:
-            pid_file(self._layout, name).unlink(missing_ok=True)
+            if name not in planes and name != LINKS:
+                start(name)
+
+    def _check_ports(self) -> None:
+        wanted = {f"{link.name} link": link.listen for link in self.links().links} | {"DNS server": self.dns}
+        for plane in PLANES:
+            config: PlaneConfig = read_config(self._layout.config_of(plane), PlaneConfig)
+            wanted[f"{plane} plane"] = config.listen
+        for what, address in wanted.items():
+            if is_taken(address):
+                raise PortTaken(
+                    f"{address}, the address of the {what}, is taken by another process; stop that one, or remove "
+                    f"{self._layout.state} so that other ports are chosen"
+                )
+
+    async def _wait(self, name: str, there: Callable[[], Awaitable[bool]]) -> None:
+        until = self._clock.monotonic() + START_S
+        while not await there():
+            if self.processes.pid(name) is None or self._clock.monotonic() > until:
+                raise StartFailed(name, self.processes.log_of(name))
+            await self._clock.sleep(POLL_S)
+
+    async def _relays_listen(self) -> bool:
+        return read_in_force(Path(self.links().in_force)).number >= 0
+
+    # --- being there -----------------------------------------------------------------------------------------------------
+
+    async def wait_stopped(self, stop: asyncio.Event) -> bool:
+        """Until told to stop, or until nothing runs any more because somebody else has stopped it (False)."""
+        while not stop.is_set():
+            if not self.processes.running():
+                return False
+            try:
+                async with asyncio.timeout(1.0):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+        return True
 
 
 async def is_ready(address: str, authority: Path) -> bool:
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5.0)) as session:
         try:
             async with session.get(f"{address}/readyz", ssl=client_context(authority)) as answer:
                 return answer.status == 200
@@ -96,19 +117,11 @@ async def is_ready(address: str, authority: Path) -> bool:
             return False
 
 
-class StartFailed(Exception):
+class StartFailed(ValueError):
     def __init__(self, name: str, log: Path) -> None:
         tail = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
         super().__init__(f"{name} did not start; its log {log} ends with:\n  " + "\n  ".join(tail))
 
 
-def pid_file(layout: Layout, name: str) -> Path:
-    return layout.path("run", f"{name}.pid")
-
-
-def is_running(layout: Layout, name: str) -> bool:
-    try:
-        os.kill(int(pid_file(layout, name).read_text()), 0)
-    except (OSError, ValueError):
-        return False
-    return True
+class PortTaken(ValueError):
+    """An address that the platform needs is in use."""

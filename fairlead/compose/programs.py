@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -12,11 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from fairlead.compose.agent import AgentConfig, AgentProgram
+from fairlead.compose.chaos import Chaos
 from fairlead.compose.config import PlaneConfig
+from fairlead.compose.endpoints import EndpointsConfig, EndpointsProgram
 from fairlead.compose.layout import Layout, read_config
-from fairlead.compose.local import PLANES, Local, is_running, pid_file
+from fairlead.compose.local import Local, PortTaken
 from fairlead.compose.plane import PlaneServer
+from fairlead.compose.wiring import PLANES
 from fairlead.ports import Clock, Ids, system_random
 from fairlead.store.contract import Store
 
@@ -37,9 +41,12 @@ def _log() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-async def serve(path: Path, open_store: OpenStore, clock: Clock, ids: Ids) -> None:
+async def serve(path: Path, open_store: OpenStore, clock: Clock, ids: Ids, seal_keys: str = "") -> None:
+    """`seal_keys`, where given, is where the keys for secrets are, whatever the file says."""
     _log()
     config: PlaneConfig = read_config(path, PlaneConfig)
+    if seal_keys:
+        config = replace(config, seal_keys=seal_keys)
     server = PlaneServer(config, open_store(config.store), clock, ids, system_random())
     _on_signals(server.stop)
     await server.run()
@@ -52,33 +59,58 @@ async def run_agent(path: Path, clock: Clock) -> None:
     await program.run()
 
 
-async def up(state: Path, stores: dict[str, str], clock: Clock, ids: Ids, detach: bool, say: Say) -> None:
+async def run_endpoints(path: Path, clock: Clock) -> None:
+    _log()
+    program = EndpointsProgram(read_config(path, EndpointsConfig), clock, system_random())
+    _on_signals(program.stop)
+    await program.run()
+
+
+async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Clock, ids: Ids, detach: bool, say: Say) -> None:
     layout = Layout(state.resolve(), sys.executable)
-    if any(is_running(layout, plane) for plane in PLANES):
-        raise ValueError(f"the platform in {state} runs already; `fairlead down` stops it")
-    if not layout.is_ready:
-        say("making certificates, tokens and configurations")
-        layout.write(datetime.fromtimestamp(clock.wall(), tz=UTC), ids, stores)
     local = Local(layout, clock)
+    _make_layout(layout, local, stores, node_lease_s, clock, ids, say)
     stopped = asyncio.Event()
     _on_signals(stopped.set)
     try:
         began = clock.monotonic()
         await local.start()
-        took_s, agents = clock.monotonic() - began, len(local.agents())
+        took_s, agents = clock.monotonic() - began, len(local.processes.agents())
         say(f"ready after {took_s:.1f} s: a global plane, {len(PLANES) - 1} regions, {agents} agents")
-        say(_what_next(layout))
+        say(_what_next(layout, local))
         if detach:
             return
-        await stopped.wait()
-        say("stopping")
-    except BaseException:
-        await local.stop()
+        if await local.wait_stopped(stopped):
+            say("stopping")
+    except PortTaken:
         raise
-    await local.stop()
+    except BaseException:
+        await local.processes.stop_all()
+        raise
+    await local.processes.stop_all()
 
 
-def _what_next(layout: Layout) -> str:
+def _make_layout(
+    layout: Layout, local: Local, stores: dict[str, str], node_lease_s: float, clock: Clock, ids: Ids, say: Say
+) -> None:
+    """Raises ValueError for what cannot be."""
+    unknown = sorted(set(stores) - set(PLANES))
+    if unknown:
+        raise ValueError(f"--store: there is no plane {unknown[0]}; there are {', '.join(PLANES)}")
+    if len(set(stores.values())) < len(stores):
+        raise ValueError("--store: two planes cannot share one store; PostgreSQL: add ?plane=NAME, etcd: another prefix")
+    if not 3 <= node_lease_s <= 120:
+        raise ValueError(f"--node-lease: {node_lease_s:g} is not in 3..120 seconds")
+    if layout.is_ready and local.processes.running():
+        raise ValueError(f"the platform in {layout.state} runs already; `fairlead down` stops it")
+    if not layout.is_ready:
+        say("making certificates, tokens and configurations")
+        layout.write(datetime.fromtimestamp(clock.wall(), tz=UTC), ids, stores, node_lease_s)
+    elif stores:
+        raise ValueError(f"--store: {layout.state} has its stores since its first start; remove it, or name another --state")
+
+
+def _what_next(layout: Layout, local: Local) -> str:
     kubeconfig, client = layout.path("kubeconfig"), layout.path("client.json")
     return "\n".join(
         (
@@ -87,26 +119,24 @@ def _what_next(layout: Layout) -> str:
             "  fairlead get workloads -A          kubectl get workloads -A",
             "  fairlead get nodes                 kubectl get nodes",
             "  fairlead describe wl/risk-api -n risk",
+            "  fairlead probe risk-api -n risk    what a client sees",
+            "  fairlead chaos kill-node us-east-general-a",
+            f"endpoints: DNS at {local.dns} (svc.fairlead.local), documents in {local.documents}",
             f"what each process says: {layout.path('logs')}",
         )
     )
 
 
 async def down(state: Path, clock: Clock, say: Say) -> bool:
-    """Stops a platform that was detached. False: nothing ran."""
+    """Stops a platform, whoever started it. False: nothing ran."""
     layout = Layout(state.resolve(), sys.executable)
-    names = [path.stem for path in sorted(layout.path("run").glob("*.pid"))] if layout.path("run").exists() else []
-    running = [name for name in names if is_running(layout, name)]
-    for name in set(names) - set(running):  # died without being asked to
-        pid_file(layout, name).unlink(missing_ok=True)
-    for group in ([n for n in running if n.startswith("agent-")], [n for n in running if not n.startswith("agent-")]):
-        for name in group:
-            os.kill(int(pid_file(layout, name).read_text()), signal.SIGTERM)
-        for _ in range(300):
-            if not any(is_running(layout, name) for name in group):
-                break
-            await clock.sleep(0.05)
-        for name in group:
-            pid_file(layout, name).unlink(missing_ok=True)
-            say(f"stopped {name}")
-    return bool(running)
+    if not layout.is_ready:
+        return False
+    stopped = await Local(layout, clock).processes.stop_all()
+    for name in stopped:
+        say(f"stopped {name}")
+    return bool(stopped)
+
+
+def chaos(state: Path, clock: Clock) -> Chaos:
+    return Chaos(Layout(state.resolve(), sys.executable), clock)

@@ -119,7 +119,8 @@ AGENT: Final = Role.AGENT.value
 FRONT_DOOR: Final = "front-door"  # the global plane's, to regions: commands of people, in their names
 PLANE_SERVER: Final = "plane-server"  # a standby's, to its leader: any command; it could write to the store as well
 FORWARDERS: Final = frozenset({FRONT_DOOR, PLANE_SERVER})
-CERTIFICATE_ROLES: Final = COMPONENT_ROLES | FORWARDERS
+ENDPOINT_READER: Final = "endpoint-reader"  # DNS and the endpoints documents: reads Endpoints, and nothing else
+CERTIFICATE_ROLES: Final = COMPONENT_ROLES | FORWARDERS | {ENDPOINT_READER}
 
 BUILT_IN: Final = _people()
 
@@ -127,5 +128,7 @@ BUILT_IN: Final = _people()
 def component_rules(role: str) -> tuple[RuleOf, ...]:
     """Components see their whole plane but what is private; mirrors copy that too, and servers pass it on to those it is for."""
     assert role in CERTIFICATE_ROLES, role
+    if role == ENDPOINT_READER:
+        return (RuleOf(READ, frozenset({"endpoints"})),)
     hidden = frozenset[str]() if role in FORWARDERS or role == Role.MIRROR.value else PRIVATE
     return (RuleOf(READ, frozenset(KINDS) - hidden),)

@@ -1,0 +1,79 @@
+"""Which processes the local platform has, who dials whom, and the ports of all that. Written once, with the layout.
+
+Every link goes through a relay of links.py. Ports lie below the range that the kernel gives to outgoing connections, so that
+none of those is in the way when the platform starts again. Called by layout.py.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as sockets
+from collections.abc import Sequence
+from typing import Final
+
+from fairlead.compose.links import Link
+
+REGIONS: Final = ("us-east", "us-west", "eu-central")
+PLANES: Final = ("global", *REGIONS)
+LINKS, ENDPOINTS, PEOPLE = "links", "endpoints", "people"  # processes beside planes and agents; people only dial
+
+_HOST: Final = "127.0.0.1"
+_FIRST_PORT, _PORTS = 24_000, 8_000  # above those of instances, below 32768
+_STEP: Final = 61  # platforms that are made at the same moment begin looking far from each other
+
+
+class Wiring:
+    def __init__(self, agents: Sequence[tuple[str, str]]) -> None:
+        """`agents` are (process, region)."""
+        dialled = [(agent, region) for agent, region in agents]
+        dialled += [(region, "global") for region in REGIONS] + [("global", region) for region in REGIONS]
+        dialled += [(ENDPOINTS, region) for region in REGIONS] + [(PEOPLE, "global")]
+        ports = iter(_free_ports(len(PLANES) + len(dialled) + 1))
+        self._planes = {plane: next(ports) for plane in PLANES}
+        self._through = {link_name(*pair): next(ports) for pair in dialled}
+        self.dns = f"{_HOST}:{next(ports)}"
+
+    def listen(self, plane: str) -> str:
+        return f"{_HOST}:{self._planes[plane]}"
+
+    def address(self, dialler: str, plane: str) -> str:
+        """How a process reaches a plane."""
+        return f"https://{_HOST}:{self._through[link_name(dialler, plane)]}"
+
+    def links(self) -> tuple[Link, ...]:
+        return tuple(Link(name, f"{_HOST}:{port}", self.listen(name.partition(">")[2])) for name, port in self._through.items())
+
+
+def link_name(dialler: str, plane: str) -> str:
+    return f"{dialler}>{plane}"
+
+
+def _free_ports(count: int) -> list[int]:
+    held: list[sockets.socket] = []
+    try:
+        for number in range(_PORTS):
+            if len(held) == count:
+                return [one.getsockname()[1] for one in held]
+            port = _FIRST_PORT + (os.getpid() * _STEP + number) % _PORTS
+            one = sockets.socket()
+            try:
+                one.bind((_HOST, port))
+                held.append(one)
+            except OSError:
+                one.close()
+    finally:
+        for one in held:
+            one.close()
+    raise ValueError(f"fewer than {count} ports are free from {_FIRST_PORT} to {_FIRST_PORT + _PORTS - 1}")
+
+
+def is_taken(address: str) -> bool:
+    """Whether somebody listens there already."""
+    host, _, port = address.rpartition(":")
+    with sockets.socket() as one:
+        one.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, int(port)))
+        except OSError:
+            return True
+    return False
