@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.types import Receive, Scope, Send
 
-from fairlead.api import discovery, openapi, questions, reading, scaling, writing
+from fairlead.api import asking, discovery, explaining, openapi, questions, reading, scaling, writing
 from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody
 from fairlead.api.calls import JSON, Call, Services, Target
 from fairlead.api.catalogue import GROUPS
@@ -109,8 +109,9 @@ class Api:
     async def _handle(self, call: Call) -> Response:
         if call.query.get("at") and (call.request.method not in ("GET", "HEAD") or call.flag("watch")):
             raise Failure(400, "at: only get and list read the past; what is watched or written is the present")
-        if call.target.subresource == "scale":
-            return await scaling.handle(call)
+        special = _SPECIAL.get(call.target.subresource)
+        if special is not None:
+            return await special(call)
         match call.request.method, bool(call.target.name):
             case "GET" | "HEAD", True:
                 return await reading.get(call)
@@ -129,6 +130,15 @@ class Api:
             case "DELETE", False:
                 return await writing.delete_all(call)
         raise Failure(405, f"{call.request.method} is not supported here")
+
+
+_SPECIAL: Final[dict[str, Handler]] = {
+    "scale": scaling.handle,
+    "why": explaining.why,
+    "decisions": explaining.decisions,
+    "eviction": asking.evict,
+    "binding": asking.bind,
+}
 
 
 def _json(body: object) -> Response:

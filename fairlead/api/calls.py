@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from fairlead.api.access import Identity
 from fairlead.api.catalogue import Resource
-from fairlead.api.failures import Failure, bad_request, unacceptable
+from fairlead.api.failures import GROUP, Failure, bad_request, unacceptable
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.members import Member
 from fairlead.api.negotiation import form_of
@@ -115,6 +115,23 @@ class Call:
         what = f'{self.resource.plural}{"." + group if group else ""} "{target.name}" is forbidden: ' if target.name else ""
         message = f'{what}User "{name}" cannot {verb} resource "{shown}" in API group "{group}"{where}'
         raise Failure(403, message, kind=self.resource.plural, name=target.name, group=group)
+
+    def only(self, verb: str) -> None:
+        """Of a subresource that knows one verb. Raises 405 for another method."""
+        methods = {"get": ("GET", "HEAD"), "create": ("POST",)}[verb]
+        if self.request.method not in methods:
+            raise Failure(405, f"{self.request.method} is not supported on {self.target.subresource}; use {methods[0]}")
+
+    def allow_only(self, verb: str, instead: str = "") -> None:
+        """`only`, and `allow`; `instead`: what is really written is another kind, and the right to do so is asked for."""
+        self.only(verb)
+        if not instead:
+            return self.allow(verb)
+        self._asked = ask = Ask(verb, instead, self.tenant, self.target.name)
+        if not self.services.rules.allows(self.identity, ask):
+            name, where = self.identity.name, f' in the namespace "{self.tenant}"' if self.tenant else ""
+            raise Failure(403, f'User "{name}" cannot {verb} resource "{instead}" in API group "{GROUP}"{where}')
+        return None
 
     @property
     def asked(self) -> Ask:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from fairlead.api import served
+from fairlead.api import components, served
 from fairlead.api.columns import COLUMNS, SELECTABLE, Column
 from fairlead.api.failures import GROUP
 from fairlead.api.members import Item
@@ -25,6 +25,16 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _READ: Final = ("get", "list", "watch")
 _WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 _MACHINE_WRITE: Final = ("create", "update", "delete")
+
+# Subresources that are no part of the object: what is known about it, and what can be asked for it.
+_WHY: Final = ("why", "Why", ("get",))
+_DECISIONS: Final = ("decisions", "DecisionRecordList", ("get",))
+_EXPLAINING: Final[dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
+    "workloads": (_WHY, _DECISIONS),
+    "schedulingrequests": (_WHY, _DECISIONS, ("binding", "BindingProposal", ("create",))),
+    "bindings": (_WHY, _DECISIONS, ("eviction", "EvictionRequest", ("create",))),
+    "nodes": (_DECISIONS,),
+}
 
 Render = Callable[[Item, str], bytes]  # an object and the resourceVersion it is to carry
 
@@ -79,6 +89,7 @@ def _own(info: KindInfo) -> Resource:
         subs.append(Sub("status", GROUP, VERSION, info.kind, verbs))
     if info.plural == "workloads":
         subs.append(Sub("scale", "autoscaling", "v1", "Scale", ("get", "update", "patch")))
+    subs += [Sub(name, GROUP, VERSION, kind, verbs) for name, kind, verbs in _EXPLAINING.get(info.plural, ())]
 
     def render(item: Item, version: str) -> bytes:
         return served.text(item.body, info.kind, version)
@@ -181,6 +192,14 @@ def _core() -> list[Resource]:
     ]  # fmt: skip
 
 
-OWN: Final = {info.plural: _own(info) for info in KINDS.values()}
+def _controllers() -> Resource:
+    lease = BY_KIND["Lease"]
+    return Resource(
+        GROUP, VERSION, "controllers", "controller", components.KIND, False, _READ, lease, components.render,
+        components.COLUMNS, SELECTABLE.get(lease.plural, {}), ("ctl",), ("fairlead",),
+    )  # fmt: skip
+
+
+OWN: Final = {**{info.plural: _own(info) for info in KINDS.values()}, "controllers": _controllers()}
 CORE: Final = {resource.plural: resource for resource in _core()}
 GROUPS: Final[dict[tuple[str, str], dict[str, Resource]]] = {("", "v1"): CORE, (GROUP, VERSION): OWN}

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from fairlead.api import openapi_v2
 from fairlead.api.calls import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH
-from fairlead.api.catalogue import GROUPS, Resource
+from fairlead.api.catalogue import GROUPS, Resource, Sub
 from fairlead.api.failures import Failure
 from fairlead.api.schemas import Schemas
 from fairlead.wire.json_codec import encode
@@ -34,6 +34,11 @@ _STRINGS: Final = {
     "resourceVersionMatch": "Exact or NotOlderThan.",
     "at": "A resourceVersion or a time: the state as it was then.",
     "region": "Ask, or write to, this region only.",
+    "slot": "Of this replica only.",
+    "node": "Where this node was chosen.",
+    "outcome": "What became of it, or the reason it waits.",
+    "since": "Not before this time.",
+    "until": "Before this time.",
 }
 _NUMBERS: Final = {"limit": "At most so many objects.", "timeoutSeconds": "How long a watch may last."}
 _FLAGS: Final = {
@@ -46,6 +51,7 @@ _LIST: Final = (
     "labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch",
     "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "at", "region",
 )  # fmt: skip
+_SUB_QUERY: Final = {"decisions": ("slot", "node", "outcome", "since", "until", "limit", "continue"), "scale": ("at",)}
 _WRITE: Final = ("dryRun", "fieldManager", "fieldValidation", "region")
 
 
@@ -141,6 +147,9 @@ class _Paths:
             if "patch" in verbs:
                 status["patch"] = self._patch()
             out[f"{base}/{{name}}/status"] = {"parameters": [*scoped, _path_parameter("name")], **status}
+        for sub in resource.subresources:
+            if sub.name != "status":
+                out[f"{base}/{{name}}/{sub.name}"] = {"parameters": [*scoped, _path_parameter("name")], **_sub(sub)}
         return out
 
     def _operation(self, action: str, parameters: Sequence[str], responses: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +186,36 @@ class _Paths:
         chosen = ("labelSelector", "fieldSelector", "dryRun", "region") if many else ("dryRun", "region")
         action = "deletecollection" if many else "delete"
         return self._operation(action, chosen, self._answer(200, {"type": "object"}))
+
+
+_METHODS: Final = {"get": "get", "create": "post", "update": "put", "patch": "patch"}
+
+
+def _sub(sub: Sub) -> dict[str, Any]:
+    """What is no part of the object itself, in outline: docs/api.md has the fields."""
+    out: dict[str, Any] = {}
+    anything = {"type": "object"}
+    for verb in sub.verbs:
+        names = _SUB_QUERY.get(sub.name, ()) if verb == "get" else ("dryRun",)
+        made: dict[str, Any] = {
+            "x-kubernetes-group-version-kind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
+            "x-kubernetes-action": _METHODS[verb],
+            "parameters": [_parameter(name) for name in (*names, "region")],
+            "responses": {
+                "201" if verb == "create" else "200": {"description": "OK", "content": {JSON: {"schema": anything}}},
+                "default": {"description": "A Status that says why not."},
+            },
+        }
+        if verb != "get":
+            media = (JSON_PATCH, MERGE_PATCH) if verb == "patch" else (JSON,)
+            made["requestBody"] = {"required": True, "content": {one: {"schema": _body_of(one)} for one in media}}
+        out[_METHODS[verb]] = made
+    return out
+
+
+def _body_of(media: str) -> dict[str, Any]:
+    anything = {"type": "object"}
+    return {"type": "array", "items": anything} if media == JSON_PATCH else anything
 
 
 def _parameter(name: str) -> dict[str, Any]:

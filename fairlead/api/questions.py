@@ -15,7 +15,7 @@ from starlette.responses import Response
 from fairlead.api import protobuf
 from fairlead.api.access import Identity
 from fairlead.api.calls import JSON, PROTOBUF, YAML, Services, parse, read_body
-from fairlead.api.catalogue import CORE, OWN
+from fairlead.api.catalogue import CORE, OWN, Resource
 from fairlead.api.failures import GROUP, Failure, bad_request
 from fairlead.api.rules import Ask
 from fairlead.client.resources import Unreachable
@@ -127,10 +127,21 @@ async def _rules(request: Request, identity: Identity, services: Services) -> di
         may = [verb for verb in resource.verbs if services.rules.allows(identity, Ask(verb, resource.plural, where))]
         if may:
             rules.append({"verbs": may, "apiGroups": [GROUP], "resources": [resource.plural]})
+        rules += _of_parts(identity, services, resource, where)
     paths = [{"verbs": ["get"], "nonResourceURLs": list(_PATHS_FOR_ALL)}]
     status = {"resourceRules": rules, "nonResourceRules": paths, "incomplete": False}
     head = {"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
     return {**head, "spec": {"namespace": tenant}, "status": status}
+
+
+def _of_parts(identity: Identity, services: Services, resource: Resource, tenant: str) -> list[dict[str, Any]]:
+    """What may be done with its subresources, which have rules of their own."""
+    rules = []
+    for sub in resource.subresources:
+        may = [verb for verb in sub.verbs if services.rules.allows(identity, Ask(verb, resource.plural, tenant, "", sub.name))]
+        if may:
+            rules.append({"verbs": may, "apiGroups": [GROUP], "resources": [f"{resource.plural}/{sub.name}"]})
+    return rules
 
 
 async def _receipt(request: Request, key: str, identity: Identity, services: Services) -> Response:

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from fairlead.api.access import Authorise, Identity
 from fairlead.api.authz import Access
 from fairlead.api.identity import Proven
 from fairlead.client.plane import Change
 from fairlead.decide.access import Question
 from fairlead.decide.access_objects import completed
-from fairlead.model.commands import Caller, Refused
+from fairlead.model.commands import Caller, Command, Refused
+from fairlead.model.lifecycle import Role
 
 Rows = Callable[[Change], bool]
 
@@ -52,6 +55,12 @@ class Rules(Protocol):
     def correlation(self, identity: Identity, given: str) -> str:
         """What the audit record says beside the command."""
 
+    def proposer(self, identity: Identity, lease: str, fencing_epoch: int) -> Caller | Refused:
+        """As whom a scheduler's proposal is judged."""
+
+    def refuse_command(self, identity: Identity, command: Command) -> Refused | None:
+        """As over the channel: whether this end may send it at all."""
+
     def ended(self, identity: Identity) -> str:
         """Why a stream that was allowed must end now; empty: it may go on."""
 
@@ -82,6 +91,12 @@ class PlainRules:
 
     def correlation(self, identity: Identity, given: str) -> str:
         return given
+
+    def proposer(self, identity: Identity, lease: str, fencing_epoch: int) -> Caller | Refused:
+        return msgspec.structs.replace(identity.caller(), lease=lease, fencing_epoch=fencing_epoch)
+
+    def refuse_command(self, identity: Identity, command: Command) -> Refused | None:
+        return None
 
     def ended(self, identity: Identity) -> str:
         return ""
@@ -125,6 +140,16 @@ class AccessRules:
         if not isinstance(identity, Proven) or identity.who is None:
             return given
         return self._access.correlation(identity.who, given)
+
+    def proposer(self, identity: Identity, lease: str, fencing_epoch: int) -> Caller | Refused:
+        if not isinstance(identity, Proven) or identity.who is None or identity.who.kind != "component":
+            return Refused("Forbidden", "only schedulers propose bindings, with their certificate")
+        return Caller(identity.who.actor, Role.SCHEDULER, lease=lease, fencing_epoch=fencing_epoch)
+
+    def refuse_command(self, identity: Identity, command: Command) -> Refused | None:
+        if not isinstance(identity, Proven) or identity.who is None:
+            return Refused("Forbidden", "nobody proved who this is")
+        return self._access.refuse_command(identity.who, command)
 
     def ended(self, identity: Identity) -> str:
         if not isinstance(identity, Proven) or identity.who is None:

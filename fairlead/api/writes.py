@@ -25,6 +25,7 @@ from fairlead.client.resources import Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Body, Command, IdempotencyKey, Put, Refused, Unknown
 from fairlead.model.meta import Metadata
+from fairlead.model.registry import KindInfo
 from fairlead.security.strongbox import Strongbox
 from fairlead.wire.json_codec import API_VERSION
 from fairlead.wire.manifest import Decoded, decode_plain
@@ -202,13 +203,14 @@ async def stored(call: Call, member: Member, accepted: Accepted, tenant: str, na
     return Item(member, change) if change is not None else None
 
 
-def foreseen(call: Call, member: Member, record: Any, item: Item | None) -> Item:
+def foreseen(call: Call, member: Member, record: Any, item: Item | None, kind: KindInfo | None = None) -> Item:
     """What a dry run would have stored, by the rules of the authority's own merge."""
+    info = kind or call.info
     given: Metadata = record.metadata
     now = instant_of(member.plane.plane_ms())
     entries = tuple(entry if entry.time else msgspec.structs.replace(entry, time=now) for entry in given.managed_fields)
     if item is None:
-        finalizers = tuple(dict.fromkeys((*given.finalizers, *call.info.finalizers)))
+        finalizers = tuple(dict.fromkeys((*given.finalizers, *info.finalizers)))
         metadata = msgspec.structs.replace(given, creation_time=now, generation=1, finalizers=finalizers, managed_fields=entries)
         raw, position = codec.encode(msgspec.structs.replace(record, metadata=metadata)), 0
     else:
@@ -219,7 +221,7 @@ def foreseen(call: Call, member: Member, record: Any, item: Item | None) -> Item
         )  # fmt: skip
         new = msgspec.structs.replace(old, metadata=metadata, spec=record.spec)
         raw, position = codec.encode(new), item.change.position
-    return Item(member, Made(call.info.plural, given.namespace, given.name, position, raw))
+    return Item(member, Made(info.plural, given.namespace, given.name, position, raw))
 
 
 def stored_record(item: Item, box: Strongbox | None = None) -> Any:

@@ -8,6 +8,7 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.hub import Expired, Feed
 from fairlead.authority.reader import PAGE_MAX
 from fairlead.authority.state import Rec
+from fairlead.client.decisions import DecisionQuery, DecisionSource, ExplainedPage, explained
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.ids import revision, split_revision
@@ -47,6 +48,7 @@ class LocalPlane:
     def __init__(self, authority: Authority, clock: Clock) -> None:
         self._authority = authority
         self._clock = clock
+        self.explains: DecisionSource | None = None  # where its schedulers' decisions are kept, if they are
 
     async def submit(self, commands: list[Command]) -> list[Outcome]:
         return await self._authority.submit(commands)
@@ -114,6 +116,9 @@ class LocalPlane:
 
     async def revision_at(self, time_ms: int) -> int:
         return await self._authority.revision_at(time_ms)
+
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
+        return ExplainedPage() if self.explains is None else explained(await self.explains.query(query))
 
     def revision(self) -> int:
         return self._authority.view().revision

@@ -26,9 +26,11 @@ from fairlead.client.channel import (
     decode,
     encode,
 )
+from fairlead.client.decisions import DecisionQuery, DecisionSource
 from fairlead.client.outcomes import decode_commands, encode_outcomes
 from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
+from fairlead.model import codec
 from fairlead.model.commands import Command, Refused
 from fairlead.model.registry import KINDS
 from fairlead.observe.sums import AGENT_COUNTERS, AGENT_GAUGES, Sums
@@ -93,10 +95,11 @@ OPEN: Final = Open()
 
 
 class PlaneService:
-    def __init__(self, authority: Authority, clock: Clock) -> None:
+    def __init__(self, authority: Authority, clock: Clock, decisions: DecisionSource | None = None) -> None:
         self._authority = authority
         self._clock = clock
         self._local = LocalPlane(authority, clock)
+        self._local.explains = decisions
         self.attending = Attending()
         self.connections = 0
         self.agents = Sums(AGENT_COUNTERS, AGENT_GAUGES)
@@ -161,6 +164,7 @@ class _Connection:
                 await self._channel.send(encode([0, REFUSAL, "Invalid", str(error)]))
                 return
             if self._under_way >= REQUESTS_MAX:
+            "decisions": self._decisions,
                 await self._channel.send(
                     encode([number, REFUSAL, "Overloaded", f"{REQUESTS_MAX} requests are under way already"])
                 )
@@ -281,6 +285,10 @@ class _Connection:
     async def _figures(self, figures: dict[str, Any]) -> None:
         """What an agent counts of itself. Soft; shown as sums only."""
         if self._gate.speaks(()) is None:
+    async def _decisions(self, asked: dict[str, Any]) -> Any:
+        self._known("decisions")
+        return await self._local.decisions(codec.convert(asked, DecisionQuery))
+
             self._service.agents.tell(str(id(self._channel)), self._clock.monotonic(), figures)
 
     async def _logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> Any:

@@ -6,11 +6,11 @@ Owns the shapes only; fairlead/store/decisions keeps the records. Called by sche
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from fairlead.model.decision import Attempt, DecisionRecord, Result
+from fairlead.model.decision import Attempt, Decided, DecisionRecord, Result
 
 LIMIT_MAX = 10_000  # attempts a page; a shared record of 100 is about 40 kB decoded
 NO_RESULT = Result("")  # the authority's answer was not known when the record was appended
@@ -85,5 +85,33 @@ class DecisionPage(msgspec.Struct, frozen=True):
     horizon_ms: int | None  # plane time of the oldest decision kept; older ones are forgotten, or never were
 
 
+class Explained(msgspec.Struct, frozen=True, gc=False):
+    """One attempt with what was decided about it, apart from the others of its record: what is sent to whoever explains."""
+
+    id: str
+    decided: Decided  # with this attempt alone
+    result: Result
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.decided.attempts[0]
+
+
+class ExplainedPage(msgspec.Struct, frozen=True):
+    items: tuple[Explained, ...] = ()
+    next: str = ""
+    damaged: tuple[str, ...] = ()
+    horizon_ms: int | None = None
+
+
+def explained(page: DecisionPage) -> ExplainedPage:
+    items = (
+        Explained(hit.record.id, msgspec.structs.replace(hit.record.decided, attempts=(hit.attempt,)), hit.result)
+        for hit in page.items
+    )
+    return ExplainedPage(tuple(items), page.next, page.damaged, page.horizon_ms)
+
+
+@runtime_checkable
 class DecisionSource(Protocol):
     async def query(self, query: DecisionQuery) -> DecisionPage: ...

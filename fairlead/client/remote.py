@@ -12,11 +12,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, VERSION, Channel, Closed, decode, encode, rows_of
+from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.outcomes import decode_outcomes, encode_commands
 from fairlead.client.plane import Expired
 from fairlead.client.remote_feed import Heard, RemoteChange, RemoteFeed, change_of
 from fairlead.client.resources import ChangePage, Unreachable
+from fairlead.model import codec
 from fairlead.model.commands import Command, Outcome, Refused, Unknown
 from fairlead.ports import Clock, Random, Tasks
 
@@ -348,5 +352,9 @@ class RemotePlane:
             raise Unreachable(str(error)) from error
         except Ask as error:
             if error.reason == "Expired":
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
+        asked = msgspec.structs.asdict(query)
+        return codec.convert(await self._resource("decisions", asked), ExplainedPage)
+
                 raise Expired(str(error), 0) from error
             raise Unreachable(str(error)) from error

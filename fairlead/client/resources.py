@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.plane import Change, Feed
 from fairlead.model.commands import Command, Outcome
 
@@ -60,3 +61,6 @@ class ResourcePlane(Protocol):
 
     async def revision_at(self, time_ms: int) -> int:
         """The newest revision at or before that plane time."""
+
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
+        """What schedulers of this plane decided, newest first. Nothing where no decisions are kept."""

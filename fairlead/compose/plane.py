@@ -25,6 +25,7 @@ from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel
+from fairlead.client.decisions import DecisionSource
 from fairlead.client.leased import Leased
 from fairlead.client.plane import Change
 from fairlead.client.remote import RemotePlane
@@ -91,7 +92,9 @@ class PlaneServer:
             for peer in config.peers
         }
         self.local = ForwardingPlane(self.authority, clock, self._dialer.dial, random, self.address)
-        self._service = PlaneService(self.authority, clock)
+        explains = self.decisions if isinstance(self.decisions, DecisionSource) else None
+        self._service = PlaneService(self.authority, clock, explains)
+        self.local.explains = explains
         self._directory = AccessDirectory(self.local, clock)
         self._metering = ServerMetrics(self, self._service, clock)
         self._parts: list[Part] = []
@@ -145,6 +148,7 @@ class PlaneServer:
                 for part in self._parts:
                     part.stop()
                 tasks.cancel()
+            self._service.hang_up()
 
     def _new_parts(self) -> list[Part]:
         settings = RuntimeSettings(holder=self.config.name)
@@ -182,7 +186,7 @@ class PlaneServer:
         planes: dict[str, ResourcePlane] = {config.region or GLOBAL: self.local}
         if config.plane == "global":
             planes |= self._regions()
-        own = OwnLogs(self.authority, self._clock, self._service)
+        own = OwnLogs(self.local, self._service)
         logs: dict[str, LogSource] = dict(self._regions()) if config.plane == "global" else {config.region: own}
         routes = [
             channel_route(serve, authenticator.admit),
@@ -222,15 +226,24 @@ class PlaneServer:
         return [part for part in self._parts if isinstance(part, Leased)]
 
 
-class OwnLogs(LocalPlane):
-    """A region's own server brings logs from the agents connected to it."""
+class OwnLogs:
+    """A region's own server brings logs from the agents, which are connected to whoever leads."""
 
-    def __init__(self, authority: Authority, clock: Clock, service: PlaneService) -> None:
-        super().__init__(authority, clock)
+    def __init__(self, plane: ForwardingPlane, service: PlaneService) -> None:
+        self._plane = plane
         self._service = service
 
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
+        return await self._plane.get(plural, tenant, name, revision)
+
+    async def list(self, plural: str) -> Sequence[Change]:
+        return await self._plane.list(plural)
+
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
-        rec = self._authority.view().get("bindings", tenant, name)
+        leader = self._plane.leader
+        if leader is not None:
+            return await leader.logs(tenant, name, stream, offset, limit)
+        rec = await self._plane.get("bindings", tenant, name)
         if rec is None:
             raise FileNotFoundError(name)
         found = await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)

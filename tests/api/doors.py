@@ -27,6 +27,7 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalFeed, LocalPlane
 from fairlead.authority.state import Rec
+from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.plane import Expired
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome, Unknown
@@ -104,6 +105,10 @@ class Cuttable:
     async def receipt(self, actor: str, key: str) -> Outcome | None:
         self._check()
         return await self._plane.receipt(actor, key)
+
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
+        self._check()
+        return await self._plane.decisions(query)
 
     async def revision_at(self, time_ms: int) -> int:
         self._check()

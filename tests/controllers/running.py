@@ -145,7 +145,7 @@ class RegionRig:
         """An assignment and its revision; called again it changes them."""
         if self.mirror is None:
             self.mirror = await self.plane.as_role(Role.MIRROR, "test-mirror")
-        uid = f"u-{tenant}-{workload}"
+        uid = spec.pop("uid", f"u-{tenant}-{workload}")
         execution = spec.pop("execution", "Replicated")
         revision = Revision(
             metadata=Metadata(name=f"{workload}.g{generation}", namespace=tenant),

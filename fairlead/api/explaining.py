@@ -1,0 +1,281 @@
+"""`/why` and `/decisions`: what a workload or a slot waits for, on whom and until when, and what schedulers decided about it.
+
+Reads only: the slots' own state on the planes of the regions, and the decision records beside them. Never asks a scheduler and
+never guesses: what nobody has written down is not said. Called by the dispatcher.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from fairlead.api import served
+from fairlead.api.calls import Call
+from fairlead.api.columns import instant_of
+from fairlead.api.failures import bad_request
+from fairlead.api.members import Item, Member
+from fairlead.api.reading import find
+from fairlead.api.waiting import next_of
+from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
+from fairlead.client.resources import Unreachable
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.registry import KINDS
+from fairlead.wire.json_codec import API_VERSION, to_plain
+
+LIMIT: Final = 20  # attempts of each region, unless asked for more
+LIMIT_MAX: Final = 500
+SLOTS_MAX: Final = 20  # slots told one by one, each with its last decision; the rest is counted
+READ_MAX: Final = 5_000  # objects of one workload looked through on one plane
+_PAGE: Final = 1_000
+_SETTLED: Final = frozenset({SlotState.SERVING, SlotState.SUCCEEDED, SlotState.RELEASED})
+
+_Token = dict[str, str]  # region -> where its list goes on
+_token_decoder: Final = msgspec.json.Decoder(_Token)
+
+
+async def decisions(call: Call) -> Response:
+    call.allow_only("get")
+    _present(call, "decisions", "until=TIME tells what was decided before")
+    query, token = _query(call), _token_of(call)
+    items: list[tuple[str, Explained]] = []
+    following: _Token = {}
+    for member in _regions(call):
+        if token is not None and member.name not in token:
+            continue
+        page = await _ask(call, member, msgspec.structs.replace(query, after=(token or {}).get(member.name, "")))
+        items += [(member.name, one) for one in page.items]
+        if page.next:
+            following[member.name] = page.next
+        for damage in page.damaged:
+            call.warn(f"{member.name} cannot read some of its decisions: {damage}")
+    items.sort(key=lambda pair: -pair[1].decided.time_ms)
+    more = base64.urlsafe_b64encode(msgspec.json.encode(following)).decode().rstrip("=") if following else ""
+    body = {
+        "kind": "DecisionRecordList",
+        "apiVersion": API_VERSION,
+        "metadata": {"continue": more} if more else {},
+        "items": [_record(region, one) for region, one in items],
+    }
+    return call.answer(body)
+
+
+async def why(call: Call) -> Response:
+    call.allow_only("get")
+    _present(call, "why", "decisions?until=TIME tells what was decided before")
+    item = await find(call)
+    if call.info.plural == "workloads":
+        return call.answer(await _why_workload(call, item))
+    shown = await _slot(call, item.member, item, item.change.plural)
+    status = {"summary": _words(shown), "slots": [shown], "slotsLeftOut": 0}
+    return call.answer(_answer(call, item, status))
+
+
+async def _why_workload(call: Call, item: Item) -> dict[str, Any]:
+    """The controllers' own account first, then slot by slot whatever does not serve."""
+    workload = item.served
+    counts = workload.status.replicas
+    waiting: list[tuple[Member, Item, str]] = []
+    for member in _regions(call):
+        try:
+            waiting += [(member, one, plural) for plural in ("schedulingrequests", "bindings")
+                        for one in await _unsettled(call, member, plural, item)]  # fmt: skip
+        except Unreachable:
+            call.warn(f"{member.name} is unreachable; what waits there is not shown")
+    slots = [await _slot(call, *each) for each in waiting[:SLOTS_MAX]]
+    pending = [to_plain(one) for one in workload.status.pending]
+    status: dict[str, Any] = {
+        "summary": _summary(workload, pending, slots),
+        "replicas": to_plain(counts),
+        "pending": pending,
+        "conditions": [to_plain(one) for one in workload.status.conditions if one.status != "True"],
+        "slots": slots,
+        "slotsLeftOut": max(0, len(waiting) - SLOTS_MAX),
+    }
+    return _answer(call, item, status)
+
+
+def _answer(call: Call, item: Item, status: dict[str, Any]) -> dict[str, Any]:
+    metadata = item.served.metadata
+    about = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid, "generation": metadata.generation}
+    about |= {"resourceVersion": item.resource_version}
+    return {"kind": "Why", "apiVersion": API_VERSION, "metadata": about, "of": call.info.kind, "status": status}
+
+
+def _summary(workload: Any, pending: list[dict[str, Any]], slots: list[dict[str, Any]]) -> str:
+    metadata, status = workload.metadata, workload.status
+    if metadata.deletion_time is not None:
+        left = ", ".join(metadata.finalizers) or "nothing"
+        return f"it is being deleted; still to be done: {left}"
+    if status.observed_generation < metadata.generation:
+        return f"generation {metadata.generation} has not been looked at yet by the workload controller"
+    counts = status.replicas
+    wanted = counts.desired or workload.spec.replicas
+    if pending:
+        most = pending[0]
+        next_owner = f"; next is {most['nextOwner']}" if most.get("nextOwner") else ""
+        return (
+            f"{most['count']} of {wanted} wait: {most['reason']}{': ' + most['detail'] if most.get('detail') else ''}{next_owner}"
+        )
+    if slots:
+        return _words(slots[0])
+    return f"nothing waits: {counts.serving} of {wanted} serve"
+
+
+def _words(slot: dict[str, Any]) -> str:
+    detail = f": {slot['detail']}" if slot.get("detail") else ""
+    next_owner = f"; next is {slot['nextOwner']}" if slot.get("nextOwner") else ""
+    return f"{slot['name']} is {slot['state']}: {slot['reason']}{detail}{next_owner}"
+
+
+# --- slots ---------------------------------------------------------------------------------------------------------------
+
+
+def _regions(call: Call) -> list[Member]:
+    return call.front.serving(KINDS["bindings"], call.region)
+
+
+async def _unsettled(call: Call, member: Member, plural: str, workload: Item) -> list[Item]:
+    """A workload's slots on one plane that are not where they are wanted. Names are WORKLOAD-INDEX, so they lie together."""
+    name, tenant, uid = workload.served.metadata.name, workload.served.metadata.namespace, workload.served.metadata.uid
+    prefix, plane = f"{name}-", member.plane
+    after, revision, out = (tenant, prefix), 0, list[Item]()
+    for _ in range(READ_MAX // _PAGE):
+        asked = partial(plane.page, plural, tenant, after=after, limit=_PAGE, revision=revision)
+        page = await member.ask(asked)
+        for change in page.items:
+            if not change.name.startswith(prefix):
+                return out
+            item = Item(member, change)
+            ref = item.served.spec.slot
+            if (ref.workload, ref.uid) == (name, uid) and SlotState(item.served.status.state) not in _SETTLED:
+                out.append(item)
+        if not page.next_name:
+            return out
+        after, revision = (page.next_tenant, page.next_name), page.revision
+    call.warn(f"{member.name} has more than {READ_MAX} {plural} of {name}; the rest was not looked at")
+    return out
+
+
+async def _slot(call: Call, member: Member, item: Item, plural: str) -> dict[str, Any]:
+    """Where one slot stands, why, since when, who acts next and when; and what was last decided about it."""
+    one = item.served
+    tenant, name = one.metadata.namespace, one.metadata.name
+    shown: dict[str, Any] = {"name": name, "region": member.name, "state": SlotState(one.status.state).value}
+    if plural == "schedulingrequests":
+        status = one.status
+        shown |= {
+            "reason": status.reason,
+            "detail": status.detail,
+            "sinceTime": status.since_time or one.metadata.creation_time,
+            "nextOwner": status.next_owner,
+            "nextAttemptTime": status.next_attempt_time,
+        }
+    else:
+        instance = await member.ask(partial(member.plane.get, "instances", tenant, name))
+        told = served.decode("instances", instance.raw).status if instance is not None and instance.raw is not None else None
+        shown |= {"node": one.spec.node, **next_of(one, told)}
+    page = await _ask(call, member, DecisionQuery(tenant=tenant, slot=name, limit=1))
+    if page.items:
+        shown["lastDecision"] = _record(member.name, page.items[0])["spec"]
+    return {key: value for key, value in shown.items() if value not in (None, "")}
+
+
+# --- decisions -----------------------------------------------------------------------------------------------------------
+
+
+async def _ask(call: Call, member: Member, query: DecisionQuery) -> ExplainedPage:
+    try:
+        return await member.ask(lambda: member.plane.decisions(query))
+    except Unreachable:
+        call.warn(f"{member.name} is unreachable; what was decided there is not shown")
+        return ExplainedPage()
+
+
+def _present(call: Call, what: str, instead: str) -> None:
+    if call.query.get("at"):
+        raise bad_request(f"at: {what} is told of the present; {instead}")
+
+
+def _query(call: Call) -> DecisionQuery:
+    plural, name, query = call.info.plural, call.target.name, call.query
+    about: dict[str, Any] = {"node": query.get("node", ""), "outcome": query.get("outcome", "")}
+    match plural:
+        case "workloads":
+            slot = query.get("slot", "")
+            if slot and not (slot.isascii() and slot.isdigit()):
+                raise bad_request(f"slot: expected the index of a replica, got {slot[:40]!r}")
+            about |= {"tenant": call.tenant, "workload": name, "slot": f"{name}-{int(slot)}" if slot else ""}
+        case "nodes":
+            about["node"] = name
+        case _:
+            about |= {"tenant": call.tenant, "slot": name}
+    limit = call.number("limit") or LIMIT
+    if limit > LIMIT_MAX:
+        raise bad_request(f"limit: at most {LIMIT_MAX}, got {limit}")
+    return DecisionQuery(**about, since_ms=_moment(call, "since"), until_ms=_moment(call, "until"), limit=limit)
+
+
+def _moment(call: Call, name: str) -> int | None:
+    text = call.query.get(name, "")
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise bad_request(f"{name}: expected a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
+    return int(moment.timestamp() * 1000)
+
+
+def _token_of(call: Call) -> _Token | None:
+    text = call.query.get("continue", "")
+    if not text:
+        return None
+    try:
+        found = _token_decoder.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        for after in found.values():
+            DecisionQuery(after=after)
+    except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
+        raise bad_request(f"continue key is not valid: {str(error)[:80]}") from None
+    return found
+
+
+def _record(region: str, one: Explained) -> dict[str, Any]:
+    decided, attempt, result = one.decided, one.attempt, one.result
+    spec: dict[str, Any] = {
+        "id": one.id,
+        "region": region,
+        "time": instant_of(decided.time_ms),
+        "scheduler": decided.scheduler,
+        "slot": f"{attempt.tenant}/{attempt.name}",
+        "generation": attempt.generation,
+        "epoch": attempt.epoch,
+        "node": attempt.node,
+        "outcome": result.outcome or attempt.reason,
+        "detail": result.detail or attempt.detail,
+        "nextOwner": attempt.next_owner,
+        "nextAttemptTime": instant_of(attempt.next_attempt_ms) if attempt.next_attempt_ms else None,
+        "queuedSeconds": attempt.queued_ms / 1000,
+        "policyRevision": decided.policy_revision,
+        "evidence": {"observedRevision": str(decided.observed_revision), "ageSeconds": decided.age_ms / 1000},
+        "strategy": decided.strategy,
+        "ask": decided.ask,
+        "nodes": {
+            "lookedAt": decided.nodes, "feasible": decided.feasible, "ruledOut": decided.ruled_out, "reasons": decided.reasons,
+        },
+        "candidates": [{"node": c.node, "total": c.total, "scores": _scores(c.rates)} for c in decided.candidates],
+        "quota": decided.quota.get(attempt.tenant, ""),
+        "victims": list(attempt.victims),
+    }  # fmt: skip
+    return {"kind": "DecisionRecord", "spec": {key: value for key, value in spec.items() if value not in (None, "", [], {})}}
+
+
+def _scores(rates: tuple[tuple[str, int, int], ...]) -> dict[str, dict[str, int]]:
+    return {name: {"weight": weight, "rate": rate} for name, weight, rate in rates}
