@@ -148,7 +148,6 @@ class PlaneServer:
                 for part in self._parts:
                     part.stop()
                 tasks.cancel()
-            self._service.hang_up()
 
     def _new_parts(self) -> list[Part]:
         settings = RuntimeSettings(holder=self.config.name)
@@ -186,7 +185,7 @@ class PlaneServer:
         planes: dict[str, ResourcePlane] = {config.region or GLOBAL: self.local}
         if config.plane == "global":
             planes |= self._regions()
-        own = OwnLogs(self.local, self._service)
+        own = OwnLogs(self.authority, self._clock, self._service)
         logs: dict[str, LogSource] = dict(self._regions()) if config.plane == "global" else {config.region: own}
         routes = [
             channel_route(serve, authenticator.admit),
@@ -226,24 +225,15 @@ class PlaneServer:
         return [part for part in self._parts if isinstance(part, Leased)]
 
 
-class OwnLogs:
-    """A region's own server brings logs from the agents, which are connected to whoever leads."""
+class OwnLogs(LocalPlane):
+    """A region's own server brings logs from the agents connected to it."""
 
-    def __init__(self, plane: ForwardingPlane, service: PlaneService) -> None:
-        self._plane = plane
+    def __init__(self, authority: Authority, clock: Clock, service: PlaneService) -> None:
+        super().__init__(authority, clock)
         self._service = service
 
-    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
-        return await self._plane.get(plural, tenant, name, revision)
-
-    async def list(self, plural: str) -> Sequence[Change]:
-        return await self._plane.list(plural)
-
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
-        leader = self._plane.leader
-        if leader is not None:
-            return await leader.logs(tenant, name, stream, offset, limit)
-        rec = await self._plane.get("bindings", tenant, name)
+        rec = self._authority.view().get("bindings", tenant, name)
         if rec is None:
             raise FileNotFoundError(name)
         found = await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)
