@@ -151,6 +151,7 @@ class _Connection:
             "page": self._page,
             "receipt": self._receipt,
             "revision_at": self._revision_at,
+            "decisions": self._decisions,
             "answered": self._answered,
             "figures": self._figures,
             "logs": self._logs,
@@ -164,7 +165,6 @@ class _Connection:
                 await self._channel.send(encode([0, REFUSAL, "Invalid", str(error)]))
                 return
             if self._under_way >= REQUESTS_MAX:
-            "decisions": self._decisions,
                 await self._channel.send(
                     encode([number, REFUSAL, "Overloaded", f"{REQUESTS_MAX} requests are under way already"])
                 )
@@ -272,6 +272,10 @@ class _Connection:
     async def _revision_at(self, time_ms: int) -> int:
         return await self._authority.revision_at(time_ms)
 
+    async def _decisions(self, asked: dict[str, Any]) -> Any:
+        self._known("decisions")
+        return await self._local.decisions(codec.convert(asked, DecisionQuery))
+
     # --- agents that are asked ---------------------------------------------------------------------------------------
 
     def _attend(self, number: int, arguments: list[Any]) -> None:
@@ -285,10 +289,6 @@ class _Connection:
     async def _figures(self, figures: dict[str, Any]) -> None:
         """What an agent counts of itself. Soft; shown as sums only."""
         if self._gate.speaks(()) is None:
-    async def _decisions(self, asked: dict[str, Any]) -> Any:
-        self._known("decisions")
-        return await self._local.decisions(codec.convert(asked, DecisionQuery))
-
             self._service.agents.tell(str(id(self._channel)), self._clock.monotonic(), figures)
 
     async def _logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> Any:

@@ -343,6 +343,10 @@ class RemotePlane:
     async def revision_at(self, time_ms: int) -> int:
         return int(await self._resource("revision_at", time_ms))
 
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
+        asked = msgspec.structs.asdict(query)
+        return codec.convert(await self._resource("decisions", asked), ExplainedPage)
+
     async def _resource(self, operation: str, *arguments: Any) -> Any:
         if not await self._connection():
             raise Unreachable("no leader of this plane can be reached")
@@ -352,9 +356,5 @@ class RemotePlane:
             raise Unreachable(str(error)) from error
         except Ask as error:
             if error.reason == "Expired":
-    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
-        asked = msgspec.structs.asdict(query)
-        return codec.convert(await self._resource("decisions", asked), ExplainedPage)
-
                 raise Expired(str(error), 0) from error
             raise Unreachable(str(error)) from error
