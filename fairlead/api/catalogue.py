@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from fairlead.api import served
+from fairlead.api import components, served
 from fairlead.api.columns import COLUMNS, SELECTABLE, Column
 from fairlead.api.failures import GROUP
 from fairlead.api.members import Item
@@ -192,6 +192,14 @@ def _core() -> list[Resource]:
     ]  # fmt: skip
 
 
-OWN: Final = {info.plural: _own(info) for info in KINDS.values()}
+def _controllers() -> Resource:
+    lease = BY_KIND["Lease"]
+    return Resource(
+        GROUP, VERSION, "controllers", "controller", components.KIND, False, _READ, lease, components.render,
+        components.COLUMNS, SELECTABLE.get(lease.plural, {}), ("ctl",), ("fairlead",),
+    )  # fmt: skip
+
+
+OWN: Final = {**{info.plural: _own(info) for info in KINDS.values()}, "controllers": _controllers()}
 CORE: Final = {resource.plural: resource for resource in _core()}
 GROUPS: Final[dict[tuple[str, str], dict[str, Resource]]] = {("", "v1"): CORE, (GROUP, VERSION): OWN}

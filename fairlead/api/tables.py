@@ -100,6 +100,8 @@ class Form:
 
 
 def _shown(cell: Any, now_ms: int) -> Any:
+    if callable(cell):
+        return cell(now_ms)
     return age(cell, now_ms) if isinstance(cell, datetime) else cell
 
 

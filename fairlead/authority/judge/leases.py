@@ -8,8 +8,8 @@ from fairlead.authority.judge.context import Context, Draft, Judgement, put, to_
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Caller, LeaseAcquire, LeaseRelease, LeaseRenew, Refused
 from fairlead.model.ids import key
-from fairlead.model.kinds.ledger import Lease, LeaseSpec
-from fairlead.model.meta import Metadata
+from fairlead.model.kinds.ledger import Lease, LeaseSpec, LeaseStatus
+from fairlead.model.meta import Metadata, set_condition
 
 
 def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
@@ -34,6 +34,7 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
         ttl_seconds=body.ttl_s,
         renewed_time=ctx.now,
         incarnation=ctx.incarnation,
+        region=ctx.settings.region,
     )
     metadata = lease.metadata if lease else Metadata(name=body.name, uid=ctx.next_uid(), creation_time=ctx.now)
     return _put(Lease(metadata=metadata, spec=spec), epoch)
@@ -46,7 +47,17 @@ def renew(ctx: Context, caller: Caller, body: LeaseRenew) -> Judgement:
         return refused or Refused("NotFound", f"there is no lease {body.name}")
     lease: Lease = rec.hot
     renewed = _with(lease, msgspec.structs.replace(lease.spec, renewed_time=ctx.now))
-    return _put(msgspec.structs.replace(renewed, status=body.status or lease.status), body.epoch)
+    return _put(msgspec.structs.replace(renewed, status=_told(ctx, lease.status, body.status)), body.epoch)
+
+
+def _told(ctx: Context, old: LeaseStatus, new: LeaseStatus | None) -> LeaseStatus:
+    """Its holder has no clock of the plane's: since when a condition stands is written here."""
+    if new is None:
+        return old
+    conditions = old.conditions
+    for condition in new.conditions:
+        conditions = set_condition(conditions, msgspec.structs.replace(condition, last_transition_time=ctx.now))
+    return msgspec.structs.replace(new, conditions=conditions)
 
 
 def release(ctx: Context, caller: Caller, body: LeaseRelease) -> Judgement:

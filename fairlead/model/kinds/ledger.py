@@ -17,6 +17,7 @@ class LeaseSpec(Record, frozen=True):
     ttl_seconds: float = 10.0
     renewed_time: datetime | None = None
     incarnation: int = 1  # a restore ends every lease: its epochs may be taken again in the new history (S16)
+    region: str = ""  # of the plane it is on; `global` for the global one
 
 
 class LeaseStatus(Record, frozen=True):
