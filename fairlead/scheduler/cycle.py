@@ -20,6 +20,7 @@ from fairlead.decide.preempt import Plan
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.resources import DeviceHold
 from fairlead.ports import Random
+from fairlead.scheduler.lineup import Found, Lineup
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.ranking import Ranking
@@ -69,6 +70,7 @@ class Run(msgspec.Struct, gc=False):
     placements: list[Placement]
     failures: list[Failure]
     gang: bool = False
+    found: Found | None = None  # what the lineup said of the last one that it placed
 
 
 class Cycle:
@@ -78,6 +80,7 @@ class Cycle:
         self._policies = policies
         self._preempting = preempting
         self._random = random
+        self._lineup = Lineup(snapshot)
 
     def decide(self, items: Sequence[Item]) -> list[Run]:
         """Runs in the order they were decided: priority first, then first come."""
@@ -129,7 +132,9 @@ class Cycle:
         if shape.policy.extensions.pre_filters and not self._pre_filter(run):
             return
         shape.learn(sum(item.attempts == 0 for item in run.items))
-        shape.catch_up()
+        rare = shape.is_rare(len(run.items))
+        if not rare:
+            shape.catch_up()
         blocked: Failure | None = None  # nothing but this run changes the picture, so where one did not fit none after it will
         for item in run.items:
             grant = self._grant(item, shape)
@@ -139,7 +144,12 @@ class Cycle:
             if blocked is not None:
                 run.failures.append(Failure(item, blocked.reason, blocked.detail, blocked.gates, shape))
                 continue
-            placed = self._place(item, shape, grant)
+            placed = self._place_rare(run, item, grant) if rare else None
+            if placed is None:
+                if rare:
+                    rare = False
+                    shape.catch_up()
+                placed = self._place(item, shape, grant)
             if isinstance(placed, Failure):
                 run.failures.append(placed)
                 blocked = placed
@@ -157,6 +167,16 @@ class Cycle:
         if claimed is not None:
             return self._claim(item, shape, grant, claimed)
         return self._explain(item, shape)
+
+    def _place_rare(self, run: Run, item: Item, grant: Grant) -> Placement | Failure | None:
+        """From the lineup; None where it declines, or knows no place and so should not have the last word."""
+        shape = run.shape
+        found = self._lineup.best(shape)
+        if found is None or not found.best:
+            return None
+        run.found = found
+        shape.placed_unranked += 1
+        return self._assume(item, shape, grant, found.best[0].row)
 
     def _post_filter(self, item: Item, shape: Shape) -> Plan | Failure | None:
         """What an extension proposes for a slot that fits nowhere; the built-in way out, preemption, is asked last."""
@@ -215,7 +235,8 @@ class Cycle:
                 return Failure(item, "WaitingForCapacity", "the free devices do not combine", {"devices": 1}, shape)
             devices = picked
         use = self._take(item, shape, row, devices)
-        shape.ranking.placed(row)
+        if shape.ranking.is_made:
+            shape.ranking.placed(row)
         return Placement(item, row, snapshot.names[row], shape, grant.spec.version, use, devices)
 
     def _take(self, item: Item, shape: Shape, row: int, devices: tuple[DeviceHold, ...]) -> Use:

@@ -23,6 +23,8 @@ NOWHERE: Final = -(1 << 60)  # twice this, and its negative, still fit a column'
 _FITS_ABOVE: Final = -(1 << 59)  # a total above this is a node where the slot fits, whatever terms were added
 BLOCK: Final = 256  # near the square root of a large fleet, where both levels of the search cost the same
 FEW: Final = 24  # rows below which plain ints beat arrays: an array operation costs as much for one row as for hundreds
+_NONE: Final[Column] = np.empty(0, np.int64)
+_NO_CELLS: Final = memoryview(b"")
 _FULL_SHARE: Final = 4  # with more than a quarter of the rows changed, all are computed again: one slice beats a gather
 
 
@@ -54,15 +56,19 @@ class Ranking:
         self._read = -1  # how far the log of changed rows was read
         self._rows = 0
         self._epoch = -1
-        self._totals: Column = np.empty(0, np.int64)
-        self._cells: Any = memoryview(b"")
-        self._blocks: list[Column] = []
-        self._block_best: Column = np.empty(0, np.int64)
-        self._best_cells: Any = memoryview(b"")
-        self._group_of_block: Column = np.empty(0, np.int64)
+        self._totals: Column = _NONE
+        self._cells: Any = _NO_CELLS
+        self._block_best: Column = _NONE
+        self._best_cells: Any = _NO_CELLS
+        self._group_of_block: Column = _NONE
         self._row_at: list[int] | None = None  # place in the ranking -> row; None while they are the same
         self._place_of: Column | None = None
-        self._terms: Column = np.empty(0, np.int64)
+        self._terms: Column = _NONE
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it was ever computed."""
+        return self._epoch >= 0
 
     # --- bringing it up to date ------------------------------------------------------------------------------------------
 
@@ -122,7 +128,6 @@ class Ranking:
             self._group_of_block = np.repeat(np.arange(len(counts)), blocks_of)
         self._totals = np.full(blocks * BLOCK, NOWHERE, np.int64)
         self._cells = memoryview(self._totals)  # type: ignore[arg-type]
-        self._blocks = [self._totals[b * BLOCK : (b + 1) * BLOCK] for b in range(blocks)]
         self._block_best = np.full(blocks, NOWHERE, np.int64)
         self._best_cells = memoryview(self._block_best)  # type: ignore[arg-type]
 
@@ -131,7 +136,7 @@ class Ranking:
         places = rows if self._place_of is None else self._place_of[rows]
         self._totals[places] = totals
         for block in np.unique(places // BLOCK).tolist():
-            self._best_cells[block] = self._blocks[block].max()
+            self._best_cells[block] = self._block(block).max()
 
     def refresh(self) -> None:
         """Computes every row again: time passed, and nodes that were heard then are silent now."""
@@ -148,8 +153,7 @@ class Ranking:
         if total >= best:
             self._best_cells[block] = total
         elif old == best:
-            members = self._blocks[block]
-            self._best_cells[block] = self._cells[block * BLOCK + int(members.argmax())]
+            self._best_cells[block] = self._cells[self._best_of_block(block)]
 
     def placed(self, row: int) -> None:
         """A slot of this very shape was assumed on `row`: nothing else changed since the last sync."""
@@ -157,6 +161,12 @@ class Ranking:
         self._read = self._snapshot.changes
         if self._groups is not None:
             self._terms = self._groups.terms()
+
+    def _block(self, block: int) -> Column:
+        return self._totals[block * BLOCK : (block + 1) * BLOCK]
+
+    def _best_of_block(self, block: int) -> int:
+        return block * BLOCK + int(self._block(block).argmax())
 
     # --- asking it -------------------------------------------------------------------------------------------------------
 
@@ -171,7 +181,7 @@ class Ranking:
             block = int(totals.argmax())
             if totals[block] < _FITS_ABOVE:
                 return -1
-        place = block * BLOCK + int(self._blocks[block].argmax())
+        place = self._best_of_block(block)
         return place if self._row_at is None else self._row_at[place]
 
     def best_of(self, chosen: Sequence[int]) -> int:
@@ -198,7 +208,7 @@ class Ranking:
             found.append((row, total + term))
             taken.append((place, total))
             self._cells[place] = NOWHERE
-            self._best_cells[block] = self._cells[block * BLOCK + int(self._blocks[block].argmax())]
+            self._best_cells[block] = self._cells[self._best_of_block(block)]
         for place, total in taken:
             self._cells[place] = total
             self._best_cells[place // BLOCK] = max(self._best_cells[place // BLOCK], total)

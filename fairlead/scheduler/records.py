@@ -56,6 +56,7 @@ class Recorder:
         if shape is None and run.placements:
             shape = run.placements[0].shape
         failed = next((f for f in run.failures if f.gates and f.shape is not None), None)
+        looked, fitting, best = self._looked(run, shape)
         return Decided(
             self._scheduler,
             now_ms,
@@ -64,19 +65,26 @@ class Recorder:
             max(0, now_ms - snapshot.reached_ms),
             "gang" if run.gang else shape.rules.strategy if shape is not None else "",
             shape.in_words() if shape is not None else {},
-            snapshot.fleet.rows,
-            shape.ranking.feasible() if shape is not None else 0,
+            looked,
+            fitting,
             failed.gates if failed is not None else {},
             self._reasons(failed.shape) if failed is not None and failed.shape is not None else {},
-            self._candidates(shape) if shape is not None and run.placements else (),
+            best,
             {f.item.tenant: f.detail for f in run.failures if f.reason in ("WaitingForQuota", "ExceedsMaxQuota")},
             tuple(attempts),
         )
 
-    def _candidates(self, shape: Shape) -> tuple[Candidate, ...]:
-        """The best nodes as they stand after this run: what was chosen, and what would have been next."""
-        names, snapshot = self._snapshot.names, self._snapshot
-        return tuple(Candidate(names[row], total, shape.breakdown(snapshot.row(row))) for row, total in shape.ranking.top(_TOP))
+    def _looked(self, run: Run, shape: Shape | None) -> tuple[int, int, tuple[Candidate, ...]]:
+        """Nodes looked at, those where it fits, and the best: what was chosen, and what would have been next. As they stand after
+        the run where all were ranked; as they stood for its last slot where a few were looked at."""
+        if shape is None:
+            return self._snapshot.fleet.rows, 0, ()
+        names, snapshot, ranking, found = self._snapshot.names, self._snapshot, shape.ranking, run.found
+        if found is not None and not ranking.is_made:
+            return found.looked, len(found.best), tuple([Candidate(names[row], total, rates) for row, total, rates in found.best])
+        top = ranking.top(_TOP) if run.placements else ()
+        best = [Candidate(names[row], total, shape.breakdown(snapshot.row(row))) for row, total in top]
+        return snapshot.fleet.rows, ranking.feasible(), tuple(best)
 
     def _reasons(self, shape: Shape) -> dict[str, str]:
         """Of the nodes that came nearest, why each was ruled out."""

@@ -22,6 +22,7 @@ from fairlead.scheduler.doors import Doors
 from fairlead.scheduler.fleet import Column, OneRow, Rows
 from fairlead.scheduler.homes import NAME as HOME
 from fairlead.scheduler.homes import Homes, weight_of
+from fairlead.scheduler.lineup import Lineup
 from fairlead.scheduler.needs import WishesOf, compile_for_ranking
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.ranking import FEW, NOWHERE, Ranking
@@ -30,6 +31,7 @@ from fairlead.scheduler.terms import DomainTerms, own_rate
 
 _RANKING_BYTES_MAX: Final = 256 << 20  # all rankings together; the least recently used go first
 _FOUND_MAX: Final = 50_000
+_UNRANKED_MAX: Final = 6  # slots of a shape placed from the lineup, before it is worth a ranking
 
 
 class Shape:
@@ -59,7 +61,10 @@ class Shape:
         if homes is not None:
             rates.append((homes.rate, self._home_weight))
         self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
+        self.has_more_rates = homes is not None or bool(policy.extensions.scores)
         self.ranking = Ranking(snapshot, self, terms)
+        self.lines_up = Lineup.understands(self)
+        self.placed_unranked = 0
         self._learning: tuple[Any, ...] = tuple(score for score, _ in self.scores if hasattr(score, "observe"))
         self.few = 1 if self._learning else FEW  # what such a score knows it knows in columns
         self._epochs: tuple[int, ...] = ()
@@ -71,6 +76,10 @@ class Shape:
         every node changes now and then, and the ranking with it."""
         for score in self._learning:
             score.observe(self.need, self.snapshot, requests)
+
+    def is_rare(self, slots: int) -> bool:
+        """Whether so many more slots of it are placed cheaper from the lineup than by a ranking that is yet to be made."""
+        return self.lines_up and self.placed_unranked + slots <= _UNRANKED_MAX and not self.ranking.is_made
 
     def catch_up(self) -> None:
         """Brings the ranking up to date, before a run."""

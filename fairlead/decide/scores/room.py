@@ -44,18 +44,18 @@ def left(need: Need, row: RatedRow) -> Pair:
     return at_least(0, row.cpu_free - need.cpu), at_least(0, row.memory_free - need.memory)
 
 
-_SCALE_BITS: Final = 52  # SCORE_MAX of these is below 2^62, so no share of a whole leaves 64 bits
+SCALE_BITS: Final = 52  # SCORE_MAX of these is below 2^62, so no share of a whole leaves 64 bits
 
 
 def scale_of(total: int) -> int:
     """What an amount of a node is multiplied with to become a share of it; kept beside the node's size, because dividing a column
     costs four times as much as multiplying it. 0 of a node that has none."""
-    return (SCORE_MAX << _SCALE_BITS) // total if total > 0 else 0
+    return (SCORE_MAX << SCALE_BITS) // total if total > 0 else 0
 
 
 def share(amount: Any, total: Any, scale: Any) -> Any:
     """SCORE_MAX * amount / total, rounded down by up to one more; `amount` beyond the total counts as all of it."""
-    return (smaller(amount, total) * scale) >> _SCALE_BITS
+    return (smaller(amount, total) * scale) >> SCALE_BITS
 
 
 def left_shares(need: Need, row: RatedRow) -> Pair:
