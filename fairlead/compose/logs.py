@@ -1,26 +1,30 @@
 """What a workload's processes wrote, over HTTP: found on whichever plane has the slot, brought from the agent that runs it.
 
-GET /apis/fairlead.dev/v1alpha1/namespaces/TENANT/workloads/NAME/log, with slot, tailLines, follow and stream. Plain text, byte
-for byte as it was written. The caller must be allowed `get workloads/logs` in that tenant.
+GET /apis/fairlead.dev/v1alpha1/namespaces/TENANT/workloads/NAME/log, with Kubernetes' parameters (docs/cli.md lists them). Plain
+text, byte for byte as it was written; failures are `Status` objects. The caller must be allowed `get workloads/logs` in that
+tenant. What of a stream is wanted is decided in log_spans.py.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Protocol
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fairlead.api.access import Authenticate, Authorise
+from fairlead.api.app import refusal
+from fairlead.api.failures import Failure
 from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
+from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Span, Wanted, marks_of, span_of, tail_from
 from fairlead.ports import Clock
 
 PATH: Final = "/apis/fairlead.dev/v1alpha1/namespaces/{tenant}/workloads/{name}/log"
 CHUNK: Final = 64 * 1024
-TAIL_BYTES: Final = 256 * 1024  # looked through for the last lines
 POLL_S: Final = 0.25
 _LIVE: Final = frozenset({"Starting", "Ready", "Serving", "Draining", "Failed", "Succeeded"})
 
@@ -37,48 +41,44 @@ class LogSource(Protocol):
 
 def log_route(sources: Mapping[str, LogSource], authenticate: Authenticate, authorise: Authorise, clock: Clock) -> Route:
     async def endpoint(request: Request) -> Response:
-        tenant, name = request.path_params["tenant"], request.path_params["name"]
-        identity: Any = authenticate(request)
-        if identity is None:
-            return PlainTextResponse("no token and no client certificate\n", 401)
-        if not authorise(identity, "get", "workloads", tenant, name, "logs"):
-            return PlainTextResponse(f"{identity.name} may not read the logs of {tenant}/{name}\n", 403)
         try:
-            wanted = _Wanted(request)
-        except ValueError as error:
-            return PlainTextResponse(f"{error}\n", 400)
-        found = await _find(sources, tenant, name, wanted.slot)
-        if found is None:
-            return PlainTextResponse(f"no slot of {tenant}/{name} runs or ran anywhere that can be reached\n", 404)
-        source, slot = found
-        try:
-            offset = await _start(source, tenant, slot, wanted)
-        except FileNotFoundError:
-            return PlainTextResponse(f"nothing of {slot} is kept\n", 404)
-        except Unreachable as error:
-            return PlainTextResponse(f"{error}\n", 503)
-        return StreamingResponse(_text(source, tenant, slot, wanted, offset, clock), media_type="text/plain; charset=utf-8")
+            return await _answer(request, sources, authenticate, authorise, clock)
+        except Failure as failure:
+            return refusal(failure.about("workloads", request.path_params["name"]))
 
     return Route(PATH, endpoint, methods=["GET"])
 
 
-class _Wanted:
-    def __init__(self, request: Request) -> None:
-        given = request.query_params
-        self.slot = _number(given.get("slot"), "slot")
-        self.tail = _number(given.get("tailLines"), "tailLines")
-        self.follow = given.get("follow", "false") in ("true", "1")
-        self.stream = given.get("stream", "stdout")
-        if self.stream not in ("stdout", "stderr"):
-            raise ValueError(f"stream is stdout or stderr, not {self.stream!r}")
+async def _answer(
+    request: Request, sources: Mapping[str, LogSource], authenticate: Authenticate, authorise: Authorise, clock: Clock
+) -> Response:
+    tenant, name = request.path_params["tenant"], request.path_params["name"]
+    found: Any = authenticate(request)
+    identity = await found if inspect.isawaitable(found) else found
+    if identity is None:
+        raise Failure(401, "Unauthorized: no token and no client certificate")
+    if not authorise(identity, "get", "workloads", tenant, name, "logs"):
+        raise Failure(403, f'User "{identity.name}" cannot get resource "workloads/logs" in the namespace "{tenant}"')
+    wanted = Wanted.of(request.query_params)
+    slot = await _find(_asked(sources, request.query_params.get("region", "")), tenant, name, wanted.slot)
+    if slot is None:
+        which = f"slot {wanted.slot}" if wanted.slot is not None else "no slot"
+        said = "is not bound" if wanted.slot is not None else "runs or ran"
+        raise Failure(404, f"{which} of {tenant}/{name} {said} anywhere that can be reached; see `fairlead why wl/{name}`")
+    stream = _Stream(*slot, tenant, wanted, clock)
+    try:
+        await stream.begin()
+    except FileNotFoundError:
+        raise Failure(404, f"nothing that {slot[1]} wrote is kept") from None
+    except Unreachable as error:
+        raise Failure(503, str(error), retry_after_s=2.0) from None
+    return StreamingResponse(stream.text(), media_type="text/plain; charset=utf-8")
 
 
-def _number(text: str | None, name: str) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > 9:
-        raise ValueError(f"{name} is a whole number, not {text!r}")
-    return int(text)
+def _asked(sources: Mapping[str, LogSource], region: str) -> Mapping[str, LogSource]:
+    if region and region not in sources:
+        raise Failure(400, f"region: there is no region {region[:60]!r} behind this server; there are: {', '.join(sources)}")
+    return {region: sources[region]} if region else sources
 
 
 async def _find(
@@ -102,27 +102,67 @@ async def _find(
     return (best[1], best[2]) if best is not None else None
 
 
-async def _start(source: LogSource, tenant: str, slot: str, wanted: _Wanted) -> int:
-    """Where to begin: at the start, or so many lines before the end."""
-    if wanted.tail is None:
-        return (await source.logs(tenant, slot, wanted.stream, 0, 1))[0]
-    offset, data, _ = await source.logs(tenant, slot, wanted.stream, -TAIL_BYTES, TAIL_BYTES)
-    lines = data.splitlines(keepends=True)
-    skipped = lines[: max(0, len(lines) - wanted.tail)]
-    return offset + sum(len(line) for line in skipped)
+class _Stream:
+    """One slot's output, as far as it is wanted."""
 
+    def __init__(self, source: LogSource, slot: str, tenant: str, wanted: Wanted, clock: Clock) -> None:
+        self._source = source
+        self._slot = slot
+        self._tenant = tenant
+        self._wanted = wanted
+        self._clock = clock
+        self._span = Span(0, None)
+        self._marks: Marks = []
 
-async def _text(
-    source: LogSource, tenant: str, slot: str, wanted: _Wanted, offset: int, clock: Clock
-) -> AsyncIterator[bytes]:  # fmt: skip
-    while True:
-        try:
-            _, data, offset = await source.logs(tenant, slot, wanted.stream, offset, CHUNK)
-        except (FileNotFoundError, Unreachable):
-            return
-        if data:
-            yield data
-        elif not wanted.follow:
-            return
-        else:
-            await clock.sleep(POLL_S)
+    async def _logs(self, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
+        return await self._source.logs(self._tenant, self._slot, stream, offset, limit)
+
+    async def _read_marks(self) -> None:
+        _, data, _ = await self._logs(f"times.{self._wanted.stream}", -MARKS_BYTES, MARKS_BYTES)
+        self._marks = marks_of(data)
+
+    async def begin(self) -> None:
+        """Where to begin and end. Raises before anything is promised."""
+        wanted = self._wanted
+        if wanted.needs_times:
+            await self._read_marks()
+        self._span = span_of(wanted, self._marks, int(self._clock.wall() * 1000))
+        first, end = self._span
+        if first is None:
+            first = (await self._logs(wanted.stream, -1, 1))[2]
+        elif not first:
+            first = (await self._logs(wanted.stream, 0, 1))[0]  # what came before is gone
+        if wanted.tail is not None:
+            first = await self._tail(wanted.tail, first, end)
+        self._span = Span(first, end)
+
+    async def _tail(self, lines: int, first: int, end: int | None) -> int:
+        offset = -TAIL_BYTES if end is None else max(first, end - TAIL_BYTES)
+        offset, data, _ = await self._logs(self._wanted.stream, offset, TAIL_BYTES)
+        skipped = max(0, first - offset)
+        data = data[skipped : None if end is None else max(0, end - offset)]
+        return tail_from(offset + skipped, data, lines)
+
+    async def text(self) -> AsyncIterator[bytes]:
+        wanted, (first, end) = self._wanted, self._span
+        assert first is not None, "begin() says where"
+        offset, lines, left = first, Lines(first), wanted.limit
+        while end is None or offset < end:
+            try:
+                at, data, following = await self._logs(wanted.stream, offset, CHUNK if end is None else min(CHUNK, end - offset))
+                if data and wanted.timestamps and wanted.follow:
+                    await self._read_marks()
+            except (FileNotFoundError, Unreachable):
+                return
+            if data:
+                shown = lines.stamped(at, data, self._marks) if wanted.timestamps else data
+                shown = shown if left is None else shown[:left]
+                left = None if left is None else left - len(shown)
+                yield shown
+                if left == 0:
+                    return
+            elif not wanted.follow:
+                return
+            else:
+                await self._clock.sleep(POLL_S)
+            offset = following

@@ -247,9 +247,12 @@ class Stream:
         self._rest = b""
         self._left = asyncio.Event()
 
+    async def line(self) -> bytes:
+        return await self._lines.get()
+
     async def next(self) -> Any:
         async with asyncio.timeout(10):
-            return msgspec.json.decode(await self._lines.get())
+            return msgspec.json.decode(await self.line())
 
     async def skip_to(self, word: str) -> Any:
         while (event := await self.next())["type"] != word:

@@ -14,7 +14,8 @@ import msgspec
 from fairlead.model.kinds.slot import Token
 
 Cause = Literal["exited", "signalled", "stopped", "fenced", "timeout", "unhealthy", "unstartable", "lost"]
-Stream = Literal["stdout", "stderr"]
+# Beside each stream lies another one that says when what was written; shim.py has its form.
+Stream = Literal["stdout", "stderr", "times.stdout", "times.stderr"]
 
 
 class InstanceId(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True):

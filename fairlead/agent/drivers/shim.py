@@ -28,6 +28,9 @@ CAPABILITIES_MAX = 64
 FENCE_POLL_S = 0.5  # a sleep stops while the machine sleeps; the clock it is compared with does not
 LOOK_S = 5.0  # between two looks whether anybody could still find this run
 CHUNK = 65536
+MARK_S = 1.0  # between two marks of time in a stream of output
+TIME_BYTES = 32  # of one mark
+TIMES_BYTES, TIMES_SEGMENTS = 2048 * TIME_BYTES, 4  # more than two hours of output in every second
 LIMITS = {
     "core": resource.RLIMIT_CORE,
     "nofile": resource.RLIMIT_NOFILE,
@@ -65,6 +68,20 @@ class Log:
         names = self._names()
         self._start = int(names[-1].rpartition(".")[2]) if names else 0
         self._open()
+        self._times: Log | None = None
+        self._marked = 0.0
+
+    def keep_times(self) -> None:
+        """From now on another stream, `times.STREAM`, says when what was written, to the second: records of TIME_BYTES, each an
+        offset, milliseconds since 1970, and whether a run began there."""
+        self._times = Log(self._folder, f"times.{self._stream}", TIMES_BYTES, TIMES_SEGMENTS)
+        self._mark("S")
+
+    def _mark(self, what: str) -> None:
+        assert self._times is not None
+        self._marked = now()
+        wall_ms = int(time.clock_gettime(time.CLOCK_REALTIME) * 1000)
+        self._times.write(f"{self._start + self._written:015d} {wall_ms:013d} {what}\n".encode())
 
     def _names(self) -> list[str]:
         return sorted(name for name in os.listdir(self._folder) if name.startswith(self._stream + "."))
@@ -76,6 +93,8 @@ class Log:
 
     def write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk costs output, never the instance
+            if self._times is not None and now() >= self._marked + MARK_S:
+                self._mark("W")
             while data:
                 if self._written >= self._segment_bytes:
                     self._rotate()
@@ -191,7 +210,9 @@ class Shim:
         for stream in ("stdout", "stderr"):
             read, write = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(read, False)
-            self.pipes[read] = Log(logs, stream, spec["segment_bytes"], spec["segments_max"]) if logs is not None else None
+            self.pipes[read] = kept = Log(logs, stream, spec["segment_bytes"], spec["segments_max"]) if logs is not None else None
+            if kept is not None:
+                kept.keep_times()
             ends.append(write)
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
         parent = os.getpid()

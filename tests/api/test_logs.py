@@ -1,0 +1,184 @@
+"""Logs over HTTP, of a real process that was restarted: every parameter Kubernetes knows, and what is said when one is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from fairlead.client.plane import Change
+from fairlead.client.resources import Unreachable
+from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, span_of, tail_from
+from fairlead.compose.logs import log_route
+from fairlead.model.lifecycle import SlotState
+from fairlead.ports import SystemClock, Tasks
+from tests.agent.processes import Driven, driven, instance, sh
+from tests.api.doors import Answer, Bare, Door, Stream, allow_all, authenticate, call, own_tenant_only
+
+PATH = "/apis/fairlead.dev/v1alpha1/namespaces/risk/workloads/api/log"
+STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
+
+
+class OneRegion:
+    """A plane with the slot api-0, whose agent is a process driver right here."""
+
+    def __init__(self, made: Driven) -> None:
+        self._made = made
+        self.away = False
+
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
+        found = await self.list(plural)
+        return next((one for one in found if (one.tenant, one.name) == (tenant, name)), None)
+
+    async def list(self, plural: str) -> Any:
+        return [Bare("bindings", "risk", "api-0", 1, b"", SimpleNamespace(state=SlotState.SERVING))]
+
+    async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
+        if self.away:
+            raise Unreachable("the agent of n1 does not answer")
+        chunk = await self._made.driver.logs(instance(), stream, offset, limit)  # type: ignore[arg-type]
+        return chunk.offset, chunk.data, chunk.next
+
+
+class Logs:
+    def __init__(self, made: Driven, authorise: Any = allow_all) -> None:
+        self.made = made
+        self.source = OneRegion(made)
+        app = Starlette(routes=[log_route({"us": self.source}, authenticate, authorise, SystemClock())])
+        self.door = Door({}, {}, app)
+
+    async def get(self, query: str = "", **more: Any) -> Answer:
+        return await call(self.door, "GET", f"{PATH}?{query}", **more)
+
+    async def text(self, query: str = "") -> bytes:
+        got = await self.get(query)
+        assert got.status == 200, got.body
+        return got.body
+
+
+@asynccontextmanager
+async def two_runs(folder: Path) -> AsyncIterator[Logs]:
+    async with driven(folder) as made:
+        await made.start(sh("echo one; echo two; echo oops >&2"))
+        await made.end(1)
+        await made.start(sh("echo three; printf 'four\\rfive\\n'", run=2))
+        await made.end(2)
+        yield Logs(made)
+
+
+async def test_what_is_wanted_is_what_comes(tmp_path: Path) -> None:
+    async with two_runs(tmp_path) as logs:
+        whole = b"one\ntwo\nthree\nfour\rfive\n"
+        assert await logs.text() == whole
+        assert await logs.text("slot=0&region=us") == whole
+        assert await logs.text("tailLines=2") == b"three\nfour\rfive\n"
+        assert await logs.text("tailLines=0") == b""
+        assert await logs.text("previous=true") == b"one\ntwo\n"
+        assert await logs.text("previous=true&tailLines=1") == b"two\n"
+        assert await logs.text("limitBytes=5") == b"one\nt"
+        assert await logs.text("stream=stderr") == b"oops\n"
+        assert await logs.text("sinceSeconds=3600") == whole
+        stamped = await logs.text("timestamps=true")
+        assert STAMP.sub(b"", stamped) == whole
+        assert len(STAMP.findall(stamped)) == 4, "every line has one, and only a line feed ends a line"
+        assert len(await logs.text("timestamps=true&limitBytes=40")) == 40
+
+
+async def test_a_stream_is_followed_with_times(tmp_path: Path) -> None:
+    async with driven(tmp_path) as made:
+        await made.start(sh("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo again; sleep 300"))
+        await made.output(wanted=b"begun")
+        logs, stream = Logs(made), Stream()
+        scope = {
+            "type": "http", "method": "GET", "path": PATH, "raw_path": PATH.encode(), "root_path": "", "scheme": "https",
+            "query_string": b"follow=true&timestamps=true", "headers": [(b"authorization", b"Bearer ada-token")],
+            "server": ("door", 443), "client": ("test", 1), "http_version": "1.1", "asgi": {"version": "3.0"},
+        }  # fmt: skip
+        async with asyncio.timeout(30), Tasks() as tasks:
+            tasks.start(logs.door.app(scope, stream.receive, stream.send), "logs")
+            assert (await stream.line()).endswith(b"Z begun")
+            (made.work() / "go").touch()
+            again = await stream.line()
+            assert STAMP.match(again)
+            assert again.endswith(b"Z again")
+            stream.leave()
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "word"),
+    [
+        ("slot=x", 400, "slot"), ("tailLines=-1", 400, "tailLines"), ("sinceSeconds=0", 400, "sinceSeconds"),
+        ("limitBytes=0", 400, "limitBytes"), ("follow=perhaps", 400, "follow"), ("stream=stdin", 400, "stream"),
+        ("timestamps=2", 400, "timestamps"), ("previous=true&follow=true", 400, "follow"), ("region=mars", 400, "region"),
+        ("slot=7", 404, "slot 7"), ("previous=true", 404, "previous"),
+    ],
+)  # fmt: skip
+async def test_a_wrong_parameter_is_named(tmp_path: Path, query: str, code: int, word: str) -> None:
+    async with driven(tmp_path) as made:
+        await made.start(sh("echo one"))
+        await made.end()
+        got = await Logs(made).get(query)
+        assert (got.status, got.json["kind"]) == (code, "Status")
+        assert got.json["message"].startswith(word)
+
+
+async def test_who_may_not_read_them_and_who_cannot_be_reached(tmp_path: Path) -> None:
+    async with driven(tmp_path) as made:
+        logs = Logs(made, own_tenant_only)
+        assert (await logs.get(token="wrong")).status == 401
+        other = await call(logs.door, "GET", PATH.replace("/risk/", "/ads/"), token="eve-token")
+        assert (other.status, other.json["reason"]) == (403, "Forbidden")
+        assert (await logs.get()).status == 404, "it never wrote anything"
+        logs.source.away = True
+        got = await logs.get()
+        assert (got.status, got.headers["retry-after"]) == (503, "2")
+
+
+# --- which part of a stream ------------------------------------------------------------------------------------------------
+
+MARKS = [Mark(0, 1_000, True), Mark(10, 2_000, False), Mark(20, 9_000, True), Mark(30, 20_000, False)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "span"),
+    [
+        (Wanted(), Span(0, None)),
+        (Wanted(previous=True), Span(0, 20)),
+        (Wanted(since_s=5), Span(30, None)),
+        (Wanted(since_s=12), Span(20, None)),
+        (Wanted(since_s=100), Span(0, None)),
+        (Wanted(since_s=18, previous=True), Span(10, 20)),
+    ],
+)
+def test_the_part_that_is_wanted(wanted: Wanted, span: Span) -> None:
+    assert span_of(wanted, MARKS, 20_500) == span
+
+
+def test_nothing_young_begins_at_the_end_and_times_nobody_kept_leave_nothing_out() -> None:
+    assert span_of(Wanted(since_s=5), MARKS, 90_000) == Span(None, None)
+    assert span_of(Wanted(since_s=5), [], 90_000) == Span(0, None)
+
+
+def test_a_mark_that_is_half_written_is_not_read() -> None:
+    record = b"000000000000010 0000000002000 W\n"
+    assert marks_of(record + record[:-5]) == [Mark(10, 2_000, False)]
+
+
+def test_the_last_lines_begin_after_a_line_feed() -> None:
+    assert tail_from(100, b"a\nb\nc", 2) == 102
+    assert tail_from(100, b"a\nb\n", 1) == 102
+    assert tail_from(100, b"a\n", 9) == 100
+
+
+def test_a_line_in_two_pieces_has_one_time() -> None:
+    lines = Lines(0)
+    assert lines.stamped(0, b"ab", MARKS) == b"1970-01-01T00:00:01.000Z ab"
+    assert lines.stamped(2, b"c\nd\n", MARKS) == b"c\n1970-01-01T00:00:01.000Z d\n"
+    assert lines.stamped(20, b"e\n", MARKS) == b"1970-01-01T00:00:09.000Z e\n"
