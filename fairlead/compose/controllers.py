@@ -13,6 +13,7 @@ from fairlead.controllers.garbage import GarbageController, GarbageGlobalControl
 from fairlead.controllers.job import JobController
 from fairlead.controllers.mirror import MirrorDown, MirrorUp
 from fairlead.controllers.node import NodeController
+from fairlead.controllers.region import RegionController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.rollout import RolloutController
 from fairlead.controllers.workload import WorkloadController
@@ -24,7 +25,7 @@ Placed = tuple[Controller, Plane, Plane | None]  # the controller, the plane it 
 
 def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) -> list[Placed]:
     if config.plane == "global":
-        return [(WorkloadController(), own, None), (GarbageGlobalController(), own, None)]
+        return [(WorkloadController(), own, None), (RegionController(), own, None), (GarbageGlobalController(), own, None)]
     region, above = config.region, peers.get(GLOBAL)
     here: list[Placed] = [
         (AssignmentController(region), own, None),

@@ -24,6 +24,7 @@ from fairlead.model.registry import KINDS
 UID: Final = "fairlead.dev/mirrored-uid"
 GENERATION: Final = "fairlead.dev/mirrored-generation"
 FINALIZER: Final = "fairlead.dev/region-released"
+UP: Final = "mirror-up-"  # and the region: the lease under which it reports; its renewals are the region's sign of life
 
 # In this order: a channel names policies, an assignment its revision.
 KINDS_DOWN: Final = tuple(
@@ -129,7 +130,7 @@ class MirrorUp:
 
     def __init__(self, region: str) -> None:
         self._region = region
-        self.lease = f"mirror-up-{region}"
+        self.lease = f"{UP}{region}"
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         return (item.key,) if item.hot.spec.region == self._region else ()

@@ -88,7 +88,8 @@ class WorkloadController:
         choice = self._choose(cache, workload, assignments, policy)
         generation = revision.spec.generation
         bodies += self._assign(workload, assignments, choice, generation, priority, policy)
-        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms)
+        silent = {item.name for item in cache.all("regions") if item.hot.status.health in ("Unknown", "Lost")}
+        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms, silent)
         return self._with_status(key, workload, status, bodies, now_ms)
 
     def _end(self, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import astuple, replace
 
@@ -71,18 +71,23 @@ def revision_for(workload: Workload, priority: int, known: Iterable[Revision]) -
 
 
 def fold(
-    workload: Workload, choice: Choice, revision: str, slots: int, assignments: Sequence[Assignment], now_ms: int
-) -> WorkloadStatus:
-    """Counts added up, reasons merged, conditions of the whole. A region that has not spoken yet counts as it last did."""
+    workload: Workload, choice: Choice, revision: str, slots: int, assignments: Sequence[Assignment], now_ms: int,
+    silent: Collection[str] = (),
+) -> WorkloadStatus:  # fmt: skip
+    """Counts added up, reasons merged, conditions of the whole. A region that has not spoken yet counts as it last did; of one in
+    `silent`, whose lease has run out, nobody knows what became of what was bound there."""
     spec, before = workload.spec, workload.status
-    total = _total(a.status.replicas for a in assignments)
+    counts = {a.spec.region: _unknown(a.status.replicas) if a.spec.region in silent else a.status.replicas for a in assignments}
+    total = _total(counts.values())
     total = replace(total, desired=0 if spec.suspend else slots)
-    pending = _merged(assignments)
+    pending = _merged(a for a in assignments if a.spec.region not in silent)
     unplaced = 0 if spec.suspend else slots - sum(choice.counts.values())
-    if choice.reason and unplaced > 0:
-        owner = "quota-controller" if choice.reason == "WaitingForQuota" else "user"
-        pending = (PendingReason(reason=choice.reason, count=unplaced, next_owner=owner, detail=choice.detail), *pending)
-        total = replace(total, pending=total.pending + unplaced)
+    stuck = 0 if spec.suspend else sum(count for region, count in choice.counts.items() if region in silent)
+    if choice.reason and unplaced + stuck > 0:
+        owner = {"WaitingForQuota": "quota-controller", "ResidencyBlocked": "operator"}.get(choice.reason, "user")
+        why = PendingReason(reason=choice.reason, count=unplaced + stuck, next_owner=owner, detail=choice.detail)
+        pending = (why, *pending)
+        total = replace(total, pending=total.pending + max(0, unplaced))
     conditions = before.conditions
     for condition in _conditions(workload, total, assignments, choice):
         full = replace(condition, observed_generation=workload.metadata.generation, last_transition_time=instant(now_ms))
@@ -90,11 +95,16 @@ def fold(
     return WorkloadStatus(
         observed_generation=workload.metadata.generation,
         revision=revision,
-        regions=tuple(RegionCounts(region=a.spec.region, replicas=a.status.replicas) for a in assignments),
+        regions=tuple(RegionCounts(region=region, replicas=replicas) for region, replicas in counts.items()),
         replicas=total,
         pending=pending,
         conditions=conditions,
     )
+
+
+def _unknown(told: StageCounts) -> StageCounts:
+    """What a region said last, now that it says nothing any more."""
+    return replace(told, started=0, ready=0, serving=0, draining=0, unknown=told.bound)
 
 
 def _total(counts: Iterable[StageCounts]) -> StageCounts:

@@ -38,6 +38,12 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "nothing follows from the workload's generation that is not written",
         ),
         ControllerInfo(
+            "region", r.REGION_HEALTH, GLOBAL, "declares regions whose lease has run out Unknown, then Lost",
+            "when each region last renewed the lease it reports under", 10.0, ("Region.status",),
+            "the region is heard again; this plane itself was cut off", "the region, once it is heard",
+            "every silence is explained: by the region, or by our own observation (MassSilence)",
+        ),
+        ControllerInfo(
             "mirror-down", r.MIRROR, REGION, "copies what the region needs from the global plane into its own",
             "the global plane's objects", fresh,
             ("Assignment.spec", "Assignment.delete", "Revision.spec", "Revision.delete", "Grant.spec", "Grant.delete",

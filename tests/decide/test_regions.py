@@ -1,0 +1,96 @@
+"""Silent regions as values: when one is Unknown, when Lost, and when it is rather us who do not hear; and what a workload then
+says of them."""
+
+from __future__ import annotations
+
+from fairlead.decide.assigning import Choice
+from fairlead.decide.folding import fold
+from fairlead.decide.regions import Health, RegionFacts, RegionRules, RegionVerdict, judge_regions
+from fairlead.model.kinds.intent import JobRule, StageCounts, Workload, WorkloadSpec, WorkloadStatus
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus
+from fairlead.model.meta import Metadata
+
+RULES = RegionRules()
+NOW, LEASE = 1_000_000, 10_100
+LATE = LEASE + 6_001
+
+
+def region(name: str, quiet_ms: int = 0, health: Health = "Healthy", renewed_ms: int | None = None) -> RegionFacts:
+    return RegionFacts(name, health, NOW - quiet_ms if renewed_ms is None else renewed_ms, 10.0)
+
+
+def judge(*regions: RegionFacts, since_ms: int = 0) -> dict[str, RegionVerdict]:
+    return {v.name: v for v in judge_regions(regions, since_ms, NOW, RULES)}
+
+
+def health(*regions: RegionFacts, since_ms: int = 0) -> dict[str, Health]:
+    return {name: v.health for name, v in judge(*regions, since_ms=since_ms).items()}
+
+
+def test_a_region_is_unknown_after_its_lease_and_lost_within_twenty_seconds() -> None:
+    assert health(region("a", LEASE), region("b", LEASE + 1), region("c"))["a"] == "Healthy"
+    assert health(region("a"), region("b", LEASE + 1))["b"] == "Unknown"
+    assert health(region("a"), region("b", LATE - 1, "Unknown"))["b"] == "Unknown"
+    assert health(region("a"), region("b", LATE, "Unknown"))["b"] == "Lost"
+    assert health(region("a"), region("b", LATE, "Healthy"))["b"] == "Unknown", "it passes through Unknown always"
+    assert LATE + 3_000 < 20_000, "a renewal is at most three seconds old when a region dies"
+
+
+def test_a_lost_region_stays_lost_until_it_is_heard() -> None:
+    assert health(region("a"), region("b", LEASE + 1, "Lost"))["b"] == "Lost"
+    assert health(region("a"), region("b", 0, "Lost"))["b"] == "Healthy"
+
+
+def test_a_new_observer_says_nothing_before_a_full_lease_of_its_own() -> None:
+    assert health(region("a"), region("b", 60_000), since_ms=NOW - LEASE)["b"] == "Healthy"
+    assert health(region("a"), region("b", 60_000), since_ms=NOW - LEASE - 1)["b"] == "Unknown"
+    assert health(region("a"), region("b", 60_000, "Lost"), since_ms=NOW - 1)["b"] == "Lost", "silence is no sign of life"
+
+
+def test_when_no_region_is_heard_it_is_rather_us() -> None:
+    found = judge(region("a", LATE, "Unknown"), region("b", LATE))
+    assert {v.health for v in found.values()} == {"Unknown", "Healthy"}
+    assert all(v.mass_silence for v in found.values())
+
+
+def test_several_silent_ones_are_declared_and_said_to_be_several() -> None:
+    found = judge(region("a"), region("b", LATE, "Unknown"), region("c", LATE, "Unknown"))
+    assert {name: (v.health, v.mass_silence) for name, v in found.items()} == {
+        "a": ("Healthy", False), "b": ("Lost", True), "c": ("Lost", True),
+    }  # fmt: skip
+    assert not judge(region("a"), region("b", LATE))["b"].mass_silence
+
+
+def test_a_region_that_never_reported_is_not_judged() -> None:
+    assert health(region("a"), region("new", health="", renewed_ms=0))["new"] == ""
+
+
+# --- what a workload says of a silent region
+
+
+def told(region: str, **counts: int) -> Assignment:
+    return Assignment(
+        metadata=Metadata(name=f"w.{region}", namespace="risk"),
+        spec=AssignmentSpec(workload="w", workload_uid="u", generation=1, region=region),
+        status=AssignmentStatus(replicas=StageCounts(**counts)),
+    )
+
+
+def folded(choice: Choice, silent: set[str], *assignments: Assignment, job: JobRule | None = None) -> WorkloadStatus:
+    workload = Workload(metadata=Metadata(name="w", namespace="risk"), spec=WorkloadSpec(replicas=4, job=job))
+    return fold(workload, choice, "w.g1", 4, assignments, NOW, silent)
+
+
+def test_what_a_silent_region_carried_is_unknown_and_not_serving() -> None:
+    here, there = told("a", bound=2, started=2, ready=2, serving=2), told("b", bound=2, started=2, ready=2, serving=2)
+    status = folded(Choice({"a": 2, "b": 2}), {"b"}, here, there)
+    assert (status.replicas.bound, status.replicas.serving, status.replicas.unknown) == (4, 2, 2)
+    assert {row.region: row.replicas.unknown for row in status.regions} == {"a": 0, "b": 2}
+    assert status.pending == ()
+
+
+def test_work_that_may_not_leave_a_lost_region_says_so_though_it_was_placed() -> None:
+    choice = Choice({"b": 4}, "ResidencyBlocked", "must stay in eu; b is lost")
+    status = folded(choice, {"b"}, told("b", bound=3, started=3), job=JobRule(completions=4))
+    assert [(one.reason, one.count, one.next_owner) for one in status.pending] == [("ResidencyBlocked", 4, "operator")]
+    assert (status.replicas.unknown, status.replicas.pending) == (3, 0), "bound slots are not pending as well"
