@@ -182,9 +182,14 @@ class Call:
             self._body = await read_body(self.request)
         return self._body
 
+    @property
+    def _is_secret(self) -> bool:
+        return self.resource.info is not None and self.resource.info.plural == "secrets"
+
     def digest(self) -> bytes:
         """Of all that the client asks for, so that a repetition is told from another request under the same Idempotency-Key."""
-        hashed = hashlib.blake2b(digest_size=8)
+        box = self.services.secrets
+        hashed = hashlib.blake2b(digest_size=8, key=box.hash_key() if box is not None and self._is_secret else b"")
         said = sorted((name, value) for name, value in self.query.items() if name not in _NO_MATTER)
         for part in (self.request.method, self.request.url.path, repr(said), self.media):
             hashed.update(part.encode("utf-8", "surrogatepass") + b"\0")

@@ -31,7 +31,8 @@ from fairlead.security.strongbox import Strongbox
 
 USES_S: Final = 300.0  # between two rounds of writing down when tokens were used
 USES_MAX: Final = 100  # tokens a round: the rest is written down when it is used again
-RESEAL_S: Final = 30.0
+RESEAL_S: Final = 300.0  # between two looks at all secrets; a new key is noticed at once
+LOOK_S: Final = 2.0
 RESEAL_MAX: Final = 50  # secrets a round, so that a new key does not make a storm of writes
 
 
@@ -81,9 +82,12 @@ class Resealing:
         self._clock = clock
 
     async def run(self) -> None:
+        done, due = "", 0.0
         while True:
-            await self.round()
-            await self._clock.sleep(RESEAL_S)
+            current, now = self._strongbox.current, self._clock.monotonic()
+            if current and (current != done or now >= due) and await self.round() == 0:
+                done, due = current, now + RESEAL_S
+            await self._clock.sleep(LOOK_S)
 
     def stop(self) -> None:
         """Nothing is under way between two rounds."""

@@ -115,6 +115,10 @@ class Keyring:
     def open_data(self, data: Mapping[str, str], tenant: str, name: str) -> dict[str, Hidden]:
         return {key: self.open(value, tenant, name, key) for key, value in data.items()}
 
+    def hash_key(self) -> bytes:
+        """A key for hashes, of the oldest key."""
+        return _mac(list(self._keys.values())[-1].reveal_bytes(), b"fairlead request hash")
+
     def stale(self, data: Mapping[str, str]) -> bool:
         """Is any of it under an older key, or open?"""
         return any(key_id(value) != self.current for value in data.values())

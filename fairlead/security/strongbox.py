@@ -51,6 +51,18 @@ class Strongbox:
                 log.error("the new keys for secrets cannot be used, the old ones stay: %s", error)
         return self._ring
 
+    @property
+    def current(self) -> str:
+        """The name of the key that seals; empty: there is none."""
+        ring = self._keys()
+        return ring.current if ring is not None else ""
+
+    def hash_key(self) -> bytes:
+        """For hashes of requests that hold secrets: without it a short secret could be guessed from what is stored of them. The
+        oldest key's, so that a rotation does not change what the same request hashes to."""
+        ring = self._keys()
+        return ring.hash_key() if ring is not None else b""
+
     # --- on the way in ----------------------------------------------------------------------------------------------------
 
     def seal(self, command: Command) -> Command | Refused:
