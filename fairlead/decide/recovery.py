@@ -1,0 +1,156 @@
+"""Recovery: which new slots stand in for those of a lost region, and whether that would work if a region died now. Pure.
+
+A critical service must have its minimum in one healthy region. What it lacks there comes as *recovery slots*: new ones, never
+the lost slots again, so nothing can be bound twice. Each takes a standing reservation of the service's recovery budget. One
+function answers for the recovery controller, for readiness and for `plan --lose-region`, so that what was promised is what is done.
+
+Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
+already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
+last copy is never removed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from fairlead.model.resources import Resources
+
+ServiceKey = tuple[str, str]  # tenant, workload
+Place = tuple[str, str]  # budget, region
+
+
+class Service(NamedTuple):
+    key: ServiceKey
+    priority: int
+    minimum: int
+    shape: Resources  # of one slot
+    budget: str
+    regions: tuple[str, ...]  # that may carry it: allowed, inside its areas, granted
+    slots: Mapping[str, int]  # its own, by region
+    alive: Mapping[str, int]  # of its own, those that serve or soon could
+    ordered: Mapping[str, int]  # recovery slots it has been given, by region
+
+
+class Regions(NamedTuple):
+    lost: frozenset[str]
+    healthy: frozenset[str]
+    settled: frozenset[str]  # healthy for so long that what stands in for them may go
+
+
+class Short(NamedTuple):
+    missing: int
+    why: str
+
+
+class Plan(NamedTuple):
+    orders: dict[ServiceKey, dict[str, int]]  # all recovery slots each service should have; one it is not named in has none
+    short: dict[ServiceKey, Short]
+
+
+class Standing:
+    """Standing reservations that nobody has claimed: how many of which shape, for each budget and region. Taken as they are
+    given out."""
+
+    def __init__(self, held: Mapping[Place, Mapping[Resources, int]]) -> None:
+        self._held = {place: dict(shapes) for place, shapes in held.items()}
+
+    def room(self, place: Place, ask: Resources) -> int:
+        return sum(count for shape, count in self._held.get(place, {}).items() if not ask.exceeding(shape))
+
+    def take(self, place: Place, ask: Resources, count: int) -> None:
+        """The smallest that hold the ask go first, so that the large ones are left for those who need them."""
+        shapes = self._held.get(place, {})
+        for shape in sorted((s for s in shapes if not ask.exceeding(s)), key=lambda s: (s.cpu, s.memory, s.scalars)):
+            taken = min(count, shapes[shape])
+            shapes[shape] -= taken
+            count -= taken
+        assert count <= 0, f"{count} more were taken from {place} than it holds"
+
+
+def plan(services: Iterable[Service], regions: Regions, held: Mapping[Place, Mapping[Resources, int]]) -> Plan:
+    standing = Standing(held)
+    found = Plan({}, {})
+    for service in sorted(services, key=lambda s: (-s.priority, s.key)):
+        kept = {region: count for region, count in service.ordered.items() if count and region in regions.healthy}
+        if not any(service.slots.get(region) for region in regions.lost):
+            if kept and not _well(service, regions):
+                found.orders[service.key] = kept
+            continue
+        _recover(service, regions, standing, kept, found)
+    return found
+
+
+def _well(service: Service, regions: Regions) -> bool:
+    """Its own slots are there again: in regions that have been healthy for a while, as many as it had, or its minimum."""
+    own = {region: count for region, count in service.slots.items() if count}
+    return bool(own) and all(
+        region in regions.settled and service.alive.get(region, 0) >= min(service.minimum, count) for region, count in own.items()
+    )
+
+
+def _recover(service: Service, regions: Regions, standing: Standing, kept: dict[str, int], found: Plan) -> None:
+    candidates = [region for region in service.regions if region in regions.healthy]
+    if not candidates:
+        may = ", ".join(service.regions) or "none"
+        found.short[service.key] = Short(service.minimum, f"no healthy region may carry it (it may be in {may})")
+        if kept:
+            found.orders[service.key] = kept
+        return
+    choices = []
+    for region in candidates:
+        need = max(0, service.minimum - service.slots.get(region, 0))
+        have = min(kept.get(region, 0), need)
+        free = standing.room((service.budget, region), service.shape) if service.budget else 0
+        more = min(need - have, free)
+        choices.append((need - have - more, not have, need, region, more))
+    missing, _, _, region, more = min(choices)
+    if more:
+        standing.take((service.budget, region), service.shape, more)
+        kept[region] = kept.get(region, 0) + more
+    if kept:
+        found.orders[service.key] = kept
+    if missing:
+        budget = f"budget {service.budget!r} holds no more in {region}" if service.budget else "it names no recovery budget"
+        found.short[service.key] = Short(missing, budget)
+
+
+class Outlook(NamedTuple):
+    """What would become of one service if a region died now."""
+
+    key: ServiceKey
+    region: str  # where it would have its minimum; empty where nowhere
+    new_slots: int
+    seconds: float  # until they serve, as far as can be told
+    missing: int
+    why: str
+
+
+class Pace(NamedTuple):
+    """How long the steps take: detection by its lease, the rest as measured."""
+
+    detect_s: float
+    bind_s: float
+    start_s: float  # from bound to serving
+
+
+def outlook(
+    lost: str, services: Iterable[Service], regions: Regions, held: Mapping[Place, Mapping[Resources, int]], pace: Pace
+) -> list[Outlook]:
+    """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
+    services = list(services)
+    gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost})
+    planned = plan(services, gone, held)
+    out = []
+    for service in sorted(services, key=lambda s: (-s.priority, s.key)):
+        if not service.slots.get(lost):
+            continue
+        orders = planned.orders.get(service.key, {})
+        new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
+        short = planned.short.get(service.key)
+        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in service.regions if r in gone.healthy}
+        best = max(reached, key=lambda r: (reached[r], r), default="")
+        fresh = sum(count for count in new.values() if count > 0)
+        seconds = pace.detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
+        out.append(Outlook(service.key, best, fresh, seconds, short.missing if short else 0, short.why if short else ""))
+    return out

@@ -1,0 +1,146 @@
+"""What stands in for a lost region (DESIGN 8): against budgets, by priority, inside residency, and never twice."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.decide.recovery import Pace, Plan, Regions, Service, outlook, plan
+from fairlead.model.resources import Resources
+
+SMALL, LARGE = Resources(500, 1 << 29), Resources(2000, 1 << 32)
+NAMES = ("east", "west", "centre")
+ALL = frozenset(NAMES)
+
+
+def service(name: str = "risk-api", **fields: object) -> Service:
+    base = {
+        "key": ("risk", name), "priority": 1000, "minimum": 4, "shape": SMALL, "budget": "critical", "regions": NAMES,
+        "slots": {"east": 4, "west": 2}, "alive": {"east": 4, "west": 2}, "ordered": {},
+    }  # fmt: skip
+    return Service(**{**base, **fields})  # type: ignore[arg-type]
+
+
+def regions(*lost: str, settled: frozenset[str] | None = None) -> Regions:
+    healthy = ALL - frozenset(lost)
+    return Regions(frozenset(lost), healthy, healthy if settled is None else settled)
+
+
+def held(shape: Resources = SMALL, **counts: int) -> dict[tuple[str, str], dict[Resources, int]]:
+    return {("critical", region): {shape: count} for region, count in counts.items()}
+
+
+def test_nothing_is_ordered_while_every_region_is_there() -> None:
+    assert plan([service()], regions(), held(west=9)) == Plan({}, {})
+
+
+def test_a_lost_regions_service_gets_what_it_lacks_where_it_lacks_least() -> None:
+    found = plan([service()], regions("east"), held(west=9, centre=9))
+    assert found == Plan({("risk", "risk-api"): {"west": 2}}, {})
+
+
+def test_it_goes_where_the_budget_reaches_even_if_more_is_needed_there() -> None:
+    found = plan([service()], regions("east"), held(west=1, centre=9))
+    assert found.orders == {("risk", "risk-api"): {"centre": 4}}
+
+
+def test_it_never_leaves_the_regions_it_may_be_in() -> None:
+    found = plan([service(regions=("east",))], regions("east"), held(west=9))
+    assert found.orders == {}
+    assert found.short[("risk", "risk-api")].missing == 4
+    assert "no healthy region" in found.short[("risk", "risk-api")].why
+
+
+def test_short_budgets_serve_the_more_important_first_and_say_what_is_missing() -> None:
+    found = plan([service("a", priority=1), service("b", priority=2)], regions("east"), held(west=3))
+    assert found.orders == {("risk", "b"): {"west": 2}, ("risk", "a"): {"west": 1}}
+    assert found.short[("risk", "a")].missing == 1
+    assert "holds no more in west" in found.short[("risk", "a")].why
+
+
+def test_a_service_without_a_budget_says_so_and_takes_nobody_elses() -> None:
+    found = plan([service(budget="")], regions("east"), held(west=9))
+    assert found.orders == {}
+    assert found.short[("risk", "risk-api")] == (2, "it names no recovery budget")
+
+
+def test_an_ask_takes_the_smallest_reservation_that_holds_it() -> None:
+    both = {("critical", "west"): {LARGE: 2, SMALL: 2}}
+    found = plan([service("a", priority=2), service("b", shape=LARGE)], regions("east"), both)
+    assert found.orders == {("risk", "a"): {"west": 2}, ("risk", "b"): {"west": 2}}
+    assert found.short == {}
+
+
+def test_what_was_ordered_stays_until_the_region_has_settled_and_its_own_slots_serve_again() -> None:
+    recovering = service(ordered={"west": 2}, alive={"east": 0, "west": 2})
+    there = {("risk", "risk-api"): {"west": 2}}
+    assert plan([recovering], regions(settled=frozenset({"west", "centre"})), {}).orders == there
+    assert plan([recovering], regions(), {}).orders == there, "settled, but nothing of it serves there yet"
+    assert plan([recovering._replace(alive={"east": 4, "west": 2})], regions(), {}).orders == {}
+
+
+def test_a_second_loss_moves_it_on_and_what_is_not_lost_stays() -> None:
+    recovering = service(ordered={"west": 2}, regions=NAMES)
+    found = plan([recovering], regions("east", "west"), held(centre=9))
+    assert found.orders == {("risk", "risk-api"): {"centre": 4}}
+
+
+def test_the_outlook_names_where_how_many_how_soon_and_what_is_missing() -> None:
+    pace = Pace(detect_s=20, bind_s=1, start_s=9)
+    (seen,) = outlook("east", [service(), service("other", slots={"west": 4})], regions(), held(west=9), pace)
+    assert seen == (("risk", "risk-api"), "west", 2, 30.0, 0, "")
+    (seen,) = outlook("west", [service()], regions(), {}, pace)
+    assert seen == (("risk", "risk-api"), "east", 0, 20.0, 0, ""), "it has its minimum elsewhere already"
+    (seen,) = outlook("east", [service()], regions(), held(west=1), pace)
+    assert (seen.missing, seen.new_slots) == (1, 1)
+
+
+COUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5))
+SERVICES = st.lists(
+    st.builds(
+        lambda n, priority, shape, budget, may, slots, ordered: service(
+            f"w{n}", priority=priority, shape=shape, budget=budget, regions=tuple(may), slots=slots, alive=slots, ordered=ordered
+        ),
+        st.integers(0, 9), st.integers(0, 3), st.sampled_from([SMALL, LARGE]), st.sampled_from(["critical", "other", ""]),
+        st.lists(st.sampled_from(NAMES), unique=True), COUNTS, COUNTS,
+    ),
+    max_size=6, unique_by=lambda s: s.key,
+)  # fmt: skip
+HELD = st.dictionaries(
+    st.tuples(st.sampled_from(["critical", "other"]), st.sampled_from(NAMES)),
+    st.dictionaries(st.sampled_from([SMALL, LARGE]), st.integers(0, 6)),
+    max_size=6,
+)
+LOST = st.frozensets(st.sampled_from(NAMES), max_size=3)
+
+
+@given(SERVICES, HELD, LOST)
+def test_a_plan_keeps_to_budgets_and_regions_and_says_what_is_missing(
+    services: list[Service], budgets: dict[tuple[str, str], dict[Resources, int]], lost: frozenset[str]
+) -> None:
+    found = plan(services, regions(*lost), budgets)
+    taken: dict[tuple[str, str], int] = {}
+    for each in services:
+        orders = found.orders.get(each.key, {})
+        assert not set(orders) & lost
+        for region, count in orders.items():
+            fresh = count - each.ordered.get(region, 0)
+            assert fresh >= 0
+            if fresh:
+                assert region in each.regions
+                taken[each.budget, region] = taken.get((each.budget, region), 0) + fresh
+        if any(each.slots.get(region) for region in lost) and each.key not in found.short:
+            reached = [each.slots.get(r, 0) + orders.get(r, 0) for r in each.regions if r not in lost]
+            assert max(reached) >= each.minimum
+    for place, count in taken.items():
+        assert count <= sum(budgets.get(place, {}).values())
+
+
+@given(SERVICES, HELD, LOST)
+def test_carrying_a_plan_out_and_planning_again_changes_nothing(
+    services: list[Service], budgets: dict[tuple[str, str], dict[Resources, int]], lost: frozenset[str]
+) -> None:
+    there = regions(*lost)
+    found = plan(services, there, budgets)
+    done = [each._replace(ordered=found.orders.get(each.key, {})) for each in services]
+    assert plan(done, there, {}).orders == found.orders
