@@ -2,7 +2,7 @@
 
 A critical service must have its minimum in one healthy region. What it lacks there comes as *recovery slots*: new ones, never
 the lost slots again, so nothing can be bound twice. Each takes a standing reservation of the service's recovery budget. One
-function answers for the recovery controller, for readiness and for `plan --lose-region`, so that what was promised is what is done.
+function answers for the recovery controller, for readiness and for `plan --lose-region`: what was promised is what is done.
 
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
 already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
