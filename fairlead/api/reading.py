@@ -97,7 +97,8 @@ def selection_of(call: Call) -> Selection:
 
 def accepts_of(call: Call, selection: Selection) -> Callable[[Item], bool] | None:
     """What is asked for, as far as this caller may see it."""
-    rows, chosen, belongs = call.rows, _chosen(selection), belonging(call)
+    rows, chosen = call.rows, _chosen(selection)
+    belongs = belonging(call) if selection.fields.name is None else None  # one that is named is looked for wherever it is
     if rows is None and belongs is None:
         return chosen
     return lambda item: (

@@ -153,6 +153,7 @@ class LazyGroup(click.Group):
         "uncordon": ("fairlead.cli.drain:uncordon", "Let new work onto nodes again"),
         "up": ("fairlead.cli.programs:up", "Run the local platform: a global plane, three regions, agents, sample work"),
         "version": ("fairlead.cli.version", "Say which Fairlead this is"),
+        "why": ("fairlead.cli.why", "Say what a workload waits for, and on whom"),
         "wait": ("fairlead.cli.wait", "Wait until objects have a condition, a value, or are gone"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},

@@ -69,7 +69,7 @@ def server_options(timeout_s: float = REQUEST_S, *, waits: str = "") -> Callable
         click.option("--server", metavar="URL", help="Ask this server instead of the context's."),
         click.option("-n", "--namespace", "--tenant", metavar="TENANT", shell_complete=namespaces,
                      help="The tenant; a tenant is a namespace."),
-        click.option("--region", metavar="REGION", help="Only objects of this region's plane."),
+        click.option("--region", metavar="REGION", help="Ask, or write to, this region only."),
         click.option("--timeout", bounds, type=DURATION, default=timeout_s, show_default=f"{timeout_s:g}s", metavar="DURATION",
                      help=waits or "How long the server may take to answer."),
     ]  # fmt: skip

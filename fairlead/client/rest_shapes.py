@@ -50,10 +50,6 @@ class Resource(NamedTuple):
 CORE_EVENTS: Final = Resource("events", "Event", group="", version="v1")
 
 
-# Kinds that say their region themselves; of the others the server knows which plane they came from.
-BY_REGION: Final = frozenset({"assignments", "grants", "nodes"})
-
-
 class Query(NamedTuple):
     """Which objects of a kind, and as of when."""
 
@@ -66,10 +62,7 @@ class Query(NamedTuple):
     not_older_than: str = ""  # a resourceVersion somebody has seen already
 
     def params(self) -> dict[str, str]:
-        fields = self.fields
-        if self.region and self.resource.plural in BY_REGION:
-            fields = ",".join(filter(None, (fields, f"spec.region={self.region}")))
-        pairs = (("labelSelector", self.labels), ("fieldSelector", fields), ("region", self.region), ("at", self.at))
+        pairs = (("labelSelector", self.labels), ("fieldSelector", self.fields), ("region", self.region), ("at", self.at))
         since = {"resourceVersion": self.not_older_than, "resourceVersionMatch": "NotOlderThan"} if self.not_older_than else {}
         return {name: value for name, value in pairs if value} | since
 

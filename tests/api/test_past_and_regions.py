@@ -65,6 +65,8 @@ async def test_of_global_kinds_those_that_concern_the_region_are_listed() -> Non
         counts = RegionCounts(region="eu", replicas=StageCounts(desired=1))
         ok(await door.home.send(controller, PutStatus("Workload", "risk", "anywhere", WorkloadStatus(regions=(counts,)))))
         assert names(await call(door, "GET", f"{WORKLOADS}?region=us")) == ["here"], "it was given to eu"
+        by_name = await call(door, "GET", f"{WORKLOADS}?region=us&fieldSelector=metadata.name%3Danywhere")
+        assert names(by_name) == ["anywhere"], "a name is looked for wherever it is, or a wait for it would think it gone"
         tenants = await call(door, "GET", f"{GROUP}/tenants?region=us")
         assert names(tenants) == ["risk"]
         assert "belong to no region" in tenants.warnings[0]

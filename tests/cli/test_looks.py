@@ -128,3 +128,45 @@ def test_the_servers_version_is_asked_for_only_when_wanted(api: FakeApi) -> None
     assert len(api.requests) == 1
     talk("version")
     assert len(api.requests) == 1
+
+
+def test_why_tells_slot_by_slot_who_is_next_and_what_was_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    from fairlead.cli.why import _tell
+
+    decision = {
+        "time": "2027-01-15T07:59:50Z", "scheduler": "scheduler-0", "policyRevision": 3, "outcome": "WaitingForCapacity",
+        "detail": "no node has room", "ask": {"cpu": "2"},
+        "nodes": {"lookedAt": 3, "feasible": 0, "ruledOut": {"capacity": 2, "taints": 1},
+                  "reasons": {"n1": "needs 2 CPU, 1 free"}},
+    }  # fmt: skip
+    slot = {
+        "name": "api-1", "region": "eu", "state": "Pending", "reason": "WaitingForCapacity", "sinceTime": "2027-01-15T07:59:00Z",
+        "nextOwner": "scheduler", "nextAttemptTime": "2027-01-15T08:00:05Z", "lastDecision": decision,
+    }  # fmt: skip
+    waits = {**slot, "name": "api-2", "state": "Starting", "reason": "WaitingForProbes", "nextOwner": "agent"}
+    del waits["nextAttemptTime"], waits["lastDecision"]
+    status = {"summary": "1 of 3 wait", "slots": [slot, waits], "slotsLeftOut": 4,
+              "conditions": [{"type": "Serving", "status": "False", "reason": "BelowMinServing", "message": "1 of 2"}],
+              }  # fmt: skip
+    _tell("workload/api", status, 1_800_000_000.0)
+    assert (
+        capsys.readouterr().out
+        == """workload/api: 1 of 3 wait
+
+SLOT    REGION   STATE      REASON               SINCE   NEXT OWNER   NEXT TRY
+api-1   eu       Pending    WaitingForCapacity   60s     scheduler    in 5s
+api-2   eu       Starting   WaitingForProbes     60s     agent        when something changes
+and 4 more
+
+CONDITION   STATUS   REASON            MESSAGE
+Serving     False    BelowMinServing   1 of 2
+
+api-1: last decided 10s ago by scheduler-0, policy 3
+  WaitingForCapacity: no node has room
+  asks for cpu 2
+  3 nodes looked at, 0 would do
+    2 ruled out by capacity
+    1 ruled out by taints
+    n1: needs 2 CPU, 1 free
+"""
+    )

@@ -270,6 +270,37 @@ def test_a_watch_sees_what_happens_in_two_regions_and_resumes(door: dict[str, An
     assert told[3] == "DELETED us-w", "it left the selection"
 
 
+def test_why_says_what_is_known_and_nothing_else(contexts_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(MANIFEST.format(name="unseen", replicas=3))
+    assert talk("apply", "-f", file, "--force-conflicts").code == 0
+    ran = talk("why", "unseen")
+    said = "generation 1 has not been looked at yet by the workload controller"
+    assert (ran.code, ran.out) == (0, f"workload/unseen: {said}\n")
+    assert talk("why", "wl/unseen", "-o", "jsonpath={.status.slots}").out == "[]"
+    assert talk("delete", "wl/unseen", "--yes", "--no-wait").code == 0
+    assert "it is being deleted; still to be done: fairlead.dev/slots-released" in talk("why", "unseen").out
+    assert talk("why", "wl/nothing").code == frame.NOT_FOUND
+    assert talk("why", "nodes/n1").code == frame.ERROR
+
+
+def test_a_region_that_is_not_there_is_told_with_those_that_are(applied: Path) -> None:
+    ran = talk("get", "nodes", "--region", "mars")
+    assert (ran.code, ran.out) == (frame.ERROR, "")
+    assert "us, eu" in ran.err
+    assert "workload/risk-api" in talk("get", "wl", "--region", "us", "-o", "name").out.split()
+
+
+def test_the_past_is_read_and_what_is_no_longer_kept_is_told(applied: Path) -> None:
+    version = talk("get", "wl/risk-api", "-o", "jsonpath={.metadata.resourceVersion}").out
+    assert talk("scale", "wl/risk-api", "--replicas", 7).code == 0
+    assert talk("get", "wl/risk-api", "--at", version, "-o", "jsonpath={.spec.replicas}").out == "3"
+    assert "generation" in talk("get", "wl/risk-api", "--at", version, "-o", "yaml").out
+    ran = talk("get", "wl/risk-api", "--at", "1")
+    assert ran.code == frame.ERROR
+    assert "no longer kept" in ran.err
+
+
 def test_kinds_events_and_version_come_from_the_server(contexts_file: Path) -> None:
     assert "workloads" in talk("api-resources", "-o", "name").out.split()
     assert talk("events").code == 0

@@ -1,0 +1,96 @@
+"""`fairlead why`: what a workload or one of its slots waits for, since when, on whom, until when, and what was last decided.
+
+Owns the words; the server has put the facts together (`/why`). Nothing is guessed here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from fairlead.cli.ages import age
+from fairlead.cli.complete import workloads as complete_workloads
+from fairlead.cli.frame import OK, Told
+from fairlead.cli.kinds import targets
+from fairlead.cli.session import Session, on_server, server_options
+from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
+
+ASKABLE = ("workloads", "schedulingrequests", "bindings")
+RULED_OUT_MAX = 6  # gates and nodes named; the rest is in -o yaml
+
+
+@click.command("why")
+@click.argument("words", nargs=-1, metavar="WORKLOAD", shell_complete=complete_workloads)
+@format_option()
+@server_options()
+@on_server
+async def command(session: Session, words: tuple[str, ...], form: Format) -> int:
+    """Say what a workload waits for: fairlead why wl/risk-api. Also of one slot: schedulingrequest/NAME or binding/NAME."""
+    words = words if any("/" in word for word in words) or len(words) > 1 else tuple(f"workloads/{word}" for word in words)
+    found = await targets(session.client, words)
+    if len(found) != 1 or not found[0].name or found[0].resource.plural not in ASKABLE:
+        raise Told("name one workload, or one slot of it", hint="such as wl/risk-api, or binding/risk-api-0")
+    target = found[0]
+    got = await session.client.get(target.resource, session.namespace, target.name, sub="why", region=session.region)
+    if not form.is_table:
+        put(form, [got], single=True)
+        return OK
+    _tell(f"{target}", got.get("status") or {}, session.client.clock.wall())
+    return OK
+
+
+def _tell(name: str, status: dict[str, Any], now_s: float) -> None:
+    click.echo(f"{name}: {status.get('summary', '')}")
+    slots = status.get("slots") or ()
+    if slots:
+        click.echo()
+        rows = [_row(slot, now_s) for slot in slots]
+        put_lines(laid_out(["SLOT", "REGION", "STATE", "REASON", "SINCE", "NEXT OWNER", "NEXT TRY"], rows))
+        if status.get("slotsLeftOut"):
+            click.echo(f"and {status['slotsLeftOut']} more")
+    conditions = [one for one in status.get("conditions") or () if one.get("message") or one.get("reason")]
+    if conditions:
+        click.echo()
+        rows = [[str(one.get(part, "")) for part in ("type", "status", "reason", "message")] for one in conditions]
+        put_lines(laid_out(["CONDITION", "STATUS", "REASON", "MESSAGE"], rows))
+    for slot in slots:
+        for line in _decision(slot, now_s):
+            click.echo(line)
+
+
+def _row(slot: dict[str, Any], now_s: float) -> list[str]:
+    following = str(slot.get("nextAttemptTime") or "")
+    return [
+        slot["name"], slot.get("region", ""), slot.get("state", ""), slot.get("reason", ""),
+        age(str(slot["sinceTime"]), now_s) if slot.get("sinceTime") else "", slot.get("nextOwner", ""),
+        _ahead(following, now_s) if following else "when something changes",
+    ]  # fmt: skip
+
+
+def _ahead(text: str, now_s: float) -> str:
+    left_s = datetime.fromisoformat(text).timestamp() - now_s
+    return f"in {left_s:.0f}s" if left_s >= 1 else "now"
+
+
+def _decision(slot: dict[str, Any], now_s: float) -> list[str]:
+    decision = slot.get("lastDecision")
+    if not decision:
+        return []
+    nodes = decision.get("nodes") or {}
+    when = age(str(decision["time"]), now_s)
+    out = [
+        "",
+        f"{slot['name']}: last decided {when} ago by {decision.get('scheduler', '')}, policy {decision.get('policyRevision', 0)}",
+    ]
+    out.append(f"  {decision.get('outcome', '')}" + (f": {decision['detail']}" if decision.get("detail") else ""))
+    ask = ", ".join(f"{name} {amount}" for name, amount in (decision.get("ask") or {}).items())
+    if ask:
+        out.append(f"  asks for {ask}")
+    out.append(f"  {nodes.get('lookedAt', 0)} nodes looked at, {nodes.get('feasible', 0)} would do")
+    ruled_out = sorted((nodes.get("ruledOut") or {}).items(), key=lambda pair: -pair[1])
+    out += [f"    {count} ruled out by {gate}" for gate, count in ruled_out[:RULED_OUT_MAX]]
+    reasons = sorted((nodes.get("reasons") or {}).items())
+    out += [f"    {node}: {reason}" for node, reason in reasons[:RULED_OUT_MAX]]
+    return out
