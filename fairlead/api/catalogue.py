@@ -132,7 +132,7 @@ def involved(regarding: str) -> tuple[str, str, str]:
 def _event(item: Item, version: str) -> bytes:
     event = item.served
     kind, tenant, name = involved(event.spec.regarding)
-    when = event.metadata.creation_time
+    spec, when = event.spec, event.metadata.creation_time
     about = {"kind": kind, "name": name, "apiVersion": API_VERSION}
     if tenant:
         about["namespace"] = tenant
@@ -146,9 +146,9 @@ def _event(item: Item, version: str) -> bytes:
         "type": event.spec.type,
         "source": {"component": event.spec.reporter},
         "reportingComponent": event.spec.reporter,
-        "firstTimestamp": when,
-        "lastTimestamp": when,
-        "count": 1,
+        "firstTimestamp": spec.first_time or when,
+        "lastTimestamp": spec.last_time or when,
+        "count": spec.count,
     }
     return encode(body)
 
@@ -171,12 +171,15 @@ def _nothing(item: Item, version: str) -> bytes:
 
 def _core() -> list[Resource]:
     event_columns = (
+        Column("Last Seen", lambda e: e.spec.last_time or e.metadata.creation_time, "Since it happened last."),
         Column("Type", lambda e: e.spec.type),
         Column("Reason", lambda e: e.spec.reason),
         Column(
             "Object", lambda e: "/".join(filter(None, (involved(e.spec.regarding)[0].lower(), involved(e.spec.regarding)[2])))
         ),
         Column("Message", lambda e: e.spec.note),
+        Column("Count", lambda e: e.spec.count, "How often it happened.", "integer", True),
+        Column("First Seen", lambda e: e.spec.first_time or e.metadata.creation_time, "Since it happened first.", wide=True),
     )
     namespace_columns = (
         Column("Status", lambda t: "Terminating" if t.metadata.deletion_time is not None else "Active"),

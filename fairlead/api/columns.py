@@ -200,10 +200,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Address", _at("spec.address"), "Where its leader is reached."),
     ),
     "events": (
+        Column("Last-Seen", _at("spec.last_time"), "Since it happened last."),
         Column("Type", _at("spec.type"), "Normal or Warning."),
         Column("Reason", _at("spec.reason"), "Why it was written."),
         Column("Object", _at("spec.regarding"), "What it is about."),
         Column("Message", _at("spec.note"), "What happened."),
+        Column("Count", _at("spec.count"), "How often it happened.", "integer", True),
     ),
     "decisions": (
         Column("Slot", _at("spec.slot"), "What was to be placed."),

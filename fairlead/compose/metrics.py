@@ -27,6 +27,7 @@ from fairlead.authority.figures import Figures
 from fairlead.authority.service import PlaneService
 from fairlead.client.decisions import DecisionSink
 from fairlead.client.leased import Leased
+from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.runtime import Runtime
 from fairlead.decide.access_roles import METRICS as RIGHT
 from fairlead.observe.exposition import CONTENT_TYPE, Page
@@ -99,6 +100,8 @@ class ServerMetrics:
                     self._controller(page, component)
                 elif isinstance(component, Scheduler):
                     self._scheduler(page, component)
+                elif isinstance(component, Narrator):
+                    self._narrator(page, component)
             self._agents(page)
             return await asyncio.to_thread(page.render)
 
@@ -229,6 +232,15 @@ class ServerMetrics:
             page.put("queue_oldest_age_seconds", queue.oldest_age_ms / 1000, scheduler=name)
             page.put("pending_hopeless", queue.hopeless, scheduler=name)
             page.put("resync_only_progress_total", queue.resync_only_progress_total, controller=name)
+
+    @staticmethod
+    def _narrator(page: Page, narrator: Narrator) -> None:
+        meters = narrator.meters
+        page.put("controller_restarts_total", meters.restarts_total, controller=narrator.terms.name)
+        page.put("events_written_total", meters.written_total)
+        page.put("events_dropped_total", narrator.telling.dropped_total + meters.refused_total)
+        for stage, histogram in meters.stages.items():
+            page.histogram("replica_stage_duration_seconds", histogram, stage=stage)
 
     def _agents(self, page: Page) -> None:
         agents, now = self._service.agents, self._clock.monotonic()

@@ -38,6 +38,7 @@ from fairlead.compose.health import health_routes, standing
 from fairlead.compose.logs import LogSource, log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
+from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
@@ -155,7 +156,8 @@ class PlaneServer:
         parts: list[Part] = [Resealing(plane, self._strongbox, self._clock)]
         for controller, writes, other in controllers_of(self.config, plane, self.peers):
             parts.append(Runtime(controller, writes, self._clock, self._random, settings, other=other))
-        return [*parts, *self._schedulers(plane)]
+        narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
+        return [*parts, *self._schedulers(plane), narrator]
 
     def _schedulers(self, plane: LocalPlane) -> list[Scheduler]:
         config = self.config

@@ -28,7 +28,8 @@ from fairlead.ports import Clock
 EVICTION_KEPT_MS: Final = 60_000  # for people and tools to see how it ended
 REVISIONS_KEPT: Final = 10
 EVENTS_KEPT_S: Final = 30 * 86_400.0
-_EVENTS_AT_ONCE: Final = 500
+EVENTS_MAX: Final = 50_000  # of a plane: some 25 MB
+_EVENTS_AT_ONCE: Final = 2_000  # a sweep: more than are written between two
 _SLICE: Final = 2000
 
 
@@ -36,32 +37,41 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     creation_time: datetime | None = msgspec.field(name="creationTimestamp", default=None)
 
 
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    last_time: datetime | None = None
+
+
 class _Dated(msgspec.Struct, frozen=True, gc=False):
     metadata: _Meta
+    spec: _Spec = _Spec()
 
 
 _dated = codec.decoder(_Dated).decode
 
 
 class _Events:
-    """Events are too many to follow: they are listed now and then."""
+    """Events are too many to follow: they are listed now and then. Those that did not happen again for so long go, and the oldest
+    where there are too many. The narrators write fewer than this removes."""
 
-    sweep_s = 600.0
+    sweep_s = 60.0
 
-    def __init__(self, events_kept_s: float = EVENTS_KEPT_S) -> None:
+    def __init__(self, events_kept_s: float = EVENTS_KEPT_S, events_max: int = EVENTS_MAX) -> None:
         self._kept_ms = int(events_kept_s * 1000)
+        self._max = events_max
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
         oldest_ms = plane.plane_ms() - self._kept_ms
-        out: list[Body] = []
+        dated: list[tuple[int, str, str]] = []
         for at, change in enumerate(await plane.list("events")):
             if at % _SLICE == _SLICE - 1:
                 await clock.sleep(0)
-            if change.raw is not None and millis(_dated(change.raw).metadata.creation_time) < oldest_ms:
-                out.append(Delete("Event", change.tenant, change.name))
-                if len(out) == _EVENTS_AT_ONCE:
-                    break
-        return out
+            if change.raw is not None:
+                found = _dated(change.raw)
+                dated.append((millis(found.spec.last_time or found.metadata.creation_time), change.tenant, change.name))
+        dated.sort()
+        surplus = max(0, len(dated) - self._max)
+        going = [each for at, each in enumerate(dated) if at < surplus or each[0] < oldest_ms]
+        return [Delete("Event", tenant, name) for _, tenant, name in going[:_EVENTS_AT_ONCE]]
 
 
 class GarbageController(_Events):
@@ -77,13 +87,14 @@ class GarbageController(_Events):
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
             case "assignments":
-                return (workload_in_spec(item),)
+                key = workload_in_spec(item)
             case "endpoints":
-                return (item.key,)
+                key = item.key
             case "bindings":
-                return (workload_of(item),) if item.hot.state in ENDED else ()
+                key = workload_of(item)
             case _:
                 return (workload_of(item),)
+        return () if view.cache.any("assignments", "workload", key) else (key,)  # while it has one, its slots are others'
 
     def resync(self, view: View) -> Iterable[Name]:
         cache = view.cache

@@ -125,6 +125,16 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "an undo goes back to it", "the workload controller: it writes a Revision again when it wants it",
             "ten Revisions a workload are left, and those in use",
         ),
+        ControllerInfo(
+            "narrator", r.NARRATOR, REGION, "tells in events what happens to slots and nodes, a bounded trickle of them",
+            "requests, bindings, instances, nodes", fresh, ("Event.spec",), "more of the same happens",
+            "nobody: events are words", "everything that may be told has been",
+        ),
+        ControllerInfo(
+            "narrator-global", r.NARRATOR, GLOBAL, "tells in events what becomes of workloads: scaling, rollouts, jobs",
+            "workloads, assignments", fresh, ("Event.spec",), "more of the same happens",
+            "nobody: events are words", "everything that may be told has been",
+        ),
     )  # fmt: skip
 
 

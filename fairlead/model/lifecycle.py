@@ -52,6 +52,7 @@ class Role(enum.Enum):
     AUTOSCALER = "autoscaler"
     GARBAGE = "garbage-collector"
     MIRROR = "mirror"
+    NARRATOR = "narrator"
 
 
 # Roles of which one process at a time may act. Their commands carry a lease's name and epoch (S9).

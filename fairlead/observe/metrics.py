@@ -134,6 +134,16 @@ _COMPONENTS: Final = Group(
     ),
 )  # fmt: skip
 
+_SLOTS: Final = Group(
+    "Slots and events", "the leader of each plane, from its narrator",
+    (
+        Metric("replica_stage_duration_seconds", _H, "seconds", "How long slots took: scheduling (until bound), startup (until "
+               "started), readiness (until ready), serving (until in traffic), draining (until gone).", ("stage",)),
+        Metric("events_written_total", _C, "events", "Events written."),
+        Metric("events_dropped_total", _C, "events", "Events that were not, because too many waited or the plane refused them."),
+    ),
+)  # fmt: skip
+
 _AGENTS: Final = Group(
     "Agents", "the server that the agents are connected to; sums over all of them",
     (
@@ -146,5 +156,5 @@ _AGENTS: Final = Group(
     ),
 )  # fmt: skip
 
-GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _COMPONENTS, _AGENTS)
+GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _COMPONENTS, _SLOTS, _AGENTS)
 METRICS: Final = {row.name: row for group in GROUPS for row in group.rows}

@@ -44,6 +44,9 @@ class EventSpec(Record, frozen=True):
     type: Literal["Normal", "Warning"] = "Normal"
     reporter: str = ""
     correlation: str = ""
+    count: int = 1  # how often it happened between the two times
+    first_time: datetime | None = None
+    last_time: datetime | None = None
 
 
 class EventStatus(Record, frozen=True):
