@@ -45,18 +45,19 @@ class Launcher:
         self._region = region
         self._ports = ports
         self._drivers = drivers
-        self._templates: dict[tuple[str, str], Template] = {}  # a Revision never changes
+        self._templates: dict[tuple[str, str, str], Template] = {}  # a Revision never changes; another workload may take its name
 
     async def template(self, binding: Binding) -> Template:
         tenant, slot = binding.metadata.namespace, binding.spec.slot
         name = f"{slot.workload}.g{binding.spec.generation}"
-        found = self._templates.get((tenant, name))
+        known = (tenant, slot.uid, name)
+        found = self._templates.get(known)
         if found is not None:
             return found
         change = await self._get("revisions", tenant, name)
         if len(self._templates) >= TEMPLATES_MAX:
             self._templates.clear()
-        found = self._templates[tenant, name] = _revision(change).spec.template
+        found = self._templates[known] = _revision(change).spec.template
         return found
 
     async def prepare(self, slot: Slot, node: NodeDeclaration) -> Launch:

@@ -51,6 +51,7 @@ class Node:
         self.heard_at = now
         self.bound: dict[tuple[str, str], Bound] = {}
         self.slots: dict[InstanceId, Slot] = {}
+        self._lives: dict[tuple[str, str], list[Slot]] = {}  # the same by slot: a node may carry hundreds
         self.refused_tokens = 0
         self._history = 0  # the incarnation that known positions belong to
 
@@ -161,7 +162,7 @@ class Node:
         id = InstanceId(change.tenant, change.name, spec.token)
         slot = self.slots.get(id)
         if slot is None:
-            slot = self.slots[id] = Slot(id, self.name)
+            slot = self.add(Slot(id, self.name))
         if slot.binding is None and slot.phase == "running":
             slot.assume(binding.status.state)
         slot.binding = binding
@@ -190,8 +191,22 @@ class Node:
                 bound.position = 0
         return position
 
+    def add(self, slot: Slot) -> Slot:
+        self.slots[slot.id] = slot
+        self._lives.setdefault(slot.key, []).append(slot)
+        return slot
+
+    def remove(self, slot: Slot) -> None:
+        if self.slots.pop(slot.id, None) is None:
+            return
+        left = [other for other in self._lives[slot.key] if other is not slot]
+        if left:
+            self._lives[slot.key] = left
+        else:
+            del self._lives[slot.key]
+
     def lives_of(self, key: tuple[str, str]) -> list[Slot]:
-        return [slot for slot in self.slots.values() if slot.key == key]
+        return list(self._lives.get(key, ()))
 
     def current(self, slot: Slot) -> Bound | None:
         """The binding this very life runs under, if it still does."""

@@ -83,7 +83,7 @@ class Works:
         now = self._clock.monotonic()
         for name, driver in self._drivers.items():
             for found in await driver.adopt(self.ended):
-                slot = node.slots[found.id] = self._by_id[found.id] = Slot(found.id, node.name)
+                slot = self._by_id[found.id] = node.add(Slot(found.id, node.name))
                 slot.driver = name
                 node.remembered.see(found.id.tenant, found.id.name, found.id.token)
                 self._adopt(slot, found, now)
@@ -193,7 +193,7 @@ class Works:
         if slot.driver:
             await self._drivers[slot.driver].forget(slot.id)
         self._waiting.get(slot.node, {}).pop(slot.id, None)
-        node.slots.pop(slot.id, None)
+        node.remove(slot)
         self._by_id.pop(slot.id, None)
 
     async def _launch(self, node: Node, slot: Slot) -> None:
