@@ -7,18 +7,17 @@ wants; their status is the job controller's. Runs in every region plane, on the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from fairlead.controllers.cache import Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, condition, endpoints_of, revision_of, slots_of
-from fairlead.decide.queueing import Told, queue_bodies, same_but_for_times, status_of
+from fairlead.controllers.saying import Saying, is_news
+from fairlead.decide.queueing import Told, floor_needed, queue_bodies, same_but_for_times, status_of
+from fairlead.decide.slots import Table
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Delete, PutStatus
 from fairlead.model.kinds.work import Assignment, AssignmentStatus
 from fairlead.model.meta import Condition
-
-STATUS_MS: Final = 1000  # a status is written at most this often (P16)
 
 
 class AssignmentController:
@@ -31,7 +30,7 @@ class AssignmentController:
 
     def __init__(self, region: str) -> None:
         self._region = region
-        self._written_ms: dict[Name, int] = {}
+        self._saying = Saying()
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
@@ -55,7 +54,7 @@ class AssignmentController:
         cache = view.cache
         assignment = assignment_of(cache, key)
         if assignment is None:
-            self._written_ms.pop(key, None)
+            self._saying.forget(key)
             orphans = cache.by("schedulingrequests", "workload", key)
             budgets = cache.by("assignments", "workload", key)
             return Result(() if budgets else [Delete("SchedulingRequest", item.tenant, item.name) for item in orphans])
@@ -68,7 +67,19 @@ class AssignmentController:
         if assignment.spec.job is not None:
             return Result(bodies)
         told = Told(granted, revision_of(cache, key, assignment.spec.generation) is not None, self._progressing(view, key))
+        due_ms = self._saying.due_ms(key, now_ms)
+        if now_ms < due_ms and not self._urgent(assignment, slots, want, told):
+            return Result(bodies, due_ms)  # what is not said now need not be added up either
         return self._with_status(key, assignment, status_of(assignment, slots, want, told, now_ms), bodies, now_ms)
+
+    def _urgent(self, assignment: Assignment, slots: Table, want: dict[int, int], told: Told) -> bool:
+        """Somebody waits for it: slots that may be forgotten once their epochs are, a rollout that ended, the last slot gone."""
+        before = assignment.status
+        if floor_needed(slots, want, before.epoch_floor) != before.epoch_floor:
+            return True
+        if assignment.metadata.deletion_time is not None and not slots:
+            return True
+        return told.progressing is not None and is_news((told.progressing,), before.conditions)
 
     def _progressing(self, view: View, key: Name) -> Condition | None:
         endpoints = endpoints_of(view.cache, key)
@@ -77,13 +88,10 @@ class AssignmentController:
     def _with_status(
         self, key: Name, assignment: Assignment, status: AssignmentStatus, bodies: list[Body], now_ms: int
     ) -> Result:
-        before = assignment.status
-        if same_but_for_times(status, before):
+        if same_but_for_times(status, assignment.status):
+            self._saying.nothing_to_say(key)
             return Result(bodies)
-        due_ms = self._written_ms.get(key, 0) + STATUS_MS
-        if now_ms < due_ms and (status.epoch_floor, status.conditions) == (before.epoch_floor, before.conditions):
-            return Result(bodies, due_ms)
-        self._written_ms[key] = now_ms
+        self._saying.said(key, now_ms)
         name = assignment.metadata.name
         bodies.append(PutStatus("Assignment", key[0], name, status, uid=assignment.metadata.uid))
         return Result(bodies)

@@ -6,7 +6,7 @@ Owned and fed by the runtime; read by reconcile functions, which never change it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from fairlead.client.plane import Change
 from fairlead.model.hot import DECODERS
@@ -17,12 +17,13 @@ Name = tuple[str, str]  # tenant, name
 class Item:
     """One object as it was last seen. `hot` is what is kept decoded; `object` decodes the rest when somebody asks."""
 
-    __slots__ = ("_object", "hot", "name", "plural", "position", "raw", "tenant")
+    __slots__ = ("_object", "derived", "hot", "name", "plural", "position", "raw", "tenant")
 
     def __init__(self, change: Change) -> None:
         self.plural, self.tenant, self.name = change.plural, change.tenant, change.name
         self.position, self.raw, self.hot = change.position, change.raw, change.hot
         self._object: Any = None
+        self.derived: Any = None  # whatever somebody made of it, and wants to find again
 
     @property
     def key(self) -> Name:
@@ -51,6 +52,12 @@ IndexOf = Callable[[Item], Hashable]
 Indexes = Mapping[str, Mapping[str, IndexOf]]  # plural -> name of the index -> what an item is found under; None: not at all
 
 
+class Derived(Protocol):
+    """Something that is kept in step with a cache, change by change."""
+
+    def told(self, old: Item | None, new: Item | None) -> None: ...
+
+
 class Cache:
     def __init__(self, indexes: Indexes) -> None:
         self._functions = indexes
@@ -59,6 +66,7 @@ class Cache:
         self._indexes: dict[tuple[str, str], dict[Hashable, dict[Name, Item]]] = {
             (plural, name): {} for plural, by_name in indexes.items() for name in by_name
         }
+        self.derived: Derived | None = None
 
     def apply(self, change: Change) -> tuple[Item | None, Item | None]:
         """(before, after). An older version than the one at hand, replayed from before the list, changes nothing."""
@@ -75,6 +83,8 @@ class Cache:
             items[name] = new
         for index, function in self._functions.get(change.plural, {}).items():
             self._reindex((change.plural, index), function, name, old, new)
+        if self.derived is not None:
+            self.derived.told(old, new)
         return old, new
 
     def unlisted(self, plural: str, listed: Iterable[Change], position: int) -> list[Deletion]:
@@ -113,6 +123,10 @@ class Cache:
 
     def by(self, plural: str, index: str, value: Hashable) -> list[Item]:
         return list(self._indexes[plural, index].get(value, {}).values())
+
+    def any(self, plural: str, index: str, value: Hashable) -> bool:
+        """Whether anything is found there."""
+        return value in self._indexes[plural, index]
 
     def values(self, plural: str, index: str) -> list[Hashable]:
         """What items are found under."""

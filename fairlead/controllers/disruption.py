@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from fairlead.controllers.cache import Indexes, Item, Name, workload_of
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import (
     SLOT_INDEXES,
@@ -26,7 +26,7 @@ from fairlead.controllers.gathering import (
     slots_of,
 )
 from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, rule
-from fairlead.decide.slots import RUNNING, Slot, instant, millis
+from fairlead.decide.slots import RUNNING, Table, instant, millis
 from fairlead.decide.spans import size
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.hot import BindingHot
@@ -57,16 +57,31 @@ class DisruptionController:
             case "nodes":
                 return (("", item.name),)
             case "bindings":
-                return workload_of(item), ("", item.hot.node)
+                return *self._asked_of(view.cache, workload_of(item)), *self._drained(view.cache, item.hot.node)
             case "evictionrequests":
                 bound = view.cache.item("bindings", item.tenant, item.name)
                 return (workload_of(item),) if bound is None else (workload_of(item), ("", bound.hot.node))
             case _:
-                return (workload_of(item),)
+                return self._asked_of(view.cache, workload_of(item))
+
+    def _asked_of(self, cache: Cache, key: Name) -> tuple[Name, ...]:
+        """Without a request to leave there is nothing to rule on."""
+        return (key,) if cache.any("evictionrequests", "workload", key) else ()
+
+    def _drained(self, cache: Cache, name: str) -> tuple[Name, ...]:
+        node = cache.item("nodes", "", name)
+        return (("", name),) if node is not None and node.hot.spec.drain is not None else ()
 
     def resync(self, view: View) -> Iterable[Name]:
-        keys: dict[Name, None] = {workload_of(item): None for item in view.cache.all("evictionrequests")}
-        keys |= {("", item.name): None for item in view.cache.all("nodes")}
+        cache = view.cache
+        keys: dict[Name, None] = {workload_of(item): None for item in cache.all("evictionrequests")}
+        for item in cache.all("evictionrequests"):
+            bound = cache.item("bindings", *item.key)
+            if bound is not None:
+                keys["", bound.hot.node] = None
+        for item in cache.all("nodes"):
+            if item.hot.spec.drain is not None or condition(item.hot.status.conditions, "Drained") is not None:
+                keys["", item.name] = None
         return keys
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
@@ -81,12 +96,8 @@ class DisruptionController:
             return Result()
         assignment, slots = assignment_of(cache, key), slots_of(cache, key)
         asked = [_asked(eviction) for eviction in evictions.values()]
-        there = {
-            index: slot
-            for index, slot in slots.items()
-            if _is_about(cache.item("bindings", key[0], f"{key[1]}-{index}"), evictions)
-        }
-        rulings = rule(asked, _visible(slots, there, asked), _budget(key, assignment), now_ms)
+        over = [one.slot for one in asked if not _is_about(cache.item("bindings", key[0], f"{key[1]}-{one.slot}"), evictions)]
+        rulings = rule(asked, _without(slots, over), _budget(key, assignment), now_ms)
         bodies: list[Body] = []
         wakes: list[int] = []
         grace_s = float(assignment.spec.drain_timeout_seconds) if assignment is not None else DRAIN_DEFAULT_S
@@ -158,10 +169,10 @@ def _is_about(bound: Item | None, evictions: dict[str, EvictionRequest]) -> bool
     return bound is not None and eviction is not None and concerns(eviction, bound.hot)
 
 
-def _visible(slots: dict[int, Slot], there: dict[int, Slot], asked: list[Asked]) -> dict[int, Slot]:
+def _without(slots: Table, over: list[int]) -> Table:
     """The slots, without those whose request is about a life that is over: such a request finds nobody."""
-    about = {one.slot for one in asked}
-    return {index: slot for index, slot in slots.items() if index not in about or index in there}
+    gone = slots.keys() & set(over)
+    return Table(slot for index, slot in slots.items() if index not in gone) if gone else slots
 
 
 def _budget(key: Name, assignment: Assignment | None) -> Budget:

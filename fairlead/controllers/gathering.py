@@ -5,10 +5,12 @@ Called by the region's controllers before they decide. Looks only; what a contro
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, node_of, workload_in_spec, workload_of
-from fairlead.decide.slots import ENDED, Slot
+from fairlead.decide.slots import Slot, Table
 from fairlead.model.hot import BindingHot
-from fairlead.model.kinds.work import Assignment, Endpoints, EvictionRequest, Instance, Revision, SchedulingRequest
+from fairlead.model.kinds.work import Assignment, Endpoint, Endpoints, EvictionRequest, Instance, Revision, SchedulingRequest
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition
 
@@ -63,44 +65,137 @@ def endpoints_of(cache: Cache, key: Name) -> Endpoints | None:
     return found
 
 
-def slots_of(cache: Cache, key: Name, requester: str = "") -> dict[int, Slot]:
-    """Every slot of the workload that has a request or a binding, by index, in order."""
-    named = endpoints_of(cache, key)
-    served = {e.slot for e in named.spec.endpoints} if named is not None else set()
-    evictions = {item.name: item.hot for item in cache.by("evictionrequests", "workload", key)}
-    out: dict[int, Slot] = {}
-    for item in cache.by("schedulingrequests", "workload", key):
-        request: SchedulingRequest = item.hot
-        spec = request.spec
-        out[spec.slot.index] = Slot(
-            spec.slot.index, request.status.state, spec.generation, spec.epoch, attempt=request.status.attempt, request=request
+def slots_of(cache: Cache, key: Name, requester: str = "") -> Table:
+    """Every slot of the workload that has a request or a binding. Kept from look to look: what did not change costs nothing."""
+    tables = cache.derived
+    if tables is None:
+        tables = cache.derived = SlotTables(cache, requester)
+    assert isinstance(tables, SlotTables), "a cache is one controller's"
+    assert tables.requester == requester, "which asks for the slots of a workload in one way"
+    return tables.of(key)
+
+
+def touched_of(cache: Cache, key: Name) -> set[int]:
+    """Which slots changed in any way since this was asked last."""
+    tables = cache.derived
+    return tables.touched(key) if isinstance(tables, SlotTables) else set()
+
+
+def served_of(cache: Cache, key: Name) -> Mapping[int, Endpoint]:
+    """Whom Endpoints name, by index."""
+    return _served(cache.item("endpoints", *key))
+
+
+class SlotTables:
+    """The tables of the workloads that were asked for. Told of every change in the cache; looks again at what that concerns."""
+
+    def __init__(self, cache: Cache, requester: str) -> None:
+        self.requester = requester
+        self._cache = cache
+        self._tables: dict[Name, Table] = {}
+        self._changed: dict[Name, dict[str, None]] = {}  # the names of slots to be looked at again, in order
+        self._touched: dict[Name, set[int]] = {}  # what was looked at again since somebody asked
+
+    def of(self, key: Name) -> Table:
+        table, cache = self._tables.get(key), self._cache
+        changed = self._changed.pop(key, {})
+        if table is None:
+            table = self._tables[key] = Table()
+            slots = (*cache.by("schedulingrequests", "workload", key), *cache.by("bindings", "workload", key))
+            changed = dict.fromkeys(item.name for item in slots)
+        touched = self._touched.setdefault(key, set())
+        for name in changed:
+            digits = name.rpartition("-")[2]
+            if not digits.isdecimal():  # people may call an eviction what they like; then it is about no slot
+                continue
+            index = int(digits)
+            touched.add(index)
+            slot = self._slot(key, index, name)
+            if slot is None:
+                table.remove(index)
+            else:
+                table.put(slot)
+        return table
+
+    def touched(self, key: Name) -> set[int]:
+        """Which slots changed in any way since this was asked last."""
+        return self._touched.pop(key, set())
+
+    def told(self, old: Item | None, new: Item | None) -> None:
+        item = new or old
+        assert item is not None
+        match item.plural:
+            case "schedulingrequests" | "bindings" | "instances" | "evictionrequests":
+                key = workload_of(item)
+                self._note(key, (item.name,))
+                if new is None and not any(
+                    self._cache.any(plural, "workload", key) for plural in ("schedulingrequests", "bindings")
+                ):
+                    self._forget(key)
+            case "endpoints":
+                self._note(item.key, self._shifted(item.name, old, new))
+            case "nodes":
+                if _place(old) != _place(new):
+                    for each in self._cache.by("bindings", "node", item.name):
+                        self._note(workload_of(each), (each.name,))
+
+    def _forget(self, key: Name) -> None:
+        for kept in (self._tables, self._changed, self._touched):
+            kept.pop(key, None)
+
+    def _note(self, key: Name, names: Iterable[str]) -> None:
+        if key in self._tables:
+            self._changed.setdefault(key, {}).update(dict.fromkeys(names))
+
+    def _shifted(self, workload: str, old: Item | None, new: Item | None) -> list[str]:
+        return [f"{workload}-{index}" for index in _served(old).keys() ^ _served(new).keys()]
+
+    def _slot(self, key: Name, index: int, name: str) -> Slot | None:
+        request, binding = self._cache.item("schedulingrequests", key[0], name), self._cache.item("bindings", key[0], name)
+        slot = None
+        if request is not None:
+            asked: SchedulingRequest = request.hot
+            spec, status = asked.spec, asked.status
+            slot = Slot(index, status.state, spec.generation, spec.epoch, attempt=status.attempt, request=asked)
+        if binding is None or (slot is not None and slot.epoch > binding.hot.token.epoch):
+            return slot  # a request of a later life replaces the binding
+        return self._bound(key, binding, binding.hot)
+
+    def _bound(self, key: Name, item: Item, hot: BindingHot) -> Slot:
+        cache = self._cache
+        eviction: EvictionRequest | None = cache.get("evictionrequests", *item.key)
+        leaving = eviction is not None and is_open(eviction) and concerns(eviction, hot)
+        ours = eviction is not None and bool(self.requester) and eviction.spec.requester == self.requester
+        node = cache.item("nodes", "", hot.node)
+        return Slot(
+            hot.index,
+            hot.state,
+            hot.generation,
+            hot.token.epoch,
+            token=hot.token,
+            node=hot.node,
+            ready=_is_ready(cache, item, hot),
+            in_traffic=hot.index in _served(cache.item("endpoints", *key)),
+            leaving=leaving,
+            approved=leaving and eviction is not None and is_approved(eviction),
+            ours=leaving and ours,
+            lost=node is not None and node.hot.status.health == "Lost",
         )
-    for item in cache.by("bindings", "workload", key):
-        slot = _bound(cache, item, item.hot, served, evictions.get(item.name), requester)
-        waiting = out.get(slot.index)
-        if waiting is None or waiting.epoch <= slot.epoch:  # a request of a later life replaces the binding
-            out[slot.index] = slot
-    return dict(sorted(out.items()))
 
 
-def _bound(cache: Cache, item: Item, hot: BindingHot, served: set[int], eviction: EvictionRequest | None, requester: str) -> Slot:
-    leaving = eviction is not None and is_open(eviction) and concerns(eviction, hot)
-    approved = leaving and eviction is not None and is_approved(eviction)
-    node = cache.item("nodes", "", hot.node)
-    return Slot(
-        hot.index,
-        hot.state,
-        hot.generation,
-        hot.token.epoch,
-        token=hot.token,
-        node=hot.node,
-        ready=_is_ready(cache, item, hot),
-        in_traffic=hot.index in served,
-        leaving=leaving,
-        approved=approved,
-        ours=leaving and eviction is not None and bool(requester) and eviction.spec.requester == requester,
-        lost=node is not None and node.hot.status.health == "Lost",
-    )
+def _served(item: Item | None) -> dict[int, Endpoint]:
+    """Who Endpoints name, by index. Kept beside the item: ten thousand are read for every change of one."""
+    if item is None:
+        return {}
+    if item.derived is None:
+        item.derived = {endpoint.slot: endpoint for endpoint in item.hot.spec.endpoints}
+    found: dict[int, Endpoint] = item.derived
+    return found
+
+
+def _place(node: Item | None) -> tuple[str, bool] | None:
+    """What of a node its slots depend on."""
+    return (node.hot.spec.address, node.hot.status.health == "Lost") if node is not None else None
 
 
 def _is_ready(cache: Cache, item: Item, hot: BindingHot) -> bool:
@@ -108,8 +203,3 @@ def _is_ready(cache: Cache, item: Item, hot: BindingHot) -> bool:
         return False
     instance: Instance | None = cache.get("instances", item.tenant, item.name)
     return instance is None or (instance.status.ready and instance.spec.token == hot.token)
-
-
-def live(slots: dict[int, Slot]) -> dict[int, Slot]:
-    """Without those that have ended."""
-    return {index: slot for index, slot in slots.items() if slot.state not in ENDED}

@@ -48,7 +48,9 @@ class JobController:
             case "grants":
                 return ()
             case _:
-                return (workload_of(item),)
+                key = workload_of(item)
+                assignment = assignment_of(view.cache, key)  # of a service: nothing to look at
+                return (key,) if assignment is None or assignment.spec.job is not None else ()
 
     def resync(self, view: View) -> Iterable[Name]:
         return [(i.tenant, i.hot.spec.workload) for i in view.cache.all("assignments") if i.hot.spec.job is not None]

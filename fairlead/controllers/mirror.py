@@ -46,7 +46,8 @@ def _tenant_here(region: str) -> Indexes:
     def tenant(item: Item) -> str | None:
         return item.tenant if item.hot.spec.region == region else None
 
-    return {"assignments": {"workload": place, "tenant": tenant}, "revisions": {"workload": workload_in_spec}}
+    files: Indexes = {plural: {"tenant": lambda item: item.tenant} for plural in _OF_TENANT}
+    return {**files, "assignments": {"workload": place, "tenant": tenant}, "revisions": {"workload": workload_in_spec}}
 
 
 class MirrorDown:
@@ -65,10 +66,21 @@ class MirrorDown:
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         out = [_key(item)]
         if other and item.plural == "assignments":  # with the first assignment come its revisions and its tenant's files
-            out += [_key(each) for each in view.other.by("revisions", "workload", workload_in_spec(item))]
-            out += [_key(each) for plural in _OF_TENANT for each in view.other.all(plural) if each.tenant == item.tenant]
+            out += self._with_assignment(view, item)
         if other and item.plural == "regions" and item.name == self._region:
             out += self.resync(view)
+        return out
+
+    def _with_assignment(self, view: View, item: Item) -> list[Name]:
+        """What is wanted here because of assignments, as far as it is not as it should be."""
+        above, here = view.other, view.cache
+        wanted = above.any("assignments", "workload", workload_in_spec(item))
+        found = above.by("revisions", "workload", workload_in_spec(item))
+        out = [_key(each) for each in found if (here.item("revisions", *each.key) is not None) != wanted]
+        wanted = above.any("assignments", "tenant", item.tenant)
+        for plural in _OF_TENANT:
+            files = above.by(plural, "tenant", item.tenant)
+            out += [_key(each) for each in files if (here.item(plural, *each.key) is not None) != wanted]
         return out
 
     def resync(self, view: View) -> Iterable[Name]:

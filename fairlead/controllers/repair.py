@@ -22,40 +22,52 @@ from fairlead.model.kinds.work import Assignment, Binding
 from fairlead.model.lifecycle import SlotState
 
 _S = SlotState
+_BROKEN: Final = (_S.UNKNOWN, _S.FAILED, _S.RELEASED)
 PAUSE_FIRST_MS: Final = 1000  # after a failure, doubled with every life: a slot that fails at once must not keep the queue busy
 PAUSE_MAX_MS: Final = 60_000
+
+
+def _broken(item: Item) -> Name | None:
+    """The workload of a slot that something may have to be done about."""
+    return workload_of(item) if item.hot.state in _BROKEN else None
 
 
 class RepairController:
     name = "repair"
     follows = ("assignments", "revisions", "nodes", "endpoints", *SLOT_OBJECTS)
     follows_other: tuple[str, ...] = ()
-    indexes: Indexes = SLOT_INDEXES
+    indexes: Indexes = {**SLOT_INDEXES, "bindings": {**SLOT_INDEXES["bindings"], "broken": _broken}}
     indexes_other: Indexes = {}
     hears = False
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        cache = view.cache
         match item.plural:
             case "assignments" | "revisions":
-                return ((item.tenant, item.hot.spec.workload),)
+                key = (item.tenant, item.hot.spec.workload)
             case "endpoints":
-                return (item.key,)
+                key = item.key
             case "nodes":
-                return {workload_of(each): None for each in view.cache.by("bindings", "node", item.name)}
+                broken = [each for each in cache.by("bindings", "node", item.name) if each.hot.state in _BROKEN]
+                return {workload_of(each): None for each in broken}
             case _:
-                return (workload_of(item),)
+                key = workload_of(item)
+        return (key,) if cache.any("bindings", "broken", key) else ()
 
     def resync(self, view: View) -> Iterable[Name]:
-        return {workload_of(item): None for item in view.cache.all("bindings")}
+        return {workload_of(item): None for item in view.cache.all("bindings") if item.hot.state in _BROKEN}
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
+        broken = {item.hot.index for item in cache.by("bindings", "broken", key)}
+        if not broken:
+            return Result()
         assignment = assignment_of(cache, key)
         slots = slots_of(cache, key)
         want = wanted(assignment, slots, now_ms)
         bodies: list[Body] = []
         wakes: list[int] = []
-        for slot in slots.values():
+        for slot in (slots[index] for index in sorted(broken & slots.keys())):
             name = f"{key[1]}-{slot.index}"
             if slot.token is None:
                 continue

@@ -7,16 +7,26 @@ spare slots a surge needs is what fairlead/decide/rollout.py wants, and the assi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignment_of, endpoints_of, slots_of
+from fairlead.controllers.gathering import (
+    SLOT_INDEXES,
+    SLOT_OBJECTS,
+    assignment_of,
+    endpoints_of,
+    served_of,
+    slots_of,
+    touched_of,
+)
+from fairlead.controllers.saying import EVERY_MS, GATHER_MS, Saying, is_news
 from fairlead.decide.rollout import Progress, leaving, progress, serving_steps, traffic, wanted
-from fairlead.decide.slots import Slot, instant, millis
+from fairlead.decide.slots import Slot, Table, instant, millis
+from fairlead.decide.spans import holds
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.slot import SlotRef
@@ -30,11 +40,12 @@ from fairlead.model.kinds.work import (
     EvictionRequestSpec,
     Instance,
 )
-from fairlead.model.lifecycle import Role
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata, set_condition
 
-STATUS_MS: Final = 1000
+ENDPOINTS_PER_MS: Final = 10  # Endpoints are written whole: of many, the next write waits until this many could have been
 REQUESTER: Final = Role.ROLLOUT.value
+_COMING: Final = (SlotState.BOUND, SlotState.STARTING)
 
 
 class RolloutController:
@@ -46,7 +57,10 @@ class RolloutController:
     hears = False
 
     def __init__(self) -> None:
-        self._written_ms: dict[Name, int] = {}
+        self._saying = Saying()
+        self._named: dict[Name, dict[int, Endpoint]] = {}  # of each workload, what its Endpoints say of a slot
+        self._named_ms: dict[Name, int] = {}  # when they were written
+        self._doubted: dict[Name, set[int]] = {}  # slots that changed since what is said of them was found to be right
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
@@ -57,7 +71,25 @@ class RolloutController:
             case "nodes":
                 return {workload_of(each): None for each in view.cache.by("bindings", "node", item.name)}
             case _:
-                return (workload_of(item),)
+                key = workload_of(item)
+                return (key,) if self._concerns(view.cache, key, item) else ()
+
+    def _concerns(self, cache: Cache, key: Name, item: Item) -> bool:
+        """A slot of the wanted generation on its way to Ready is nothing to look at: most changes are of these."""
+        assignment = assignment_of(cache, key)
+        if assignment is None or assignment.spec.job is not None:
+            return False  # with the assignment comes a look at everything
+        order, digits = assignment.spec, item.name.rpartition("-")[2]
+        if not digits.isdecimal() or not holds(order.slots, int(digits)):
+            return True
+        if item.plural == "bindings":
+            return item.hot.generation != order.generation or item.hot.state not in _COMING
+        if item.plural == "schedulingrequests":
+            return item.hot.spec.generation != order.generation or cache.item("bindings", *item.key) is not None
+        if item.plural == "instances":
+            bound = cache.item("bindings", *item.key)
+            return bound is not None and bound.hot.state not in _COMING
+        return True
 
     def resync(self, view: View) -> Iterable[Name]:
         return {(item.tenant, item.hot.spec.workload): None for item in view.cache.all("assignments")}
@@ -66,7 +98,7 @@ class RolloutController:
         cache = view.cache
         assignment = assignment_of(cache, key)
         if assignment is None or assignment.spec.job is not None:
-            self._written_ms.pop(key, None)
+            self._forget(key)
             return Result()
         slots = slots_of(cache, key, REQUESTER)
         deleting = assignment.metadata.deletion_time is not None
@@ -74,11 +106,22 @@ class RolloutController:
         bodies: list[Body] = [self._ask(assignment, slots[index], reason) for index, reason in plan.evict]
         bodies += [Delete("EvictionRequest", key[0], f"{key[1]}-{index}") for index in plan.cancel]
         before = endpoints_of(cache, key)
-        named = self._endpoints(cache, key, slots)
-        if before is None or before.spec.endpoints != named:
+        named, wait_ms = self._endpoints(cache, key, slots, before, now_ms)
+        if named is not None:
             bodies.append(self._put_endpoints(assignment, before, named))
         bodies += [self._step(key, slot, to) for slot, to in serving_steps(slots) if slot.token is not None]
-        return self._with_progress(key, assignment, before, slots, bodies, now_ms)
+        if before is None and named is None:  # nobody to say anything of yet
+            return Result(bodies, self._saying.due_ms(key, now_ms))
+        # Who is named now will serve in a moment: that is worth waiting for.
+        gather_ms = GATHER_MS if named is None else EVERY_MS
+        result = self._with_progress(key, assignment, before, slots, bodies, gather_ms, now_ms)
+        return result if wait_ms is None else Result(result.bodies, min(wait_ms, result.wake_ms or wait_ms))
+
+    def _forget(self, key: Name) -> None:
+        self._saying.forget(key)
+        self._named.pop(key, None)
+        self._named_ms.pop(key, None)
+        self._doubted.pop(key, None)
 
     def _ask(self, assignment: Assignment, slot: Slot, reason: str) -> Put:
         order = assignment.spec
@@ -91,21 +134,37 @@ class RolloutController:
         assert slot.token is not None
         return Move(key[0], f"{key[1]}-{slot.index}", slot.token, to)  # type: ignore[arg-type]
 
-    def _endpoints(self, cache: Cache, key: Name, slots: dict[int, Slot]) -> tuple[Endpoint, ...]:
-        before = endpoints_of(cache, key)
-        known = {e.slot: e for e in before.spec.endpoints} if before is not None else {}
-        out = []
-        for index in sorted(traffic(slots)):
-            slot = slots[index]
-            node: Node | None = cache.get("nodes", "", slot.node)
-            instance: Instance | None = cache.get("instances", key[0], f"{key[1]}-{index}")
-            if instance is None and index in known:  # a lost one that keeps its traffic
-                out.append(known[index])
-                continue
-            address = node.spec.address if node is not None and node.spec.address else slot.node
-            ports = instance.status.ports if instance is not None else {}
-            out.append(Endpoint(slot=index, node=slot.node, address=address, ports=ports))
-        return tuple(out)
+    def _endpoints(
+        self, cache: Cache, key: Name, slots: Table, before: Endpoints | None, now_ms: int
+    ) -> tuple[tuple[Endpoint, ...] | None, int | None]:
+        """Whom Endpoints should name, if that is to be written now, and when else. Costs by what changed, until it is written."""
+        admitted = traffic(slots)
+        known, doubted = self._named.setdefault(key, {}), self._doubted.setdefault(key, set())
+        for index in touched_of(cache, key):
+            known.pop(index, None)
+            doubted.add(index)
+        if before is None and not admitted and now_ms < self._saying.due_ms(key, now_ms):
+            return None, None
+        said = served_of(cache, key)
+        for index in admitted - known.keys():
+            known[index] = self._endpoint(cache, key, slots[index], said)
+        if before is not None and admitted == said.keys() and all(known[i] == said[i] for i in doubted & admitted):
+            doubted.clear()
+            return None, None
+        due_ms = self._named_ms.get(key, 0) + len(said) // ENDPOINTS_PER_MS
+        if now_ms < due_ms:
+            return None, due_ms
+        self._named_ms[key] = now_ms
+        return tuple([known[index] for index in sorted(admitted)]), None
+
+    def _endpoint(self, cache: Cache, key: Name, slot: Slot, said: Mapping[int, Endpoint]) -> Endpoint:
+        node: Node | None = cache.get("nodes", "", slot.node)
+        instance: Instance | None = cache.get("instances", key[0], f"{key[1]}-{slot.index}")
+        if instance is None and slot.index in said:  # a lost one that keeps its traffic
+            return said[slot.index]
+        address = node.spec.address if node is not None and node.spec.address else slot.node
+        ports = instance.status.ports if instance is not None else {}
+        return Endpoint(slot=slot.index, node=slot.node, address=address, ports=ports)
 
     def _put_endpoints(self, assignment: Assignment, before: Endpoints | None, named: tuple[Endpoint, ...]) -> Put:
         order, meta = assignment.spec, assignment.metadata
@@ -115,19 +174,20 @@ class RolloutController:
         return Put("Endpoints", Endpoints(metadata=metadata, spec=spec))
 
     def _with_progress(
-        self, key: Name, assignment: Assignment, before: Endpoints | None, slots: dict[int, Slot], bodies: list[Body], now_ms: int
-    ) -> Result:
+        self, key: Name, assignment: Assignment, before: Endpoints | None, slots: Table, bodies: list[Body], gather_ms: int,
+        now_ms: int,
+    ) -> Result:  # fmt: skip
         since_ms = millis(before.status.progress_time) if before is not None else now_ms
         found = progress(assignment.spec, slots, before, since_ms, now_ms)
         old = before.status if before is not None else EndpointsStatus()
         status = self._status(assignment, old, found, now_ms)
         if status == old:
+            self._saying.nothing_to_say(key)
             return Result(bodies, found.deadline_ms)
-        due_ms = self._written_ms.get(key, 0) + STATUS_MS
-        reasons = [c.reason for c in status.conditions], [c.reason for c in old.conditions]
-        if now_ms < due_ms and reasons[0] == reasons[1]:
+        due_ms = self._saying.due_ms(key, now_ms, gather_ms)
+        if now_ms < due_ms and not is_news(status.conditions, old.conditions):
             return Result(bodies, due_ms)
-        self._written_ms[key] = now_ms
+        self._saying.said(key, now_ms)
         bodies.append(PutStatus("Endpoints", *key, status))
         return Result(bodies, found.deadline_ms)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES
+from fairlead.controllers.saying import Saying, is_news
 from fairlead.decide.admission.workload import slots_of
 from fairlead.decide.assigning import Choice, RegionFacts, block_of, choose, room_for, slots_in, spare_in
 from fairlead.decide.folding import fold, owner_of, revision_for, same_but_for_times
@@ -24,14 +25,40 @@ from fairlead.decide.policy import revision_for as policy_revision_for
 from fairlead.decide.spans import size
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant
-from fairlead.model.kinds.intent import Region, Workload
+from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
 from fairlead.model.kinds.policy import PolicyChannel
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import NOTHING, Resources
 
-STATUS_MS: Final = 1000
 FINALIZER: Final = "fairlead.dev/slots-released"
+
+
+class GivenTotals:
+    """What each tenant was given in each region, kept in step with the assignments: a tenant may have thousands of workloads."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._totals: dict[Name, Resources] = {}  # (tenant, region)
+        for item in cache.all("assignments"):
+            self.told(None, item)
+
+    def told(self, old: Item | None, new: Item | None) -> None:
+        for item, sign in ((old, -1), (new, 1)):
+            if item is not None and item.plural == "assignments":
+                place = (item.tenant, item.hot.spec.region)
+                self._totals[place] = self._totals.get(place, NOTHING) + given_by(item.hot.spec).times(sign)
+
+    def beside(self, place: Name, own: Iterable[AssignmentSpec]) -> Resources:
+        """Without what these were given."""
+        total = self._totals.get(place, NOTHING)
+        for order in own:
+            total = total - given_by(order)
+        return total
+
+
+def given_by(order: AssignmentSpec) -> Resources:
+    running = min(order.job.parallelism, size(order.slots)) if order.job is not None else size(order.slots)
+    return order.requests.times(running)
 
 
 class WorkloadController:
@@ -48,7 +75,7 @@ class WorkloadController:
 
     def __init__(self, registry: Registry = BUILT_INS) -> None:
         self._registry = registry
-        self._written_ms: dict[Name, int] = {}
+        self._saying = Saying()
         self._policies: dict[int, CompiledPolicy] = {}
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -74,7 +101,7 @@ class WorkloadController:
         found: list[Assignment] = [item.hot for item in cache.by("assignments", "workload", key)]
         assignments = sorted((a for a in found if not a.spec.budget_name), key=lambda a: a.spec.region)
         if workload is None or workload.metadata.deletion_time is not None:
-            self._written_ms.pop(key, None)
+            self._saying.forget(key)
             return Result(self._end(key, workload, assignments))
         stale = [a for a in assignments if a.spec.workload_uid != workload.metadata.uid]
         if stale:  # of one with the same name that is gone: its slots leave first
@@ -127,7 +154,7 @@ class WorkloadController:
             grant: Grant | None = cache.get("grants", tenant, name)
             room = 0
             if grant is not None:
-                room = room_for(grant.spec.during, self._given(cache, tenant, name, workload), spec.resources.requests)
+                room = room_for(grant.spec.during, self._given(cache, workload, name), spec.resources.requests)
             lost = region.status.health == "Lost"
             facts[name] = RegionFacts(name, frozenset(region.spec.areas), grant is not None, room, lost)
         now = {name: size(a.spec.slots) for name, a in mine.items()}
@@ -143,15 +170,15 @@ class WorkloadController:
             return Choice({}, "WaitingForQuota", "still leaving the region it was in")
         return choice
 
-    def _given(self, cache: Cache, tenant: str, region: str, workload: Workload) -> Resources:
+    def _given(self, cache: Cache, workload: Workload, region: str) -> Resources:
         """What this tenant's other workloads were given in a region."""
-        total = NOTHING
-        for item in cache.by("assignments", "place", (tenant, region)):
-            order: AssignmentSpec = item.hot.spec
-            if order.workload_uid != workload.metadata.uid:
-                running = min(order.job.parallelism, size(order.slots)) if order.job is not None else size(order.slots)
-                total = total + order.requests.times(running)
-        return total
+        totals = cache.derived
+        if not isinstance(totals, GivenTotals):
+            totals = cache.derived = GivenTotals(cache)
+        meta = workload.metadata
+        found = [item.hot.spec for item in cache.by("assignments", "workload", (meta.namespace, meta.name))]
+        own = [order for order in found if order.workload_uid == meta.uid and order.region == region]
+        return totals.beside((meta.namespace, region), own)
 
     def _assign(
         self, workload: Workload, assignments: list[Assignment], choice: Choice, generation: int, priority: int,
@@ -212,13 +239,14 @@ class WorkloadController:
         status = fold(workload, choice, workload.status.revision, _slots(workload), assignments, now_ms)
         return self._with_status(key, workload, status, [], now_ms)
 
-    def _with_status(self, key: Name, workload: Workload, status: object, bodies: list[Body], now_ms: int) -> Result:
-        if same_but_for_times(status, workload.status):  # type: ignore[arg-type]
+    def _with_status(self, key: Name, workload: Workload, status: WorkloadStatus, bodies: list[Body], now_ms: int) -> Result:
+        if same_but_for_times(status, workload.status):
+            self._saying.nothing_to_say(key)
             return Result(bodies)
-        due_ms = self._written_ms.get(key, 0) + STATUS_MS
-        if now_ms < due_ms and workload.status.observed_generation == workload.metadata.generation:
+        due_ms = self._saying.due_ms(key, now_ms)
+        if now_ms < due_ms and not is_news(status.conditions, workload.status.conditions):
             return Result(bodies, due_ms)
-        self._written_ms[key] = now_ms
+        self._saying.said(key, now_ms)
         bodies.append(PutStatus("Workload", *key, status, uid=workload.metadata.uid))
         return Result(bodies)
 

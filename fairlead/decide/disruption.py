@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-from fairlead.decide.slots import RUNNING, Slot, Slots
+from fairlead.decide.slots import RUNNING, Slot, Slots, grouped
 from fairlead.model.lifecycle import SlotState
 
 _S = SlotState
@@ -40,7 +40,8 @@ class Ruling(NamedTuple):
 
 def rule(asked: Iterable[Asked], slots: Slots, budget: Budget, now_ms: int) -> list[Ruling]:
     """One ruling a request, in the order they were filed; each approval counts against those after it."""
-    serving = sum(slot.state is _S.SERVING and not slot.approved for slot in slots.values())
+    table = grouped(slots)
+    serving = table.count(_S.SERVING) - sum(slot.state is _S.SERVING for slot in table.approved.values())
     out: list[Ruling] = []
     for one in sorted(asked, key=lambda a: (a.approved_ms == 0, a.filed_ms, a.name)):
         ruling = _rule_one(one, slots.get(one.slot), serving, budget, now_ms)

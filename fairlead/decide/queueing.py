@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from fairlead.decide.slots import Slot, Slots, counts, instant, pending_reasons
+from fairlead.decide.slots import Group, Slot, Slots, Table, counts, grouped, instant, pending_reasons
 from fairlead.decide.spans import size, spans_of
 from fairlead.model.commands import Body, Delete, Enqueue, Put
 from fairlead.model.kinds.intent import PendingReason
@@ -53,17 +53,25 @@ def request_for(assignment: Assignment, revision: Revision, index: int, epoch: i
 
 def floor_needed(slots: Slots, want: dict[int, int], floor: int) -> int:
     """The highest epoch among what will be forgotten. A request that never began a life leaves nothing of its own epoch."""
-    for slot in slots.values():
-        if _to_forget(slot, want):
-            floor = max(floor, _epoch_left(slot))
-    return floor
+    return max([floor, *(_epoch_left(slot) for slot in _to_forget(grouped(slots), want))])
 
 
-def _to_forget(slot: Slot, want: dict[int, int]) -> bool:
-    if slot.state is _S.RELEASED:
-        return slot.index not in want
-    # A waiting slot may not go back to an earlier generation in place: it is withdrawn and queued afresh.
-    return slot.state is _S.PENDING and want.get(slot.index, 0) < slot.generation
+def _to_forget(table: Table, want: dict[int, int]) -> Iterator[Slot]:
+    for (state, generation), group in table.groups.items():
+        if state is _S.RELEASED:
+            yield from (group[index] for index in sorted(group.keys() - want.keys()))
+        elif state is _S.PENDING:
+            # A waiting slot may not go back to an earlier generation in place: it is withdrawn and queued afresh.
+            gone = group.keys() - want.keys() | {
+                index for index in _otherwise(group, want, generation) if want[index] < generation
+            }
+            yield from (group[index] for index in sorted(gone))
+
+
+def _otherwise(group: Group, want: dict[int, int], generation: int) -> Iterator[int]:
+    """Those of a group that another generation is wanted of."""
+    others = {wanted for wanted in set(want.values()) if wanted != generation}
+    return (index for index in group if want.get(index) in others) if others else iter(())
 
 
 def _epoch_left(slot: Slot) -> int:
@@ -75,25 +83,26 @@ def queue_bodies(assignment: Assignment, slots: Slots, want: dict[int, int], rev
     tenant, floor = assignment.metadata.namespace, assignment.status.epoch_floor
     deleting = assignment.metadata.deletion_time is not None
     out: list[Body] = []
-    for slot in slots.values():
-        name = f"{assignment.spec.workload}-{slot.index}"
-        if _to_forget(slot, want):
-            if deleting or _epoch_left(slot) <= floor:
-                kind = "SchedulingRequest" if slot.state is _S.PENDING else "Binding"
-                out.append(Delete(kind, tenant, name))
-        elif slot.state is _S.PENDING and slot.generation < want.get(slot.index, 0):
-            revision = revision_of(want[slot.index])
+    table = grouped(slots)
+    for slot in _to_forget(table, want):
+        if deleting or _epoch_left(slot) <= floor:
+            kind = "SchedulingRequest" if slot.state is _S.PENDING else "Binding"
+            out.append(Delete(kind, tenant, f"{assignment.spec.workload}-{slot.index}"))
+    for (state, generation), group in table.groups.items():
+        if state is not _S.PENDING:
+            continue
+        for index in sorted(_otherwise(group, want, generation)):
+            revision = revision_of(want[index]) if want[index] > generation else None
             if revision is not None:
-                out.append(Put("SchedulingRequest", request_for(assignment, revision, slot.index, slot.epoch)))
+                out.append(Put("SchedulingRequest", request_for(assignment, revision, index, group[index].epoch)))
     out += _enqueues(assignment, slots, want, revision_of)
     return out
 
 
 def _enqueues(assignment: Assignment, slots: Slots, want: dict[int, int], revision_of: RevisionOf) -> Iterator[Body]:
     by_generation: dict[int, list[int]] = {}
-    for index, generation in want.items():
-        if index not in slots:
-            by_generation.setdefault(generation, []).append(index)
+    for index in sorted(want.keys() - slots.keys()):
+        by_generation.setdefault(want[index], []).append(index)
     for generation, fresh in by_generation.items():
         revision = revision_of(generation)
         if revision is None:
@@ -116,7 +125,7 @@ class Told(NamedTuple):
 def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: Told, now_ms: int) -> AssignmentStatus:
     """What the region says of it: counts by stage, why slots wait, whether it is released."""
     meta, order, before = assignment.metadata, assignment.spec, assignment.status
-    unqueued = sum(index not in slots for index in want)
+    unqueued = len(want.keys() - slots.keys())
     pending = pending_reasons(slots)
     if unqueued:
         pending = (*pending, _unqueued(unqueued, order.region, meta.namespace, told))
@@ -141,7 +150,7 @@ def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: 
         generation=order.generation,
         replicas=here,
         pending=pending,
-        generations=tuple(sorted({slot.generation for slot in slots.values()} | set(want.values()))),
+        generations=tuple(sorted({generation for _, generation in grouped(slots).groups} | set(want.values()))),
         epoch_floor=floor_needed(slots, want, before.epoch_floor),
         conditions=conditions,
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from fairlead.decide.slots import RUNNING, Slot, Slots
-from fairlead.decide.spans import indices, size
+from fairlead.decide.slots import RUNNING, Slot, Slots, Table, grouped
+from fairlead.decide.spans import index_set, size
 from fairlead.model.kinds.work import AssignmentSpec, Endpoints
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition
@@ -25,19 +25,17 @@ def wanted(order: AssignmentSpec, slots: Slots, *, deleting: bool = False) -> di
     """Index -> the generation its next life is to run."""
     if order.suspend or deleting:
         return {}
-    own = list(indices(order.slots))
-    out = {index: _next_generation(order, slots.get(index)) for index in own}
-    for index in _spares(order, own, slots):
-        out[index] = _next_generation(order, slots.get(index))
+    out: dict[int, int] = {}
+    for span in order.slots:
+        out.update(dict.fromkeys(range(span.first, span.last + 1), order.generation))
+    spares = _spares(order, out, grouped(slots))
+    out.update(dict.fromkeys(spares, order.generation))
+    if order.rollout.paused:  # replaces nothing, not even what comes back after a failure
+        out.update((index, slot.generation) for index, slot in slots.items() if index in out)
     return out
 
 
-def _next_generation(order: AssignmentSpec, slot: Slot | None) -> int:
-    """A paused rollout replaces nothing, not even what comes back after a failure."""
-    return slot.generation if order.rollout.paused and slot is not None else order.generation
-
-
-def _spares(order: AssignmentSpec, own: list[int], slots: Slots) -> list[int]:
+def _spares(order: AssignmentSpec, own: dict[int, int], slots: Table) -> list[int]:
     """The spare indices in use: as many as surge allows while something is replaced, then until all of the region's own serve."""
     spare = order.spare
     if spare is None or not own:
@@ -45,16 +43,27 @@ def _spares(order: AssignmentSpec, own: list[int], slots: Slots) -> list[int]:
     known = [slots[i] for i in range(spare.first, spare.last + 1) if i in slots and slots[i].state in _THERE]
     if order.rollout.paused:
         return [slot.index for slot in known]
-    here = [slots[i] for i in own if i in slots]
-    undone = len(own) - sum(slot.serves and slot.generation == order.generation for slot in here)
-    replacing = any(slot.generation != order.generation and slot.state in _THERE for slot in here)
+    replacing = any(
+        of != order.generation and state in _THERE and not own.keys().isdisjoint(group)
+        for (state, of), group in slots.groups.items()
+    )
+    if not known and not replacing:
+        return []
+    undone = len(own) - _own_serving(order, own, slots)
     right = sorted((s for s in known if s.generation == order.generation), key=lambda s: (not s.serves, s.index))
     if not replacing:
         return [slot.index for slot in right if slot.state is not _S.PENDING][:undone]
     count = min(order.rollout.max_surge, undone, spare.last - spare.first + 1)
     chosen = [slot.index for slot in right][:count]
-    rest = [i for i in range(spare.first, spare.last + 1) if i not in chosen]
+    taken = set(chosen)
+    rest = [i for i in range(spare.first, spare.last + 1) if i not in taken]
     return chosen + rest[: count - len(chosen)]
+
+
+def _own_serving(order: AssignmentSpec, own: dict[int, int], slots: Table) -> int:
+    """Of the region's own: those that serve the wanted generation, and nobody is taking away."""
+    right = slots.groups.get((_S.SERVING, order.generation), {})
+    return len(own.keys() & right.keys()) - sum(index in right and index in own for index in slots.leaving)
 
 
 class Leaving(NamedTuple):
@@ -65,24 +74,28 @@ class Leaving(NamedTuple):
 
 
 def leaving(order: AssignmentSpec, slots: Slots, want: dict[int, int]) -> Leaving:
-    candidates = {s.index: why for s in slots.values() if s.state in RUNNING and (why := _why_leave(order, s, want))}
-    cancel = [s.index for s in slots.values() if s.ours and s.leaving and not s.approved and s.index not in candidates]
+    table = grouped(slots)
+    idle, serving = _candidates(order, table, want)
+    cancel = [s.index for s in table.leaving.values() if s.ours and not s.approved and s.index not in idle | serving]
     own = 0 if not want else size(order.slots)
     least = max(own - order.rollout.max_unavailable, 1 if own and order.rollout.max_surge and order.spare is not None else 0)
     # One whose request is being taken back counts only when that is done: it may be approved first.
-    serving = sum(slot.serves for slot in slots.values())
-    evict: list[tuple[int, str]] = []
-    # What does not serve costs nothing; of what serves, the wrong generation goes before what is merely too much.
-    for index in sorted(candidates, key=lambda i: (slots[i].serves, i in want and slots[i].generation == want[i], i)):
-        slot = slots[index]
-        if slot.leaving:
+    room = max(0, table.serving() - least)
+    # What does not serve costs nothing; of what serves, as many as may be missing.
+    going = sorted(idle - table.leaving.keys()) + sorted(serving - table.leaving.keys())[:room]
+    return Leaving([(index, _why_leave(order, table[index], want)) for index in going], sorted(cancel))
+
+
+def _candidates(order: AssignmentSpec, table: Table, want: dict[int, int]) -> tuple[set[int], set[int]]:
+    """Those that run and should not, or not so: the ones that serve apart."""
+    idle: set[int] = set()
+    serving: set[int] = set()
+    for (state, generation), group in table.groups.items():
+        if state not in RUNNING:
             continue
-        if slot.serves:
-            if serving - 1 < least:
-                continue
-            serving -= 1
-        evict.append((index, candidates[index]))
-    return Leaving(evict, cancel)
+        wrong = generation != order.generation and not order.rollout.paused
+        (serving if state is _S.SERVING else idle).update(group.keys() if wrong else group.keys() - want.keys())
+    return idle, serving
 
 
 def _why_leave(order: AssignmentSpec, slot: Slot, want: dict[int, int]) -> str:
@@ -99,22 +112,25 @@ def _why_leave(order: AssignmentSpec, slot: Slot, want: dict[int, int]) -> str:
 def traffic(slots: Slots) -> set[int]:
     """Who should get traffic: who is ready and is not leaving. A lost one keeps it only while nobody else serves: it may well
     still answer, and the last copy is never taken away on a suspicion."""
-    out = {s.index for s in slots.values() if s.state in (_S.READY, _S.SERVING) and s.ready and not s.approved}
-    if not any(slots[index].state is _S.SERVING for index in out):
-        out |= {s.index for s in slots.values() if s.state is _S.UNKNOWN and s.in_traffic and not s.lost}
+    table = grouped(slots)
+    out = set(table.may_serve)
+    groups = table.groups.items()
+    if all(out.isdisjoint(group) for (state, _), group in groups if state is _S.SERVING):
+        out |= {s.index for s in table.of(_S.UNKNOWN) if s.in_traffic and not s.lost}
     return out
 
 
 def serving_steps(slots: Slots) -> list[tuple[Slot, SlotState]]:
     """Ready -> Serving for those whom Endpoints name, Serving -> Ready for those whom they no longer do."""
-    out: list[tuple[Slot, SlotState]] = []
-    admitted = traffic(slots)
-    for slot in slots.values():
-        if slot.state is _S.READY and slot.in_traffic and slot.index in admitted:
-            out.append((slot, _S.SERVING))
-        elif slot.state is _S.SERVING and not slot.in_traffic and slot.index not in admitted:
-            out.append((slot, _S.READY))
-    return out
+    table = grouped(slots)
+    admitted = traffic(table)
+    come = [s.index for s in table.of(_S.READY) if s.in_traffic and s.index in admitted]
+    go: list[int] = []
+    for (state, _), group in table.groups.items():
+        if state is _S.SERVING:
+            go += [index for index in group.keys() - table.in_traffic.keys() if index not in admitted]
+    steps = [(index, _S.SERVING) for index in come] + [(index, _S.READY) for index in go]
+    return [(table[index], to) for index, to in sorted(steps)]
 
 
 # --- progress
@@ -129,9 +145,12 @@ class Progress(NamedTuple):
 
 
 def progress(order: AssignmentSpec, slots: Slots, before: Endpoints | None, since_ms: int, now_ms: int) -> Progress:
-    own = set(indices(order.slots))
-    updated = sum(s.state is _S.SERVING and s.generation == order.generation and s.index in own for s in slots.values())
-    others = sum(s.state in _THERE and (s.generation != order.generation or s.index not in own) for s in slots.values())
+    table, own = grouped(slots), index_set(order.slots)
+    updated = len(own & table.groups.get((_S.SERVING, order.generation), {}).keys())
+    others = 0
+    for (state, generation), group in table.groups.items():
+        if state in _THERE:
+            others += len(group) if generation != order.generation else len(group.keys() - own)
     remaining = len(own) - updated + others
     same = before is not None and before.status.generation == order.generation
     better = before is None or not same or updated > before.status.updated or remaining < before.status.remaining
