@@ -51,6 +51,11 @@ class JournalChecker:
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
 
+    @property
+    def objects(self) -> dict[str, dict[tuple[str, str], Any]]:
+        """What is there after the last batch: plural -> (tenant, name) -> object."""
+        return self._objects
+
     def feed(self, batch: Batch) -> None:
         self.checked["S18"] += 1
         if self._hash is not None and batch.previous != self._hash:

@@ -27,13 +27,13 @@ import heapq
 import itertools
 import random
 import struct
-import weakref
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
 
-from fairlead.sim.process import Process
+from fairlead.sim.process import Process, label_of, place_of
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,6 +44,7 @@ PICK_WINDOW = 16  # Candidates looked at for each seeded pick: enough to reorder
 STEPS_MAX = 20_000_000  # A run this long is a livelock; the largest real one is three orders of magnitude shorter.
 UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs more swallows its cancellation.
 GC_EVERY_STEPS = 100_000  # Collections happen at fixed steps, so finalizers run at the same step in every process.
+TIDY_TASKS = 1_000  # Forget the ones that are done whenever there are this many more.
 _STEP = struct.Struct("<dq")
 _collect = gc.collect  # as it is here: while a world runs, production code's own collections are switched off
 CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
@@ -115,7 +116,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue: collections.deque[_Ready] = collections.deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle, Process | None]] = []
         self._timers_cancelled = 0
-        self._tasks: weakref.WeakValueDictionary[int, SimTask[Any]] = weakref.WeakValueDictionary()
+        # All that are not done: a task that nobody holds would end when the collector happens to come by.
+        self._tasks: dict[int, SimTask[Any]] = {}
+        self._tidy_at = TIDY_TASKS
         self._trace = hashlib.blake2b(digest_size=16)
         self._failures: list[dict[str, Any]] = []
 
@@ -133,11 +136,15 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._trace.copy().hexdigest()
 
     def waiting_tasks(self) -> list[str]:
-        return [f"{task.get_name()} in {_place(task)}" for _, task in sorted(self._tasks.items()) if not task.done()]
+        return [f"{task.get_name()} in {place_of(task)}" for _, task in self._tasks.items() if not task.done()]
 
     def after(self, seconds: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> asyncio.TimerHandle:
         """The world's own timer, in true time, whoever sets it."""
         return self._set_timer(self.now + seconds, self.now + seconds, None, callback, args, None)
+
+    def soon(self, process: Process, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
+        """Calls it as a step of that process: not while it is paused, never once it is dead."""
+        self._queue.append((asyncio.Handle(callback, args, self), None, process))
 
     def spawn(self, process: Process | None, work: Coroutine[Any, Any, T], name: str) -> SimTask[T]:
         """A task of that process, whoever starts it."""
@@ -159,23 +166,41 @@ class SimLoop(asyncio.BaseEventLoop):
         """Nothing of it runs again, not even to end."""
         process.dead = True
         process.parked = []
-        process.kept = [task for _, task in sorted(self._tasks.items()) if task.process is process and not task.done()]
+        process.kept = [task for _, task in self._tasks.items() if task.process is process and not task.done()]
 
     def drop_tasks(self) -> None:
         """Cancels what the run leaves behind and lets it unwind, without virtual time."""
         self._steps_max = self.steps + UNWIND_STEPS_MAX
         for _ in range(100):  # A task may catch a cancellation once or twice; one that always does is a bug.
-            leftover = [task for _, task in sorted(self._tasks.items()) if not task.done()]
+            leftover = [
+                task for task in self._tasks.values() if not task.done() and not (task.process is not None and task.process.dead)
+            ]
             if not leftover:
-                return
+                break
             for task in leftover:
-                if task.process is not None and (task.process.dead or task.process.paused):
-                    task.process.dead = task.process.paused = False
-                    self._queue.extend(task.process.parked)
+                if task.process is not None and task.process.paused:
+                    self.resume(task.process)
                 task.cancel()
             while self._queue:
                 self._step()
-        raise SimError(f"tasks that refuse to be cancelled: {self.waiting_tasks()}")
+        else:
+            raise SimError(f"tasks that refuse to be cancelled: {self.waiting_tasks()}")
+        self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        """Those of dead processes cannot unwind: what they wait for was dropped. Destroying them runs code that no longer
+        matters to anybody, and what it complains about neither."""
+        before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            for task in self._tasks.values():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if task.process is not None:
+                    task.process.kept = []
+            self._tasks.clear()
+            self._timers.clear()
+            _collect()
+        finally:
+            sys.unraisablehook = before
 
     # What asyncio asks of a loop.
 
@@ -196,6 +221,9 @@ class SimLoop(asyncio.BaseEventLoop):
         serial = next(self._serials)
         task = SimTask(serial, coro, self, None if name is None else str(name), context)
         self._tasks[serial] = task
+        if len(self._tasks) >= self._tidy_at:
+            self._tasks = {number: each for number, each in self._tasks.items() if not each.done()}
+            self._tidy_at = len(self._tasks) * 2 + TIDY_TASKS
         return task
 
     def call_soon(
@@ -244,7 +272,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._timers_cancelled = 0
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
-        raise SimForbidden(f"{_label(func)} asked for a thread; in simulation it must be reached through a port")
+        raise SimForbidden(f"{label_of(func)} asked for a thread; in simulation it must be reached through a port")
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         self._failures.append(context)
@@ -296,7 +324,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._trace.update(_STEP.pack(self.now, task.serial))
         else:
             self._trace.update(_STEP.pack(self.now, 0))
-            self._trace.update(_label(handle._callback).encode())  # type: ignore[attr-defined]
+            self._trace.update(label_of(handle._callback).encode())  # type: ignore[attr-defined]
         self.current = process
         handle._run()
         self.current = None
@@ -362,15 +390,3 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max:
 async def sleep(seconds: float) -> None:
     """Lets virtual time pass for the calling task."""
     await asyncio.sleep(seconds)
-
-
-def _label(callback: Callable[..., object]) -> str:
-    return getattr(callback, "__qualname__", None) or type(callback).__name__
-
-
-def _place(task: asyncio.Task[Any]) -> str:
-    frames = task.get_stack(limit=1)
-    if not frames:
-        return "no frame"
-    code = frames[-1].f_code
-    return f"{code.co_qualname}:{frames[-1].f_lineno}"

@@ -5,6 +5,8 @@ Holds no behaviour of machines beyond that; fairlead/sim/machines.py builds on i
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 
@@ -42,3 +44,16 @@ class Process:
         self.dead = False
         self.parked: list[Any] = []  # what would have run while it was paused
         self.kept: list[Any] = []  # of a dead one: destroying its coroutines would run their `finally`
+
+
+def label_of(callback: Callable[..., object]) -> str:
+    return getattr(callback, "__qualname__", None) or type(callback).__name__
+
+
+def place_of(task: asyncio.Task[Any]) -> str:
+    """Where it waits, for people to read."""
+    frames = task.get_stack(limit=1)
+    if not frames:
+        return "no frame"
+    code = frames[-1].f_code
+    return f"{code.co_qualname}:{frames[-1].f_lineno}"

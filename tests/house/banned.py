@@ -48,6 +48,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "fairlead/sim/loop.py": {
         "random": "owns the seeded generators every draw of a simulation comes from",
         "asyncio.sleep": "the one way for simulated code to let virtual time pass",
+        "asyncio.create_task": "is the loop: tasks of simulated processes are made here",
     },
 }
 

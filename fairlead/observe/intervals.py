@@ -1,0 +1,54 @@
+"""S12 asked of what really ran: the running intervals of one exclusive slot are disjoint in true time, wherever it ran.
+
+Owns the record of one run and the question. Only whoever stands outside can know true time: the simulator does, and a test rig on
+one machine. Shares nothing with agents but the model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from fairlead.model.kinds.slot import Token
+
+
+class Interval(msgspec.Struct):
+    """One run of one life of a slot. `end` None: it runs still."""
+
+    tenant: str
+    name: str
+    token: Token
+    where: str
+    begin: float
+    end: float | None = None
+    exclusive: Literal["", "region", "global"] = ""
+    uid: str = ""  # of the workload; a slot's name may be used again by another one
+
+
+def overlaps(intervals: Iterable[Interval]) -> list[str]:
+    """Each pair of exclusive runs of one slot that ran at the same time, in words."""
+    slots: dict[tuple[str, str, str], list[Interval]] = defaultdict(list)
+    for interval in intervals:
+        if interval.exclusive:
+            slots[interval.tenant, interval.name, interval.uid].append(interval)
+    found = []
+    for (tenant, name, _), runs in slots.items():
+        runs.sort(key=lambda run: run.begin)
+        last = runs[0]
+        for run in runs[1:]:
+            if last.end is None or run.begin < last.end:
+                ended = "still" if last.end is None else f"until {last.end:.3f}"
+                found.append(
+                    f"{tenant}/{name} ran on {last.where} (token {_text(last.token)}) {ended} and from {run.begin:.3f} "
+                    f"on {run.where} (token {_text(run.token)})"
+                )
+            if last.end is not None and (run.end is None or run.end > last.end):
+                last = run
+    return found
+
+
+def _text(token: Token) -> str:
+    return ".".join(str(part) for part in msgspec.structs.astuple(token))

@@ -1,0 +1,86 @@
+"""Owns the objects a simulated platform is born with: regions, tenants, quotas, grants, policies, pools, an administrator.
+
+Records only, the same for every server of a plane; nothing is drawn here but the administrator's token. Called by platform.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from fairlead.agent.settings import NodeDeclaration
+from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
+from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodePool, NodePoolSpec, NodeSpec
+from fairlead.model.kinds.intent import Quota, QuotaSpec, Region, RegionSpec, Tenant, TenantSpec
+from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, ResidencyRule, SchedulerPolicy, SchedulerPolicySpec
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Device, Resources
+from fairlead.ports import Ids
+from fairlead.security import tokens
+
+GI: Final = 1 << 30
+TENANTS: Final = ("risk", "search")
+REGIONS: Final = ("us-east", "us-west", "eu-central")
+ZONES: Final = ("a", "b", "c")
+AREAS: Final = {"us-east": "us", "us-west": "us", "eu-central": "eu"}
+NODE_ROOM: Final = Resources(16_000, 64 * GI)
+TIGHT_ROOM: Final = Resources(1_500, 4 * GI)
+GRANT: Final = Resources(24_000, 64 * GI, [("gpu", 4)])
+
+Born = list[tuple[str, Any]]
+
+
+def pool_of(region: str) -> str:
+    return f"{region}-general"
+
+
+def global_objects(regions: tuple[str, ...], ids: Ids) -> tuple[Born, str]:
+    """What the global plane is born with, and the administrator's token."""
+    made: Born = [
+        ("Region", Region(Metadata(name=r), RegionSpec((AREAS[r],), tuple(f"{r}-{z}" for z in ZONES)))) for r in regions
+    ]
+    quota = Resources(GRANT.cpu * len(regions), GRANT.memory * len(regions), [("gpu", 4 * len(regions))])
+    for tenant in TENANTS:
+        made.append(("Tenant", Tenant(Metadata(name=tenant), TenantSpec(display_name=tenant))))
+        made.append(("Quota", Quota(Metadata(name="default", namespace=tenant), QuotaSpec(limits=quota))))
+        for region in regions:
+            grant = GrantSpec(region=region, version=1, during=GRANT, after=GRANT)
+            made.append(("Grant", Grant(Metadata(name=region, namespace=tenant), grant)))
+    for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
+        residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()
+        policy = SchedulerPolicySpec(revision=revision, spread="Zone", residency=residency)
+        made.append(("SchedulerPolicy", SchedulerPolicy(Metadata(name=f"r{revision}"), policy)))
+    made.append(("PolicyChannel", PolicyChannel(Metadata(name="default"), PolicyChannelSpec(current=1))))
+    minted = tokens.mint(ids, SYSTEM_TENANT)
+    subject = Subject(name="ada")
+    token = TokenSpec(hash=minted.hash, subject=subject, expiry_time=datetime(2100, 1, 1, tzinfo=UTC))
+    made.append(("Token", Token(Metadata(name=minted.name, namespace=SYSTEM_TENANT), token)))
+    binding = AccessBindingSpec(role="admin", subjects=(subject,), tenants=("*",))
+    made.append(("AccessBinding", AccessBinding(Metadata(name="ada"), binding)))
+    return made, minted.text.reveal_bytes().decode()
+
+
+def region_objects(region: str, nodes: Sequence[NodeDeclaration]) -> Born:
+    """A region's pool, and its nodes as an operator approved them."""
+    made: Born = [("NodePool", NodePool(Metadata(name=pool_of(region)), NodePoolSpec()))]
+    for node in nodes:
+        spec = NodeSpec(
+            region=region, zone=node.zone, pool=node.pool, allocatable=node.allocatable, max_slots=node.max_slots,
+            devices=node.devices, address=node.address,
+        )  # fmt: skip
+        made.append(("Node", Node(Metadata(name=node.name), spec)))
+    return made
+
+
+def declared(region: str, number: int, tight: bool) -> NodeDeclaration:
+    return NodeDeclaration(
+        name=f"{region}-n{number}",
+        region=region,
+        zone=f"{region}-{ZONES[number % len(ZONES)]}",
+        pool=pool_of(region),
+        allocatable=TIGHT_ROOM if tight else NODE_ROOM,
+        devices=(Device(id="gpu-0", model="sim"), Device(id="gpu-1", model="sim")),
+        address=f"{region}-n{number}",
+        max_slots=64,
+    )

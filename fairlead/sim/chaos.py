@@ -1,0 +1,303 @@
+"""Owns what breaks and when: one task for each kind of fault, at the rates of the scenario, each with a counter.
+
+Every value is drawn before anything is looked at, so that a fault that finds nothing to break moves no draw behind it. `heal`
+ends all of them and puts everything back; then nothing may be wrong for longer than the bounds of INVARIANTS.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.machines import Machine, Program
+from fairlead.sim.platform import Agent, Platform
+from fairlead.sim.scenario import Faults
+from fairlead.sim.store import StoreFaults
+
+DOWN_S: Final = (0.2, 12.0)
+CUT_S: Final = (1.0, 40.0)
+RATES: Final = (0.991, 0.995, 1.0, 1.005, 1.009)
+
+
+class Chaos:
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._loop = platform.loop
+        self._machines = platform.machines
+        self._network = platform.network
+        self._faults = platform.scenario.faults
+        self.counts = platform.machines.counts
+        self.healed = False
+        self._twins: list[Agent] = []
+        self._downed: list[Machine] = []
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        kinds: dict[str, Callable[[Draws], Awaitable[None]]] = {
+            "crash": self._crash, "power": self._power, "pause": self._pause, "cut": self._cut, "slow": self._slow,
+            "reset": self._reset, "clock": self._clock, "store": self._store, "store_down": self._store_down,
+            "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._disk,
+        }  # fmt: skip
+        for name in Faults.__struct_fields__:
+            rate = getattr(self._faults, name)
+            if rate and name in kinds:
+                group.create_task(self._repeat(name, rate, kinds[name]), name=f"chaos {name}")
+        self._lose(self._faults.loss)
+
+    async def _repeat(self, name: str, per_minute: float, strike: Callable[[Draws], Awaitable[None]]) -> None:
+        draws = self._loop.stream(f"chaos {name}")
+        while True:
+            await sleep(draws.expovariate(per_minute / 60))
+            if self.healed:
+                return
+            await strike(draws)
+
+    def _lose(self, chance: float) -> None:
+        for source in self._machines.all.values():
+            for target in self._machines.all.values():
+                self._network.link(source, target).loss = chance if source is not target else 0.0
+
+    def _tell(self, what: str) -> None:
+        self._machines.tell("chaos", what)
+
+    # --- processes and machines ----------------------------------------------------------------------------------------------
+
+    def _program(self, draws: Draws) -> Program:
+        """Leaders are aimed at more often than their number says: that is where protocols break."""
+        leader, other, at_leader = draws.random(), draws.random(), draws.random()
+        programs = [p for plane in self._platform.planes.values() for p in plane.servers]
+        programs += [agent.program for agent in self._platform.agents.values()]
+        names = [server.config.name for plane in self._platform.planes.values() for server in plane.leaders()]
+        leaders = [program for program in programs if program.name in names]
+        if leaders and at_leader < 0.5:
+            return leaders[int(leader * len(leaders))]
+        return programs[int(other * len(programs))]
+
+    async def _crash(self, draws: Draws) -> None:
+        program, down_s = self._program(draws), draws.uniform(*DOWN_S)
+        if not program.alive:
+            return
+        self.counts["F9"] += 1
+        self._tell(f"{program.name} is killed, for {down_s:.1f} s")
+        program.kill()
+        self._loop.after(down_s, self._start, program)
+
+    def _start(self, program: Program) -> None:
+        if not program.alive and program.machine.up:
+            self.counts["F15"] += program.lives > 2
+            program.start()
+
+    async def _power(self, draws: Draws) -> None:
+        """A node's machine, or a server's, goes without a word and comes back with what was durable."""
+        at, down_s, of_server = draws.random(), draws.uniform(2.0, 60.0), draws.random() < 0.3
+        programs = [agent.program for agent in self._platform.agents.values()]
+        if of_server:
+            programs = [program for plane in self._platform.planes.values() for program in plane.servers]
+        program = programs[int(at * len(programs))]
+        if not program.machine.up:
+            return
+        self.counts["F9"] += 1
+        self._tell(f"{program.machine.name} loses power, for {down_s:.1f} s")
+        self._power_off(program.machine)
+        self._loop.after(down_s, self._power_on, program.machine)
+
+    def _power_off(self, machine: Machine) -> None:
+        machine.up = False
+        for program in self._machines.programs.values():
+            if program.machine is machine:
+                program.kill(silent=True)
+        for agent in self._platform.agents.values():
+            if agent.program.machine is machine:
+                agent.instances.power_lost()
+        machine.lose_power()
+
+    def _power_on(self, machine: Machine) -> None:
+        if machine.up:
+            return
+        machine.up = True
+        for program in self._machines.programs.values():
+            if program.machine is machine and program.wanted and not program.alive:
+                program.start()
+
+    async def _pause(self, draws: Draws) -> None:
+        program, for_s = self._program(draws), draws.uniform(0.3, 3.0) * self._platform.scenario.lease_s
+        if not program.alive or program.running is None or program.running.paused:
+            return
+        self.counts["F8"] += 1
+        self._tell(f"{program.name} is paused, for {for_s:.1f} s")
+        program.pause()
+        self._loop.after(for_s, program.resume)
+
+    async def _instance(self, draws: Draws) -> None:
+        at, which = draws.random(), draws.random()
+        agents = list(self._platform.agents.values())
+        runs = [run for run in agents[int(at * len(agents))].instances.runs.values() if run.interval.end is None]
+        if runs:
+            run = runs[int(which * len(runs))]
+            self.counts["instances_failed"] += 1
+            self._tell(f"{run.launch.id.text} crashes on {run.interval.where}")
+            agents[int(at * len(agents))].instances.crash(run)
+
+    async def _twin(self, draws: Draws) -> None:
+        """A second agent speaks for a node: restored from an image of its disk, or started by mistake (F16)."""
+        at, for_s, copies = draws.random(), draws.uniform(5.0, 60.0), draws.random() < 0.5
+        agents = [agent for agent in self._platform.agents.values() if agent not in self._twins]
+        original = agents[int(at * len(agents))]
+        name = f"{original.node.name}-twin-{len(self._twins)}"
+        machine = self._machines.machine(f"{original.node.region}/{name}")
+        if copies:
+            machine.copy_files(original.program.machine)
+        self.counts["F16"] += 1
+        self._tell(f"{name} speaks for {original.node.name}, for {for_s:.1f} s")
+        twin = self._platform.add_agent_program(name, machine, original.node)
+        self._twins.append(twin)
+        twin.program.start()
+        self._loop.after(for_s, self._end_twin, twin)
+
+    def _end_twin(self, twin: Agent) -> None:
+        twin.program.wanted = False
+        if twin.program.machine.up:
+            self._power_off(twin.program.machine)
+
+    # --- the network ---------------------------------------------------------------------------------------------------------
+
+    async def _cut(self, draws: Draws) -> None:
+        """One machine from another, one way or both, or one from all of them."""
+        first, second, way, whole, for_s = draws.random(), draws.random(), draws.random(), draws.random(), draws.uniform(*CUT_S)
+        every = list(self._machines.all.values())
+        one, other = every[int(first * len(every))], every[int(second * len(every))]
+        others = [machine for machine in every if machine is not one] if whole < 0.3 else [other]
+        self.counts["F5"] += 1
+        self._tell(f"{one.name} is cut from {other.name if whole >= 0.3 else 'all'} ({way:.1f}), for {for_s:.1f} s")
+        pairs = [(one, each) for each in others if way < 0.75] + [(each, one) for each in others if way > 0.25]
+        for source, target in pairs:
+            self._network.block(source, target)
+        self._loop.after(for_s, self._rejoin, pairs)
+
+    def _rejoin(self, pairs: list[tuple[Machine, Machine]]) -> None:
+        for source, target in pairs:
+            self._network.unblock(source, target)
+
+    async def _slow(self, draws: Draws) -> None:
+        at, by, for_s = draws.random(), draws.uniform(0.2, 4.0), draws.uniform(1.0, 30.0)
+        links = list(self._network.links().values())
+        link = links[int(at * len(links))]
+        low_s, high_s = link.low_s, link.high_s
+        if high_s > 0.2:
+            return
+        self.counts["F4"] += 1
+        self.counts["F6"] += 1
+        link.high_s = by
+        self._loop.after(for_s, self._quicken, link, low_s, high_s)
+
+    @staticmethod
+    def _quicken(link: object, low_s: float, high_s: float) -> None:
+        link.low_s, link.high_s = low_s, high_s  # type: ignore[attr-defined]
+
+    async def _reset(self, draws: Draws) -> None:
+        at, herd = draws.random(), draws.random()
+        ends = self._network.all_ends()
+        if not ends:
+            return
+        one = ends[int(at * len(ends))]
+        if herd < 0.1 and one.peer is not None:
+            self.counts["F17"] += 1
+            self._tell(f"all connections of {one.peer.process.name} break")
+            for end in list(self._network.ends.get(one.peer.process, {})):
+                self._network.reset(end)
+            return
+        self.counts["F11"] += 1
+        self._network.reset(one)
+
+    # --- clocks, disks, stores -----------------------------------------------------------------------------------------------
+
+    async def _clock(self, draws: Draws) -> None:
+        at, step_s, rate, stepped = draws.random(), draws.uniform(-3600, 3600), draws.choice(RATES), draws.random() < 0.5
+        every = list(self._machines.all.values())
+        machine = every[int(at * len(every))]
+        self.counts["F7"] += 1
+        if stepped:
+            self._tell(f"the wall clock of {machine.name} is stepped by {step_s:.0f} s")
+            machine.clock.wall_s += step_s
+        else:
+            machine.clock.run_at(rate, self._loop.now)
+
+    async def _disk(self, draws: Draws) -> None:
+        at, for_s, of_store = draws.random(), draws.uniform(1.0, 20.0), draws.random() < 0.5
+        self.counts["F13"] += 1
+        if of_store:
+            planes = list(self._platform.planes.values())
+            store = planes[int(at * len(planes))].store
+            self._tell(f"the disk of store {store.name} is full, for {for_s:.1f} s")
+            store.faults.full = True
+            self._loop.after(for_s, setattr, store.faults, "full", False)
+            return
+        agents = list(self._platform.agents.values())
+        machine = agents[int(at * len(agents))].program.machine
+        self._tell(f"the disk of {machine.name} is full, for {for_s:.1f} s")
+        machine.disk_full = True
+        self._loop.after(for_s, setattr, machine, "disk_full", False)
+
+    async def _store(self, draws: Draws) -> None:
+        at, for_s = draws.random(), draws.uniform(2.0, 30.0)
+        chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(5)]
+        planes = list(self._platform.planes.values())
+        store = planes[int(at * len(planes))].store
+        self._tell(f"store {store.name} is faulty, for {for_s:.1f} s")
+        faults = store.faults
+        faults.unavailable, faults.lost, faults.unheard, faults.late, faults.stale = chances
+        self._loop.after(for_s, self._mend, faults)
+
+    @staticmethod
+    def _mend(faults: StoreFaults) -> None:
+        faults.unavailable = faults.lost = faults.unheard = faults.late = faults.stale = 0.0
+
+    async def _store_down(self, draws: Draws) -> None:
+        at, for_s, paused = draws.random(), draws.uniform(0.5, 20.0), draws.random() < 0.5
+        planes = list(self._platform.planes.values())
+        program = planes[int(at * len(planes))].store.program
+        assert program is not None
+        if not program.alive or program.running is None or program.running.paused:
+            return
+        self.counts["F8" if paused else "F9"] += 1
+        self._tell(f"{program.name} is {'paused' if paused else 'killed'}, for {for_s:.1f} s")
+        if paused:
+            program.pause()
+            self._loop.after(for_s, program.resume)
+        else:
+            program.kill()
+            self._loop.after(for_s, self._start, program)
+
+    async def _lost_tail(self, draws: Draws) -> None:
+        at, count, fence_too = draws.random(), draws.randrange(1, 6), draws.random() < 0.5
+        planes = list(self._platform.planes.values())
+        store = planes[int(at * len(planes))].store
+        lost = store.disk.lose_tail(count, fence_too=fence_too)
+        self.counts["F14"] += bool(lost)
+        self._tell(f"store {store.name} fails over and loses {lost} batches")
+
+    # --- the end of it -------------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Everything is put back at once, but what takes its time by itself: leases, backoffs, resyncs."""
+        self.healed = True
+        self._tell("everything is healed")
+        self._lose(0.0)
+        for plane in self._platform.planes.values():
+            self._mend(plane.store.faults)
+            plane.store.faults.full = False
+        for source, target in list(self._network.links()):
+            self._network.unblock(self._machines.all[source], self._machines.all[target])
+            link = self._network.link(self._machines.all[source], self._machines.all[target])
+            link.high_s = min(link.high_s, link.low_s * 2)
+        for twin in self._twins:
+            self._end_twin(twin)
+        for machine in self._machines.all.values():
+            machine.disk_full = False
+            if not any(twin.program.machine is machine for twin in self._twins):
+                self._power_on(machine)
+        for program in self._machines.programs.values():
+            program.resume()
+            if program.wanted and not program.alive and program.machine.up:
+                program.start()

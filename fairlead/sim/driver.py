@@ -1,0 +1,150 @@
+"""Owns what runs on a simulated node, in true time: instances, the shims beside them, and every interval anything ran in.
+
+A machine's `Instances` outlive its agent, as real processes do, and an Exclusive one is ended by its shim when the fence file
+says so, whether the agent lives or not. `SimDriver` is one agent's hold on them, behind fairlead/agent/drivers/contract.py.
+The intervals are for checkers (S12); nothing of the platform can read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, InstanceId, Launch, Started, Stream
+from fairlead.observe.intervals import Interval
+from fairlead.sim.loop import Draws, SimLoop, sleep
+from fairlead.sim.machines import Machine, Running
+
+FENCE_POLL_S: Final = 0.5  # fairlead/agent/drivers/shim.py's
+FENCE_FILE: Final = "fence"
+START_S: Final = (0.05, 2.0)
+
+
+class _Run(msgspec.Struct):
+    launch: Launch
+    interval: Interval
+    exit: Exit | None = None
+    stopping: bool = False
+
+
+class Instances:
+    """What runs on one machine."""
+
+    def __init__(self, loop: SimLoop, machine: Machine, intervals: list[Interval], draws: Draws) -> None:
+        self._loop = loop
+        self._machine = machine
+        self._intervals = intervals
+        self.draws = draws
+        self.runs: dict[InstanceId, _Run] = {}
+        self.owner: Running | None = None  # the present agent's process
+        self.told: Ended = lambda *_: None  # where that agent wants to hear of ends
+        self.fails: Callable[[Launch], float] = lambda launch: 0.0  # seconds after which a run ends by itself; 0: never
+
+    def begin(self, launch: Launch) -> None:
+        interval = Interval(
+            launch.id.tenant, launch.id.name, launch.id.token, self._machine.name, self._loop.now, None, launch.exclusive
+        )
+        self._intervals.append(interval)
+        run = self.runs[launch.id] = _Run(launch, interval)
+        if launch.exclusive:
+            self._loop.after(FENCE_POLL_S * self.draws.random(), self._look_at_fence, run)
+        ends_s = self.fails(launch)
+        if ends_s:
+            self._loop.after(ends_s, self._ends, run)
+
+    def _ends(self, run: _Run) -> None:
+        done = run.launch.argv[:1] == ("job",)
+        self.end(run, Exit(0 if done else 1, "exited"))
+
+    def _look_at_fence(self, run: _Run) -> None:
+        """The shim: compares its machine's clock with the file, and looks again when the time it read there is over."""
+        if run.interval.end is not None:
+            return
+        column = 1 if run.launch.exclusive == "global" else 0
+        try:
+            until = float((self._machine.read(FENCE_FILE) or b"").split()[column])
+        except (ValueError, IndexError):
+            until = 0.0
+        left_s = until - self._machine.clock.local(self._loop.now)
+        if left_s <= 0:
+            self.end(run, Exit(137, "fenced"))
+            return
+        self._loop.after(left_s / self._machine.clock.rate + FENCE_POLL_S * self.draws.random(), self._look_at_fence, run)
+
+    def end(self, run: _Run, exit: Exit) -> None:
+        if run.interval.end is None:
+            run.interval.end = self._loop.now
+            run.exit = exit
+            if self.owner is not None and not self.owner.dead:
+                self._loop.soon(self.owner, self.told, run.launch.id, run.launch.run, exit)
+
+    def crash(self, run: _Run) -> None:
+        self.end(run, Exit(1, "exited"))
+
+    def power_lost(self) -> None:
+        """Everything ends at once, and nobody is told."""
+        self.told = lambda *_: None
+        for run in self.runs.values():
+            if run.interval.end is None:
+                run.interval.end = self._loop.now
+        self.runs.clear()
+
+
+class SimDriver:
+    name = "process"
+
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
+
+    def in_force(self) -> Mapping[str, str]:
+        return {"limits": "simulated"}
+
+    async def adopt(self, ended: Ended) -> list[Adopted]:
+        self._instances.told = ended
+        return [
+            Adopted(id, run.launch.run, run.launch.ports, run.exit, run.launch.exclusive, run.launch.template)
+            for id, run in self._instances.runs.items()
+        ]
+
+    async def start(self, launch: Launch) -> Started | Exit:
+        instances = self._instances
+        there = instances.runs.get(launch.id)
+        assert there is None or there.interval.end is not None, f"{launch.id.text} runs already"
+        pause_s = instances.draws.uniform(*START_S)
+        instances.begin(launch)  # a starting process is a running one
+        await sleep(pause_s)
+        return Started()
+
+    async def stop(self, id: InstanceId, grace_s: float) -> None:
+        run = self._instances.runs.get(id)
+        if run is None or run.interval.end is not None or run.stopping:
+            return
+        run.stopping = True
+        takes_s = min(grace_s, 2.0) * self._instances.draws.random()
+        self._instances._loop.after(takes_s, self._instances.end, run, Exit(0, "stopped"))
+
+    async def kill(self, id: InstanceId, cause: Cause) -> None:
+        run = self._instances.runs.get(id)
+        if run is not None:
+            self._instances.end(run, Exit(137, cause))
+
+    def status(self, id: InstanceId) -> Literal["running", "gone"]:
+        run = self._instances.runs.get(id)
+        return "running" if run is not None and run.interval.end is None else "gone"
+
+    async def logs(self, id: InstanceId, stream: Stream, offset: int, limit: int) -> Chunk:
+        return Chunk(0, b"", 0)
+
+    async def execute(self, id: InstanceId, argv: tuple[str, ...], timeout_s: float) -> Exit:
+        return Exit(0, "exited") if self.status(id) == "running" else Exit(1, "lost")
+
+    async def tidy(self, id: InstanceId) -> None:
+        pass
+
+    async def forget(self, id: InstanceId) -> None:
+        self._instances.runs.pop(id, None)
+
+    async def close(self) -> None:
+        self._instances.told = lambda *_: None

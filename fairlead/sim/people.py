@@ -1,0 +1,201 @@
+"""Owns what people do to a simulated platform: create, scale, change and delete work; operators' rightful and wrong moves.
+
+One program in an office, over the real API of the global plane: retries under one Idempotency-Key, sends some requests twice,
+believes nothing it was not told. Remembers what it asked for, so that at the end actual can be held against desired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.client.channel import Closed
+from fairlead.model.ids import split_revision
+from fairlead.model.registry import GLOBAL
+from fairlead.observe.answers import AnswerChecker, Sent
+from fairlead.sim.born import TENANTS
+from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.machines import Running
+from fairlead.sim.outside import Answer, SimHttp
+from fairlead.sim.platform import Platform
+from fairlead.wire import json_codec
+
+API: Final = "/apis/fairlead.dev/v1alpha1"
+TRIES_MAX: Final = 6
+NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail")
+_CHECKED: Final = ("workloads", "policychannels")  # of the global plane: their revision is a position of its journal
+
+_decode = msgspec.json.decode
+
+
+class People:
+    def __init__(self, platform: Platform, answers: AnswerChecker) -> None:
+        self._platform = platform
+        self._answers = answers
+        self._work = platform.scenario.work
+        self._draws: Draws = platform.loop.stream("people")
+        self._counts = platform.machines.counts
+        self._number = 0
+        self._http: SimHttp | None = None
+        self.stopped = False
+        self.done = asyncio.Event()
+        self._revision = 1  # of the policy that is current
+        self._life: dict[tuple[str, str], str] = {}  # what is added to a name whose first bearer was deleted
+
+    async def main(self, running: Running) -> None:
+        self._http = self._platform.http(running)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._users(group))
+            group.create_task(self._operators())
+
+    # --- users -------------------------------------------------------------------------------------------------------------
+
+    async def _users(self, group: asyncio.TaskGroup) -> None:
+        draws = self._draws
+        for _ in range(self._work.workloads):
+            group.create_task(self._act(draws.randrange(1 << 30)))
+        while not self.stopped:
+            await sleep(draws.expovariate(self._work.actions / 60))
+            if not self.stopped:
+                group.create_task(self._act(draws.randrange(1 << 30)))
+
+    async def _act(self, seed: int) -> None:
+        """One thing somebody does; drawn from a number, so that what others do moves nothing here."""
+        what, which, count, kind = seed % 10, (seed >> 4) % len(NAMES), (seed >> 10) % 6, (seed >> 16) % 100
+        tenant, name = TENANTS[(seed >> 8) % len(TENANTS)], NAMES[which % max(2, self._work.workloads)]
+        name += self._life.get((tenant, name), "")
+        path = f"{API}/namespaces/{tenant}/workloads"
+        if what < 4:
+            await self._write("POST", path, workload(name, count + 1, kind, self._work.exclusive, self._work.jobs), name)
+        elif what < 7:
+            count = min(count, 2) if name.startswith(NAMES[0]) else count
+            await self._write("PATCH", f"{path}/{name}", {"spec": {"replicas": count}}, name)
+        elif what < 9:
+            change = {"spec": {"template": {"env": [{"name": "REVISION", "value": str(seed)}]}}}
+            await self._write("PATCH", f"{path}/{name}", change, name)
+        else:
+            if not self._work.names_again:
+                self._life[tenant, name.partition("-")[0]] = f"-{seed % 1000}"
+            await self._write("DELETE", f"{path}/{name}", None, name)
+
+    async def _write(self, method: str, path: str, body: Any, name: str) -> Answer | None:
+        """Until there is an answer that settles it, under one id, at whichever server answers."""
+        self._number += 1
+        sent = self._answers.send(f"people-{self._number}")
+        tenant, plural = path.split("/")[5:7] if "/namespaces/" in path else ("", path.split("/")[4])
+        for attempt in range(TRIES_MAX):
+            twice = self._draws.random() < self._work.replays
+            answers = await asyncio.gather(*(self._try(method, path, body, sent.id) for _ in range(1 + twice)))
+            self._counts["F2"] += twice
+            for answer in answers:
+                if answer is not None and answer.status < 500 and answer.status != 429:
+                    self._settled(sent, answer, f"{plural}/{tenant}/{name}")
+                    return answer
+            await sleep(0.2 * (attempt + 1))
+            if self.stopped:
+                break
+        self._counts["people_unknown"] += 1
+        return None
+
+    def _settled(self, sent: Sent, answer: Answer, key: str) -> None:
+        if answer.status >= 400:
+            self._counts[f"http_{answer.status}"] += 1
+            if answer.status != 401:
+                self._answers.refused(sent)
+            return
+        self._counts["people_accepted"] += 1
+        told = _decode(answer.body)
+        version = told.get("metadata", {}).get("resourceVersion", "")
+        if told.get("kind") != "Status" and version and key.partition("/")[0] in _CHECKED:
+            self._answers.accepted(sent, key, split_revision(int(version))[1], changes=answer.status == 201)
+
+    async def _try(self, method: str, path: str, body: Any, id: str) -> Answer | None:
+        assert self._http is not None
+        addresses = self._platform.planes[GLOBAL].addresses
+        address = addresses[self._draws.randrange(len(addresses))]
+        media = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = [("authorization", f"Bearer {self._platform.token}"), ("content-type", media), ("idempotency-key", id)]
+        try:
+            return await self._http.request(
+                address, method, path, headers=headers, body=json_codec.encode(body) if body is not None else b""
+            )
+        except (OSError, Closed, TimeoutError):
+            return None
+
+    # --- operators ---------------------------------------------------------------------------------------------------------
+
+    async def _operators(self) -> None:
+        draws = self._platform.loop.stream("operators")
+        while not self.stopped and self._work.operators:
+            await sleep(draws.expovariate(self._work.operators / 60))
+            what, region_at, node_at, revision = draws.random(), draws.random(), draws.random(), draws.randrange(1, 4)
+            region = self._platform.regions[int(region_at * len(self._platform.regions))]
+            node = f"{region}-n{int(node_at * self._platform.scenario.nodes)}"
+            if self.stopped:
+                return
+            self._counts["F20"] += 1
+            if what < 0.4:
+                await self._cordon(node, True)
+            elif what < 0.7:
+                await self._cordon(node, False)
+            elif what < 0.9:
+                await self._promote(revision)
+            else:
+                await self._write("DELETE", f"{API}/nodes/{node}", None, node)  # with work on it: must be refused or drained
+
+    async def _cordon(self, node: str, yes: bool) -> None:
+        self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
+        await self._write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes}}, node)
+
+    async def _promote(self, revision: int) -> None:
+        self._tell(f"makes policy r{revision} current")
+        await self._write("PATCH", f"{API}/policychannels/default", {"spec": {"current": revision}}, "default")
+
+    def _tell(self, what: str) -> None:
+        self._platform.machines.tell("people", what)
+
+    async def put_right(self) -> None:
+        """After the faults: what operators did wrong is undone, so that all that is wanted can be had."""
+        self.stopped = True
+        for region in self._platform.regions:
+            for number in range(self._platform.scenario.nodes):
+                await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": {"unschedulable": False}})
+        await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": 1}})
+
+    async def _insist(self, method: str, path: str, body: Any) -> None:
+        for number in range(30):
+            self._number += 1
+            answer = await self._try(method, path, body, f"right-{self._number}")
+            if answer is not None and (answer.status < 300 or answer.status == 404):
+                return
+            await sleep(0.5 + 0.1 * number)
+
+
+def workload(name: str, replicas: int, kind: int, exclusive: float, jobs: float) -> dict[str, Any]:
+    cpu, gpus = f"{100 * (1 + kind % 4)}m", kind % 3 == 0 and name.startswith(NAMES[0])
+    replicas = min(replicas, 2) if gpus else replicas
+    spec: dict[str, Any] = {
+        "replicas": replicas,
+        "template": {"command": ["serve", name]},
+        "resources": {
+            "requests": {"cpu": cpu, "memory": "512Mi"},
+            **({"devices": [{"resource": "gpu", "count": 1}]} if gpus else {}),
+        },
+    }
+    if kind < jobs * 100:
+        spec["job"] = {"completions": replicas, "parallelism": 1 + replicas // 2}
+        spec["template"] = {"command": ["job", name], "restartPolicy": "OnFailure"}
+    elif kind < (jobs + exclusive) * 100:
+        spec["execution"] = "Exclusive"
+    if gpus:
+        spec["rollout"] = {"maxSurge": 0, "maxUnavailable": 1}
+    if kind % 5 == 0:
+        spec["priorityClassName"] = "critical-service"
+    return {"apiVersion": json_codec.API_VERSION, "kind": "Workload", "metadata": {"name": name}, "spec": spec}
+
+
+def names_of(items: Sequence[Any]) -> list[str]:
+    return [item.metadata.name for item in items]

@@ -1,0 +1,178 @@
+"""Owns a whole simulated platform: machines, stores, the production servers and agents on them, and who reaches whom.
+
+Builds what fairlead/compose builds in production, from the same parts, each program a simulated process. Decides nothing about
+faults or work; hands every committed batch and every run to the checkers. Called by world.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fairlead.agent.host import Host
+from fairlead.agent.over_plane import PlaneRegion
+from fairlead.agent.settings import AgentSettings, NodeDeclaration
+from fairlead.authority.candidate import Timing
+from fairlead.authority.truncation import JournalKept
+from fairlead.client.remote import RemotePlane
+from fairlead.compose.config import Peer, PlaneConfig
+from fairlead.compose.plane import PlaneServer
+from fairlead.decide.access import Identity
+from fairlead.decide.access_roles import FRONT_DOOR, PLANE_SERVER
+from fairlead.model.lifecycle import Role
+from fairlead.model.registry import GLOBAL
+from fairlead.observe.intervals import Interval
+from fairlead.ports import Tasks
+from fairlead.sim import born
+from fairlead.sim.driver import FENCE_FILE, Instances, SimDriver
+from fairlead.sim.loop import SimLoop
+from fairlead.sim.machines import Machine, Machines, Program, Running, SimIds, for_ever
+from fairlead.sim.network import Network
+from fairlead.sim.outside import SimDialling, SimHttp, SimOutside
+from fairlead.sim.scenario import Scenario
+from fairlead.sim.store import SimStore, StoreService
+
+OFFICE: Final = "office/people"
+
+
+class Plane:
+    """One plane's servers and its store."""
+
+    def __init__(self, name: str, store: StoreService) -> None:
+        self.name = name  # GLOBAL or a region
+        self.store = store
+        self.servers: list[Program] = []
+        self.addresses: list[str] = []
+        self.made: dict[str, PlaneServer] = {}  # program -> the server of its present life
+
+    def leaders(self) -> list[PlaneServer]:
+        """Those that believe to lead; for the chaos that aims at leaders and for the check that one does."""
+        alive = [program for program in self.servers if program.alive and program.name in self.made]
+        return [self.made[program.name] for program in alive if self.made[program.name].authority.leading]
+
+
+class Agent:
+    def __init__(self, program: Program, node: NodeDeclaration, instances: Instances) -> None:
+        self.program = program
+        self.node = node
+        self.instances = instances
+
+
+class Platform:
+    def __init__(self, loop: SimLoop, scenario: Scenario) -> None:
+        self.loop = loop
+        self.scenario = scenario
+        self.machines = Machines(loop)
+        self.network = Network(self.machines)
+        self.names: dict[str, Machine] = {}
+        self.regions = born.REGIONS[: scenario.regions]
+        self.intervals: list[Interval] = []
+        self.planes: dict[str, Plane] = {}
+        self.agents: dict[str, Agent] = {}
+        self._global_objects, self.token = born.global_objects(self.regions, SimIds(loop.stream("tokens")))
+        for name in (GLOBAL, *self.regions):
+            self._add_plane(name)
+        for region in self.regions:
+            for number in range(scenario.nodes):
+                self._add_agent(region, number)
+        self.office = self.machines.machine(OFFICE)
+
+    def start(self) -> None:
+        for program in self.machines.programs.values():
+            program.start()
+
+    # --- planes ------------------------------------------------------------------------------------------------------------
+
+    def _add_plane(self, name: str) -> None:
+        service = StoreService(self.network, name)
+        machine = self.machines.machine(f"{name}/store")
+        service.program = self.machines.program(f"store {name}", machine, lambda running: for_ever())
+        plane = self.planes[name] = Plane(name, service)
+        for number in range(self.scenario.servers):
+            address = f"https://{name}-{number}"
+            plane.addresses.append(address)
+            self.names[address] = self.machines.machine(f"{name}/server-{number}")
+        for number, address in enumerate(plane.addresses):
+            main = self._server_main(plane, number)
+            plane.servers.append(self.machines.program(f"{name}-{number}", self.names[address], main))
+
+    def _config(self, plane: Plane, number: int) -> PlaneConfig:
+        is_global = plane.name == GLOBAL
+        others = self.regions if is_global else (GLOBAL,)
+        return PlaneConfig(
+            plane="global" if is_global else "region",
+            region="" if is_global else plane.name,
+            name=f"{plane.name}-{number}",
+            store="simulated",
+            data="simulated",
+            address=plane.addresses[number],
+            peers=tuple(Peer("" if o == GLOBAL else o, tuple(self.planes[o].addresses)) for o in others),
+            lease_ttl_s=self.scenario.lease_s,
+            node_lease_s=self.scenario.node_lease_s,
+        )
+
+    def _server_main(self, plane: Plane, number: int) -> Callable[[Running], Awaitable[Any]]:
+        async def main(running: Running) -> None:
+            config = self._config(plane, number)
+            loop, scenario = self.loop, self.scenario
+            is_global = plane.name == GLOBAL
+            role = FRONT_DOOR if is_global else Role.MIRROR.value
+            who = Identity(name=config.name, kind="component", roles=(role, PLANE_SERVER), region=config.region)
+            objects = self._global_objects if is_global else born.region_objects(plane.name, self._nodes_of(plane.name))
+            outside = SimOutside(self.network, running, plane.addresses[number], who, self.names, objects)
+            timing = Timing(
+                lease_ttl_s=scenario.lease_s, renew_s=scenario.lease_s * 0.3, poll_s=0.1, ring_size=scenario.ring,
+                journal=JournalKept(keep_s=scenario.journal_s),
+            )  # fmt: skip
+            server = PlaneServer(
+                config, SimStore(plane.store, running), self.machines.clock(running), SimIds(loop.stream(f"ids {running.name}")),
+                loop.stream(f"random {running.name}"), outside=outside, timing=timing,
+            )  # fmt: skip
+            plane.made[running.program.name] = server
+            await server.run()
+
+        return main
+
+    def _nodes_of(self, region: str) -> list[NodeDeclaration]:
+        return [born.declared(region, number, self.scenario.tight) for number in range(self.scenario.nodes)]
+
+    # --- agents ------------------------------------------------------------------------------------------------------------
+
+    def _add_agent(self, region: str, number: int) -> None:
+        declared = born.declared(region, number, self.scenario.tight)
+        name = declared.name
+        machine = self.machines.machine(f"{region}/{name}")
+        self.add_agent_program(name, machine, declared)
+
+    def add_agent_program(self, program_name: str, machine: Machine, declared: NodeDeclaration) -> Agent:
+        instances = Instances(self.loop, machine, self.intervals, self.loop.stream(f"instances {machine.name}"))
+        program = self.machines.program(f"agent {program_name}", machine, self._agent_main(declared, instances))
+        made = self.agents[program_name] = Agent(program, declared, instances)
+        return made
+
+    def _agent_main(self, declared: NodeDeclaration, instances: Instances) -> Callable[[Running], Awaitable[Any]]:
+        async def main(running: Running) -> None:
+            machine, clock = running.machine, self.machines.clock(running)
+            instances.owner = running
+            who = Identity(name=declared.name, kind="agent", roles=("agent",), node=declared.name, region=declared.region)
+            dialling = SimDialling(self.network, running, who, self.names)
+            random = self.loop.stream(f"random {running.name}")
+            addresses = self.planes[declared.region].addresses
+            plane = RemotePlane(addresses, dialling.dial, clock, random, f"agent {declared.name}")
+            settings = AgentSettings(
+                node_lease_s=self.scenario.node_lease_s,
+                heartbeat_s=self.scenario.node_lease_s / 3,
+                state_file=machine.file("remembered"),
+                fence_file=machine.file(FENCE_FILE),
+            )
+            host = Host([declared], PlaneRegion(plane), {"process": SimDriver(instances)}, clock, random, settings)
+            async with Tasks() as tasks:
+                tasks.start(plane.run(), "plane")
+                tasks.start(host.run(), "host")
+
+        return main
+
+    # --- others ------------------------------------------------------------------------------------------------------------
+
+    def http(self, running: Running) -> SimHttp:
+        return SimHttp(self.network, running, self.names)

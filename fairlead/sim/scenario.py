@@ -1,0 +1,110 @@
+"""Owns what one seed's world is like: its topology, its work, its faults and how long it lasts. Pure draws, no world.
+
+A scenario is data: with its seed it is the whole of a run, and it is what a failing run leaves behind. `draw` makes one for a
+profile; a profile is either the swarm (everything, at random strengths) or directed at one safeguard. Called by campaign.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from fairlead.sim.loop import Draws
+
+
+class Faults(msgspec.Struct, frozen=True, rename="camel"):
+    """Events a minute over the whole platform, or chances per event, each from 0 (never)."""
+
+    crash: float = 0.0  # of a server's or agent's process
+    power: float = 0.0  # of a node's machine
+    pause: float = 0.0  # of a process, for up to three leases
+    cut: float = 0.0  # a link between machines, one or both ways
+    slow: float = 0.0  # a link becomes slow
+    reset: float = 0.0  # connections
+    clock: float = 0.0  # a wall clock is stepped, or a machine's clock runs at another rate
+    loss: float = 0.0  # chance that a packet must be sent again
+    store: float = 0.0  # spells of a faulty store
+    store_down: float = 0.0  # a store's process is paused or restarted
+    lost_tail: float = 0.0  # failover of a store to a replica that was behind
+    twin: float = 0.0  # a second agent of one identity
+    instance: float = 0.0  # instances that end by themselves
+    disk: float = 0.0  # an agent's or a store's disk is full for a while
+
+
+class Work(msgspec.Struct, frozen=True, rename="camel"):
+    workloads: int = 4
+    actions: float = 20.0  # of people, a minute
+    exclusive: float = 0.3  # share of workloads that are Exclusive
+    jobs: float = 0.2
+    operators: float = 2.0  # drains, cordons, deletions of nodes, policy changes, a minute (F20)
+    replays: float = 0.1  # chance that a request is sent twice (F2)
+    names_again: bool = False  # what was deleted is made again under the same name
+
+
+class Scenario(msgspec.Struct, frozen=True, rename="camel"):
+    seed: int
+    profile: str = "swarm"
+    regions: int = 1
+    servers: int = 2  # of each plane
+    nodes: int = 3  # of each region
+    rough_s: float = 120.0
+    calm_s: float = 150.0
+    quiet_s: float = 60.0
+    lease_s: float = 10.0
+    node_lease_s: float = 15.0
+    ring: int = 400  # changes that memory reaches back: small, so that followers fall behind
+    journal_s: float = 60.0
+    tight: bool = False  # there is less room than is asked for: what waits with a reason is excused at the end
+    faults: Faults = Faults()
+    work: Work = Work()
+    mutant: str = ""
+
+
+SWARM: Final = tuple(Faults.__struct_fields__)
+
+
+def _swarm(draws: Draws, heat: float) -> Faults:
+    """A random subset at random strengths: a fault that is always on hides what only its absence shows."""
+    strengths = {
+        "crash": 3.0, "power": 1.0, "pause": 2.0, "cut": 3.0, "slow": 2.0, "reset": 4.0, "clock": 2.0, "loss": 0.02,
+        "store": 2.0, "store_down": 0.5, "lost_tail": 0.1, "twin": 0.3, "instance": 3.0, "disk": 0.5,
+    }  # fmt: skip
+    drawn = {name: (draws.random(), draws.uniform(0.3, 1.5)) for name in SWARM}
+    return Faults(**{name: strengths[name] * share * heat if on < 0.6 else 0.0 for name, (on, share) in drawn.items()})
+
+
+def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = "") -> Scenario:
+    regions, servers, nodes = draws.choice((1, 1, 2, 3)), draws.choice((1, 2, 2, 3)), draws.randrange(3, 6)
+    workloads, actions = draws.randrange(2, 7), draws.uniform(5.0, 40.0)
+    exclusive, jobs = draws.choice((0.0, 0.3, 0.6)), draws.choice((0.0, 0.2, 0.4))
+    faults = _swarm(draws, 1.0)
+    made = Scenario(
+        seed, profile, regions, servers, nodes, minutes * 60, faults=faults, mutant=mutant,
+        work=Work(workloads, actions, exclusive, jobs),
+    )  # fmt: skip
+    return PROFILES[profile](made) if profile in PROFILES else made
+
+
+def _calm(scenario: Scenario) -> Scenario:
+    return msgspec.structs.replace(scenario, faults=Faults())
+
+
+def _first(scenario: Scenario) -> Scenario:
+    """One region, three nodes, a lossy network, a server that crashes."""
+    return msgspec.structs.replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(crash=2.0, loss=0.02, reset=2.0))
+
+
+def _full(scenario: Scenario) -> Scenario:
+    """The size that speed is stated for: three regions, ten nodes each, two commands a second."""
+    work = msgspec.structs.replace(scenario.work, workloads=10, actions=120.0)
+    return msgspec.structs.replace(scenario, regions=3, servers=1, nodes=10, work=work)
+
+
+PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
+    "calm": _calm,
+    "first": _first,
+    "full": _full,
+    "swarm": lambda scenario: scenario,
+}

@@ -1,0 +1,258 @@
+"""Owns one run: a platform, its people, its chaos and the checkers that watch, from a seed to a verdict.
+
+Two phases. While faults strike, nothing unsafe may happen (S). Then everything is healed at once and the platform must come to
+rest, as desired, within its bounds (L). Called by campaign.py; what it found is in the `Verdict`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.model.journal import decode_blob, decode_command
+from fairlead.model.lifecycle import Role
+from fairlead.model.registry import GLOBAL
+from fairlead.observe.agreement import differences
+from fairlead.observe.answers import AnswerChecker
+from fairlead.observe.checkers import JournalChecker, Violation
+from fairlead.observe.intervals import overlaps
+from fairlead.sim import loop as sim
+from fairlead.sim.chaos import Chaos
+from fairlead.sim.loop import SimLoop, sleep
+from fairlead.sim.people import People
+from fairlead.sim.platform import Plane, Platform
+from fairlead.sim.scenario import Scenario
+from fairlead.sim.walls import walls
+from fairlead.store.contract import Batch
+
+LEADER_S: Final = 15.0  # L2
+AGREED_S: Final = 60.0  # L4
+FOUND_MAX: Final = 20
+_LEASE_BODIES: Final = ("LeaseAcquire", "LeaseRenew", "LeaseRelease")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    invariant: str
+    plane: str
+    at_s: float
+    detail: str
+
+
+class Verdict(msgspec.Struct):
+    """What a seed came to. Two runs of one seed are equal in every field."""
+
+    seed: int
+    profile: str
+    findings: list[Finding]
+    exits: list[tuple[str, str]]
+    steps: int
+    simulated_s: float
+    trace: str
+    commits: int
+    counts: dict[str, int]
+    refusals: dict[str, int]
+    checked: dict[str, int]
+    agreed_s: float | None  # after healing; None: never
+    timeline: list[tuple[float, str, str]] = []
+
+
+class PlaneWatch:
+    """The checkers of one plane, fed with every batch at the moment it becomes durable."""
+
+    def __init__(self, world: World, plane: Plane) -> None:
+        self._world = world
+        self.name = plane.name
+        self.batches: list[Batch] = []
+        self.checker = JournalChecker()
+        self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
+        self.lost_tail = False
+        self._told = 0
+        self._before: Counter[str] = Counter()
+        plane.store.disk.committed = self.committed
+        plane.store.disk.tail_lost = self._tail_lost
+
+    def committed(self, batch: Batch) -> None:
+        self._world.loop.note(batch.hash.hex())
+        self.batches.append(batch)
+        self.checker.feed(batch)
+        if self.name == GLOBAL and not self.lost_tail:
+            self.answers.committed(decode_blob(batch.blob), batch.first)
+        for violation in self.checker.violations[self._told :]:
+            self._found(violation)
+        self._told = len(self.checker.violations)
+
+    def _found(self, violation: Violation) -> None:
+        self._world.found(violation.invariant, self.name, f"at {violation.position}: {violation.detail}")
+
+    def _tail_lost(self, position: int) -> None:
+        """What the store forgot is no longer history: the checkers go back to where it ends."""
+        self.lost_tail = True
+        self._before += Counter(self.checker.checked)
+        self.batches = [batch for batch in self.batches if batch.last <= position]
+        self.checker = JournalChecker()
+        for batch in self.batches:
+            self.checker.feed(batch)
+        self._before -= Counter(self.checker.checked)
+        self._told = len(self.checker.violations)
+
+    @property
+    def checked(self) -> Counter[str]:
+        return self._before + Counter(self.checker.checked)
+
+    @property
+    def objects(self) -> Mapping[str, Mapping[tuple[str, str], Any]]:
+        return self.checker.objects
+
+
+class World:
+    def __init__(self, loop: SimLoop, scenario: Scenario) -> None:
+        self.loop = loop
+        self.scenario = scenario
+        self.findings: list[Finding] = []
+        self.platform = Platform(loop, scenario)
+        self.watches = {name: PlaneWatch(self, plane) for name, plane in self.platform.planes.items()}
+        self.chaos = Chaos(self.platform)
+        self.people = People(self.platform, self.watches[GLOBAL].answers)
+        self._office = self.platform.machines.program("people", self.platform.office, self.people.main)
+        self.agreed_s: float | None = None
+        self._handler = _Log(self)
+
+    def found(self, invariant: str, plane: str, detail: str) -> None:
+        if len(self.findings) < FOUND_MAX:
+            self.findings.append(Finding(invariant, plane, round(self.loop.now, 3), detail))
+            self.platform.machines.tell("checker", f"{invariant} in {plane}: {detail}")
+
+    # --- the run -----------------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        scenario, machines = self.scenario, self.platform.machines
+        self.platform.start()
+        async with asyncio.TaskGroup() as group:
+            await self.chaos.run(group)
+            while self.loop.now < scenario.rough_s and not self.findings:
+                await sleep(1.0)
+            self.chaos.heal()
+        self._safe()
+        if not self.findings:
+            group_work = self.loop.spawn(None, self.people.put_right(), "put right")
+            await self._heal()
+            await group_work
+            if not self.findings:
+                await self._rest()
+        self._safe()
+        for name, error in machines.exits:
+            self.found("X1", name, f"ended by itself: {error}")
+
+    def _safe(self) -> None:
+        """What is asked of the whole, not of each batch."""
+        for detail in overlaps(self._identified()):
+            self.found("S12", "", detail)
+        watch = self.watches[GLOBAL]
+        if not watch.lost_tail:
+            watch.answers.finish()
+
+    def _identified(self) -> list[Any]:
+        return self.platform.intervals
+
+    async def _heal(self) -> None:
+        healed_s = self.loop.now
+        while self.loop.now < healed_s + LEADER_S:
+            if all(plane.leaders() for plane in self.platform.planes.values()):
+                break
+            await sleep(0.5)
+        for plane in self.platform.planes.values():
+            if not plane.leaders():
+                self.found("L2", plane.name, f"nobody leads {LEADER_S} s after healing")
+        different: list[str] = []
+        while self.loop.now < healed_s + self.scenario.calm_s and not self.findings:
+            await sleep(1.0)
+            different = self._different()
+            if not different:
+                self.agreed_s = round(self.loop.now - healed_s, 1)
+                self.platform.machines.tell("checker", f"actual is desired {self.agreed_s} s after healing")
+                break
+        if different and self.loop.now >= healed_s + self.scenario.calm_s:
+            self.found("L4", "", f"{self.scenario.calm_s} s after healing: {'; '.join(different[:5])} ({len(different)} in all)")
+        elif self.agreed_s is not None and self.agreed_s > AGREED_S:
+            self.found("L4", "", f"actual was desired only {self.agreed_s} s after healing")
+
+    def _different(self) -> list[str]:
+        regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
+        running = [run for run in self.platform.intervals if run.end is None]
+        return differences(self.watches[GLOBAL].objects, regions, running)
+
+    async def _rest(self) -> None:
+        """L4's second half: nobody writes anything any more but leases."""
+        await sleep(5.0)
+        marks = {name: len(watch.batches) for name, watch in self.watches.items()}
+        await sleep(self.scenario.quiet_s)
+        for name, watch in self.watches.items():
+            written: Counter[str] = Counter()
+            for batch in watch.batches[marks[name] :]:
+                written += _writes(batch)
+            if written:
+                self.found("L4", name, f"{self.scenario.quiet_s} s at rest, and yet: {dict(written.most_common(5))}")
+        different = self._different()
+        if different and not self.findings:
+            self.found("L4", "", f"was as desired, and is not any more: {'; '.join(different[:5])}")
+
+
+def _writes(batch: Batch) -> Counter[str]:
+    out: Counter[str] = Counter()
+    for entry in decode_blob(batch.blob).entries:
+        command = decode_command(entry.command)
+        kind = type(command.body).__name__ if command is not None else "own"
+        # What is over is cleared away after a while of its own; that is no fight.
+        tidying = command is not None and command.caller.role is Role.GARBAGE and kind == "Delete"
+        if command is not None and kind not in _LEASE_BODIES and not tidying:
+            key = entry.effects[0][0] if entry.effects else ""
+            out[f"{command.caller.role.value} {kind} {key}"] += 1
+    return out
+
+
+class _Log(logging.Handler):
+    """What production code logs as an error is a finding: it says that it met what it did not expect."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        who = self._world.loop.current.name if self._world.loop.current is not None else ""
+        self._world.found("X2", who, f"{record.getMessage()}: {error!r}" if error else record.getMessage())
+
+
+def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
+    async def main(loop: SimLoop) -> World:
+        world = World(loop, scenario)
+        root = logging.getLogger("fairlead")
+        before, root.propagate = root.propagate, False
+        root.addHandler(world._handler)
+        try:
+            await world.live()
+        finally:
+            root.removeHandler(world._handler)
+            root.propagate = before
+        return world
+
+    with walls():
+        outcome = sim.run(main, scenario.seed)
+    world = outcome.value
+    machines = world.platform.machines
+    refusals: Counter[str] = Counter()
+    checked: Counter[str] = Counter()
+    for watch in world.watches.values():
+        checked += watch.checked
+    checked["S13"] += world.watches[GLOBAL].answers.checked
+    checked["S12"] += sum(1 for run in world.platform.intervals if run.exclusive)
+    return Verdict(
+        scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),
+        outcome.trace, sum(len(watch.batches) for watch in world.watches.values()), dict(sorted(machines.counts.items())),
+        dict(sorted(refusals.items())), dict(sorted(checked.items())), world.agreed_s, machines.timeline if timeline else [],
+    )  # fmt: skip
