@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,34 @@ def test_a_tenant_sees_its_own_work_and_nobody_elses(platform: Platform) -> None
 
 def test_what_a_process_wrote_comes_through_the_front_door(platform: Platform) -> None:
     assert "risk-api slot" in platform.fairlead("logs", "wl/risk-api", "-n", "risk", "--tail", "5")
+
+
+def test_what_runs_can_be_seen_with_kubectl_and_with_a_scraper(platform: Platform) -> None:
+    some = ("workload", "us-east.assignment", "us-west.scheduler-0", "eu-central.narrator")
+    for listed in (platform.run("kubectl", "get", "controllers"), platform.fairlead("get", "controllers")):
+        assert [name for name in some if name not in listed] == []
+
+    def told(*words: str) -> bool:
+        shown = platform.run(*words).partition("Events:")[2]
+        return all(reason in shown for reason in ("Scheduled", "Started", "Serving"))
+
+    platform.wait(lambda: told("kubectl", "describe", "workload", "risk-api", "-n", "risk"), "events of risk-api")
+    assert "Scheduled" in platform.fairlead("events", "--for", "wl/risk-api", "-n", "risk")
+    trusted = ssl.create_default_context(cafile=str(platform.state / "pki" / "ca.pem"))
+    token = (platform.state / "run" / "metrics.token").read_text().strip()
+    planes = json.loads(platform.run("kubectl", "get", "planes", "-o", "json"))["items"]
+    assert len(planes) == 4
+    for plane in planes:
+        asked = urllib.request.Request(f"{plane['spec']['address']}/metrics", headers={"Authorization": f"Bearer {token}"})
+
+        def shows(line: str, asked: urllib.request.Request = asked) -> bool:
+            with urllib.request.urlopen(asked, context=trusted, timeout=30) as answer:
+                return line in answer.read().decode()
+
+        assert shows("fairlead_leader 1.0")
+        if plane["spec"]["plane"] == "region":
+            agents = {"us-east": 5, "us-west": 3, "eu-central": 3}[plane["spec"]["region"]]
+            platform.wait(lambda n=agents: shows(f"fairlead_agents {n}.0"), "every agent's figures")  # type: ignore[misc]
 
 
 def test_scaling_up_and_down_is_carried_out(platform: Platform) -> None:
