@@ -32,6 +32,7 @@ from fairlead.controllers.runtime import Runtime
 from fairlead.decide.access_roles import METRICS as RIGHT
 from fairlead.observe.exposition import CONTENT_TYPE, Page
 from fairlead.observe.metrics import METRICS
+from fairlead.observe.patrol import Patrol
 from fairlead.observe.stalls import LoopStalls
 from fairlead.ports import Clock
 from fairlead.scheduler.scheduler import Scheduler
@@ -65,6 +66,9 @@ class Server(Protocol):
 
     @property
     def decisions(self) -> DecisionSink: ...
+
+    @property
+    def patrol(self) -> Patrol: ...
 
 
 class ServerMetrics:
@@ -132,6 +136,7 @@ class ServerMetrics:
     async def _plane(self, page: Page) -> None:
         authority, figures = self._server.authority, self._figures
         self._commits(page)
+        self._patrol(page)
         fence = authority.fence
         page.put("leader", float(authority.leading))
         page.put("leader_epoch", fence.epoch if fence is not None else 0)
@@ -150,6 +155,12 @@ class ServerMetrics:
             page.put("finalizer_age_seconds", age_s, finalizer=finalizer)
         await figures.look_for_leaks()
         page.put("reservation_leaked_total", figures.reservations_leaked_total)
+
+    def _patrol(self, page: Page) -> None:
+        patrol = self._server.patrol
+        page.put("invariant_checks_total", patrol.looks_total)
+        for invariant, count in patrol.breaches_total.items():
+            page.put("invariant_violations_total", count, invariant=invariant)
 
     def _commits(self, page: Page) -> None:
         meters = self._server.authority.meters

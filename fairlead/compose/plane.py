@@ -38,10 +38,12 @@ from fairlead.compose.health import health_routes, standing
 from fairlead.compose.logs import LogSource, log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
+from fairlead.compose.patrolling import Patrolling
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
+from fairlead.observe.patrol import Patrol
 from fairlead.ports import Clock, Ids, Random, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from fairlead.security.directory import AccessDirectory
@@ -99,6 +101,7 @@ class PlaneServer:
         self._directory = AccessDirectory(self.local, clock)
         self._metering = ServerMetrics(self, self._service, clock)
         self._parts: list[Part] = []
+        self.patrol = Patrol()
 
     def stop(self) -> None:
         self._stop.set()
@@ -157,6 +160,8 @@ class PlaneServer:
         for controller, writes, other in controllers_of(self.config, plane, self.peers):
             parts.append(Runtime(controller, writes, self._clock, self._random, settings, other=other))
         narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
+        if self.config.plane == "region":
+            parts.append(Patrolling(plane, self._clock, self.patrol))
         return [*parts, *self._schedulers(plane), narrator]
 
     def _schedulers(self, plane: LocalPlane) -> list[Scheduler]:

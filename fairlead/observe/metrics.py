@@ -81,6 +81,9 @@ _AUTHORITY: Final = Group(
         Metric("nodes", _G, "nodes", "Nodes by health.", ("health",)),
         Metric("observation_age_seconds", _G, "seconds", "How long ago healthy nodes were heard: median, oldest.", ("of",)),
         Metric("reservation_leaked_total", _C, "reservations", "Reservations found 90 s or more after they ran out."),
+        Metric("invariant_violations_total", _C, "breaches", "Promises found broken by the patrol, which looks over a region "
+               "once a minute: S1 to S4.", ("invariant",)),
+        Metric("invariant_checks_total", _C, "looks", "How often the patrol looked."),
         Metric("finalizer_age_seconds", _G, "seconds", "Since when the longest waiting object waits for this finalizer.",
                ("finalizer",)),
     ),
