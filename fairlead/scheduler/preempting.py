@@ -48,9 +48,8 @@ class Preempting:
         snapshot = self._snapshot
         left = []
         for key in plan.victims:
-            use = snapshot.uses[key]
-            left.append((key, use))
-            snapshot.set_use(key, replace(use, evictable=False))
+            left.append((key, snapshot.uses[key]))
+            snapshot.set_evictable(key, False)
         key = (item.tenant, item.name)
         evictable.claim(key, plan.row, plan.victims)
         self._victims[key] = left
@@ -62,7 +61,7 @@ class Preempting:
             self._evictable.unclaim(key)
         for victim, use in self._victims.pop(key, ()):
             if self._snapshot.uses.get(victim) == replace(use, evictable=False):
-                self._snapshot.set_use(victim, use)
+                self._snapshot.set_evictable(victim, use.evictable)
 
     def seen(self, key: SlotKey, node: str, start_after: tuple[str, ...]) -> None:
         """Another scheduler's claim: what it and its leaving victims book is counted once here too."""

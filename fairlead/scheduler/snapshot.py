@@ -43,7 +43,6 @@ class Snapshot:
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.uses: dict[SlotKey, Use] = {}
-        self.on_row: list[dict[SlotKey, None]] = []
         self.grants: dict[str, Grant] = {}
         self.used: dict[str, dict[str, int]] = {}  # tenant -> dimension -> amount
         self.capacity: dict[str, int] = {"cpu": 0, "memory": 0}
@@ -126,7 +125,6 @@ class Snapshot:
         self.layout += 1
         self.row_of[name] = row
         self.names.append(name)
-        self.on_row.append({})
         self.fleet.cells["observed_ms"][row] = self._heard_early.pop(name, 0)
         return row
 
@@ -231,12 +229,10 @@ class Snapshot:
         if old is not None and old.row == row and old.requests == placed.requests and old.devices == placed.devices:
             # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
             # record, so that a refusal on its way does not take it back with the assumption.
-            self.uses[key] = new = replace(old, evictable=evictable)
             if old.evictable == evictable:
+                self.uses[key] = replace(old)
                 return False
-            for told in self.listeners:
-                told(key, old, -1)
-                told(key, new, 1)
+            self.set_evictable(key, evictable)
             return True
         self.set_use(
             key,
@@ -263,13 +259,20 @@ class Snapshot:
         old = self.uses.get(key)
         if old is not None:
             self._book(key, old, -1)
-            del self.on_row[old.row][key]
         if new is None:
             self.uses.pop(key, None)
             return
         self.uses[key] = new
-        self.on_row[new.row][key] = None
         self._book(key, new, 1)
+
+    def set_evictable(self, key: SlotKey, evictable: bool) -> None:
+        """Whether preemption may name it. Nothing else changes: what it uses it uses until it is gone."""
+        old = self.uses[key]
+        self.uses[key] = new = replace(old, evictable=evictable)
+        for told in self.listeners:
+            told(key, old, -1)
+            told(key, new, 1)
+        self._touch(old.row)
 
     def _book(self, key: SlotKey, use: Use, sign: int) -> None:
         cells, requests, row = self.fleet.cells, use.requests, use.row

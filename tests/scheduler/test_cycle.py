@@ -27,7 +27,7 @@ from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.shapes import ShapeBook
-from fairlead.scheduler.snapshot import FIRM, Snapshot, Use
+from fairlead.scheduler.snapshot import FIRM, SlotKey, Snapshot, Use
 from tests.scheduler.fleets import GI, NOW_MS, grant, node, request, snapshot_of
 
 
@@ -214,6 +214,27 @@ def test_preemption_takes_the_fewest_of_lower_priority_and_says_who() -> None:
     table.cycle.take_back(placement)
     assert snapshot.uses["search", "v-2"].evictable
     assert ("risk", "a-0") not in snapshot.uses
+
+
+def test_a_slot_that_has_begun_to_leave_is_no_longer_named_as_a_victim() -> None:
+    snapshot = snapshot_of(node("n0", cpu=2000))
+    fill(snapshot, 0, "v-0", 1000)
+    fill(snapshot, 0, "v-1", 1000)
+    preempting, policies = Preempting(snapshot), Policies()
+    queue, book = Queue(random.Random(1)), ShapeBook(snapshot, policies)
+    queue.upsert(request("a-0", cpu=1000, priority=1000, workload_class="critical"), NOW_MS)
+    (item,) = queue.take(1, NOW_MS)
+    policy = policies.policy_for("risk")
+    assert policy is not None
+    shape = book.shape_of(item.request, policy)
+    assert shape is not None
+    named: list[SlotKey] = []
+    for _ in range(2):
+        plan = preempting.plan(item, shape)
+        assert plan is not None
+        named += plan.victims
+        snapshot.set_evictable(plan.victims[0], False)
+    assert sorted(named) == [("search", "v-0"), ("search", "v-1")]
 
 
 def test_equal_priority_evicts_nobody() -> None:

@@ -90,6 +90,18 @@ def test_equals_go_to_the_first_row_and_are_looked_at_once() -> None:
     assert (found.best[0].row, found.looked) == (0, 1)
 
 
+def test_of_nodes_with_equal_sums_left_the_first_row_is_taken() -> None:
+    """A node of as many bytes as millicores: what one has of CPU the other has of memory."""
+    snapshot = snapshot_of(*(node(name, cpu=4000, memory=4000) for name in ("a", "b")))
+    for row, (cpu, memory) in enumerate(((1000, 2000), (2000, 1000))):
+        snapshot.set_use(("risk", f"w-{row}"), Use(row, FIRM, Resources(cpu, memory), uid="u"))
+    shape = shape_of(snapshot, cpu=100, memory=100)
+    found = Lineup(snapshot).best(shape)
+    assert found is not None
+    shape.catch_up()
+    assert (found.best[0].row, found.looked, shape.ranking.best()) == (0, 2, 0)
+
+
 def test_a_full_node_is_not_looked_at() -> None:
     snapshot = snapshot_of(*(node(f"n{n:03d}") for n in range(300)))
     for row in range(299):
