@@ -204,8 +204,12 @@ class Authority:
         return plane.spec.address if plane is not None else ""
 
     def plane_ms(self) -> int:
-        """Plane time now; of a standby, that of the last batch it saw."""
-        return self._term.plane_ms() if self._term is not None else self._candidate.memory.follower.last_ms
+        """Plane time now; of a standby, counted on from the last batch it saw happen (P5)."""
+        return self._term.plane_ms() if self._term is not None else self._candidate.memory.follower.plane_ms()
+
+    def hurry(self) -> None:
+        """A standby is to look at its store now, and not when its next look is due."""
+        self._candidate.hurry()
 
     def bound_to(self, node: str) -> list[Rec]:
         """The bindings on a node, at the durable head."""

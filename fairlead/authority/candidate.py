@@ -6,6 +6,7 @@ Owns this process's memory of the plane while it does not lead, and the knowledg
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 from collections.abc import Callable
@@ -45,6 +46,7 @@ class Candidate:
         self._stopping = stopping
         self.head: Head | None = None
         self.saw_fork = False  # the store lost history that was seen here: whoever leads next begins a new incarnation (P6)
+        self._hurried = asyncio.Event()
         self.memory = self._fresh()
 
     def _fresh(self) -> PlaneMemory:
@@ -86,8 +88,20 @@ class Candidate:
                 seen, silent_since = head.sign_of_life(), now
             elif now - silent_since >= limit_s:
                 return head
-            await self._clock.sleep(self._timing.poll_s)
+            await self._pause()
         return None
+
+    def hurry(self) -> None:
+        """Somebody waits for what the leader has written just now: look at once."""
+        self._hurried.set()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._timing.poll_s):
+                await self._hurried.wait()
+        except TimeoutError:
+            return
+        self._hurried.clear()
 
     async def _keep_warm(self, head: Head) -> None:
         try:
@@ -146,7 +160,7 @@ class Candidate:
             self.saw_fork = False
         memory = self.memory
         memory.ctx.begin(fence.incarnation)
-        term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, self._plane_time_at_start())
+        term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, memory.follower.plane_ms())
         memory.ctx.plane_ms = term.plane_ms
         memory.ctx.leader_since_ms = term.plane_ms()
         gc.collect()
@@ -159,11 +173,3 @@ class Candidate:
         if not isinstance(result, Committed):
             raise Deposed(f"could not begin incarnation {wanted}: {result}")
         return Fence(wanted, fence.epoch, fence.holder)
-
-    def _plane_time_at_start(self) -> int:
-        """P5: a warm standby continues from the last batch it saw happen; a cold start takes the later of the last batch and the
-        wall clock."""
-        follower = self.memory.follower
-        if follower.seen_at:
-            return follower.last_ms + max(0, int((self._clock.monotonic() - follower.seen_at) * 1000))
-        return max(follower.last_ms, int(self._clock.wall() * 1000))

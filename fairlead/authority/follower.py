@@ -41,6 +41,13 @@ class Follower:
         """A batch of our own became durable just now."""
         self.chain, self.last_ms, self.seen_at = chain, time_ms, self._clock.monotonic()
 
+    def plane_ms(self) -> int:
+        """Plane time, as a standby knows it and a new leader continues it (P5): from the last batch it saw happen; who has seen
+        none happen takes the later of the last batch and the wall clock."""
+        if self.seen_at:
+            return self.last_ms + max(0, int((self._clock.monotonic() - self.seen_at) * 1000))
+        return max(self.last_ms, int(self._clock.wall() * 1000))
+
     async def load(self) -> Head:
         """Fills the empty state from the store's objects. The journal after them comes with `catch_up`."""
         state = self.state

@@ -103,23 +103,36 @@ class PlaneService:
         self.attending = Attending()
         self.connections = 0
         self.agents = Sums(AGENT_COUNTERS, AGENT_GAUGES)
+        self._open: dict[int, Tasks] = {}
 
     async def ask(self, node: str, operation: str, *arguments: Any) -> Any:
         """Asks the agent of a node through the channel it keeps. Raises Unreachable; agents are never dialled."""
         return await self.attending.ask(node, operation, arguments)
+
+    @staticmethod
+    async def _until_closed(connection: _Connection, tasks: Tasks) -> None:
+        try:
+            await connection.run()
+        except Closed:
+            pass
+        finally:
+            tasks.cancel()  # its feeds and what is under way
+
+    def hang_up(self) -> None:
+        """This server leads no longer: everybody must look for who does. Agents above all, for nobody else hears them."""
+        for tasks in list(self._open.values()):
+            tasks.cancel()
 
     async def serve(self, channel: Channel, gate: Gate = OPEN) -> None:
         """Until the other end is gone."""
         self.connections += 1
         try:
             async with Tasks() as tasks:
-                try:
-                    await _Connection(self, self._authority, self._local, self._clock, channel, gate, tasks).run()
-                except Closed:
-                    pass
-                finally:
-                    tasks.cancel()
+                self._open[id(channel)] = tasks
+                connection = _Connection(self, self._authority, self._local, self._clock, channel, gate, tasks)
+                tasks.start(self._until_closed(connection, tasks), "channel")
         finally:
+            self._open.pop(id(channel), None)
             self.connections -= 1
             self.attending.gone(channel)
             await channel.close()

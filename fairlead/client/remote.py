@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -83,33 +83,48 @@ class RemotePlane:
         except (OSError, Closed) as error:
             log.debug("%s cannot reach %s: %s", self._name, address, error)
             return False
-        served = False
+        served, broken = False, asyncio.Event()
         try:
             async with Tasks() as tasks:
                 outgoing: asyncio.Queue[bytes] = asyncio.Queue()
-                tasks.start(self._read(channel), "read")
-                tasks.start(self._write(channel, outgoing), "write")
-                try:
-                    self._channel, self._outgoing = channel, outgoing
-                    hello = await self._ask("hello", VERSION, self._name)
-                    if not hello["leading"]:
-                        self._prefer(hello.get("leader", ""))
-                        raise Closed(f"{address} does not lead")
-                    self._note(hello["revision"], hello["plane_ms"])
-                    self.connects_total += 1
-                    self._tasks = tasks
-                    self._connected.set()
-                    self._tell_attendance()
-                    served = True
-                    await asyncio.Event().wait()  # until reading or writing fails, which ends everything here
-                finally:
-                    tasks.cancel()
-        except* Closed:
-            pass
+                self._channel, self._outgoing = channel, outgoing
+                tasks.start(self._carry(self._read(channel), channel, broken), "read")
+                tasks.start(self._carry(self._write(channel, outgoing), channel, broken), "write")
+                served = await self._greet(tasks)
+                if served:
+                    await broken.wait()
+                tasks.cancel()
         finally:
             self._drop(channel)
             await channel.close()
         return served
+
+    async def _carry(self, work: Coroutine[Any, Any, None], channel: Channel, broken: asyncio.Event) -> None:
+        """Until the connection breaks. Says so instead of raising it: of a group in which a task has failed, a cancellation from
+        outside at the same moment is lost, and whoever told us to stop would wait for ever."""
+        try:
+            await work
+        except (Closed, ValueError) as error:
+            log.debug("%s: %s", self._name, error)
+        finally:
+            self._drop(channel)
+            broken.set()
+
+    async def _greet(self, tasks: Tasks) -> bool:
+        """False: whoever is there does not lead."""
+        try:
+            hello = await self._ask("hello", VERSION, self._name)
+        except (Closed, Ask):
+            return False
+        if not hello["leading"]:
+            self._prefer(hello.get("leader", ""))
+            return False
+        self._note(hello["revision"], hello["plane_ms"])
+        self.connects_total += 1
+        self._tasks = tasks
+        self._connected.set()
+        self._tell_attendance()
+        return True
 
     def _prefer(self, address: str) -> None:
         if address and address in self._addresses:
@@ -282,6 +297,15 @@ class RemotePlane:
 
     def plane_ms(self) -> int:
         return self._plane_ms + int((self._clock.monotonic() - self._at) * 1000)
+
+    async def now(self) -> int:
+        """How far the plane has come, as it says itself; 0: it cannot be asked just now."""
+        try:
+            revision, plane_ms = await self._ask("now")
+        except (Closed, Ask):
+            return 0
+        self._note(revision, plane_ms)
+        return int(revision)
 
     async def heard(self, since_ms: int) -> Sequence[tuple[str, int]]:
         try:

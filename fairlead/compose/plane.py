@@ -102,6 +102,7 @@ class PlaneServer:
         self._metering = ServerMetrics(self, self._service, clock)
         self._parts: list[Part] = []
         self.patrol = Patrol()
+        self._seeded = False
 
     def stop(self) -> None:
         self._stop.set()
@@ -143,6 +144,7 @@ class PlaneServer:
             made = await self._outside.seed(self.local)
             if made:
                 log.info("%s: %d objects from the seed", self.config.name, made)
+            self._seeded = True
             self._parts = self._new_parts()
             async with Tasks() as tasks:
                 for part in self._parts:
@@ -152,6 +154,8 @@ class PlaneServer:
                 for part in self._parts:
                     part.stop()
                 tasks.cancel()
+            self._parts = []
+            self._service.hang_up()
 
     def _new_parts(self) -> list[Part]:
         settings = RuntimeSettings(holder=self.config.name)
@@ -192,7 +196,7 @@ class PlaneServer:
         planes: dict[str, ResourcePlane] = {config.region or GLOBAL: self.local}
         if config.plane == "global":
             planes |= self._regions()
-        own = OwnLogs(self.authority, self._clock, self._service)
+        own = OwnLogs(self.local, self._service)
         logs: dict[str, LogSource] = dict(self._regions()) if config.plane == "global" else {config.region: own}
         routes = [
             channel_route(serve, authenticator.admit),
@@ -219,6 +223,8 @@ class PlaneServer:
         checks = [
             ("store", True, f"revision {view.revision}"),
             ("leader", bool(self.authority.leader_address), "leads" if self.authority.leading else self.authority.leader_address),
+            ("access", self._directory.ready, "roles and tokens are known" if self._directory.ready else "not read yet"),
+            ("seed", self._seeded or not self.authority.leading, "what the plane is born with"),
         ]
         checks += [
             (f"peer-{name}", peer.connected, "connected" if peer.connected else "not reached")
@@ -232,15 +238,24 @@ class PlaneServer:
         return [part for part in self._parts if isinstance(part, Leased)]
 
 
-class OwnLogs(LocalPlane):
-    """A region's own server brings logs from the agents connected to it."""
+class OwnLogs:
+    """A region's own server brings logs from the agents, which are connected to whoever leads."""
 
-    def __init__(self, authority: Authority, clock: Clock, service: PlaneService) -> None:
-        super().__init__(authority, clock)
+    def __init__(self, plane: ForwardingPlane, service: PlaneService) -> None:
+        self._plane = plane
         self._service = service
 
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
+        return await self._plane.get(plural, tenant, name, revision)
+
+    async def list(self, plural: str) -> Sequence[Change]:
+        return await self._plane.list(plural)
+
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
-        rec = self._authority.view().get("bindings", tenant, name)
+        leader = self._plane.leader
+        if leader is not None:
+            return await leader.logs(tenant, name, stream, offset, limit)
+        rec = await self._plane.get("bindings", tenant, name)
         if rec is None:
             raise FileNotFoundError(name)
         found = await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)

@@ -89,6 +89,11 @@ class AccessDirectory:
         tokens = self._objects["tokens"].values()
         self._refused = frozenset(t.spec.hash for t in tokens if t.spec.purpose == "Certificate" and t.spec.revoked)
 
+    @property
+    def ready(self) -> bool:
+        """Whether anybody can be judged at all."""
+        return self._feed is not None
+
     # --- what is asked ----------------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
