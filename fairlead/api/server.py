@@ -1,14 +1,17 @@
 """The HTTP server around an application: uvicorn with TLS, bounds before authentication, and a shutdown that ends watches.
 
-Owns connections: how long a head may take and how large it may be, the client's certificate for whoever authenticates, graceful
-ends. Never looks at a request's meaning. Called by the composition root; not part of the simulator.
+Owns connections: how many, how long a handshake and a head may take and how large a head may be, how long a client may take
+nothing of an answer, the client's certificate for whoever authenticates, graceful ends. Never looks at a request's meaning; how
+large and slow a body may be is in calls.py. Called by the composition root; not part of the simulator.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import Any, Final
 
 import uvicorn
@@ -16,13 +19,16 @@ from starlette.applications import Starlette
 
 from fairlead.api.identity import PeerProtocol
 
+HANDSHAKE_S: Final = 10.0  # for a TLS handshake; the loop's own bound is a minute
+GOODBYE_S: Final = 5.0  # for a client to answer the end of a TLS connection
 HEAD_S: Final = 10.0  # for a request's head to arrive, the first one and each on a kept connection
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEADERS_MAX: Final = 100
 _READ_BYTES: Final = 1 << 20  # what one read may bring, part of which may be a body
 KEEP_ALIVE_S: Final = 75
+TAKE_S: Final = 30.0  # a client that takes nothing of its answer for so long has gone
 CONNECTIONS_MAX: Final = 10_000  # five thousand agents, a thousand watchers, and room
-GRACE_S: Final = 10  # for requests under way when the server is told to stop
+GRACE_S: Final = 5  # for requests under way when the server is told to stop
 FRAME_BYTES_MAX: Final = 8 << 20
 
 
@@ -30,6 +36,7 @@ class BoundedHttp(PeerProtocol):
     """uvicorn bounds neither the time nor the size of a request's head; a stranger could hold connections for ever."""
 
     _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _raw_bytes = 0  # since the last head was complete
 
@@ -39,7 +46,22 @@ class BoundedHttp(PeerProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
+        self._taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(TAKE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._taken()
+        super().resume_writing()
+
+    def _taken(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def data_received(self, data: bytes) -> None:
         if self._late is not None:
@@ -114,14 +136,39 @@ class _Config(uvicorn.Config):
 class Server(uvicorn.Server):
     """`serve()` runs it; `stop()` ends it gracefully: watches with a last chunk, requests within their grace."""
 
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the program's: it stops this server when everything else is ready for it."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, with bounds on the handshake, which it has no setting for."""
+        await self.lifespan.startup()
+        config = self.config
+        tls: dict[str, Any] = (
+            {} if config.ssl is None else {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": GOODBYE_S}
+        )
+        where: dict[str, Any] = {"sock": sockets[0]} if sockets else {"host": config.host, "port": config.port}
+
+        def protocol() -> asyncio.Protocol:
+            return BoundedHttp(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        loop = asyncio.get_running_loop()
+        self.servers = [await loop.create_server(protocol, ssl=config.ssl, backlog=config.backlog, **where, **tls)]
+        self.started = True
+
     def stop(self) -> None:
+        self._drain()
         self.should_exit = True
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    def _drain(self) -> None:
         app: Any = self.config.app
         watches = getattr(getattr(app, "state", None), "watches", None)
         if watches is not None:
             watches.drain()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._drain()
         await super().shutdown(sockets)
 
     @property

@@ -11,17 +11,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairlead.api.server import Server, make_server
 from fairlead.authority.history import History
 from fairlead.authority.local import LocalPlane
 from fairlead.client.channel import Channel
 from fairlead.client.dial import Dialer
 from fairlead.compose.config import PlaneConfig
-from fairlead.compose.http import HttpServer
 from fairlead.compose.seeding import seed
 from fairlead.decide.access import Identity
 from fairlead.model.decision import DecisionRecord
 from fairlead.ports import Clock
-from fairlead.security.tls import ClientTls
+from fairlead.security.tls import ClientTls, ServerTls
+from fairlead.security.tls import TlsFiles as TlsPaths
 from fairlead.store.archive import Archive
 from fairlead.store.contract import Store
 from fairlead.store.decisions.log import DecisionLog
@@ -75,7 +76,9 @@ class Here:
         self.address = f"{'http' if config.tls is None else 'https'}://{host}:{port}"
 
     def serving(self, app: Any, serve: ServeChannel) -> Serving:
-        return HttpServer(app, self._listener, self._config.tls)
+        files = self._config.tls
+        tls = None if files is None else ServerTls(TlsPaths(Path(files.certificate), Path(files.key), Path(files.authority)))
+        return _Listening(make_server(app, tls=None if tls is None else tls.context), self._listener)
 
     def dialler(self) -> Dialling:
         files = self._config.identity
@@ -89,6 +92,20 @@ class Here:
 
     async def seed(self, plane: LocalPlane) -> int:
         return await seed(plane, Path(self._config.seed), self._config.plane) if self._config.seed else 0
+
+
+class _Listening:
+    """A server on a socket that listens already."""
+
+    def __init__(self, server: Server, listener: sockets.socket) -> None:
+        self._server = server
+        self._listener = listener
+
+    async def serve(self) -> None:
+        await self._server.serve([self._listener])
+
+    def stop(self) -> None:
+        self._server.stop()
 
 
 def _listen(address: str) -> sockets.socket:

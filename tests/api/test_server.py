@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -138,6 +139,70 @@ async def test_a_renewed_certificate_is_shown_to_the_next_client_without_a_resta
         context.load_cert_chain(str(certificate_new), str(key_new))
         assert await shakes_hands(listener.port, ca_new)
         assert not await shakes_hands(listener.port, ca_old)
+
+
+async def test_a_handshake_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_S", 0.3)
+    ca, certificate, key = write_certificates(tmp_path)
+    async with open_door() as door, listening(door.app, server_context(str(certificate), str(key))) as listener:
+        for beginning in (b"", b"\x16\x03\x01"):
+            reader, writer = await connected(listener.port)
+            writer.write(beginning)
+            async with asyncio.timeout(30):
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            writer.close()
+        trust = ssl.create_default_context(cafile=str(ca))
+        pair = await asyncio.open_connection("127.0.0.1", listener.port, ssl=trust)
+        assert b"200 OK" in await answer_to(pair, request("GET", "/version"))
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "TAKE_S", 0.3)
+    lost: list[bool] = []
+
+    class Told(server.BoundedHttp):
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.append(True)
+            super().connection_lost(exc)
+
+    monkeypatch.setattr(server, "BoundedHttp", Told)
+    async with open_door() as door, listening(door.app, None) as listener:
+        whole = request("GET", "/openapi/v2").replace(b"connection: close\r\n", b"")
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
+        for _ in range(2_000):  # answers of half a megabyte that nobody reads: more than any buffer on the way holds
+            writer.write(whole)
+        async with asyncio.timeout(30):
+            while not lost:
+                await asyncio.sleep(0.02)
+        writer.close()
+        assert b"200 OK" in await answer_to(await connected(listener.port), request("GET", "/version"))
+
+
+async def test_more_connections_than_there_is_room_for_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 3)
+    async with open_door() as door, listening(door.app, None) as listener:
+        held = [await connected(listener.port) for _ in range(3)]
+        got = await answer_to(await connected(listener.port), request("GET", "/version"))
+        assert got.startswith(b"HTTP/1.1 503")
+        for _, writer in held:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [
+        ("application/json", b'{"a":' * 100 + b"1" + b"}" * 100),
+        ("application/yaml", b"[" * 100 + b"]" * 100),
+        ("application/yaml", b"a: &a [1, 2]\nb: [*a, *a]\n"),
+        ("application/json", b"\xff\xfe"),
+    ],
+)
+async def test_a_body_made_to_cost_much_is_refused_before_it_does(media: str, body: bytes) -> None:
+    async with open_door() as door, listening(door.app, None) as listener:
+        headers = (f"content-type: {media}", f"content-length: {len(body)}")
+        got = await answer_to(await connected(listener.port), request("POST", WORKLOADS, *headers, body=body))
+        assert got.startswith(b"HTTP/1.1 400"), got[:200]
 
 
 async def test_nothing_listens_beyond_loopback_without_tls() -> None:
