@@ -5,9 +5,7 @@ Called by openapi.py, once per document.
 
 from __future__ import annotations
 
-import functools
 import inspect as python
-import re
 from typing import Any, Final
 
 from msgspec import inspect
@@ -16,23 +14,13 @@ from fairlead.api.catalogue import Resource
 from fairlead.api.fieldsets import LIST_KEYS, SETS
 from fairlead.model.meta import FieldsV1, Metadata
 from fairlead.model.resources import Resources
+from fairlead.wire.meanings import ALIKE, meaning
 
 _PREFIX: Final = "dev.fairlead.v1alpha1."
-_COMMENT: Final = re.compile(r"^    (\w+): [^#]*(?:#\s*(.+))?$")
 _QUANTITY: Final = {
     "description": "An amount such as 500m, 2 or 4Gi.",
     "anyOf": [{"type": "string"}, {"type": "integer"}],
     "x-kubernetes-int-or-string": True,
-}
-_ALIKE: Final = {
-    "metadata": "Name, tenant, labels and what the server keeps of every object.",
-    "spec": "What is wanted.",
-    "status": "What was observed; written by its owner only.",
-    "conditions": "Typed statements about the object.",
-    "observedGeneration": "The generation this status speaks of.",
-    "apiVersion": "The group and version of this kind.",
-    "kind": "The kind of this object.",
-    "resourceVersion": "What is to be sent back to change just this version.",
 }
 
 
@@ -48,8 +36,8 @@ class Schemas:
             if resource.group and resource.info is not None:
                 schema = self._struct(resource.info.record)
             else:  # core/v1 kinds are answers of ours; their details are in the catalogue
-                schema = {"type": "object", "properties": {"metadata": self._ref(Metadata, _ALIKE["metadata"])}}
-            head = {key: {"type": "string", "description": _ALIKE[key]} for key in ("apiVersion", "kind")}
+                schema = {"type": "object", "properties": {"metadata": self._ref(Metadata, ALIKE["metadata"])}}
+            head = {key: {"type": "string", "description": ALIKE[key]} for key in ("apiVersion", "kind")}
             schema["properties"] = {**head, **schema["properties"]}
             self.made[name] = {**schema, "x-kubernetes-group-version-kind": gvk}
         return {"$ref": f"#/components/schemas/{name}"}
@@ -81,13 +69,12 @@ class Schemas:
     def _struct(self, cls: Any) -> dict[str, Any]:
         info = inspect.type_info(cls)
         assert isinstance(info, inspect.StructType)
-        words = descriptions(cls)
         properties = {}
         for field in info.fields:
-            description = words.get(field.name) or _ALIKE.get(field.encode_name, "")
+            description = meaning(cls, field.name, field.encode_name)
             properties[field.encode_name] = self._type(field.type, description, field.encode_name)
         if cls is Metadata:
-            properties["resourceVersion"] = {"type": "string", "description": _ALIKE["resourceVersion"]}
+            properties["resourceVersion"] = {"type": "string", "description": ALIKE["resourceVersion"]}
             properties["generateName"] = {"type": "string", "description": "The beginning of a name that the server completes."}
         schema: dict[str, Any] = {"type": "object", "properties": properties}
         doc = python.getdoc(cls) if "__doc__" in vars(cls) and cls.__doc__ else ""
@@ -151,19 +138,3 @@ def _scalar(info: inspect.Type) -> dict[str, Any]:
         case inspect.EnumType():
             return {"type": "string", "enum": [member.value for member in info.cls]}
     return {"type": "object"}
-
-
-@functools.cache
-def descriptions(cls: Any) -> dict[str, str]:
-    """The comments beside a record's fields. Empty where the source is not at hand."""
-    try:
-        source = python.getsource(cls)
-    except (OSError, TypeError):
-        return {}
-    found = {}
-    for line in source.splitlines():
-        match = _COMMENT.match(line)
-        if match is not None and match[2]:
-            text = match[2].strip()
-            found[match[1]] = text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
-    return found

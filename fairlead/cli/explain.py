@@ -22,6 +22,7 @@ from fairlead.cli.show import laid_out, put_lines
 from fairlead.client.rest_shapes import GROUP, VERSION
 from fairlead.model.registry import BY_KIND
 from fairlead.model.resources import Resources
+from fairlead.wire.meanings import meaning
 
 DEPTH_MAX = 12
 
@@ -37,12 +38,18 @@ def explain(path: str, recursive: bool) -> None:
         raise unknown_kind(kind, of_model())
     shape: shapes.Type = shapes.type_info(BY_KIND[resource.kind].record)
     field: shapes.Field | None = None
+    owner: Any = None
     for index, step in enumerate(steps):
+        struct = _struct(shape)
+        owner = struct.cls if struct is not None else None
         field = _member(shape, step, ".".join([kind, *steps[:index]]))
         shape = field.type
     click.echo(f"KIND:       {resource.kind}\nVERSION:    {GROUP}/{VERSION}")
-    if steps:
+    if steps and field is not None:
         click.echo(f"FIELD:      {'.'.join(steps)} <{type_name(shape)}>{_extra(field)}")
+        said = meaning(owner, field.name, field.encode_name)
+        if said:
+            click.echo(f"\n{said}")
     struct = _struct(shape)
     about = _about(struct.cls) if struct is not None else ""
     if about:
@@ -95,7 +102,14 @@ def _extra(field: shapes.Field | None) -> str:
 
 
 def _fields(struct: shapes.StructType) -> list[str]:
-    rows = [[f"  {field.encode_name}", f"<{type_name(field.type)}>{_extra(field)}"] for field in struct.fields]
+    rows = [
+        [
+            f"  {field.encode_name}",
+            f"<{type_name(field.type)}>{_extra(field)}",
+            meaning(struct.cls, field.name, field.encode_name),
+        ]
+        for field in struct.fields
+    ]
     return laid_out(None, rows)
 
 

@@ -99,10 +99,10 @@ class DeviceAsk(Record, frozen=True):
     """Devices a slot asks for. `shareThousandths` below 1000 asks for a part of one shared device; otherwise each of `count`
     devices is held alone. An empty model takes any."""
 
-    resource: str = "gpu"
-    models: tuple[str, ...] = ()
-    count: int = 1
-    share_thousandths: int = SHARE_WHOLE
+    resource: str = "gpu"  # what kind of device
+    models: tuple[str, ...] = ()  # any of these; empty: whichever
+    count: int = 1  # devices, each held alone
+    share_thousandths: int = SHARE_WHOLE  # below 1000: that part of one shared device
 
 
 class Device(Record, frozen=True):

@@ -170,3 +170,24 @@ api-1: last decided 10s ago by scheduler-0, policy 3
     n1: needs 2 CPU, 1 free
 """
     )
+
+
+def test_every_field_that_people_write_into_a_workload_is_explained() -> None:
+    from msgspec import inspect as shapes
+
+    from fairlead.cli.explain import _struct
+    from fairlead.model.kinds.intent import WorkloadSpec
+    from fairlead.wire.meanings import meaning
+
+    silent, todo, seen = list[str](), [shapes.type_info(WorkloadSpec)], set[type]()
+    while todo:
+        struct = _struct(todo.pop())
+        if struct is None or struct.cls in seen:
+            continue
+        seen.add(struct.cls)
+        silent += [f"{struct.cls.__name__}.{f.name}" for f in struct.fields if not meaning(struct.cls, f.name, f.encode_name)]
+        todo += [field.type for field in struct.fields]
+    assert len(seen) > 15
+    assert not silent, "say beside the field, in a comment, what it means"
+    out = talk("explain", "wl.spec.placement.regions").out
+    assert "At least so many replicas in each of them." in out

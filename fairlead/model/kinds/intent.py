@@ -64,152 +64,152 @@ class Region(Record, frozen=True):
 
 
 class LabelExpression(Record, frozen=True):
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = "In"
-    values: tuple[str, ...] = ()
+    key: str  # of the label
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = "In"  # how it is compared
+    values: tuple[str, ...] = ()  # what the label is compared with
 
 
 class Toleration(Record, frozen=True):
-    key: str = ""
-    operator: Literal["Equal", "Exists"] = "Equal"
-    value: str = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    key: str = ""  # of the taint; empty with Exists: every taint
+    operator: Literal["Equal", "Exists"] = "Equal"  # Equal compares the value, Exists does not
+    value: str = ""  # of the taint
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""  # of the taint; empty: every effect
 
 
 class SpreadRule(Record, frozen=True):
-    topology_key: str = "zone"
-    max_skew: int = 1
-    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = "DoNotSchedule"
-    after_failure: Literal["Keep", "Repair"] = "Keep"
+    topology_key: str = "zone"  # over what: zone, region, hostname or a label of nodes
+    max_skew: int = 1  # how many more one domain may hold than the emptiest
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = "DoNotSchedule"  # hard, or a preference
+    after_failure: Literal["Keep", "Repair"] = "Keep"  # Repair: moved back into balance once a failure is over
 
 
 class AffinityRule(Record, frozen=True):
     """Near to (or, as anti-affinity, away from) the workloads that match, within one domain of the topology."""
 
-    topology_key: str = "hostname"
-    match: tuple[LabelExpression, ...] = ()
-    required: bool = True
-    weight: int = 0
+    topology_key: str = "hostname"  # near or away within what: hostname, zone or a label of nodes
+    match: tuple[LabelExpression, ...] = ()  # labels of the workloads meant
+    required: bool = True  # hard; else a preference of that weight
+    weight: int = 0  # of a preference
 
 
 class RegionRule(Record, frozen=True):
-    allowed: tuple[str, ...] = ()
-    per_region_minimum: int = 0
+    allowed: tuple[str, ...] = ()  # where it may run; empty: everywhere
+    per_region_minimum: int = 0  # at least so many replicas in each of them
 
 
 class Residency(Record, frozen=True):
-    areas: tuple[str, ...] = ()
-    enforcement: Literal["Required", "Preferred"] = "Required"
+    areas: tuple[str, ...] = ()  # where its data may be, such as eu; which regions lie there, a Region says; empty: anywhere
+    enforcement: Literal["Required", "Preferred"] = "Required"  # Required: hard, and closed where nobody knows
 
 
 class Locality(Record, frozen=True):
-    regions: tuple[str, ...] = ()
-    zones: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()  # preferred ones
+    zones: tuple[str, ...] = ()  # preferred ones
 
 
 class Preference(Record, frozen=True):
-    weight: int
-    locality: Locality | None = None
-    labels: tuple[LabelExpression, ...] = ()
+    weight: int  # against the other preferences
+    locality: Locality | None = None  # regions or zones it would rather be in
+    labels: tuple[LabelExpression, ...] = ()  # of nodes it would rather be on
 
 
 class Placement(Record, frozen=True, cache_hash=True):
-    regions: RegionRule = RegionRule()
-    residency: Residency = Residency()
-    zones: tuple[str, ...] = ()
-    node_labels: tuple[LabelExpression, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    spread: tuple[SpreadRule, ...] = ()
-    affinity: tuple[AffinityRule, ...] = ()
-    anti_affinity: tuple[AffinityRule, ...] = ()
-    max_per_node: int = 0
-    preferences: tuple[Preference, ...] = ()
+    regions: RegionRule = RegionRule()  # in which regions, and how many at least in each
+    residency: Residency = Residency()  # in which areas its data may be
+    zones: tuple[str, ...] = ()  # only these; empty: all
+    node_labels: tuple[LabelExpression, ...] = ()  # only nodes whose labels match
+    tolerations: tuple[Toleration, ...] = ()  # taints of nodes that it bears
+    spread: tuple[SpreadRule, ...] = ()  # how evenly over zones, hosts or other domains
+    affinity: tuple[AffinityRule, ...] = ()  # which workloads it must or would rather be near to
+    anti_affinity: tuple[AffinityRule, ...] = ()  # which ones it must or would rather be away from
+    max_per_node: int = 0  # replicas on one node; 0: any number
+    preferences: tuple[Preference, ...] = ()  # what would be nicer, by weight
 
 
 class EnvVar(Record, frozen=True):
-    name: str
-    value: str = ""
+    name: str  # of the variable
+    value: str = ""  # as text
 
 
 class Port(Record, frozen=True):
-    name: str = ""
+    name: str = ""  # by which probes and endpoints know it
     port: int = 0  # 0: the agent picks one from its range
-    protocol: Literal["TCP", "UDP"] = "TCP"
+    protocol: Literal["TCP", "UDP"] = "TCP"  # what is spoken there
 
 
 class HttpGet(Record, frozen=True):
-    path: str = "/"
-    port: str = ""
+    path: str = "/"  # of the request; any answer below 400 passes
+    port: str = ""  # by name or number; empty: the first one
 
 
 class TcpSocket(Record, frozen=True):
-    port: str = ""
+    port: str = ""  # by name or number; empty: the first one
 
 
 class Exec(Record, frozen=True):
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()  # ends with 0 where all is well
 
 
 class Probe(Record, frozen=True):
-    http_get: HttpGet | None = None
-    tcp_socket: TcpSocket | None = None
-    exec: Exec | None = None
-    initial_delay_seconds: float = 0.0
-    period_seconds: float = 2.0
-    timeout_seconds: float = 1.0
-    success_threshold: int = 1
-    failure_threshold: int = 3
+    http_get: HttpGet | None = None  # passes when a request is answered
+    tcp_socket: TcpSocket | None = None  # passes when a connection is taken
+    exec: Exec | None = None  # passes when a command ends with 0
+    initial_delay_seconds: float = 0.0  # before the first try
+    period_seconds: float = 2.0  # between two tries
+    timeout_seconds: float = 1.0  # of one try
+    success_threshold: int = 1  # tries in a row that make it pass
+    failure_threshold: int = 3  # tries in a row that make it fail
 
 
 class Probes(Record, frozen=True):
-    startup: Probe | None = None
-    readiness: Probe | None = None
-    liveness: Probe | None = None
+    startup: Probe | None = None  # the others wait until this one has passed
+    readiness: Probe | None = None  # while it fails, no requests are sent
+    liveness: Probe | None = None  # when it fails, the process is started again
 
 
 class FileMount(Record, frozen=True):
     """The keys of one Config or Secret as files in a directory below the instance's own."""
 
-    path: str
-    config: str = ""
-    secret: str = ""
+    path: str  # of the directory
+    config: str = ""  # the Config whose keys these are
+    secret: str = ""  # or the Secret
 
 
 class Template(Record, frozen=True):
-    driver: str = "process"
-    image: str = ""
-    command: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
-    working_dir: str = ""
-    ports: tuple[Port, ...] = ()
-    probes: Probes = Probes()
-    restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
-    max_restarts: int = 5
-    stop_grace_seconds: float = 10.0
-    files: tuple[FileMount, ...] = ()
+    driver: str = "process"  # what runs it: process, or another that the nodes have
+    image: str = ""  # for drivers that take one
+    command: tuple[str, ...] = ()  # the program and its arguments
+    env: tuple[EnvVar, ...] = ()  # variables of its environment
+    working_dir: str = ""  # below the instance's own directory, or with a leading slash one of the machine's
+    ports: tuple[Port, ...] = ()  # what it listens at
+    probes: Probes = Probes()  # how its health is seen
+    restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"  # what happens when the process ends
+    max_restarts: int = 5  # on one node, before the slot counts as failed
+    stop_grace_seconds: float = 10.0  # between being asked to stop and being killed
+    files: tuple[FileMount, ...] = ()  # Configs and Secrets it is given
 
 
 class ResourceSpec(Record, frozen=True):
-    requests: Resources = NOTHING
-    devices: tuple[DeviceAsk, ...] = ()
+    requests: Resources = NOTHING  # what each replica is promised: cpu, memory and others
+    devices: tuple[DeviceAsk, ...] = ()  # exclusive ones, such as GPUs
 
 
 class RecoveryRule(Record, frozen=True):
-    budget_name: str = ""
-    min_serving: int = 0
-    deadline_seconds: int = 300
+    budget_name: str = ""  # the RecoveryBudget that keeps room for it
+    min_serving: int = 0  # replicas to be back after a region is lost
+    deadline_seconds: int = 300  # within which they are
 
 
 class DisruptionRule(Record, frozen=True):
-    min_serving: int = 0
-    drain_timeout_seconds: int = 600
+    min_serving: int = 0  # what drains, rollouts and evictions leave serving
+    drain_timeout_seconds: int = 600  # how long a replica may take to stop when drained
 
 
 class RolloutRule(Record, frozen=True):
-    max_surge: int = 1
-    max_unavailable: int = 0
-    progress_deadline_seconds: int = 300
-    paused: bool = False
+    max_surge: int = 1  # replicas more than wanted while rolling out
+    max_unavailable: int = 0  # replicas fewer than wanted while rolling out
+    progress_deadline_seconds: int = 300  # without progress for so long, the rollout counts as stuck
+    paused: bool = False  # nothing more is replaced until resumed
 
 
 class Freshness(Record, frozen=True):
@@ -217,44 +217,44 @@ class Freshness(Record, frozen=True):
 
 
 class JobRule(Record, frozen=True):
-    completions: int = 1
-    parallelism: int = 1
-    retries: int = 3
-    deadline_time: datetime | None = None
+    completions: int = 1  # how often it must succeed
+    parallelism: int = 1  # how many run at once
+    retries: int = 3  # failures before it is given up
+    deadline_time: datetime | None = None  # after which it is given up
 
 
 class WorkloadSpec(Record, frozen=True):
-    replicas: int = 1
+    replicas: int = 1  # how many are to serve; of a job see `job`
     execution: Literal["Replicated", "Exclusive"] | None = None  # jobs are Exclusive unless they say otherwise
-    exclusive: Literal["region", "global"] = "region"
-    start_target_seconds: float = 0.0
-    isolation: Literal["Shared", "TenantExclusive"] = "Shared"
-    workload_class: str = "standard"
-    priority_class_name: str = ""
-    suspend: bool = False
-    gang: bool = False
-    job: JobRule | None = None
-    template: Template = Template()
-    resources: ResourceSpec = ResourceSpec()
-    placement: Placement = Placement()
-    recovery: RecoveryRule = RecoveryRule()
-    disruption: DisruptionRule = DisruptionRule()
-    rollout: RolloutRule = RolloutRule()
-    freshness: Freshness = Freshness()
+    exclusive: Literal["region", "global"] = "region"  # of an Exclusive one: never two copies within a region, or anywhere
+    start_target_seconds: float = 0.0  # from create to serving; orders the queue, and is measured; 0: none
+    isolation: Literal["Shared", "TenantExclusive"] = "Shared"  # TenantExclusive: never beside another tenant's work
+    workload_class: str = "standard"  # critical, standard, batch or best-effort; the policy says what each means
+    priority_class_name: str = ""  # within what the policy allows; empty: the class's own
+    suspend: bool = False  # kept, and not run
+    gang: bool = False  # all replicas start together or none
+    job: JobRule | None = None  # runs to completion; without it, a service
+    template: Template = Template()  # what each replica runs
+    resources: ResourceSpec = ResourceSpec()  # what each replica needs
+    placement: Placement = Placement()  # where replicas may go and would rather be
+    recovery: RecoveryRule = RecoveryRule()  # what comes back after a lost region, and how fast
+    disruption: DisruptionRule = DisruptionRule()  # what stays serving whatever is done on purpose
+    rollout: RolloutRule = RolloutRule()  # how a new generation replaces the old
+    freshness: Freshness = Freshness()  # how old an observation of a node may be to be decided on
 
 
 class StageCounts(Record, frozen=True):
-    desired: int = 0
-    reserved: int = 0
-    bound: int = 0
-    started: int = 0
-    ready: int = 0
-    serving: int = 0
-    unknown: int = 0
+    desired: int = 0  # replicas asked for
+    reserved: int = 0  # have room kept for them
+    bound: int = 0  # have a node
+    started: int = 0  # have a process
+    ready: int = 0  # pass their probes
+    serving: int = 0  # get requests
+    unknown: int = 0  # on a node that is silent
     pending: int = 0  # not bound anywhere yet
-    draining: int = 0
-    failed: int = 0
-    succeeded: int = 0
+    draining: int = 0  # on their way out
+    failed: int = 0  # failed, and not replaced yet
+    succeeded: int = 0  # of a job: done
     updated: int = 0  # of those bound, how many run the generation that is wanted
 
 
