@@ -1,6 +1,6 @@
 """What guards the real thing: two planes and an agent as processes, behind TLS, on files.
 
-One pair of planes for the whole module: it takes seconds to start, and no test here needs it untouched.
+One pair of planes for all: it takes seconds to start, and no test here needs it untouched.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,16 +22,6 @@ from tests.security.two_planes import REGION, TwoPlanes, manifest, path_of
 WORD = "correct-horse-battery-staple-4711"
 # What the process says it was given: the mode of its file, a hash of what is in it, and all of its environment.
 SHOW = "stat -c %a keys/password; sha256sum < keys/password; env; echo end; exec sleep 600"
-
-
-@pytest.fixture(scope="module")
-def planes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoPlanes]:
-    made = TwoPlanes(tmp_path_factory.mktemp("two-planes"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def secret(name: str, **data: str) -> dict[str, Any]:

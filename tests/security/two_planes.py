@@ -10,6 +10,7 @@ import os
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -67,6 +68,7 @@ class TwoPlanes:
         self.ports = dict(zip(("global", REGION), free_ports(2), strict=True))
         self.tokens: dict[str, str] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._kept = threading.local()
         self._write_seed()
         for plane in self.ports:
             self._write_config(plane)
@@ -217,24 +219,41 @@ class TwoPlanes:
 
     def ask(
         self, person: str, method: str, path: str, body: Any = None, *, plane: str = "global", media: str = "application/json",
-        tls: ssl.SSLContext | None = None, token: str = "",
+        tls: ssl.SSLContext | None = None, token: str = "", headers: dict[str, str] | None = None,
     ) -> Answer:  # fmt: skip
         """As a person with a token, or by a certificate; an empty name shows nothing."""
-        headers = {"content-type": media}
+        headers = {"content-type": media, **(headers or {})}
         text = token or self.tokens.get(person, "")
         if text:
             headers["authorization"] = f"Bearer {text}"
+        sent = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        for last in (False, True):
+            connection = self._connection(plane, tls)
+            try:
+                connection.request(method, path, sent, headers)
+                answer = connection.getresponse()
+                return Answer(answer.status, answer.read(), tuple(answer.headers.get_all("warning") or ()))
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()  # and is opened again by the next request
+                # A server closes what has been idle for a while, and may do so just now.
+                if last or not isinstance(error, http.client.RemoteDisconnected | BrokenPipeError | ConnectionResetError):
+                    raise
+            finally:
+                if tls is not None:
+                    connection.close()
+        raise AssertionError("not reached")
+
+    def _connection(self, plane: str, tls: ssl.SSLContext | None) -> http.client.HTTPSConnection:
+        """One for each thread and plane, kept; a certificate has a connection of its own."""
+        kept: dict[str, http.client.HTTPSConnection] = self._kept.__dict__
         where = urlsplit(self.address(plane))
-        connection = http.client.HTTPSConnection(
-            where.hostname or "", where.port, context=tls or client_context(self.folder.authorities), timeout=WAIT_S
-        )
-        try:
-            sent = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
-            connection.request(method, path, sent, headers)
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.read(), tuple(answer.headers.get_all("warning") or ()))
-        finally:
-            connection.close()
+        if tls is not None or plane not in kept:
+            context = tls or client_context(self.folder.authorities)
+            made = http.client.HTTPSConnection(where.hostname or "", where.port, context=context, timeout=WAIT_S)
+            if tls is not None:
+                return made
+            kept[plane] = made
+        return kept[plane]
 
     def client(self, named: Named) -> ssl.SSLContext:
         """With a certificate of one's own, in the name of a component or an agent."""

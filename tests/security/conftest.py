@@ -1,0 +1,28 @@
+"""Real planes for the tests here, started once for all that ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.security.two_planes import TwoPlanes
+
+
+@pytest.fixture(scope="session")
+def planes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoPlanes]:
+    made = TwoPlanes(tmp_path_factory.mktemp("two-planes"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="session")
+def node(planes: TwoPlanes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """node-7, which joined with a token; where it keeps its own."""
+    state = tmp_path_factory.mktemp("node-7") / "state"
+    planes.join("node-7", state)
+    return state
