@@ -137,11 +137,11 @@ class ServerMetrics:
         authority, figures = self._server.authority, self._figures
         self._commits(page)
         self._patrol(page)
-        fence = authority.fence
         page.put("leader", float(authority.leading))
-        page.put("leader_epoch", fence.epoch if fence is not None else 0)
         if not authority.ready:
             return
+        plane = authority.view().get("planes", "", "self")
+        page.put("leader_epoch", plane.hot.spec.epoch if plane is not None else 0)
         for name, count in figures.objects().items():
             page.put("plane_objects", count, resource=name)
         for health, count in figures.nodes().items():

@@ -32,7 +32,7 @@ from fairlead.observe.histogram import STAGE_S, Histogram
 from fairlead.ports import Clock, Random, Tasks
 
 GATHER_S: Final = 0.25  # changes that come within this are looked at together
-SAMPLED: Final = 1_000  # of one take: beyond that every second, third... slot is timed, and counts for as many
+SAMPLED: Final = 250  # of one take: beyond that every second, third... slot is timed, and counts for as many
 KNOWN_MAX: Final = 5_000
 WAITING_MAX: Final = 100_000  # slots whose reasons are remembered, to be counted
 

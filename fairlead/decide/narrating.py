@@ -7,7 +7,7 @@ by fairlead/controllers/narrator.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fairlead.decide.spans import size
@@ -90,27 +90,29 @@ _STEPS: Final = {
 }
 
 
-def of_binding(tenant: str, name: str, old: BindingHot | None, new: BindingHot | None) -> Iterator[Told]:
-    if new is None or (old is not None and old.state is new.state and old.token == new.token):
-        return
-    workload, _, slot = name.rpartition("-")
+def of_binding(tenant: str, name: str, old: BindingHot | None, new: BindingHot | None) -> Sequence[Told]:
+    """Asked of every step of every slot, most of which are no news: no generator, and nothing made that is not told."""
+    if new is None:
+        return ()
     if old is None or old.token != new.token:
-        yield _of_workload(tenant, workload, "Scheduled", f"slot {slot} is to run on {new.node}")
-        for victim in new.start_after:
-            yield from _preempted(victim, f"{tenant}/{workload}", tenant)
-        return
-    if new.state is _S.STARTING and old.state is not _S.BOUND:
-        return  # it has lost readiness, or was heard again: it was started long ago
-    step = _STEPS.get(new.state)
-    if step is not None:
-        yield _of_workload(tenant, workload, step[0], step[1].format(slot=slot, node=new.node))
+        workload, _, slot = name.rpartition("-")
+        told = _of_workload(tenant, workload, "Scheduled", f"slot {slot} is to run on {new.node}")
+        return (told, *[_preempted(victim, f"{tenant}/{workload}", tenant) for victim in new.start_after])
+    state = new.state
+    step = _STEPS.get(state)
+    if step is None or old.state is state:
+        return ()
+    if state is _S.STARTING and old.state is not _S.BOUND:
+        return ()  # it has lost readiness, or was heard again: it was started long ago
+    workload, _, slot = name.rpartition("-")
+    return (_of_workload(tenant, workload, step[0], step[1].format(slot=slot, node=new.node)),)
 
 
-def _preempted(victim: str, by: str, tenant: str) -> Iterator[Told]:
+def _preempted(victim: str, by: str, tenant: str) -> Told:
     its_tenant, _, name = victim.partition("/")
     workload, _, slot = name.rpartition("-")
     whom = f"for {by}" if its_tenant == tenant else "for work of higher priority"
-    yield _of_workload(its_tenant, workload, "Preempted", f"slot {slot} must leave {whom}")
+    return _of_workload(its_tenant, workload, "Preempted", f"slot {slot} must leave {whom}")
 
 
 def of_instance(tenant: str, name: str, old: InstanceStatus | None, new: InstanceStatus | None) -> Iterator[Told]:

@@ -46,13 +46,32 @@ class Breach(NamedTuple):
     detail: str
 
 
+class _Sum:
+    """Resources added up in place: a hundred thousand bindings are added once a minute."""
+
+    __slots__ = ("cpu", "memory", "scalars")
+
+    def __init__(self) -> None:
+        self.cpu = self.memory = 0
+        self.scalars: dict[str, int] = {}
+
+    def add(self, more: Resources) -> None:
+        self.cpu += more.cpu
+        self.memory += more.memory
+        for name, amount in more.scalars:
+            self.scalars[name] = self.scalars.get(name, 0) + amount
+
+    def total(self) -> Resources:
+        return Resources(self.cpu, self.memory, self.scalars.items())
+
+
 class _Use:
-    """Of a node or of a tenant."""
+    """Of a node."""
 
     __slots__ = ("devices", "firm", "held", "lent", "slots")
 
     def __init__(self) -> None:
-        self.firm, self.held, self.lent = Resources(), Resources(), Resources()
+        self.firm, self.held, self.lent = _Sum(), _Sum(), _Sum()
         self.devices: dict[str, int] = {}
         self.slots = 0
 
@@ -71,7 +90,7 @@ class Patrol:
     def look(self, seen: Seen) -> Iterator[list[Breach]]:
         """Yields nothing at all now and then, so that whoever asks can do something else; last, what is newly broken."""
         by_node: dict[str, _Use] = {}
-        by_tenant: dict[str, Resources] = {}
+        by_tenant: dict[str, _Sum] = {}
         found: list[Breach] = []
         for _ in self._bound(seen.bindings, by_node, by_tenant, found):
             yield []
@@ -79,17 +98,17 @@ class Patrol:
             spec = _reservation(change).spec
             use = by_node.setdefault(spec.node, _Use())
             if spec.budget:
-                use.held += spec.requests
+                use.held.add(spec.requests)
             else:
                 _add(use, spec.requests, spec.devices, lent=False)
-            by_tenant[change.tenant] = by_tenant.get(change.tenant, Resources()) + spec.requests
+            by_tenant.setdefault(change.tenant, _Sum()).add(spec.requests)
         standing: dict[tuple[str, str], Any] = {}
         for at, change in enumerate(seen.nodes):
             found += self._of_node(change.hot, by_node.get(change.name, _Use()), standing)
             if at % SLICE == SLICE - 1:
                 yield []
         for change in seen.grants:
-            found += self._of_grant(change.tenant, change.hot, by_tenant.get(change.tenant, Resources()), standing)
+            found += self._of_grant(change.tenant, change.hot, by_tenant.get(change.tenant, _Sum()).total(), standing)
         yield self._told(found, standing)
 
     def _told(self, found: list[Breach], standing: dict[tuple[str, str], Any]) -> list[Breach]:
@@ -104,7 +123,7 @@ class Patrol:
 
     @staticmethod
     def _bound(
-        bindings: Sequence[Row], by_node: dict[str, _Use], by_tenant: dict[str, Resources], found: list[Breach]
+        bindings: Sequence[Row], by_node: dict[str, _Use], by_tenant: dict[str, _Sum], found: list[Breach]
     ) -> Iterator[None]:
         slots: dict[tuple[str, int], str] = {}
         replaced = {victim for change in bindings for victim in change.hot.start_after}
@@ -119,14 +138,21 @@ class Patrol:
                 found.append(Breach("S1", name, f"slot {hot.index} of {hot.workload_uid} is bound as {other} and as {name}"))
             if hot.state is SlotState.DRAINING and name in replaced:
                 continue  # its place is its evictor's already (P12)
-            _add(by_node.setdefault(hot.node, _Use()), hot.requests, hot.devices, lent=hot.borrowed)
-            by_tenant[change.tenant] = by_tenant.get(change.tenant, Resources()) + hot.requests
+            use = by_node.get(hot.node)
+            if use is None:
+                use = by_node[hot.node] = _Use()
+            _add(use, hot.requests, hot.devices, lent=hot.borrowed)
+            tenant = by_tenant.get(change.tenant)
+            if tenant is None:
+                tenant = by_tenant[change.tenant] = _Sum()
+            tenant.add(hot.requests)
 
     def _of_node(self, node: Node, use: _Use, standing: dict[tuple[str, str], Any]) -> list[Breach]:
         spec, name = node.spec, node.metadata.name
+        firm = use.firm.total()
         over = [
             f"{what} {dimension} is {used} of {limit}"
-            for total, what in ((use.firm + use.held, "firm + held"), (use.firm + use.lent, "firm + lent"))
+            for total, what in ((firm + use.held.total(), "firm + held"), (firm + use.lent.total(), "firm + lent"))
             for dimension, used, limit in total.exceeding(spec.allocatable)
         ]
         if use.slots > spec.max_slots:
@@ -156,10 +182,7 @@ class Patrol:
 
 def _add(use: _Use, requests: Resources, devices: Iterable[Any], *, lent: bool) -> None:
     use.slots += 1
-    if lent:
-        use.lent += requests
-    else:
-        use.firm += requests
+    (use.lent if lent else use.firm).add(requests)
     for hold in devices:
         use.devices[hold.id] = use.devices.get(hold.id, 0) + hold.thousandths
 
