@@ -7,17 +7,21 @@ wants; their status is the job controller's. Runs in every region plane, on the 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from fairlead.controllers.cache import Indexes, Item, Name, workload_of
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, condition, endpoints_of, revision_of, slots_of
 from fairlead.controllers.saying import Saying, is_news
 from fairlead.decide.queueing import Told, floor_needed, queue_bodies, same_but_for_times, status_of
-from fairlead.decide.slots import Table
+from fairlead.decide.slots import ENDED, Table
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Delete, PutStatus
 from fairlead.model.kinds.work import Assignment, AssignmentStatus
+from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition
+
+_OVER: Final = ENDED | {SlotState.FAILED}
 
 
 class AssignmentController:
@@ -34,15 +38,42 @@ class AssignmentController:
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
-            case "assignments" | "revisions":
+            case "assignments":
+                key = (item.tenant, item.hot.spec.workload)
+                return (key,) if self._unsettled(item.hot) else ()
+            case "revisions":
                 return ((item.tenant, item.hot.spec.workload),)
             case "grants":
                 found = view.cache.by("assignments", "tenant", item.tenant)
                 return [(each.tenant, each.hot.spec.workload) for each in found]
             case "endpoints":
-                return (item.key,)
+                return (item.key,) if self._says_more(view, item.key) else ()
             case _:
-                return (workload_of(item),)
+                key = workload_of(item)
+                return (key,) if self._looks_at(view.cache, key, item) else ()
+
+    def _unsettled(self, assignment: Assignment) -> bool:
+        """Not the echo of a status written here, or one that lets epochs be forgotten."""
+        meta, status = assignment.metadata, assignment.status
+        return status.observed_generation != meta.generation or meta.deletion_time is not None or status.epoch_floor > 0
+
+    def _says_more(self, view: View, key: Name) -> bool:
+        """Whether the rollout says anything that was not passed on."""
+        said, assignment = self._progressing(view, key), assignment_of(view.cache, key)
+        if said is None or assignment is None:
+            return False
+        known = condition(assignment.status.conditions, "Progressing")
+        if known is not None and (known.status, known.reason, known.message) == (said.status, said.reason, said.message):
+            return False
+        return not self._saying.is_pending(key) or is_news((said,), assignment.status.conditions)
+
+    def _looks_at(self, cache: Cache, key: Name, item: Item) -> bool:
+        """A slot on its way is counted when the next status is due; one that ended, or went, may have to be followed up."""
+        if not self._saying.is_pending(key):
+            return True
+        if item.plural == "bindings":
+            return item.hot.state in _OVER or cache.item("bindings", *item.key) is None
+        return all(cache.item(plural, *item.key) is None for plural in ("schedulingrequests", "bindings"))
 
     def resync(self, view: View) -> Iterable[Name]:
         cache = view.cache

@@ -51,9 +51,9 @@ class DisruptionController:
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
             case "assignments":
-                return ((item.tenant, item.hot.spec.workload),)
+                return self._asked_of(view.cache, (item.tenant, item.hot.spec.workload))
             case "endpoints":
-                return (item.key,)
+                return self._asked_of(view.cache, item.key)
             case "nodes":
                 return (("", item.name),)
             case "bindings":

@@ -137,7 +137,11 @@ class GarbageGlobalController(_Events):
     hears = False
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        return (item.key,) if item.plural == "workloads" else (workload_in_spec(item),)
+        key = item.key if item.plural == "workloads" else workload_in_spec(item)
+        workload = view.cache.item("workloads", *key)
+        if workload is None or workload.hot.metadata.deletion_time is not None:
+            return (key,)
+        return (key,) if len(view.cache.by("revisions", "workload", key)) > REVISIONS_KEPT else ()
 
     def resync(self, view: View) -> Iterable[Name]:
         keys = {item.key: None for item in view.cache.all("workloads")}

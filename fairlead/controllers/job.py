@@ -43,8 +43,12 @@ class JobController:
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
-            case "assignments" | "revisions":
-                return ((item.tenant, item.hot.spec.workload),)
+            case "assignments":
+                return ((item.tenant, item.hot.spec.workload),) if item.hot.spec.job is not None else ()
+            case "revisions":
+                key = (item.tenant, item.hot.spec.workload)
+                assignment = assignment_of(view.cache, key)
+                return (key,) if assignment is not None and assignment.spec.job is not None else ()
             case "grants":
                 return ()
             case _:

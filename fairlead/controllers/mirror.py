@@ -64,12 +64,26 @@ class MirrorDown:
         self.indexes_other: Indexes = _tenant_here(region)
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        out = [_key(item)]
+        out = [] if item.plural == "assignments" and self._is_copied(view, item) else [_key(item)]
         if other and item.plural == "assignments":  # with the first assignment come its revisions and its tenant's files
             out += self._with_assignment(view, item)
         if other and item.plural == "regions" and item.name == self._region:
             out += self.resync(view)
         return out
+
+    def _is_copied(self, view: View, item: Item) -> bool:
+        """Most changes of assignments are of their statuses, on either side: nothing to copy."""
+        source, copy = view.other.item(item.plural, *item.key), view.cache.item(item.plural, *item.key)
+        if source is None or copy is None:
+            return False
+        above, here = source.hot.metadata, copy.hot.metadata
+        return (
+            above.deletion_time is here.deletion_time is None
+            and here.annotations.get(UID) == above.uid
+            and here.annotations.get(GENERATION) == str(above.generation)
+            and here.labels == above.labels
+            and bool(source.hot.spec == copy.hot.spec)
+        )
 
     def _with_assignment(self, view: View, item: Item) -> list[Name]:
         """What is wanted here because of assignments, as far as it is not as it should be."""
@@ -145,7 +159,7 @@ class MirrorUp:
         self.lease = f"{UP}{region}"
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        return (item.key,) if item.hot.spec.region == self._region else ()
+        return (item.key,) if item.hot.spec.region == self._region and self.reconcile(item.key, view, 0).bodies else ()
 
     def resync(self, view: View) -> Iterable[Name]:
         return [item.key for item in view.cache.all("assignments") if item.hot.spec.region == self._region]

@@ -48,6 +48,11 @@ REQUESTER: Final = Role.ROLLOUT.value
 _COMING: Final = (SlotState.BOUND, SlotState.STARTING)
 
 
+def _order(assignment: Assignment) -> tuple[str, int, bool]:
+    meta = assignment.metadata
+    return meta.uid, meta.generation, meta.deletion_time is not None
+
+
 class RolloutController:
     name = "rollout"
     follows = ("assignments", "nodes", "endpoints", *SLOT_OBJECTS)
@@ -60,14 +65,23 @@ class RolloutController:
         self._saying = Saying()
         self._named: dict[Name, dict[int, Endpoint]] = {}  # of each workload, what its Endpoints say of a slot
         self._named_ms: dict[Name, int] = {}  # when they were written
+        self._orders: dict[
+            Name, tuple[str, int, bool]
+        ] = {}  # what was looked at last; of assignments the statuses change more often
+        self._versions: dict[Name, int] = {}  # of Endpoints, likewise
         self._doubted: dict[Name, set[int]] = {}  # slots that changed since what is said of them was found to be right
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
             case "assignments":
-                return ((item.tenant, item.hot.spec.workload),)
+                key = (item.tenant, item.hot.spec.workload)
+                return (
+                    (key,)
+                    if self._orders.get(key) != _order(item.hot) or not view.cache.any("assignments", "workload", key)
+                    else ()
+                )
             case "endpoints":
-                return (item.key,)
+                return (item.key,) if self._versions.get(item.key) != item.hot.spec.version else ()
             case "nodes":
                 return {workload_of(each): None for each in view.cache.by("bindings", "node", item.name)}
             case _:
@@ -100,12 +114,14 @@ class RolloutController:
         if assignment is None or assignment.spec.job is not None:
             self._forget(key)
             return Result()
+        self._orders[key] = _order(assignment)
         slots = slots_of(cache, key, REQUESTER)
         deleting = assignment.metadata.deletion_time is not None
         plan = leaving(assignment.spec, slots, wanted(assignment.spec, slots, deleting=deleting))
         bodies: list[Body] = [self._ask(assignment, slots[index], reason) for index, reason in plan.evict]
         bodies += [Delete("EvictionRequest", key[0], f"{key[1]}-{index}") for index in plan.cancel]
         before = endpoints_of(cache, key)
+        self._versions[key] = before.spec.version if before is not None else 0
         named, wait_ms = self._endpoints(cache, key, slots, before, now_ms)
         if named is not None:
             bodies.append(self._put_endpoints(assignment, before, named))
@@ -119,9 +135,8 @@ class RolloutController:
 
     def _forget(self, key: Name) -> None:
         self._saying.forget(key)
-        self._named.pop(key, None)
-        self._named_ms.pop(key, None)
-        self._doubted.pop(key, None)
+        for kept in (self._named, self._named_ms, self._doubted, self._orders, self._versions):
+            kept.pop(key, None)
 
     def _ask(self, assignment: Assignment, slot: Slot, reason: str) -> Put:
         order = assignment.spec

@@ -25,6 +25,10 @@ class Saying:
         first_ms = self._unsaid_ms.setdefault(key, now_ms)
         return max(first_ms + gather_ms, self._written_ms.get(key, -EVERY_MS) + EVERY_MS)
 
+    def is_pending(self, key: Hashable) -> bool:
+        """A look is due anyway, at which everything is added up: until then, what is no news need not be looked at."""
+        return key in self._unsaid_ms
+
     def said(self, key: Hashable, now_ms: int) -> None:
         self._unsaid_ms.pop(key, None)
         self._written_ms[key] = now_ms

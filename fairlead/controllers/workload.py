@@ -76,19 +76,29 @@ class WorkloadController:
     def __init__(self, registry: Registry = BUILT_INS) -> None:
         self._registry = registry
         self._saying = Saying()
+        self._looked_at: dict[Name, tuple[object, ...]] = {}  # what users said when a workload was looked at last
         self._policies: dict[int, CompiledPolicy] = {}
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
             case "workloads":
-                return (item.key,)
+                return (item.key,) if self._looked_at.get(item.key) != _spoken(item.hot) else ()
             case "assignments" | "revisions":
-                return (workload_in_spec(item),)
+                key = workload_in_spec(item)
+                return (key,) if self._looks_at(view.cache, key, item) else ()
             case "grants":
                 return [each.key for each in view.cache.by("workloads", "tenant", item.tenant)]
             case _:
                 self._policies.clear()
                 return [each.key for each in view.cache.all("workloads")]
+
+    def _looks_at(self, cache: Cache, key: Name, item: Item) -> bool:
+        """What the regions say is added up when the next status is due, and at once where somebody waits for it."""
+        found = cache.item("workloads", *key)
+        workload: Workload | None = found.hot if found is not None else None
+        if workload is None or workload.metadata.deletion_time is not None or not self._saying.is_pending(key):
+            return True
+        return item.plural == "assignments" and is_news(item.hot.status.conditions, workload.status.conditions)
 
     def resync(self, view: View) -> Iterable[Name]:
         keys = {item.key: None for item in view.cache.all("workloads")}
@@ -102,7 +112,9 @@ class WorkloadController:
         assignments = sorted((a for a in found if not a.spec.budget_name), key=lambda a: a.spec.region)
         if workload is None or workload.metadata.deletion_time is not None:
             self._saying.forget(key)
+            self._looked_at.pop(key, None)
             return Result(self._end(key, workload, assignments))
+        self._looked_at[key] = _spoken(workload)
         stale = [a for a in assignments if a.spec.workload_uid != workload.metadata.uid]
         if stale:  # of one with the same name that is gone: its slots leave first
             return Result(self._end(key, None, stale))
@@ -249,6 +261,12 @@ class WorkloadController:
         self._saying.said(key, now_ms)
         bodies.append(PutStatus("Workload", *key, status, uid=workload.metadata.uid))
         return Result(bodies)
+
+
+def _spoken(workload: Workload) -> tuple[object, ...]:
+    """What users say, without what this controller says itself."""
+    meta = workload.metadata
+    return meta.uid, meta.generation, meta.labels, meta.deletion_time, meta.finalizers
 
 
 def _slots(workload: Workload) -> int:
