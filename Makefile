@@ -10,7 +10,7 @@ SEED ?= 1
 SEEDS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help kubectl setup run test check format sim bench docs soak requirements clean
+.PHONY: help kubectl setup run test check format sim bench docs tour soak requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ sim: $(STAMP) ## Run the commit model over SEEDS= seeds starting at SEED=
 
 bench: $(STAMP) ## List the benchmarks
 	@$(BIN)/fairlead bench --help
+
+tour: $(STAMP) ## Run the README's tour on a platform of its own and write docs/tour-transcript.md
+	@$(BIN)/python -m tests.platform.tour
 
 docs: $(STAMP) ## Write docs/reference from the model, and test that the documents describe the tree
 	@$(BIN)/python -m fairlead.cli.reference

@@ -1,0 +1,51 @@
+"""The README's tour works as it is written, and its transcript is what it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.platform.tour import ENDS, ROOT, TRANSCRIPT, Step, Tour, commands_of, outline, read, written
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_transcript_is_of_the_tour_that_the_readme_tells() -> None:
+    assert [step.command for step in read(TRANSCRIPT.read_text())] == commands_of(README), "run `make tour`"
+
+
+def test_a_transcript_is_read_as_it_was_written() -> None:
+    steps = [Step("fairlead get nodes", "NAME   STATUS\nn1     Ready\n", 0), Step("fairlead get nodes -w", "NAME\n", 130)]
+    assert read(written(steps)) == steps
+
+
+def test_the_tour_has_the_commands_without_their_comments() -> None:
+    start = "## Start\n```\nmake run\n```\ntext\n```\nfairlead get nodes   # all\nfairlead why a\n```\n"
+    readme = f"x\n{start}## Test\n```\nmake test\n```\n"
+    assert commands_of(readme) == ["make run", "fairlead get nodes", "fairlead why a"]
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("NAME   STATUS\nn2     Ready\nn1     Lost\nn1   Ready\n", ("NAME STATUS", "n1", "n2")),
+        ("Warning: x\nNAMESPACE   NAME\nrisk   api\n", ("NAMESPACE NAME", "risk")),
+        ("risk-api slot 3 generation 1\nmore\n", ("risk-api", "slot", "N")),
+        ("", ()),
+    ],
+)
+def test_what_is_compared_is_what_is_the_same_each_time(output: str, told: tuple[str, ...]) -> None:
+    assert outline(Step("c", output, 0)) == told
+
+
+def test_every_command_of_the_tour_works_and_prints_what_the_transcript_says(tmp_path: Path) -> None:
+    kept = {step.command: step for step in read(TRANSCRIPT.read_text())}
+    tour = Tour(tmp_path / "checkout")
+    try:
+        for step in tour.run(commands_of(README)):
+            expected = ENDS.get(step.command, (None, 0))[1]
+            assert step.code == expected, f"$ {step.command}\n{step.output}[exit code {step.code}]"
+            assert outline(step) == outline(kept[step.command]), f"run `make tour`\n$ {step.command}\n{step.output}"
+    finally:
+        tour.stop()
