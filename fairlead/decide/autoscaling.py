@@ -1,0 +1,176 @@
+"""How many replicas a service should have by its load, and how many nodes a pool should have by what waits for them. Pure.
+
+Both read why work waits before they act on how much waits. More replicas help only when those there are serve and are busy: while
+ordered ones are still on their way, or most are not ready, the load of the few that serve says nothing about how many are
+needed, and acting on it is what makes a small failure large. More nodes help only those who wait for capacity that such a node
+has; never those who wait for quota, a policy, their gang or a deadline that has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from fairlead.model.resources import Resources
+
+CURED_BY_NODES: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
+
+
+# --- replicas
+
+
+class ReplicaRule(NamedTuple):
+    minimum: int
+    maximum: int
+    target_permille: int = 700  # how busy a serving replica should be
+    tolerance_permille: int = 100  # of the target: closer than this, nothing changes
+    step_permille: int = 1000  # the most that one decision adds, of what is there
+    surge: int = 1  # ordered replicas that may be on their way while more are ordered
+    ready_permille: int = 500  # of the ordered ones must serve before their load is believed
+    up_wait_s: float = 30.0
+    down_window_s: float = 300.0  # down only to the most that was wanted within this time
+
+
+class Load(NamedTuple):
+    ordered: int
+    serving: int
+    busy_permille: int  # mean over those that serve
+    since_up_s: float  # since this autoscaler last added some
+    wanted_lately: Sequence[tuple[float, int]] = ()  # (seconds ago, replicas wanted then)
+
+
+class Scaling(NamedTuple):
+    replicas: int
+    wanted: int  # by the load alone; remembered for the way down
+    why: str
+
+
+def replicas(rule: ReplicaRule, load: Load) -> Scaling:
+    wanted = _by_load(rule, load)
+    bounded = max(rule.minimum, min(wanted, rule.maximum))
+    # A bound holds at once, whatever the load: an operator moved it.
+    settled = max(rule.minimum, min(load.ordered, rule.maximum))
+    if settled != load.ordered:
+        return Scaling(settled, wanted, "within its bounds")
+    if load.serving * 1000 < load.ordered * rule.ready_permille:
+        return Scaling(settled, wanted, f"{load.serving} of {load.ordered} serve: their load says nothing of how many are needed")
+    if bounded > load.ordered:
+        held = _hold(rule, load)
+        if held:
+            return Scaling(load.ordered, wanted, held)
+        step = load.ordered + max(1, load.ordered * rule.step_permille // 1000)
+        return Scaling(min(bounded, step), wanted, f"{load.busy_permille}/1000 busy at {load.serving} serving")
+    lately = max((count for ago, count in load.wanted_lately if ago <= rule.down_window_s), default=bounded)
+    lowest = max(bounded, min(lately, rule.maximum))
+    if lowest < load.ordered:
+        return Scaling(lowest, wanted, f"not more than {lowest} were wanted in {rule.down_window_s:.0f} s")
+    return Scaling(settled, wanted, "as wanted")
+
+
+def _by_load(rule: ReplicaRule, load: Load) -> int:
+    """What would bring those that serve to their target. With none serving there is no load to go by."""
+    if not load.serving:
+        return load.ordered
+    if abs(load.busy_permille - rule.target_permille) * 1000 <= rule.tolerance_permille * rule.target_permille:
+        return max(load.ordered, rule.minimum)
+    return -(-load.serving * load.busy_permille // rule.target_permille)
+
+
+def _hold(rule: ReplicaRule, load: Load) -> str:
+    """Why nothing is added though the load asks for it; empty: nothing speaks against it."""
+    under_way = load.ordered - load.serving
+    if under_way > rule.surge:
+        return f"{under_way} ordered before are not serving yet"
+    if load.since_up_s < rule.up_wait_s:
+        return f"added some {load.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s"
+    return ""
+
+
+# --- nodes
+
+
+class PoolRule(NamedTuple):
+    minimum: int
+    maximum: int
+    node: Resources  # what a new one would have to give
+    max_slots: int
+    up_wait_s: float = 30.0
+    idle_s: float = 600.0  # an empty node stays this long
+
+
+class Waiting(NamedTuple):
+    """Slots alike that wait. `deadline_s` is how long they may still wait to be of use; negative: it has passed."""
+
+    reason: str
+    shape: Resources
+    slots: int
+    priority: int = 0
+    deadline_s: float | None = None
+    run_s: float = 0.0  # how long one takes, where that is known
+
+
+class Pool(NamedTuple):
+    nodes: int
+    starting: int  # asked for, not there yet
+    idle: Sequence[tuple[str, float]] = ()  # (empty node, for how long), of those that may go
+    since_up_s: float = 1e9
+    start_s: float = 60.0  # until a new node takes work
+
+
+class PoolScaling(NamedTuple):
+    add: int
+    remove: tuple[str, ...]
+    why: str
+
+
+def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling:
+    curable = sorted((each for each in waiting if _cured(rule, pool, each)), key=lambda w: (-w.priority, _urgency(w)))
+    needed = packed(rule.node, rule.max_slots, curable)
+    count = pool.nodes + pool.starting
+    wanted = max(rule.minimum, min(count + needed - pool.starting, rule.maximum)) if needed > pool.starting else count
+    if count < rule.minimum:
+        return PoolScaling(rule.minimum - count, (), f"at least {rule.minimum}")
+    if wanted > count:
+        if pool.since_up_s < rule.up_wait_s:
+            return PoolScaling(0, (), f"added some {pool.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s")
+        slots = sum(each.slots for each in curable)
+        return PoolScaling(wanted - count, (), f"{slots} slots wait for capacity that {wanted - count} more nodes have")
+    if needed:
+        return PoolScaling(0, (), f"{pool.starting} on their way" if pool.starting >= needed else f"no more than {rule.maximum}")
+    idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
+    gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
+    return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s" if gone else "as wanted")
+
+
+def _cured(rule: PoolRule, pool: Pool, waiting: Waiting) -> bool:
+    if waiting.reason not in CURED_BY_NODES or waiting.shape.exceeding(rule.node):
+        return False
+    # A node that comes too late to be of use is not bought.
+    return waiting.deadline_s is None or waiting.deadline_s >= pool.start_s + waiting.run_s
+
+
+def _urgency(waiting: Waiting) -> float:
+    return waiting.deadline_s - waiting.run_s if waiting.deadline_s is not None else float("inf")
+
+
+def packed(node: Resources, max_slots: int, waiting: Iterable[Waiting]) -> int:
+    """Nodes that hold all of it, filled one after the other. An estimate from above: placing is the scheduler's."""
+    free: list[tuple[Resources, int]] = []
+    for each in waiting:
+        left = each.slots
+        for index, (room, slots) in enumerate(free):
+            fits = min(left, slots, _times(room, each.shape))
+            if fits:
+                free[index] = (room - each.shape.times(fits), slots - fits)
+                left -= fits
+        a_node = min(max_slots, _times(node, each.shape))
+        while left > 0 and a_node > 0:
+            fits = min(left, a_node)
+            free.append((node - each.shape.times(fits), max_slots - fits))
+            left -= fits
+    return len(free)
+
+
+def _times(room: Resources, shape: Resources) -> int:
+    have = room.amounts()
+    return min((have.get(name, 0) // amount for name, amount in shape.amounts().items()), default=1 << 31)

@@ -1,0 +1,147 @@
+"""How many replicas and nodes there should be, and when more would make it worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.decide.autoscaling import Load, Pool, PoolRule, ReplicaRule, Scaling, Waiting, nodes, packed, replicas
+from fairlead.model.resources import Resources
+
+RULE = ReplicaRule(minimum=2, maximum=40)
+GI = 1 << 30
+
+
+def load(
+    ordered: int = 10, serving: int = 10, busy: int = 700, since: float = 1e6, lately: tuple[tuple[float, int], ...] = ()
+) -> Load:
+    return Load(ordered, serving, busy, since, lately)
+
+
+def test_load_above_its_target_adds_what_brings_it_back() -> None:
+    assert replicas(RULE, load(busy=1000)).replicas == 15
+    assert replicas(RULE, load(busy=760)).replicas == 10, "within its tolerance"
+    assert replicas(RULE, load(busy=5000)).replicas == 20, "at most as many again in one step"
+    assert replicas(RULE._replace(maximum=12), load(busy=5000)).replicas == 12
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (load(serving=4, busy=1000), "4 of 10 serve"),
+        (load(serving=8, busy=1000), "2 ordered before are not serving yet"),
+        (load(busy=1000, since=5), "added some 5 s ago"),
+    ],
+)
+def test_nothing_is_added_while_the_load_cannot_be_believed(now: Load, why: str) -> None:
+    found = replicas(RULE, now)
+    assert found.replicas == 10
+    assert why in found.why
+
+
+def test_none_serving_is_no_load_and_a_minimum_holds_all_the_same() -> None:
+    assert replicas(RULE, load(serving=0, busy=0)).replicas == 10
+    assert replicas(RULE, load(ordered=1, serving=0, busy=0)).replicas == 2
+    assert replicas(RULE._replace(maximum=6), load()).replicas == 6
+
+
+def test_it_goes_down_only_to_the_most_that_was_wanted_lately() -> None:
+    assert replicas(RULE, load(busy=350, lately=((200.0, 8), (20.0, 5)))).replicas == 8
+    assert replicas(RULE, load(busy=350, lately=((301.0, 8), (20.0, 5)))).replicas == 5
+    assert replicas(RULE, load(busy=10)).replicas == 2
+
+
+@given(
+    st.builds(lambda low, high: ReplicaRule(low, high), st.integers(0, 5), st.integers(5, 50)),
+    st.builds(load, st.integers(0, 60), st.integers(0, 60), st.integers(0, 3000), st.floats(0, 1000)),
+)
+def test_the_answer_is_always_within_its_bounds(rule: ReplicaRule, now: Load) -> None:
+    found = replicas(rule, now)
+    assert rule.minimum <= found.replicas <= rule.maximum
+
+
+# --- amplification: a demand that six replicas can carry, while new ones take long to serve
+
+
+def naive(rule: ReplicaRule, now: Load) -> Scaling:
+    """What is ordered, times how busy the few are that serve."""
+    wanted = max(rule.minimum, min(-(-now.ordered * now.busy_permille // rule.target_permille), rule.maximum))
+    return Scaling(wanted, wanted, "")
+
+
+def most_ordered(decide: Callable[[ReplicaRule, Load], Scaling]) -> int:
+    """A service loses four of its six replicas; replacements take 90 s to serve. The demand stays what it was."""
+    demand, ordered, serving = 4200, 6, 2  # in thousandths of a busy replica: six at their target
+    coming = [90.0] * 4
+    last_up, most, lately = -1e6, ordered, list[tuple[float, int]]()
+    for now in range(0, 600, 15):
+        serving += sum(1 for at in coming if at <= now)
+        coming = [at for at in coming if at > now]
+        busy = min(1000, demand // max(serving, 1))
+        found = decide(RULE, Load(ordered, serving, busy, now - last_up, tuple((now - at, count) for at, count in lately)))
+        lately.append((now, found.wanted))
+        if found.replicas > ordered:
+            coming += [now + 90.0] * (found.replicas - ordered)
+            last_up = now
+        elif found.replicas < ordered:
+            gone = ordered - found.replicas
+            coming = coming[: max(0, len(coming) - gone)]
+            serving = min(serving, found.replicas)
+        ordered = found.replicas
+        most = max(most, ordered)
+    return most
+
+
+def test_a_naive_one_overshoots_twice_and_more_where_this_one_stays_within_what_is_needed_and_its_surge() -> None:
+    assert most_ordered(naive) >= 2 * 6
+    assert most_ordered(replicas) <= 6 + RULE.surge
+
+
+# --- nodes
+
+POOL = PoolRule(minimum=1, maximum=10, node=Resources(4000, 16 * GI), max_slots=100)
+ASK = Resources(1000, GI)
+
+
+def test_nodes_are_added_for_those_who_wait_for_what_such_a_node_has() -> None:
+    found = nodes(POOL, Pool(2, 0), [Waiting("WaitingForCapacity", ASK, 9)])
+    assert (found.add, found.remove) == (3, ())
+
+
+@pytest.mark.parametrize(
+    "reason", ["WaitingForQuota", "OnHold", "WaitingForGang", "ResidencyBlocked", "BackingOff", "Misconfigured"]
+)
+def test_no_node_is_added_for_what_nodes_cannot_cure(reason: str) -> None:
+    assert nodes(POOL, Pool(2, 0), [Waiting(reason, ASK, 9)]).add == 0
+
+
+def test_no_node_is_added_for_an_ask_larger_than_it_or_a_deadline_it_would_miss() -> None:
+    assert nodes(POOL, Pool(2, 0), [Waiting("WaitingForCapacity", Resources(5000, GI), 1)]).add == 0
+    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=90, run_s=31)]).add == 0
+    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=90, run_s=30)]).add == 1
+
+
+def test_nodes_on_their_way_count_and_bounds_and_waits_hold() -> None:
+    waiting = [Waiting("WaitingForCapacity", ASK, 9)]
+    assert nodes(POOL, Pool(2, 3), waiting) == (0, (), "3 on their way")
+    assert nodes(POOL, Pool(2, 1), waiting).add == 2
+    assert nodes(POOL, Pool(9, 0), waiting).add == 1
+    assert nodes(POOL, Pool(10, 0), waiting) == (0, (), "no more than 10")
+    assert nodes(POOL, Pool(2, 0, since_up_s=5), waiting).add == 0
+    assert nodes(POOL, Pool(0, 0), []).add == 1
+
+
+def test_empty_nodes_go_the_longest_empty_first_and_never_below_the_minimum_or_while_somebody_waits() -> None:
+    idle = (("a", 700.0), ("b", 900.0), ("c", 100.0))
+    assert nodes(POOL, Pool(3, 0, idle), []).remove == ("b", "a")
+    assert nodes(POOL._replace(minimum=2), Pool(3, 0, idle), []).remove == ("b",)
+    assert nodes(POOL, Pool(3, 0, idle), [Waiting("WaitingForCapacity", ASK, 1)]).remove == ()
+
+
+def test_shapes_share_nodes_where_they_fit_together() -> None:
+    waiting = [Waiting("", Resources(3000, GI), 2), Waiting("", Resources(1000, GI), 2), Waiting("", Resources(500, 16 * GI), 1)]
+    assert packed(POOL.node, 100, waiting) == 3
+    assert packed(POOL.node, 1, waiting) == 5
