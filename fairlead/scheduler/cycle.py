@@ -70,6 +70,7 @@ class Run(msgspec.Struct, gc=False):
     placements: list[Placement]
     failures: list[Failure]
     gang: bool = False
+    learnt: bool = False  # scores that learn have heard of it
     found: Found | None = None  # what the lineup said of the last one that it placed
 
 
@@ -109,6 +110,18 @@ class Cycle:
             run.items.append(item)
         return runs
 
+    def prepare(self, run: Run) -> bool:
+        """False: there is more to compute before this run is decided. Ask again; the loop may be given back in between."""
+        if run.gang or run.shape is None or not run.shape.learning:
+            return True
+        self._learn(run)
+        return run.shape.prepare()
+
+    def _learn(self, run: Run) -> None:
+        if not run.learnt:
+            run.learnt = True
+            run.shape.learn(sum(item.attempts == 0 for item in run.items))
+
     def decide_run(self, run: Run) -> None:
         if run.gang:
             self._decide_gang(run)
@@ -131,7 +144,7 @@ class Cycle:
         shape = run.shape
         if shape.policy.extensions.pre_filters and not self._pre_filter(run):
             return
-        shape.learn(sum(item.attempts == 0 for item in run.items))
+        self._learn(run)
         rare = shape.is_rare(len(run.items))
         if not rare:
             shape.catch_up()

@@ -13,7 +13,7 @@ from fairlead.model.lifecycle import SlotState
 from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
-from fairlead.scheduler.snapshot import SlotKey, Snapshot
+from fairlead.scheduler.snapshot import SlotKey, Snapshot, Use
 from fairlead.scheduler.units import to_ms
 from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, PlacementsChanged, PolicyPromoted
 
@@ -24,18 +24,21 @@ FOLLOWED: Final = (
 )  # fmt: skip
 
 Claimed = Callable[[SlotKey, str, tuple[str, ...]], None]  # slot, node, the victims it waits for
+Ended = Callable[[Use], None]
 
 
 class Observer:
     def __init__(
-        self, snapshot: Snapshot, queue: Queue, policies: Policies, region: str, parts: Parts, claimed: Claimed | None = None
-    ) -> None:
+        self, snapshot: Snapshot, queue: Queue, policies: Policies, region: str, parts: Parts, claimed: Claimed | None = None,
+        ended: Ended | None = None,
+    ) -> None:  # fmt: skip
         self._snapshot = snapshot
         self._queue = queue
         self._policies = policies
         self._region = region
         self._parts = parts
         self._claimed = claimed
+        self._ended = ended
         self._freed: dict[str, None] = {}
         self._opened: dict[str, None] = {}
         self._moved: dict[str, Marks | None] = {}  # workloads whose placements changed, and what their slots bear
@@ -105,6 +108,8 @@ class Observer:
         new = self._snapshot.uses.get(key)
         if new is not None and self._claimed is not None and (start_after := getattr(hot, "start_after", ())):
             self._claimed(key, change.hot.node, start_after)
+        if old is not None and new is None and self._ended is not None:
+            self._ended(old)
         if old is not None and (new is None or new.row != old.row):
             self._freed[self._snapshot.names[old.row]] = None
             self._moved[old.uid] = old.marks

@@ -85,8 +85,9 @@ class Scheduler(Leased):
         self._levelling = Levelling(self.snapshot, self._shapes, self.policies)
         settings = self._settings
         self._observer = Observer(
-            self.snapshot, self.queue, self.policies, settings.region, Parts(settings.partition), self._preempting.seen
-        )
+            self.snapshot, self.queue, self.policies, settings.region, Parts(settings.partition), self._preempting.seen,
+            self._shapes.ended,
+        )  # fmt: skip
         self._recorder = Recorder(settings.name, self.snapshot, self._sink)
         self._reporter = Reporter(self.queue)
         self._under_way = 0
@@ -181,6 +182,8 @@ class Scheduler(Leased):
         runs = self._cycle.group(items)
         until = began + _SLICE_S
         for run in runs:
+            while not self._cycle.prepare(run):
+                await self._clock.sleep(0)
             self._cycle.decide_run(run)
             if self._clock.monotonic() > until:
                 await self._clock.sleep(0)

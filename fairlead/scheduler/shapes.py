@@ -26,7 +26,7 @@ from fairlead.scheduler.lineup import Lineup
 from fairlead.scheduler.needs import WishesOf, compile_for_ranking
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.ranking import FEW, NOWHERE, Ranking
-from fairlead.scheduler.snapshot import Snapshot
+from fairlead.scheduler.snapshot import Snapshot, Use
 from fairlead.scheduler.terms import DomainTerms, own_rate
 
 _RANKING_BYTES_MAX: Final = 256 << 20  # all rankings together; the least recently used go first
@@ -65,8 +65,8 @@ class Shape:
         self.ranking = Ranking(snapshot, self, terms)
         self.lines_up = Lineup.understands(self)
         self.placed_unranked = 0
-        self._learning: tuple[Any, ...] = tuple(score for score, _ in self.scores if hasattr(score, "observe"))
-        self.few = 1 if self._learning else FEW  # what such a score knows it knows in columns
+        self.learning: tuple[Any, ...] = tuple(score for score, _ in self.scores if hasattr(score, "observe"))
+        self.few = 1 if self.learning else FEW  # what such a score knows it knows in columns
         self._epochs: tuple[int, ...] = ()
         self.dropped = False
         self._words: dict[str, str] = {}
@@ -74,8 +74,12 @@ class Shape:
     def learn(self, requests: int) -> None:
         """So many requests of this shape have come, each told once: some scores learn the mix of work from them. Their opinion of
         every node changes now and then, and the ranking with it."""
-        for score in self._learning:
+        for score in self.learning:
             score.observe(self.need, self.snapshot, requests)
+
+    def prepare(self) -> bool:
+        """A part of what `catch_up` would do, where that may take long; True when nothing is left."""
+        return all(score.prepare(self.need, self.snapshot) for score in self.learning)
 
     def is_rare(self, slots: int) -> bool:
         """Whether so many more slots of it are placed cheaper from the lineup than by a ranking that is yet to be made."""
@@ -83,7 +87,7 @@ class Shape:
 
     def catch_up(self) -> None:
         """Brings the ranking up to date, before a run."""
-        epochs = tuple(score.epoch(self.snapshot) for score in self._learning)
+        epochs = tuple(score.epoch(self.snapshot) for score in self.learning)
         if epochs != self._epochs:
             self._epochs = epochs
             self.ranking.refresh()
@@ -186,6 +190,12 @@ class ShapeBook:
         self._shapes: OrderedDict[Hashable, Shape] = OrderedDict()
         self._epoch: Hashable = None
         self._wishes: WishesOf = {}
+        self._learning: dict[Any, None] = {}  # scores that any shape was ranked by
+
+    def ended(self, use: Use) -> None:
+        """A slot is gone: what learns the mix of work should hear of it."""
+        for score in self._learning:
+            score.ended(use.requests, use.devices, self._snapshot)
 
     def shape_of(self, request: SchedulingRequest, policy: CompiledPolicy) -> Shape | None:
         """None: the policy does not know the workload's class."""
@@ -220,6 +230,7 @@ class ShapeBook:
             return shape
         shape = Shape(self._snapshot, compiled.ask, compiled.need, compiled.columns, rules, policy, self._doors, self._homes)
         self._shapes[compiled.key] = shape
+        self._learning.update(dict.fromkeys(shape.learning))
         most = max(16, _RANKING_BYTES_MAX // (16 * max(1, self._snapshot.fleet.rows)))
         while len(self._shapes) > most:
             self._shapes.popitem(last=False)[1].drop()

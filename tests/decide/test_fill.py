@@ -10,8 +10,9 @@ import pytest
 
 from fairlead.decide.need import DeviceNeed, Need
 from fairlead.decide.scores.fill import FillScore
-from fairlead.decide.scores.fill.kernel import States, compile_tables, fills, plain_fills
-from fairlead.decide.scores.fill.lists import LENGTH, LISTS, Mix, Pattern, pattern_of
+from fairlead.decide.scores.fill import score as score_module
+from fairlead.decide.scores.fill.kernel import RANKS_MAX, STEPS, States, compile_tables, fills, plain_fills
+from fairlead.decide.scores.fill.lists import LENGTH, LISTS, PATTERNS_MAX, Mix, Pattern, pattern_of, pattern_of_use
 from fairlead.decide.scores.fill.nodes import Nodes
 from fairlead.decide.scores.fill.scarce import MICRO, Wide, rarity
 from fairlead.decide.scores.fill.score import NEVER, ExpectedFill
@@ -282,7 +283,68 @@ def test_rates_are_asked_for_again_when_lists_or_prices_changed_and_not_otherwis
 def test_each_picture_has_its_own_knowledge() -> None:
     score, first, second = FillScore(), picture((8, 8, 0, "")), picture((8, 8, 0, ""))
     score.observe(need(), first)
-    assert (score.knowledge(first).mix.seen, score.knowledge(second).mix.seen) == (1, 0)
+    assert (score.knowledge(first).mix.present, score.knowledge(second).mix.present) == (1, 0)
+
+
+def test_what_has_ended_leaves_the_mix() -> None:
+    mix = Mix()
+    picky, plain = pattern_of(need(gpus=1, models=("a",))), pattern_of(need())
+    mix.observe(pattern_of(need(gpus=1)), 2)
+    mix.observe(picky, 3)
+    mix.observe(plain, 1)
+    for wanted in (need(gpus=1), need()):
+        holds = tuple(DeviceHold(id=f"g{n}", thousandths=SHARE_WHOLE) for n in range(len(wanted.devices)))
+        mix.ended(pattern_of_use(Resources(wanted.cpu, wanted.memory), holds))
+    assert mix.counts == {pattern_of(need(gpus=1)): 2, picky: 2}, "of those alike the commonest, and what is none is not kept"
+    assert (mix.present, mix.thousandths) == (4, 4 * SHARE_WHOLE)
+    mix.ended(plain)
+    assert mix.present == 4, "what nobody counted cannot be taken away"
+
+
+def test_what_lives_long_weighs_more_than_what_comes_often() -> None:
+    mix, long, short = Mix(), Pattern(8000, 56 << 10), Pattern(1000, 1792)
+    for number in range(400):
+        mix.observe(short)
+        if number >= 10:
+            mix.ended(short)
+        if number % 40 == 0:
+            mix.observe(long)
+    patterns, sample = mix.draw()
+    assert (sample == patterns.index(long)).mean() == pytest.approx(0.5, abs=0.01), "ten of each are there"
+
+
+def test_patterns_beyond_number_are_rounded_and_still_end() -> None:
+    mix = Mix()
+    asked = [Pattern(1000 + number, 3 * number + 1) for number in range(PATTERNS_MAX + 500)]
+    for pattern in asked:
+        mix.observe(pattern)
+    assert len(mix.counts) < PATTERNS_MAX + 250
+    for pattern in asked:
+        mix.ended(pattern)
+    assert (mix.counts, mix.present) == ({}, 0)
+
+
+def test_tables_stay_small_and_never_promise_more_room_than_there_is() -> None:
+    patterns = [Pattern(cpu, 5000 - cpu) for cpu in range(1, 4000)]
+    sample = np.arange(LISTS * LENGTH).reshape(LISTS, LENGTH)
+    allowed = np.ones((len(patterns), 1), np.bool_)
+    tables = compile_tables(patterns, sample, allowed, (STEPS - 1, STEPS - 1))
+    assert len(tables.fit_words) <= LISTS * (RANKS_MAX + 1) ** 2
+    exact = np.array([p.cpu for p in patterns])[sample].T.ravel()
+    assert (tables.cpu[1:] >= exact).all()
+    assert (tables.cpu[1:] - exact).max() <= 2 * LISTS * LENGTH // RANKS_MAX
+
+
+def test_rates_prepared_in_parts_are_those_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(score_module, "STATES_AT_ONCE", 2)
+    snapshot = picture((32, 64, 4, "a"), (32, 64, 4, "b"), (64, 32, 0, ""), (8, 8, 1, "a"), (8, 8, 1, "a"), (16, 8, 1, "a"))
+    wanted = need(share=470)
+    parts, whole = learnt(snapshot, (wanted, 5)), learnt(snapshot, (wanted, 5))
+    assert [parts.prepare(wanted, snapshot) for _ in range(4)] == [False, False, True, True]
+    monkeypatch.setattr(ExpectedFill, "_compute", None)  # nothing is left to compute
+    rates = parts.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
+    monkeypatch.undo()
+    assert rates == whole.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
 
 
 # --- prices ----------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ placement costs is what the node can then no longer take. The rate is minus that
 SCORE_MAX does not bound it. Finds the device for a share too (`pick_devices`).
 
 The one score with a memory: it keeps, for each scheduler's picture, the mix and what states met are worth. The scheduler tells
-it of every request once (`observe`) and asks for all rates again when `epoch` has changed.
+it of every request once (`observe`), of every slot that ends (`ended`), and asks for all rates again when `epoch` has changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from fairlead.decide.need import Need
 from fairlead.decide.scores import RatedRow, Scope, Tier
 from fairlead.decide.scores.fill.score import ExpectedFill
-from fairlead.model.resources import SHARE_WHOLE, DeviceHold
+from fairlead.model.resources import SHARE_WHOLE, DeviceHold, Resources
 
 
 class FillScore:
@@ -38,6 +38,16 @@ class FillScore:
 
     def observe(self, need: Need, view: Any, count: int = 1) -> None:
         self.knowledge(view).observe(need, count)
+
+    def ended(self, requests: Resources, devices: tuple[DeviceHold, ...], view: Any) -> None:
+        """A slot that was there is gone."""
+        self.knowledge(view).ended(requests, devices)
+
+    def prepare(self, need: Need, view: Any) -> bool:
+        """A part of the work that rating all nodes would be; True when it is done. In between the loop may be given back."""
+        known = self.knowledge(view)
+        known.follow(view)
+        return known.prepare(need)
 
     def epoch(self, view: Any) -> int:
         """Changes when every rate given before is out of date."""

@@ -18,6 +18,7 @@ from fairlead.decide.scores.fill.lists import LENGTH, LISTS, Ints, Pattern
 from fairlead.model.resources import SHARE_WHOLE
 
 STEPS: Final = 1 << 15  # CPU and memory are measured in this many steps of the largest node, so that a rank is a look-up
+RANKS_MAX: Final = 96  # different amounts of a resource in the lists; where there are more they are rounded up
 LANES_MAX: Final = 16384  # at once, so that the lanes at work stay in the processor's cache
 # A room carries its device's number in its low bits, so that the least room that is enough also says where it is.
 TAG_BITS: Final = 5
@@ -77,6 +78,15 @@ def _ranked(asks: Ints, top: int) -> tuple[Ints, Ints]:
     return np.searchsorted(steps, np.arange(top + 1), side="right").astype(np.int64), words
 
 
+def _few_steps(asks: Ints) -> Ints:
+    """Amounts rounded up to at most RANKS_MAX different ones: tables grow with the product of both resources' steps."""
+    steps = np.unique(asks)
+    if len(steps) <= RANKS_MAX:
+        return asks
+    kept = steps[np.arange(1, RANKS_MAX + 1) * len(steps) // RANKS_MAX - 1]
+    return kept[np.searchsorted(kept, asks)]
+
+
 def compile_tables(patterns: list[Pattern], sample: Ints, allowed: npt.NDArray[np.bool_], top: tuple[int, int]) -> Tables:
     """`sample` is (lists, length) of numbers of patterns; `allowed` is (patterns, kinds); `top` is the most a node has."""
 
@@ -87,7 +97,8 @@ def compile_tables(patterns: list[Pattern], sample: Ints, allowed: npt.NDArray[n
         return np.concatenate(([0], values.T.ravel()))
 
     cpu_unit, memory_unit = (amount // STEPS + 1 for amount in top)
-    cpu, memory = column([-(-p.cpu // cpu_unit) for p in patterns]), column([-(-p.memory // memory_unit) for p in patterns])
+    cpu = _few_steps(column([-(-p.cpu // cpu_unit) for p in patterns]))
+    memory = _few_steps(column([-(-p.memory // memory_unit) for p in patterns]))
     share, devices = column([p.share for p in patterns]), column([p.devices for p in patterns])
     cpu_rank, cpu_words = _ranked(cpu, STEPS)
     memory_rank, memory_words = _ranked(memory, STEPS)

@@ -11,15 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.decide.need import Need
-from fairlead.model.resources import SHARE_WHOLE
+from fairlead.model.resources import SHARE_WHOLE, DeviceHold, Resources
 
 Ints = npt.NDArray[np.int64]
 
 LISTS: Final = 32  # More lists (64) and longer ones (120) were tried and rank no better.
 LENGTH: Final = 60  # Fits the bits of one int64, so that "which of these still fit" is a word.
-FIRST_REBUILD: Final = 20  # One request says little; then whenever the count has grown by half.
+FIRST_REBUILD: Final = 20  # One request says little; then whenever as many more have come as half of those that are there.
 GROWTH: Final = 2
+PATTERNS_MAX: Final = 2048  # kept apart; more are rounded, or drawing the lists would hold up the loop
+_COARSE_BITS: Final = 4  # of an amount, that are kept
 MIB: Final = 20  # bits
+
+
+Amounts = tuple[int, int, int, int]
 
 
 class Pattern(NamedTuple):
@@ -36,6 +41,10 @@ class Pattern(NamedTuple):
     def thousandths(self) -> int:
         return self.devices * self.share
 
+    @property
+    def amounts(self) -> Amounts:
+        return self.cpu, self.memory, self.devices, self.share
+
 
 def pattern_of(need: Need) -> Pattern:
     memory = -(-need.memory >> MIB)
@@ -47,26 +56,65 @@ def pattern_of(need: Need) -> Pattern:
     return Pattern(need.cpu, memory, ask.whole, SHARE_WHOLE, ask.resource, tuple(sorted(set(ask.models))))
 
 
+def pattern_of_use(requests: Resources, devices: tuple[DeviceHold, ...]) -> Pattern:
+    """Of a slot that is there: as `pattern_of` its need, but for models."""
+    share = devices[0].thousandths if devices else 0
+    return Pattern(requests.cpu, -(-requests.memory >> MIB), len(devices), share)
+
+
+def _coarse(pattern: Pattern) -> Pattern:
+    """Amounts rounded up to a few bits."""
+    return pattern._replace(cpu=_rounded(pattern.cpu), memory=_rounded(pattern.memory))
+
+
+def _rounded(amount: int) -> int:
+    bits = max(0, amount.bit_length() - _COARSE_BITS)
+    return -(-amount >> bits) << bits
+
+
 class Mix:
-    """How often each pattern was asked for."""
+    """How many of each pattern are there: asked for and not ended. What lives long weighs more than what comes often, because it
+    is what nodes are full of."""
 
     def __init__(self) -> None:
         self.counts: dict[Pattern, int] = {}
-        self.seen = 0
+        self.present = 0
         self.thousandths = 0  # of devices, all requests together
         self.choosy = False  # somebody named models
+        self._alike: dict[Amounts, list[Pattern]] = {}
+        self._seen = 0
         self._rebuild_at = 1
 
     def observe(self, pattern: Pattern, count: int = 1) -> bool:
         """Counts requests; true when the lists should be drawn again."""
+        if pattern not in self.counts:
+            if len(self.counts) >= PATTERNS_MAX:
+                pattern = _coarse(pattern)
+            self._alike.setdefault(pattern.amounts, []).append(pattern)
         self.counts[pattern] = self.counts.get(pattern, 0) + count
-        self.seen += count
+        self.present += count
+        self._seen += count
         self.choosy |= bool(pattern.models)
         self.thousandths += count * pattern.thousandths
-        if self.seen < self._rebuild_at:
+        if self._seen < self._rebuild_at:
             return False
-        self._rebuild_at = max(FIRST_REBUILD, self.seen + self.seen // GROWTH)
+        self._rebuild_at = max(FIRST_REBUILD, self._seen + self.present // GROWTH)
         return True
+
+    def ended(self, gone: Pattern) -> None:
+        """One of these is there no more. Which models it would have taken is not known of it: the commonest of its like goes."""
+        alike = self._alike.get(gone.amounts) or self._alike.get(_coarse(gone).amounts)
+        if not alike:
+            return  # it came before anybody counted
+        pattern = max(alike, key=lambda one: (self.counts[one], one))
+        self.present -= 1
+        self.thousandths -= pattern.thousandths
+        self.counts[pattern] -= 1
+        if not self.counts[pattern]:
+            del self.counts[pattern]
+            alike.remove(pattern)
+            if not alike:
+                del self._alike[pattern.amounts]
 
     def draw(self) -> tuple[list[Pattern], Ints]:
         """All patterns, and (lists, length) of their numbers: a systematic sample in a fixed disorder.

@@ -15,13 +15,16 @@ import numpy as np
 
 from fairlead.decide.need import Need
 from fairlead.decide.scores.fill.kernel import States, Tables, compile_tables, fills, plain_fills, plain_left
-from fairlead.decide.scores.fill.lists import LISTS, MIB, Ints, Mix, Pattern, pattern_of
+from fairlead.decide.scores.fill.lists import LISTS, MIB, Ints, Mix, Pattern, pattern_of, pattern_of_use
 from fairlead.decide.scores.fill.nodes import CPU_KEY, MEMORY_KEY, PLAIN, ROOM_KEY, FleetView, Nodes, Picture
 from fairlead.decide.scores.fill.scarce import MICRO, Wide, rarity
-from fairlead.model.resources import SHARE_WHOLE
+from fairlead.model.resources import SHARE_WHOLE, DeviceHold, Resources
 
 NEVER: Final = 1 << 40  # the cost where it does not fit
-EMPTY_TENTHS: Final = 3  # of what is left on a node without devices: what a node in use is preferred by
+EMPTY_TENTHS: Final = 5  # of what is left on a node without devices: what a node in use is preferred by
+STATES_AT_ONCE: Final = (
+    48  # node states looked at before the loop is given back: about four milliseconds where all have eight devices
+)
 _NEEDS_KEPT: Final = 10_000
 _PRICES_AFTER: Final = 16  # changes of nodes, then prices are looked at again
 
@@ -67,6 +70,9 @@ class ExpectedFill:
     def observe(self, need: Need, count: int = 1) -> None:
         """Requests of this need were seen. Each should be counted once, however often it is tried."""
         self._due |= self.mix.observe(self._pattern(need), count)
+
+    def ended(self, requests: Resources, devices: tuple[DeviceHold, ...]) -> None:
+        self.mix.ended(pattern_of_use(requests, devices))
 
     def follow(self, picture: Picture) -> None:
         """Brings nodes, lists and prices up to date; what follows is asked of that state."""
@@ -126,6 +132,21 @@ class ExpectedFill:
         if pattern.devices and any(self._rarity):
             cost = cost + self._dear(pattern)[nodes.states.kind[rows]]
         return cost
+
+    def prepare(self, need: Need) -> bool:
+        """Computes some of what `costs` of all rows would compute, at most STATES_AT_ONCE states; True when nothing is left. Call
+        `follow` first."""
+        pattern, nodes = self._pattern(need), self.nodes
+        known = self._known(pattern)
+        stale = (known.key != nodes.key).nonzero()[0]
+        if len(stale):
+            keys, first = np.unique(nodes.key[stale], return_index=True)
+            new = [at for at, key in zip(first.tolist(), keys.tolist(), strict=True) if key not in known.of_state]
+            some = stale[new[:STATES_AT_ONCE]]
+            if len(new):
+                self._of_states(pattern, known, nodes.key[some].tolist(), some)
+            return len(new) <= STATES_AT_ONCE
+        return True
 
     def cost(self, need: Need, row: int) -> int:
         pattern = self._pattern(need)
