@@ -4,10 +4,13 @@ others pick up when they are left lying (sharing), or all after everything (free
 Tenants of equal weight ask for unequal amounts, each for more than its share and together for more than fits, and the largest
 asks first. All is queued and held; when every scheduler has its picture the hold is lifted, and the clock runs until half of the
 work is bound, as a client that follows bindings sees it. Everything shares one process and one loop, so several schedulers are
-not faster here: what is measured is what they cost and how often they meet. `conflict_fraction` is how many of the proposed
-binds bound nothing: refused (`refused_fraction`), or taken for a repetition because another had just made the very same.
-`fairness` is Jain's index of the tenants' bound slots at that moment (1: all equal). CPU counts client, schedulers, authority
-and the store's thread.
+not faster here: what is measured is what they cost and how often they meet.
+
+Fractions are of the proposed binds that were answered. `conflict_fraction`: refused because somebody else had settled the slot or
+changed it meanwhile. `no_fit_fraction`: refused because the node or the grant had no room left, whoever took it.
+`refused_fraction`: refused for any reason. `repeated_fraction`: accepted, and bound nothing, because another had just proposed
+the very same. `fairness` is Jain's index of the tenants' bound slots at that moment (1: all equal). CPU counts client,
+schedulers, authority and the store's thread.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from fairlead.ports import SystemClock, Tasks
+from fairlead.scheduler.meters import CONFLICTS
 from fairlead.scheduler.partition import Partition
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 
@@ -48,6 +52,7 @@ REPLICAS = 25  # of one workload: enough workloads for eight parts
 FIT = 0.6  # of what is asked for
 _NODE_CPU = 64_000  # bench/planes.py's nodes
 _OPERATOR = Caller("ada", Role.OPERATOR)
+_NO_FIT = ("NoFit", "GrantExceeded")
 
 
 def work(slots: int, nodes: int) -> list[Enqueue]:
@@ -124,17 +129,22 @@ class Bench:
         took, cpu_s = self.client.last - started, time.process_time() - cpu
         count = len(bound)
         of_tenant = [sum(tenant == f"t{n}" for tenant, _, _ in bound[:half]) for n in range(TENANTS)]
-        proposed = sum(scheduler.meters.proposed_total for scheduler in self.schedulers)
-        refused = sum(sum(scheduler.meters.refusals.values()) for scheduler in self.schedulers)
-        answered = sum(scheduler.meters.bound_total for scheduler in self.schedulers) + refused
+        refusals = self._refusals()
+        refused = sum(refusals.values())
+        accepted = sum(scheduler.meters.bound_total for scheduler in self.schedulers)
+        answered = max(1, accepted + refused)
+        no_fit = sum(refusals.get(reason, 0) for reason in _NO_FIT)
+        conflicts = sum(count for reason, count in refusals.items() if reason in CONFLICTS) - no_fit
         return {
             "binds_per_s": round(count / max(1e-9, took), 1),
-            "conflict_fraction": round(max(0.0, 1 - count / max(1, answered)), 4),
-            "refused_fraction": round(refused / max(1, proposed), 4),
+            "conflict_fraction": round(conflicts / answered, 4),
+            "no_fit_fraction": round(no_fit / answered, 4),
+            "refused_fraction": round(refused / answered, 4),
+            "repeated_fraction": round(max(0, accepted - count) / answered, 4),
             "fairness": round(jain(of_tenant), 4),
             "cpu_us_per_bind": round(cpu_s / max(1, count) * 1e6, 1),
             "bound": count,
-            "refusals": self._refusals(),
+            "refusals": refusals,
             "failures": [] if count >= half else [f"{count} of {half} slots were bound in time"],
         }
 
