@@ -304,3 +304,42 @@ async def test_many_are_deleted_at_once(tmp_path: Path, selector: str) -> None:
             await kubectl("apply", "-f", kubectl.file(name, 1, CONFIG))
         await kubectl("delete", "configs", *selector.split())
         assert (await kubectl("get", "configs", "-o", "name")).strip() == ""
+
+
+async def test_the_less_common_verbs_work_as_well(tmp_path: Path) -> None:
+    async with opened(tmp_path) as kubectl:
+        await kubectl("apply", "-f", kubectl.file("api", 2))
+        raw = "/apis/fairlead.dev/v1alpha1/namespaces/risk/workloads/api/why?region=us"
+        assert '"kind":"Why"' in await kubectl("get", "--raw", raw)
+        assert (await kubectl("get", "wl", "-o", "go-template={{range .items}}{{.metadata.name}}{{end}}")) == "api"
+        assert "default" not in await kubectl("get", "wl", "--no-headers", "-o", "wide")
+        spec = EventSpec(regarding="workloads/risk/api", reason="Scaled", note="to two", reporter="ada")
+        ok(await kubectl.door.home.send(OPERATOR, Put("Event", Event(metadata=Metadata(name="e1", namespace="risk"), spec=spec))))
+        known = (await kubectl("help")).split()
+        if "events" in known:  # since 1.23; before, `get events` is all there is
+            assert "Scaled" in await kubectl("events", "--for", "workload/api")
+        if "unknown flag" not in (await kubectl.run("get", "wl", "--subresource=status")).err:  # since 1.24
+            assert "api" in await kubectl("get", "wl", "api", "--subresource=status")
+        if (await kubectl.run("auth", "whoami")).code == 0:  # since 1.27
+            assert "ada" in await kubectl("auth", "whoami")
+        if "jsonpath" in await kubectl("wait", "--help"):  # since 1.23
+            await kubectl("wait", "wl/api", "--for=jsonpath={.spec.replicas}=2", "--timeout=30s")
+        assert "api" in await kubectl("describe", "workloads", "-l", "tier=gold")
+        assert "dry run" in await kubectl("delete", "wl", "api", "--dry-run=server")
+        assert "api" in await kubectl("get", "wl", "api", "-o", "name")
+
+
+async def test_a_watched_table_goes_on_with_rows_of_the_same_columns(tmp_path: Path) -> None:
+    async with opened(tmp_path) as kubectl:
+        await kubectl("apply", "-f", kubectl.file("api", 1))
+        process = await kubectl.start("get", "wl", "-w")
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            headings = (await process.stdout.readline()).decode().split()
+            first = (await process.stdout.readline()).decode().split()
+            await kubectl("scale", "wl", "api", "--replicas=2")
+            second = (await process.stdout.readline()).decode().split()
+        process.terminate()
+        await process.wait()
+        assert headings[:4] == ["NAME", "TENANT", "CLASS", "DESIRED"]
+        assert (first[3], second[3]) == ("1", "2")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -177,6 +179,41 @@ def test_the_program_itself_answers_the_shell_and_imports_no_http_library_for_it
     assert done.stdout == "plain,risk-api\n"
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert not imported & {"aiohttp", "yaml", "rich", "numpy", "uvloop", "fairlead.model.registry"}
+
+
+def test_a_real_bash_completes_verbs_kinds_and_names_with_the_script(api: FakeApi) -> None:
+    api.put("workloads", "risk-api", "risk", **workload())
+    api.put("workloads", "batch", "risk", **workload())
+    program = Path(sys.executable).parent / "fairlead"
+
+    def tab(*words: str) -> list[str]:
+        """What stands in COMPREPLY after a Tab at the last word."""
+        quoted = " ".join(shlex.quote(word) for word in ("fairlead", *words))
+        script = (f"source <({program} completion bash); complete -p fairlead >/dev/null || exit 9\n"
+                  f"COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _fairlead_completion fairlead\n"
+                  'printf "%s\\n" "${COMPREPLY[@]}"')  # fmt: skip
+        path = f"{program.parent}:{os.environ['PATH']}"
+        settings = {**os.environ, "PATH": path}
+        done = subprocess.run(["bash", "-c", script], env=settings, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout.split()
+
+    assert tab("dra") == ["drain"]
+    assert "--reason" in tab("drain", "--re")
+    found = next((names for _ in range(20) if (names := tab("get", "wl", ""))), [])  # a busy machine may be late: then silence
+    assert found == ["batch", "risk-api"]
+
+
+# bash is everywhere; zsh and fish are asked where they are installed.
+CHECKED = [(shell, flag) for shell, flag in (("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")) if shutil.which(shell)]
+
+
+@pytest.mark.parametrize(("shell", "flag"), CHECKED)
+def test_each_script_is_one_that_its_shell_can_read(shell: str, flag: str, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(talk("completion", shell).out)
+    done = subprocess.run([shell, flag, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_command_of_the_reference_is_without_its_module() -> None:
