@@ -36,18 +36,17 @@ KINDS_DOWN: Final = tuple(
     if plural in KINDS
 )  # fmt: skip
 _OF_REGION: Final = frozenset({"assignments", "grants"})  # say themselves which region they are for
-_OF_TENANT: Final = frozenset({"configs", "secrets"})  # go where their tenant has work
+_FILES: Final = frozenset({"configs", "secrets"})  # go where a slot is given them, and to no other region
 
 
 def _tenant_here(region: str) -> Indexes:
     def place(item: Item) -> tuple[str, str] | None:
         return workload_in_spec(item) if item.hot.spec.region == region else None
 
-    def tenant(item: Item) -> str | None:
-        return item.tenant if item.hot.spec.region == region else None
+    def mounting(item: Item) -> str | None:
+        return item.tenant if item.hot.spec.template.files else None
 
-    files: Indexes = {plural: {"tenant": lambda item: item.tenant} for plural in _OF_TENANT}
-    return {**files, "assignments": {"workload": place, "tenant": tenant}, "revisions": {"workload": workload_in_spec}}
+    return {"assignments": {"workload": place}, "revisions": {"workload": workload_in_spec, "mounting": mounting}}
 
 
 class MirrorDown:
@@ -65,8 +64,10 @@ class MirrorDown:
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         out = [] if item.plural == "assignments" and self._is_copied(view, item) else [_key(item)]
-        if other and item.plural == "assignments":  # with the first assignment come its revisions and its tenant's files
+        if other and item.plural == "assignments":  # with the first assignment come its revisions and their files
             out += self._with_assignment(view, item)
+        if other and item.plural == "revisions":
+            out += [(f"{plural}/{item.tenant}", name) for plural, name in _mounted(item)]
         if other and item.plural == "regions" and item.name == self._region:
             out += self.resync(view)
         return out
@@ -91,10 +92,12 @@ class MirrorDown:
         wanted = above.any("assignments", "workload", workload_in_spec(item))
         found = above.by("revisions", "workload", workload_in_spec(item))
         out = [_key(each) for each in found if (here.item("revisions", *each.key) is not None) != wanted]
-        wanted = above.any("assignments", "tenant", item.tenant)
-        for plural in _OF_TENANT:
-            files = above.by(plural, "tenant", item.tenant)
-            out += [_key(each) for each in files if (here.item(plural, *each.key) is not None) != wanted]
+        files = {file: None for each in found for file in _mounted(each)}
+        out += [
+            (f"{plural}/{item.tenant}", name)
+            for plural, name in files
+            if (here.item(plural, item.tenant, name) is not None) != wanted
+        ]
         return out
 
     def resync(self, view: View) -> Iterable[Name]:
@@ -125,8 +128,11 @@ class MirrorDown:
     def _wants(self, source: Cache, item: Item) -> bool:
         if item.plural in _OF_REGION:
             return bool(item.object.spec.region == self._region) and item.object.metadata.deletion_time is None
-        if item.plural in _OF_TENANT:
-            return bool(source.by("assignments", "tenant", item.tenant))
+        if item.plural in _FILES:
+            return any(
+                (item.plural, item.name) in _mounted(each) and source.any("assignments", "workload", workload_in_spec(each))
+                for each in source.by("revisions", "mounting", item.tenant)
+            )
         if item.plural == "revisions":
             return bool(source.by("assignments", "workload", workload_in_spec(item)))
         if item.plural == "tokens" and item.object.spec.profile is not None:
@@ -180,6 +186,12 @@ class MirrorUp:
 
 def _key(item: Item) -> Name:
     return f"{item.plural}/{item.tenant}", item.name
+
+
+def _mounted(revision: Item) -> list[tuple[str, str]]:
+    """(kind, name) of what the slots of a revision are given as files."""
+    files = revision.hot.spec.template.files
+    return [("secrets", file.secret) if file.secret else ("configs", file.config) for file in files]
 
 
 def _copy_of(source: Any) -> Any:

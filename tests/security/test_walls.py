@@ -358,6 +358,24 @@ async def test_a_node_s_certificate_sends_no_command_for_another_node_over_the_c
         assert PREFIX.encode() in copied.raw, "a component passes it on as it is"
 
 
+def test_a_region_holds_the_secrets_of_the_slots_it_was_given_and_no_others(owned: TwoPlanes) -> None:
+    made = owned.ask("rita", "POST", path_of("secrets", "risk"), manifest("Secret", "risk", "elsewhere", {"data": {"k": "v"}}))
+    assert made.status == 201
+    later = manifest("Config", "risk", f"{MARK}-later", {"data": {"k": "v"}})
+    assert owned.ask("rita", "POST", path_of("configs", "risk"), later).status == 201
+    template = {"command": ["/bin/sleep", "600"], "files": [{"path": "c", "config": f"{MARK}-later"}]}
+    spec = {"replicas": 1, "template": template, "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}}}
+    assert owned.ask("rita", "POST", path_of("workloads", "risk"), manifest("Workload", "risk", "files", spec)).status == 201
+
+    def held(plural: str) -> set[str]:
+        found = owned.ask("admin", "GET", path_of(plural, "risk"), plane=REGION).json["items"]
+        return {item["metadata"]["name"] for item in found}
+
+    owned.wait(lambda: f"{MARK}-later" in held("configs"), "the file of a later workload has come")
+    assert MARK in held("secrets")
+    assert "elsewhere" not in held("secrets")
+
+
 def test_a_join_token_is_good_for_one_machine_and_that_one_starts_again_without_it(planes: TwoPlanes, node: Path) -> None:
     words = [sys.executable, "-m", "fairlead.main", "agent"]
     token = planes.directory / "node-7.token"
