@@ -64,6 +64,7 @@ class Handshake:
         if not told:
             return 0, []
         answer = await self._region.inventory([node.held() for node in told])
+        await self._read(told)  # no feed was open: the region may have closed these nodes for new work, or forgotten them
         by_node: dict[str, list[Any]] = {node.name: [] for node in told}
         for change in answer.bindings:
             by_node.setdefault(change.hot.node, []).append(change)
@@ -130,7 +131,7 @@ class Handshake:
             if node.name in found:
                 node.saw_object(found[node.name])
             else:
-                node.object = None
+                node.object, node.registered, node.confirmed = None, False, False
 
     async def _write(self, bodies: Sequence[tuple[Node, Put | PutStatus]]) -> list[Any]:
         if not bodies:

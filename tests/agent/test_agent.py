@@ -221,6 +221,18 @@ async def test_a_returning_node_stops_what_was_superseded_before_it_takes_work()
         await made.schedulable()
 
 
+async def test_a_node_that_was_declared_lost_while_it_was_cut_off_takes_work_again() -> None:
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        made.region.cut()
+        lost = msgspec.structs.replace(made.node_status(), health="Lost", schedulable=False)
+        ok(await made.plane.send(made.roles[Role.NODE], PutStatus("Node", "", "n1", lost)))
+        made.region.heal()
+        await made.schedulable()
+        assert made.node_status().session == 1, "it is the same agent as before"
+
+
 async def test_what_the_machine_lost_is_started_again_in_place() -> None:
     async with rig() as made:
         first = made.start(made.agent({"simulated": simulated()}))
