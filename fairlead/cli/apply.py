@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fairlead.cli.frame import CHANGES, ERROR, OK, Told
-from fairlead.cli.session import Session, on_server, server_options
+from fairlead.cli.session import Session, alone_if_dry, on_server, server_options
 from fairlead.cli.show import Format, format_option, put, without_managed_fields
 from fairlead.cli.writing import Outcomes, how, keyed, suffix, write_options
 from fairlead.client.rest_shapes import Write
@@ -49,7 +49,7 @@ def validation_option(work: F) -> F:
 @format_option()
 @write_options
 @server_options()
-@on_server
+@alone_if_dry
 async def apply(session: Session, files: tuple[str, ...], recursive: bool, validate: str, force_conflicts: bool,
                 field_manager: str, form: Format, dry_run: str, idempotency_key: str) -> int:  # fmt: skip
     """Make objects as files say: created where they are missing, changed where they differ (server-side apply).
@@ -131,7 +131,7 @@ async def _preflight(session: Session, documents: Sequence[Document], write: Wri
 @format_option()
 @write_options
 @server_options()
-@on_server
+@alone_if_dry
 async def create(session: Session, files: tuple[str, ...], recursive: bool, validate: str, form: Format, dry_run: str,
                  idempotency_key: str) -> int:  # fmt: skip
     """Create objects from files. One that exists already is a conflict (exit code 4)."""

@@ -80,14 +80,17 @@ def server_options(timeout_s: float = REQUEST_S, *, waits: str = "") -> Callable
     return decorate
 
 
-def on_server(work: Callable[..., Awaitable[int]]) -> Callable[..., int]:
-    """A command that is a coroutine with a Session as its first argument. To stand directly above the function."""
+def on_server(
+    work: Callable[..., Awaitable[int]], needs_none: Callable[[dict[str, Any]], bool] = lambda parameters: False
+) -> Callable[..., int]:
+    """A command that is a coroutine with a Session as its first argument. To stand directly above the function. `needs_none`:
+    with these parameters it asks no server, so that none has to be known."""
 
     @click.pass_obj
     @functools.wraps(work)
     def call(world: World, /, context_name: str | None, server: str | None, namespace: str | None, region: str | None,
              timeout: float = REQUEST_S, wait_s: float = 0.0, **parameters: Any) -> int:  # fmt: skip
-        chosen = chosen_context(context_name, server)
+        chosen = chosen_context(context_name, server, alone=needs_none(parameters))
         where = (namespace or chosen.namespace or "default", region or chosen.region)
         code: int = world.run(_within(world, chosen, where, timeout, wait_s, work, parameters))
         return code
@@ -95,7 +98,12 @@ def on_server(work: Callable[..., Awaitable[int]]) -> Callable[..., int]:
     return call
 
 
-def chosen_context(name: str | None, server: str | None) -> Context:
+def alone_if_dry(work: Callable[..., Awaitable[int]]) -> Callable[..., int]:
+    """`on_server` for what --dry-run=client judges by itself."""
+    return on_server(work, lambda parameters: parameters.get("dry_run") == "client")
+
+
+def chosen_context(name: str | None, server: str | None, *, alone: bool = False) -> Context:
     from fairlead.client import contexts
 
     try:
@@ -105,6 +113,11 @@ def chosen_context(name: str | None, server: str | None) -> Context:
                 base = config.context()
             except contexts.NoContext:
                 base = contexts.Context(name="(flags)", server=server)
+        elif alone and not name:
+            try:
+                base = config.context()
+            except contexts.NoContext:
+                base = contexts.Context(name="(none)", server="https://localhost")
         else:
             base = config.context(name or "")
     except contexts.BadConfig as error:

@@ -32,6 +32,12 @@ class BadConfig(Exception):
         self.hint = hint
 
 
+_HOW_TO_BEGIN = (
+    "go to the directory where the local platform was started (`fairlead up` or `make run`), or name a server: "
+    "fairlead config set-context NAME --server URL"
+)
+
+
 class NoContext(BadConfig):
     """No context of that name, or none at all."""
 
@@ -68,13 +74,13 @@ class ClientConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, fo
         wanted = name or os.environ.get(CURRENT, "") or self.current_context
         known = tuple(context.name for context in self.contexts)
         if not wanted:
-            hint = (
-                "fairlead config use-context NAME" if known else "fairlead config set-context NAME --server URL, or `fairlead up`"
-            )
+            hint = "choose one with `fairlead config use-context NAME`" if known else _HOW_TO_BEGIN
             raise NoContext("no context is chosen, so there is no server to ask", hint, known)
         found = next((context for context in self.contexts if context.name == wanted), None)
         if found is None:
-            raise NoContext(f"there is no context {wanted!r}", f"there are: {', '.join(known) or 'none'}", known)
+            raise NoContext(
+                f"there is no context {wanted!r}", f"there are: {', '.join(known)}" if known else _HOW_TO_BEGIN, known
+            )
         return found
 
     def with_context(self, context: Context) -> ClientConfig:

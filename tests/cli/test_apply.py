@@ -195,3 +195,19 @@ def test_diff_shows_what_would_change_and_says_so_with_its_exit_code(api: FakeAp
     (files / "w.yaml").write_text(document("new", 4))
     assert talk("diff", "-f", files / "w.yaml").code == frame.CHANGES
     assert api.objects["workloads", "risk", "a"]["spec"] == {"replicas": 3}
+
+
+def test_a_client_dry_run_needs_no_server_and_everything_else_says_how_to_get_one(config_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(
+        "apiVersion: fairlead.dev/v1alpha1\nkind: Workload\nmetadata: {name: x, namespace: risk}\n"
+        "spec: {template: {command: [/bin/x]}, resources: {requests: {cpu: 1, memory: 1Gi}}}\n"
+    )
+    for verb in ("apply", "create"):
+        ran = talk(verb, "-f", file, "--dry-run=client")
+        assert (ran.code, ran.err) == (0, ""), ran
+        missing = talk(verb, "-f", file)
+        assert missing.code == frame.ERROR
+        assert "`fairlead up`" in missing.err
+        assert "set-context NAME --server URL" in missing.err
+    assert talk("apply", "-f", file, "--dry-run=client", "--context", "nowhere").code == frame.ERROR
