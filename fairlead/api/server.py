@@ -198,6 +198,7 @@ def make_server(
         ws_max_size=FRAME_BYTES_MAX,
         lifespan="off",
         log_config=None,
+        log_level="warning",
         access_log=False,
         server_header=False,
         date_header=True,

@@ -177,6 +177,8 @@ class Ranking:
             if self._best_cells[block] < _FITS_ABOVE:
                 return -1
         else:
+            if not self._group_of_block.size:
+                return -1  # there is no node yet, so no group
             totals = self._block_best + self._terms[self._group_of_block]
             block = int(totals.argmax())
             if totals[block] < _FITS_ABOVE:

@@ -168,3 +168,12 @@ def test_blocks_are_what_makes_it_cheap() -> None:
     ranking: Any = Ranking(snapshot, ByCpu(snapshot))
     ranking.sync()
     assert ranking.best() == 999
+
+
+@pytest.mark.parametrize("zones", [True, False])
+def test_where_there_is_no_node_yet_a_slot_fits_nowhere(zones: bool) -> None:
+    snapshot = fleet(0)
+    ranking = Ranking(snapshot, ByCpu(snapshot), ThreeZones(snapshot) if zones else None)
+    ranking.sync()
+    assert ranking.best() == -1
+    assert ranking.top(3) == []
