@@ -1,4 +1,5 @@
-"""Who is next: priority, then the tenant with the least weighted dominant share, then deadline, then age, then name.
+"""Who is next: priority, then the tenant with the least weighted dominant share, then deadline, then age, then name (the shorter
+first, so that slots of one workload go by their number, which is how they come).
 
 Owns the ready units and the shares. Within one priority each tenant has a line of its own, a heap; a level's heap holds the
 head of each line. What changes is noted and put right at the next take, so that an event costs a few comparisons and no unit is
@@ -20,8 +21,9 @@ from typing import Any, Final, NamedTuple
 
 from fairlead.scheduler.units import Amounts, Item, Unit
 
-# (deadline, created, rank, name, tenant, stay, unit). The stay is unique, so a comparison never reaches the unit.
+# (deadline, created, rank and length of name, name, tenant, stay, unit). The stay is unique, so a comparison never reaches the unit.
 Entry = tuple[int, int, int, str, str, int, Unit]
+_NAME_BITS: Final = 16  # no name is as long
 _ASIDE_MAX: Final = 4_096  # units on hold that one take sets aside: a few milliseconds
 
 
@@ -167,7 +169,8 @@ class Order:
         line = tenant.lines.get(unit.priority)
         if line is None:
             line = self._line(tenant, unit.priority)
-        entry = (unit.deadline_ms, unit.created_ms, unit.rank, unit.name, unit.tenant, unit.stay, unit)
+        name = unit.name
+        entry = (unit.deadline_ms, unit.created_ms, (unit.rank << _NAME_BITS) + len(name), name, unit.tenant, unit.stay, unit)
         run = line.run
         line.ready += 1
         if not run or run[-1] < entry:

@@ -95,7 +95,7 @@ class Naive:
         created = round(meta.creation_time.timestamp() * 1000)
         ends = [round(spec.deadline_time.timestamp() * 1000)] if spec.deadline_time else []
         ends += [created + int(spec.start_target_seconds * 1000)] if spec.start_target_seconds else []
-        order = (min(ends, default=NO_DEADLINE), created, rank, meta.name, meta.namespace)
+        order = (min(ends, default=NO_DEADLINE), created, rank, len(meta.name), meta.name, meta.namespace)
         return (-spec.priority, self.share(meta.namespace), *order)
 
     def pick(self) -> tuple[str, str] | None:
