@@ -35,6 +35,12 @@ class Served:
         self.http = http
         self.clock = SystemClock()
         self.mirror: Caller | None = None  # see work.py
+        self.nodes: list[str] = []  # whose agents are heard
+
+    async def beat(self) -> None:
+        while True:
+            self.server.authority.heartbeat([(name, 1) for name in self.nodes])
+            await self.clock.sleep(1.0)
 
     async def put(self, kind: str, record: Any, caller: Caller = OPERATOR) -> Accepted:
         return await self.send(Put(kind, record), caller)
@@ -77,7 +83,8 @@ async def served(folder: Path, *, plane: str = "region") -> AsyncIterator[Served
     async with Tasks() as tasks, aiohttp.ClientSession() as http:
         running = tasks.start(server.run(), "server")
         made = Served(server, http)
-        await made.until(lambda: server.authority.leading and server.components, "leadership")
+        await made.until(lambda: server.components and all(each.serving for each in server.components), "leadership")
+        beating = tasks.start(made.beat(), "agents")
         await made.put("Tenant", Tenant(metadata=Metadata(name="risk")))
         if region:
             during = Resources(cpu=1_000_000, memory=1 << 50)
@@ -86,5 +93,6 @@ async def served(folder: Path, *, plane: str = "region") -> AsyncIterator[Served
         try:
             yield made
         finally:
+            beating.cancel()
             server.stop()
             await running

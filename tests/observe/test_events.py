@@ -36,7 +36,6 @@ async def wait_event(s: Served, token: str, reason: str, query: str = "") -> Any
 async def test_the_way_of_a_slot_is_told_about_its_workload(tmp_path: Path) -> None:
     async with served(tmp_path) as s:
         token = await s.token("operator")
-        await s.until(lambda: s.server.components[-1].serving, "the narrator")
         await an_order(s, "api", 2, cpu=3000)
         waits = await wait_event(s, token, "FailedScheduling")
         assert (waits["type"], waits["involvedObject"]["kind"], waits["involvedObject"]["name"]) == ("Warning", "Workload", "api")
@@ -64,7 +63,6 @@ async def test_what_happens_again_is_counted_in_the_same_event_across_leaders(tm
     async with served(tmp_path) as s:
         token = await s.token("operator")
         narrator = s.server.components[-1]
-        await s.until(lambda: narrator.serving, "the narrator")
         await a_node(s, "oak")
         await an_order(s, "api", 3)
         first = await wait_event(s, token, "Scheduled")
@@ -93,14 +91,14 @@ def told(number: int, *, warning: bool = False, note: str = "") -> Told:
 
 def test_no_storm_writes_more_than_the_trickle_allows() -> None:
     telling, written, now_ms = Telling(), 0, 1_000_000
-    for step in range(600):  # a minute of ten thousand events a second
+    for step in range(200):  # twenty seconds of ten thousand events a second
         for number in range(1_000):
             telling.add(told(step * 1_000 + number), now_ms)
         written += len(telling.take(now_ms))
         now_ms += 100
-    assert written <= BURST + RATE_PER_S * 60 + 1
+    assert written <= BURST + RATE_PER_S * 20 + 1
     assert len(telling) <= WAITING_MAX
-    assert telling.dropped_total == 600_000 - written - len(telling)
+    assert telling.dropped_total == 200_000 - written - len(telling)
 
 
 def test_one_object_is_written_about_seldom_however_much_happens_to_it() -> None:

@@ -14,6 +14,7 @@ from fairlead.observe.exposition import Page
 from fairlead.observe.histogram import Histogram
 from fairlead.observe.metrics import METRICS, PREFIX
 from fairlead.observe.sums import HEARD_S, Sums
+from fairlead.scheduler.scheduler import Scheduler
 from tests.observe.servers import REGION, Served, served
 from tests.observe.work import a_node, an_order
 
@@ -54,7 +55,9 @@ async def test_a_bound_slot_shows_in_the_figures_and_nobodys_name_does(tmp_path:
         await a_node(s, "oak")
         await an_order(s, "walnut")
         await s.until(lambda: s.server.authority.view().get("bindings", "risk", "walnut-0"), "a binding")
-        await s.until(lambda: s.server.components[-1].health().queue_length == 0)
+        await s.until(lambda: s.server._metering._stalls.late.count, "a wake-up")
+        scheduler = next(each for each in s.server.components if isinstance(each, Scheduler))
+        await s.until(lambda: scheduler.settled and scheduler.meters.bound_total, "the scheduler's answer")
         found = await scraped(s, token)
         assert one(found, "schedule_attempts_total", scheduler="scheduler-0", result="scheduled") == 1
         assert one(found, "bind_commit_total", scheduler="scheduler-0", result="committed") == 1

@@ -19,6 +19,7 @@ async def a_node(s: Served, name: str, cpu: int = 4000) -> None:
     status = NodeStatus(health="Ready", schedulable=True, session=1)
     await s.send(PutStatus("Node", "", name, status), Caller(name, Role.AGENT, node=name))
     s.server.authority.heartbeat([(name, 1)])
+    s.nodes.append(name)
 
 
 async def an_order(s: Served, workload: str, count: int = 1, *, cpu: int = 1000, generation: int = 1) -> None:
