@@ -1,0 +1,185 @@
+"""A local platform for tests: started by the real command line, asked over its real API.
+
+Questions that are asked over and over go straight over HTTP: starting a command for each would cost more than what is tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairlead.compose.layout import Layout
+from fairlead.compose.processes import Processes
+from fairlead.ports import SystemClock
+from fairlead.serving.prober import ProbeOptions, Prober, through_dns
+
+PATIENCE_S = 90.0  # a busy machine starts forty processes slowly
+PYTHON = sys.executable
+GROUP = "/apis/fairlead.dev/v1alpha1"
+
+
+class Platform:
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.environment = {
+            **os.environ, "FAIRLEAD_CONFIG": str(state / "client.json"), "KUBECONFIG": str(state / "kubeconfig"),
+            "HOME": str(state),
+        }  # fmt: skip
+        self.processes = Processes(Layout(state, PYTHON), SystemClock())
+
+    # --- commands --------------------------------------------------------------------------------------------------------
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=180, check=False)
+
+    def run(self, *words: str, check: bool = True) -> str:
+        done = self.call(*words)
+        assert not check or done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def fairlead(self, *words: str, check: bool = True) -> str:
+        return self.run(PYTHON, "-m", "fairlead.main", *words, check=check)
+
+    def start(self, *more: str) -> None:
+        self.fairlead("up", "--state", str(self.state), "--detach", *more)
+
+    def stop(self) -> None:
+        self.fairlead("down", "--state", str(self.state), check=False)
+
+    def chaos(self, *words: str) -> str:
+        return self.fairlead("chaos", *words, *(() if words[0] in ("heal", "status", "drop-watch") else ("--yes",)))
+
+    # --- the API ---------------------------------------------------------------------------------------------------------
+
+    def ask(self, path: str, body: Any = None, method: str = "GET", media: str = "application/json") -> Any:
+        """None: not found."""
+        context = json.loads((self.state / "client.json").read_text())["contexts"][0]
+        headers = {"Authorization": f"Bearer {Path(context['tokenFile']).read_text().strip()}", "Content-Type": media}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(context["server"] + GROUP + path, data, headers, method=method)
+        tls = ssl.create_default_context(cafile=context["certificateAuthority"])
+        try:
+            with urllib.request.urlopen(request, context=tls, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise AssertionError(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}") from error
+
+    def items(self, path: str) -> list[Any]:
+        found: list[Any] = self.ask(path)["items"]
+        return found
+
+    def create(self, tenant: str, name: str, **spec: Any) -> None:
+        body = {"apiVersion": GROUP.removeprefix("/apis/"), "kind": "Workload", "metadata": {"name": name}, "spec": spec}
+        self.ask(f"/namespaces/{tenant}/workloads", body, "POST")
+
+    def patch(self, tenant: str, name: str, **spec: Any) -> None:
+        path = f"/namespaces/{tenant}/workloads/{name}"
+        self.ask(path, {"spec": spec}, "PATCH", "application/merge-patch+json")
+
+    def workload(self, tenant: str, name: str) -> Any:
+        return self.ask(f"/namespaces/{tenant}/workloads/{name}")
+
+    def condition(self, tenant: str, name: str, kind: str) -> tuple[str, str]:
+        """(status, reason) for the present generation; empty while that is not known."""
+        found = self.workload(tenant, name)
+        for one in found.get("status", {}).get("conditions", ()):
+            if one["type"] == kind and one.get("observedGeneration") == found["metadata"]["generation"]:
+                return one["status"], one["reason"]
+        return "", ""
+
+    def counts(self, tenant: str, name: str) -> dict[str, int]:
+        found: dict[str, int] = self.workload(tenant, name).get("status", {}).get("replicas", {})
+        return found
+
+    def serving(self) -> dict[str, int]:
+        found = self.items("/workloads")
+        return {one["metadata"]["name"]: one.get("status", {}).get("replicas", {}).get("serving", 0) for one in found}
+
+    def rolled_out(self, tenant: str, name: str, count: int) -> bool:
+        counts = self.counts(tenant, name)
+        complete = self.condition(tenant, name, "Progressing") == ("True", "Complete")
+        return complete and (counts.get("serving"), counts.get("updated"), counts.get("bound")) == (count, count, count)
+
+    def nodes(self) -> dict[str, Any]:
+        return {one["metadata"]["name"]: one for one in self.items("/nodes")}
+
+    def takes_work(self, node: str) -> bool:
+        status = self.nodes()[node].get("status", {})
+        return bool(status.get("health") == "Ready" and status.get("schedulable"))
+
+    def node_of(self, tenant: str, slot: str) -> str:
+        found = self.ask(f"/namespaces/{tenant}/bindings/{slot}")
+        return str(found["spec"]["node"]) if found is not None else ""
+
+    # --- what clients see ------------------------------------------------------------------------------------------------
+
+    @property
+    def dns(self) -> tuple[str, int]:
+        host, _, port = json.loads((self.state / "config" / "endpoints.json").read_text())["dns"].rpartition(":")
+        return host, int(port)
+
+    def document(self, tenant: str, name: str) -> list[dict[str, Any]]:
+        path = self.state / "endpoints" / tenant / f"{name}.json"
+        found: list[dict[str, Any]] = json.loads(path.read_text())["endpoints"] if path.exists() else []
+        return found
+
+    # --- patience --------------------------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+        until = time.monotonic() + patience_s
+        while time.monotonic() < until:
+            if condition():
+                return
+            time.sleep(0.2)
+        logs = "\n".join(f"{p.name}: {p.read_text(errors='replace')[-300:]}" for p in sorted(self.state.glob("logs/*.log")))
+        raise AssertionError(f"{what} did not come about: {self.serving()}\n{logs}")
+
+
+class Probing:
+    """A prober that asks a workload in the background, from its beginning to its end."""
+
+    def __init__(self, platform: Platform, tenant: str, workload: str, rate_per_s: float = 20.0) -> None:
+        options = ProbeOptions(workload, tenant, rate_per_s, duration_s=600.0, timeout_s=10.0)
+        self._prober = Prober(options, through_dns(options, platform.dns, random.Random(1)), SystemClock())
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._prober.run(self._stop))
+
+    def __enter__(self) -> Probing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+        self._loop.close()
+
+    @property
+    def succeeded(self) -> int:
+        return self._prober.measures.all.succeeded
+
+    @property
+    def results(self) -> dict[str, Any]:
+        return self._prober.measures.results()
+
+
+def kill(platform: Platform, process: str) -> None:
+    assert platform.processes.signal(process, signal.SIGKILL)

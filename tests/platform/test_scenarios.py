@@ -1,0 +1,239 @@
+"""What happens to real processes when something goes wrong: rollouts, crashes, lost machines, cut links, a lost region.
+
+One platform with short leases for the whole module, and one story: each test leaves it healed. What serves is what the outside
+prober sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.serving.dns_client import Found, ask, find
+from fairlead.serving.dns_wire import A, name_of
+from tests.platform.platforms import PYTHON, Platform, Probing, kill
+
+SMALL = {"requests": {"cpu": "50m", "memory": "32Mi"}}
+LEASE_S = "6"
+
+
+def service(command: str = "billing_api", **env: str) -> dict[str, Any]:
+    """Lingers for longer than any client here takes to see that it was withdrawn."""
+    settings = {"LINGER_S": "3", **env}
+    return {
+        "driver": "process",
+        "command": [PYTHON, "-m", f"fairlead.samples.{command}"],
+        "env": [{"name": name, "value": value} for name, value in settings.items()],
+        "ports": [{"name": "http"}],
+        "probes": {"readiness": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 0.3}},
+        "stopGraceSeconds": 10,
+    }
+
+
+ROLLOUT = {"maxSurge": 1, "maxUnavailable": 0, "progressDeadlineSeconds": 60}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    made = Platform(tmp_path_factory.mktemp("scenarios") / "state")
+    witness = made.state.parent / "witness"
+    try:
+        made.start("--node-lease", LEASE_S)
+        made.create(
+            "billing", "steady", replicas=2, workloadClass="standard", template=service(), resources=SMALL, rollout=ROLLOUT,
+            placement={"regions": {"allowed": ["us-west"]}},
+        )  # fmt: skip
+        made.create(
+            "analytics", "witness", workloadClass="batch", job={"completions": 1, "parallelism": 1, "retries": 50},
+            resources=SMALL, placement={"regions": {"allowed": ["us-west"]}},
+            template={
+                "driver": "process", "command": [PYTHON, "-m", "fairlead.samples.fraud_batch"], "restartPolicy": "Never",
+                "env": [{"name": "DURATION_S", "value": "3600"}, {"name": "WITNESS_FILE", "value": str(witness)}],
+                "stopGraceSeconds": 1,
+            },
+        )  # fmt: skip
+        made.create(
+            "analytics", "crasher", replicas=1, workloadClass="best-effort", resources=SMALL,
+            template={"driver": "process", "command": [PYTHON, "-c", "raise SystemExit(3)"], "restartPolicy": "Always"},
+            placement={"regions": {"allowed": ["us-west"]}},
+        )  # fmt: skip
+        made.wait(lambda: made.serving() | {"steady": 2, "risk-api": 6} == made.serving(), "steady and risk-api serving")
+        yield made
+    finally:
+        made.stop()
+
+
+def who_answers(endpoint: dict[str, Any]) -> dict[str, str]:
+    url = f"http://{endpoint['address']}:{endpoint['ports']['http']}/"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return dict(line.partition("=")[::2] for line in answer.read().decode().splitlines())
+
+
+def tokens(platform: Platform, tenant: str, name: str) -> set[tuple[str, str]]:
+    """(slot, token) of whoever answers: another token would be another life of the slot."""
+    return {(said["slot"], said["token"]) for said in map(who_answers, platform.document(tenant, name))}
+
+
+def resolved(platform: Platform, tenant: str, name: str) -> list[Found]:
+    return list(asyncio.run(find(platform.dns, tenant, name, "http", random.Random(2))))
+
+
+def test_dns_documents_and_prober_tell_what_really_answers(platform: Platform) -> None:
+    platform.wait(lambda: len(platform.document("risk", "risk-api")) == 6, "six endpoints in the document")
+    found = resolved(platform, "risk", "risk-api")
+    document = platform.document("risk", "risk-api")
+    assert {(f.region, f.slot, f.port) for f in found} == {(e["region"], e["slot"], e["ports"]["http"]) for e in document}
+    for endpoint in document:
+        said = who_answers(endpoint)
+        assert (said["region"], said["slot"], said["node"]) == (endpoint["region"], str(endpoint["slot"]), endpoint["node"])
+    one = document[0]
+    name = f"{one['slot']}.{one['region']}.risk-api.risk.svc.fairlead.local"
+    reply = asyncio.run(ask(platform.dns, name_of(name), A, random.Random(3)))
+    assert reply.addresses[name_of(name)] == [one["address"]]
+    table = platform.fairlead("probe", "risk-api", "-n", "risk", "--duration", "2s", "--rate", "12")
+    assert all(region in table for region in ("us-east", "us-west", "eu-central")), table
+
+
+def test_a_rolling_update_costs_no_request(platform: Platform) -> None:
+    before = tokens(platform, "billing", "steady")
+    with Probing(platform, "billing", "steady") as probing:
+        platform.wait(lambda: probing.succeeded > 10, "answers before the update")
+        platform.patch("billing", "steady", template=service(VERSION="2"))
+        platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "the update rolled out")
+        so_far = probing.succeeded
+        platform.wait(lambda: probing.succeeded > so_far + 10, "answers after the update")
+    assert probing.results["errors"] == {}, probing.results
+    assert not before & tokens(platform, "billing", "steady"), "every process was replaced"
+
+
+def test_a_rollout_that_never_gets_ready_stops_and_its_undo_reuses_what_still_runs(platform: Platform) -> None:
+    before = tokens(platform, "billing", "steady")
+    with Probing(platform, "billing", "steady") as probing:
+        broken = {**ROLLOUT, "progressDeadlineSeconds": 4}
+        platform.patch("billing", "steady", template=service(START_DELAY_S="3600"), rollout=broken)
+        stopped = ("False", "ProgressDeadlineExceeded")
+        platform.wait(lambda: platform.condition("billing", "steady", "Progressing") == stopped, "the rollout stopped")
+        assert tokens(platform, "billing", "steady") == before, "the old replicas serve on"
+        platform.fairlead("rollout", "undo", "wl/steady", "-n", "billing")
+        platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "the undo carried out")
+    assert tokens(platform, "billing", "steady") == before, "no process was started for the undo"
+    assert probing.results["errors"] == {}, probing.results
+
+
+def test_a_crash_loop_is_visible_and_started_again_later_each_time(platform: Platform) -> None:
+    def instance() -> dict[str, Any]:
+        found = platform.ask("/namespaces/analytics/instances/crasher-0")
+        status: dict[str, Any] = found["status"] if found is not None else {}
+        return status
+
+    platform.wait(lambda: instance().get("restarts", 0) >= 2, "two restarts")
+    platform.wait(lambda: "exited with code 3" in instance().get("message", ""), "why it ended, in its status")
+
+    def told() -> bool:
+        events = platform.items("/namespaces/analytics/events")
+        return any(one["spec"]["reason"] == "BackOff" and "crasher" in one["spec"]["regarding"] for one in events)
+
+    platform.wait(told, "an event that says BackOff")
+
+
+def test_an_agent_that_is_killed_leaves_its_work_serving_and_the_next_one_adopts_it(platform: Platform) -> None:
+    endpoint = platform.document("billing", "steady")[0]
+    agent = f"agent-{endpoint['node']}"
+    before = set(platform.processes.work_of([agent])[agent].items())
+    session = platform.nodes()[endpoint["node"]]["status"]["session"]
+    with Probing(platform, "billing", "steady") as probing:
+        kill(platform, agent)
+        platform.wait(lambda: platform.processes.pid(agent) is None, "the agent gone")
+        platform.processes.start(agent)  # at once: what is silent for too long is replaced elsewhere, and rightly so
+
+        def is_back() -> bool:
+            newer = platform.nodes()[endpoint["node"]]["status"]["session"] > session
+            return bool(newer and platform.takes_work(endpoint["node"]))
+
+        platform.wait(is_back, "the new agent taking work")
+        so_far = probing.succeeded
+        platform.wait(lambda: probing.succeeded > so_far + 10, "answers afterwards")
+    assert probing.results["errors"] == {}, probing.results
+    assert set(platform.processes.work_of([agent])[agent].items()) >= {one for one in before if "steady" in one[1]}, "its pids"
+
+
+def lives(witness: Path) -> dict[str, tuple[float, float]]:
+    """By token: from when to when its process was seen to run."""
+    out: dict[str, tuple[float, float]] = {}
+    for line in witness.read_text().splitlines():
+        token, _, at = line.split()
+        first, last = out.get(token, (float(at), float(at)))
+        out[token] = (min(first, float(at)), max(last, float(at)))
+    return out
+
+
+def test_exclusive_work_on_a_node_that_is_cut_off_never_runs_twice_and_the_node_comes_back(platform: Platform) -> None:
+    witness = platform.state.parent / "witness"
+    platform.wait(lambda: witness.exists() and len(lives(witness)) == 1, "the job running")
+    node = platform.node_of("analytics", "witness-0")
+    platform.chaos("cut", node)
+    platform.wait(lambda: len(lives(witness)) == 2, "the job running elsewhere")
+    assert platform.node_of("analytics", "witness-0") != node
+    (_, ended), (began, _) = sorted(lives(witness).values())
+    assert ended < began, f"two at once: the first was seen until {ended}, the second from {began}"
+    platform.chaos("heal")
+    platform.wait(lambda: platform.takes_work(node), f"{node} taking work")
+    after = sorted(lives(witness).values())
+    assert len(after) == 2
+    assert after[0][1] == ended, "what was superseded did not go on when its node came back"
+
+
+def test_of_a_machine_that_dies_no_client_is_told_any_more(platform: Platform) -> None:
+    victim = next(e for e in platform.document("risk", "risk-api") if e["region"] == "us-east")
+    node, address = victim["node"], (victim["address"], victim["ports"]["http"])
+    gone = {(e["slot"], e["ports"]["http"]) for e in platform.document("risk", "risk-api") if e["node"] == node}
+
+    def told_by_dns() -> bool:
+        return any((f.slot, f.port) in gone for f in resolved(platform, "risk", "risk-api"))
+
+    def told_by_document() -> bool:
+        return any((e["slot"], e["ports"]["http"]) in gone for e in platform.document("risk", "risk-api"))
+
+    with Probing(platform, "risk", "risk-api") as probing:
+        platform.chaos("kill-node", node)
+        assert "killed" in platform.chaos("status")
+        platform.wait(lambda: not told_by_document() and not told_by_dns(), f"{address} withdrawn")
+        for _ in range(20):
+            assert not told_by_dns(), "once withdrawn, never told again"
+            assert not told_by_document()
+            for endpoint in platform.document("risk", "risk-api"):
+                said = who_answers(endpoint)
+                assert (said["workload"], said["slot"], said["node"]) == ("risk-api", str(endpoint["slot"]), endpoint["node"])
+        platform.wait(lambda: platform.serving()["risk-api"] == 6, "six serving again")
+        platform.wait(lambda: len(platform.document("risk", "risk-api")) == 6, "six told again")
+    assert set(probing.results["errors"]) <= {"Refused", "Broken", "Timeout"}
+    others = [slot for slot in probing.results["slots"] if (slot["region"], slot["slot"]) != ("us-east", victim["slot"])]
+    assert all(slot["errors"] == {} for slot in others if (slot["slot"]) not in {s for s, _ in gone}), probing.results
+    platform.chaos("heal")
+
+
+def test_a_lost_region_costs_its_own_part_and_european_work_waits_for_europe(platform: Platform) -> None:
+    platform.chaos("kill-region", "eu-central")
+    platform.wait(lambda: platform.ask("/regions/eu-central")["status"]["health"] == "Lost", "eu-central lost")
+
+    def blocked() -> bool:
+        pending = platform.workload("fraud", "fraud-batch")["status"].get("pending", ())
+        return any(one["reason"] == "ResidencyBlocked" and "eu-central is lost" in one["detail"] for one in pending)
+
+    platform.wait(blocked, "fraud-batch blocked by residency")
+    counts = platform.counts("risk", "risk-api")
+    assert (counts["serving"], counts["unknown"]) == (4, 2), counts
+    with Probing(platform, "risk", "risk-api") as probing:
+        platform.wait(lambda: probing.succeeded > 40, "answers from the other regions")
+    assert probing.results["errors"] == {}, probing.results
+    assert set(probing.results["regions"]) == {"us-east", "us-west"}
+    platform.chaos("heal")
+    platform.wait(lambda: platform.serving()["risk-api"] == 6, "six serving again")
+    platform.wait(lambda: platform.counts("fraud", "fraud-batch")["bound"] > 0, "fraud-batch running again")
+    assert "nothing is broken" in platform.call(PYTHON, "-m", "fairlead.main", "chaos", "status").stderr
