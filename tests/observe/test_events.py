@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fairlead.client.remote_feed import RemoteChange
+from fairlead.controllers.garbage import GarbageController
 from fairlead.controllers.telling import AGAIN_MS, BURST, OFTEN, RATE_PER_S, SELDOM_MS, WAITING_MAX, Telling
 from fairlead.decide.narrating import REASONS, Told
+from fairlead.model import codec
+from fairlead.model.commands import Delete
+from fairlead.model.kinds.ledger import Event, EventSpec
 from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Metadata
+from fairlead.ports import SystemClock
 from tests.observe.servers import Served, served
 from tests.observe.test_metrics import one, scraped
 from tests.observe.work import a_node, an_order, report
@@ -128,3 +136,39 @@ def test_warnings_go_first_and_the_last_words_count() -> None:
 def test_every_reason_is_documented_and_no_other() -> None:
     written = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", DOCS.read_text(), re.MULTILINE)
     assert written == [(row.reason, "Warning" if row.warning else "Normal", row.meaning) for row in REASONS]
+
+
+# --- how long they are kept
+
+
+class Kept:
+    """A plane that only lists events."""
+
+    def __init__(self, *last_s: float) -> None:
+        self._rows = [_row(number, seconds) for number, seconds in enumerate(last_s)]
+
+    async def list(self, plural: str) -> list[Any]:
+        assert plural == "events"
+        return self._rows
+
+    def plane_ms(self) -> int:
+        return 1_000_000
+
+
+def _row(number: int, last_s: float) -> Any:
+    spec = EventSpec(regarding="workloads/t/a", reason="Scheduled", last_time=datetime.fromtimestamp(last_s, tz=UTC))
+    event = Event(metadata=Metadata(name=f"e{number}", namespace="t", creation_time=datetime.fromtimestamp(0, tz=UTC)), spec=spec)
+    return RemoteChange("events", "t", f"e{number}", number, codec.encode(event), None)
+
+
+async def swept(plane: Kept, kept_s: float, most: int) -> list[str]:
+    bodies = await GarbageController(kept_s, most).sweep(plane, SystemClock())  # type: ignore[arg-type]
+    return [body.name for body in bodies if isinstance(body, Delete)]
+
+
+async def test_events_go_when_they_have_not_happened_for_long_or_are_too_many() -> None:
+    plane = Kept(990.0, 100.0, 995.0, 500.0)  # when each happened last; it is 1000 s now
+    assert await swept(plane, 600.0, 10) == ["e1"]
+    assert await swept(plane, 400.0, 10) == ["e1", "e3"]
+    assert await swept(plane, 10_000.0, 2) == ["e1", "e3"]
+    assert await swept(plane, 10_000.0, 10) == []
