@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from fairlead.scheduler.units import Amounts, Item, Unit
 
-# (deadline, created, rank and length of name, name, tenant, stay, unit). The stay is unique, so a comparison never reaches the unit.
+# (deadline, created, rank and length of name, name, tenant, stay, unit). The stay is unique: no comparison reaches the unit.
 Entry = tuple[int, int, int, str, str, int, Unit]
 _NAME_BITS: Final = 16  # no name is as long
 _ASIDE_MAX: Final = 4_096  # units on hold that one take sets aside: a few milliseconds
