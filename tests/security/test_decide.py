@@ -198,6 +198,16 @@ def test_a_token_narrowed_to_a_tenant_reaches_no_other_whatever_its_owner_may() 
     assert (everywhere.allowed, everywhere.some) == (False, True)
 
 
+def test_a_collection_of_which_nothing_may_be_seen_is_refused_not_shown_empty() -> None:
+    one = statements_of_role("one", role("one", rule("list", "workloads")), ("risk",))
+    elsewhere = decide(person(), one, Question("list", "workloads", "fraud"))
+    assert (elsewhere.allowed, elsewhere.some) == (False, False), "a rule for one tenant says nothing of another's list"
+    both = statements_of_role("both", role("both", rule("list", "workloads")), ("risk", "fraud"))
+    narrowed = decide(replace(person(), tenants=("risk",)), both, Question("list", "workloads", "fraud"))
+    assert (narrowed.allowed, narrowed.some) == (False, False), "nor does a token that is for one of them only"
+    assert decide(replace(person(), tenants=("risk",)), both, Question("list", "workloads")).some, "over all, there are some"
+
+
 def test_a_tenant_sees_itself_and_the_regions_and_no_other_tenant() -> None:
     statements = statements_for(person(), [bound("tenant-viewer", "risk")], {})
     assert decide(person(), statements, Question("get", "tenants", "", "risk")).allowed
