@@ -270,6 +270,32 @@ class LocalPrograms:
         return chaos(Path(state), _clock())
 
 
+class LocalSimulator:
+    """fairlead/sim, imported when it is asked for."""
+
+    def run(
+        self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Callable[[str], None]
+    ) -> dict[str, Any]:
+        from fairlead.sim import campaign
+
+        return campaign.run(seeds, profile, minutes, jobs, out, _clock(), say)
+
+    def replay(self, path: Path) -> dict[str, Any]:
+        from fairlead.sim import campaign
+
+        return campaign.replayed(path)
+
+    def mutants(self, names: Sequence[str], seeds: int, say: Callable[[str], None]) -> dict[str, Any]:
+        from fairlead.sim import campaign
+
+        return campaign.mutants(names, seeds, say)
+
+    def determinism(self, seeds: list[int], profile: str, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
+        from fairlead.sim import campaign
+
+        return campaign.determinism(seeds, profile, minutes, say)
+
+
 def main() -> None:
     from fairlead.cli.frame import World, start
 
@@ -284,6 +310,7 @@ def main() -> None:
             run=run,
             run_plane=run_plane,
             programs=LocalPrograms(),
+            simulator=LocalSimulator(),
         )
     )
 

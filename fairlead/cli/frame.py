@@ -16,6 +16,7 @@ import click
 
 if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
+    from fairlead.cli.sim import Simulator
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Store
 
@@ -63,6 +64,7 @@ class World(NamedTuple):
     run: Callable[[Coroutine[Any, Any, Any]], Any]
     run_plane: Callable[[Coroutine[Any, Any, Any]], Any]
     programs: Programs | None = None
+    simulator: Simulator | None = None
 
 
 class Told(click.ClickException):
@@ -148,6 +150,7 @@ class LazyGroup(click.Group):
         "rollout": ("fairlead.cli.rollout", "Follow, pause, resume or undo a rollout"),
         "scale": ("fairlead.cli.edit:scale", "Change how many replicas a workload has"),
         "server": ("fairlead.cli.programs:server", "Run a plane's server"),
+        "sim": ("fairlead.cli.sim", "Run whole platforms through simulated faults and check every promise"),
         "store": ("fairlead.cli.store", "Look at a plane's store, back it up, restore, compact or verify it"),
         "top": ("fairlead.cli.top", "Show how full nodes are and what workloads use"),
         "uncordon": ("fairlead.cli.drain:uncordon", "Let new work onto nodes again"),

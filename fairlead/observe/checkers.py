@@ -48,6 +48,7 @@ class JournalChecker:
         self._reservations_ended: set[str] = set()
         self._hash: bytes | None = None
         self._position = 0
+        self._term = (0, 0)  # incarnation and epoch of the newest batch
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
 
@@ -65,6 +66,10 @@ class JournalChecker:
         self._hash = batch.hash
         blob = decode_blob(batch.blob)
         self._position = batch.first - 1
+        term = (blob.header.incarnation, blob.header.epoch)
+        if term < self._term:
+            self._found("S9", f"batch {batch.first} is of term {term}, and {self._term} has begun")
+        self._term = max(term, self._term)
         for entry in blob.entries:
             self._entry(entry, blob.header.incarnation)
 

@@ -50,5 +50,21 @@ def overlaps(intervals: Iterable[Interval]) -> list[str]:
     return found
 
 
+def went_back(intervals: Iterable[Interval]) -> list[str]:
+    """S9 at the agents: on one machine, a slot never runs under a token below one it ran under before."""
+    highest: dict[tuple[str, str, str, str], Token] = {}
+    found = []
+    for run in intervals:
+        life = (run.where, run.tenant, run.name, run.uid)
+        before = highest.get(life)
+        if before is not None and run.token < before:
+            found.append(
+                f"{run.tenant}/{run.name} ran on {run.where} under token {_text(run.token)}, after it ran under {_text(before)}"
+            )
+        else:
+            highest[life] = run.token
+    return found
+
+
 def _text(token: Token) -> str:
     return ".".join(str(part) for part in msgspec.structs.astuple(token))

@@ -31,7 +31,7 @@ class Chaos:
         self.counts = platform.machines.counts
         self.healed = False
         self._twins: list[Agent] = []
-        self._downed: list[Machine] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         kinds: dict[str, Callable[[Draws], Awaitable[None]]] = {
@@ -42,7 +42,7 @@ class Chaos:
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)
             if rate and name in kinds:
-                group.create_task(self._repeat(name, rate, kinds[name]), name=f"chaos {name}")
+                self._tasks.append(group.create_task(self._repeat(name, rate, kinds[name]), name=f"chaos {name}"))
         self._lose(self._faults.loss)
 
     async def _repeat(self, name: str, per_minute: float, strike: Callable[[Draws], Awaitable[None]]) -> None:
@@ -241,12 +241,13 @@ class Chaos:
 
     async def _store(self, draws: Draws) -> None:
         at, for_s = draws.random(), draws.uniform(2.0, 30.0)
-        chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(5)]
+        chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(4)]
         planes = list(self._platform.planes.values())
         store = planes[int(at * len(planes))].store
         self._tell(f"store {store.name} is faulty, for {for_s:.1f} s")
         faults = store.faults
-        faults.unavailable, faults.lost, faults.unheard, faults.late, faults.stale = chances
+        faults.unavailable, faults.lost, faults.unheard, faults.late = chances
+        faults.stale = self._faults.stale
         self._loop.after(for_s, self._mend, faults)
 
     @staticmethod
@@ -283,6 +284,8 @@ class Chaos:
         """Everything is put back at once, but what takes its time by itself: leases, backoffs, resyncs."""
         self.healed = True
         self._tell("everything is healed")
+        for task in self._tasks:
+            task.cancel()
         self._lose(0.0)
         for plane in self._platform.planes.values():
             self._mend(plane.store.faults)

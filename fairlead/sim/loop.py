@@ -387,6 +387,11 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max:
     return outcome
 
 
+def draws_of(seed: int, purpose: str) -> Draws:
+    """Draws before there is a loop: for what a world is to be like."""
+    return random.Random(f"{seed}/{purpose}")
+
+
 async def sleep(seconds: float) -> None:
     """Lets virtual time pass for the calling task."""
     await asyncio.sleep(seconds)

@@ -50,6 +50,7 @@ class People:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._users(group))
             group.create_task(self._operators())
+            await self.done.wait()  # its connections end with it
 
     # --- users -------------------------------------------------------------------------------------------------------------
 
@@ -164,6 +165,7 @@ class People:
             for number in range(self._platform.scenario.nodes):
                 await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": {"unschedulable": False}})
         await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": 1}})
+        self.done.set()
 
     async def _insist(self, method: str, path: str, body: Any) -> None:
         for number in range(30):

@@ -107,6 +107,7 @@ class Platform:
             data="simulated",
             address=plane.addresses[number],
             peers=tuple(Peer("" if o == GLOBAL else o, tuple(self.planes[o].addresses)) for o in others),
+            schedulers=self.scenario.schedulers,
             lease_ttl_s=self.scenario.lease_s,
             node_lease_s=self.scenario.node_lease_s,
         )

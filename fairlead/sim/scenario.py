@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.sim.loop import Draws
 
@@ -31,6 +32,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     twin: float = 0.0  # a second agent of one identity
     instance: float = 0.0  # instances that end by themselves
     disk: float = 0.0  # an agent's or a store's disk is full for a while
+    stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty
 
 
 class Work(msgspec.Struct, frozen=True, rename="camel"):
@@ -49,9 +51,10 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     regions: int = 1
     servers: int = 2  # of each plane
     nodes: int = 3  # of each region
+    schedulers: int = 1  # of each region
     rough_s: float = 120.0
     calm_s: float = 150.0
-    quiet_s: float = 60.0
+    quiet_s: float = 30.0
     lease_s: float = 10.0
     node_lease_s: float = 15.0
     ring: int = 400  # changes that memory reaches back: small, so that followers fall behind
@@ -69,7 +72,7 @@ def _swarm(draws: Draws, heat: float) -> Faults:
     """A random subset at random strengths: a fault that is always on hides what only its absence shows."""
     strengths = {
         "crash": 3.0, "power": 1.0, "pause": 2.0, "cut": 3.0, "slow": 2.0, "reset": 4.0, "clock": 2.0, "loss": 0.02,
-        "store": 2.0, "store_down": 0.5, "lost_tail": 0.1, "twin": 0.3, "instance": 3.0, "disk": 0.5,
+        "store": 2.0, "store_down": 0.5, "lost_tail": 0.1, "twin": 0.3, "instance": 3.0, "disk": 0.5, "stale": 0.0,
     }  # fmt: skip
     drawn = {name: (draws.random(), draws.uniform(0.3, 1.5)) for name in SWARM}
     return Faults(**{name: strengths[name] * share * heat if on < 0.6 else 0.0 for name, (on, share) in drawn.items()})
@@ -81,30 +84,70 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
     exclusive, jobs = draws.choice((0.0, 0.3, 0.6)), draws.choice((0.0, 0.2, 0.4))
     faults = _swarm(draws, 1.0)
     made = Scenario(
-        seed, profile, regions, servers, nodes, minutes * 60, faults=faults, mutant=mutant,
+        seed, profile, regions, servers, nodes, rough_s=minutes * 60, faults=faults, mutant=mutant,
         work=Work(workloads, actions, exclusive, jobs),
     )  # fmt: skip
     return PROFILES[profile](made) if profile in PROFILES else made
 
 
 def _calm(scenario: Scenario) -> Scenario:
-    return msgspec.structs.replace(scenario, faults=Faults())
+    return replace(scenario, faults=Faults())
 
 
 def _first(scenario: Scenario) -> Scenario:
     """One region, three nodes, a lossy network, a server that crashes."""
-    return msgspec.structs.replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(crash=2.0, loss=0.02, reset=2.0))
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(crash=2.0, loss=0.02, reset=2.0))
 
 
 def _full(scenario: Scenario) -> Scenario:
     """The size that speed is stated for: three regions, ten nodes each, two commands a second."""
-    work = msgspec.structs.replace(scenario.work, workloads=10, actions=120.0)
-    return msgspec.structs.replace(scenario, regions=3, servers=1, nodes=10, work=work)
+    work = replace(scenario.work, workloads=10, actions=120.0)
+    return replace(scenario, regions=3, servers=1, nodes=10, work=work)
+
+
+def _exclusive(scenario: Scenario) -> Scenario:
+    """Exclusive work on nodes that are cut off, paused and lose power: who may still run it?"""
+    faults = Faults(cut=6.0, pause=3.0, power=1.5, crash=2.0, instance=2.0)
+    work = replace(scenario.work, exclusive=1.0, jobs=0.0, actions=10.0, operators=0.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, node_lease_s=6.0, lease_s=5.0)
+
+
+def _leaders(scenario: Scenario) -> Scenario:
+    """Leaders that are paused beyond their lease and go on with what they had begun."""
+    faults = Faults(pause=8.0, cut=3.0, store=4.0, crash=1.0)
+    work = replace(scenario.work, exclusive=0.6, jobs=0.0, actions=60.0)
+    return replace(scenario, regions=1, servers=3, nodes=3, faults=faults, work=work, lease_s=3.0, node_lease_s=6.0)
+
+
+def _unknown(scenario: Scenario) -> Scenario:
+    """A store whose answers are lost, and clients who ask again."""
+    faults = Faults(store=12.0, reset=6.0, crash=1.0, loss=0.02)
+    work = replace(scenario.work, actions=90.0, replays=0.5, operators=0.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
+
+
+def _tight(scenario: Scenario) -> Scenario:
+    """More work than room, and several schedulers that do not know of each other's moves."""
+    work = replace(scenario.work, workloads=8, actions=90.0, exclusive=0.2, jobs=0.2)
+    made = replace(scenario, regions=1, servers=1, nodes=3, work=work, tight=True, schedulers=3)
+    return replace(made, faults=Faults(instance=6.0, crash=1.0))
+
+
+def _twins(scenario: Scenario) -> Scenario:
+    """Two agents of one identity, again and again."""
+    faults = Faults(twin=6.0, crash=1.0, cut=1.0)
+    work = replace(scenario.work, exclusive=1.0, jobs=0.0, actions=10.0, operators=0.0)
+    return replace(scenario, regions=1, servers=1, nodes=3, faults=faults, work=work, node_lease_s=6.0)
 
 
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "calm": _calm,
+    "exclusive": _exclusive,
     "first": _first,
     "full": _full,
+    "leaders": _leaders,
     "swarm": lambda scenario: scenario,
+    "tight": _tight,
+    "twins": _twins,
+    "unknown": _unknown,
 }

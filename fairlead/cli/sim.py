@@ -1,0 +1,159 @@
+"""`fairlead sim`: runs whole platforms through simulated faults, replays a seed that failed, plants bugs, compares runs.
+
+Owns the words; what is done is in fairlead/sim, which main.py hands over. Exit code 8 when something was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+
+from fairlead.cli.frame import CHECK_FAILED, ERROR, OK, LazyGroup, Told, World
+from fairlead.cli.output import json_option, note, put_json, put_pairs, put_table
+
+MINUTES = 2.0
+
+Say = Callable[[str], None]
+
+
+class Simulator(Protocol):
+    """What main.py hands over. Each answers with the object to print; seeds that fail are kept in `out`."""
+
+    def run(self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Say) -> dict[str, Any]: ...
+
+    def replay(self, path: Path) -> dict[str, Any]: ...
+
+    def mutants(self, names: Sequence[str], seeds: int, say: Say) -> dict[str, Any]: ...
+
+    def determinism(self, seeds: list[int], profile: str, minutes: float, say: Say) -> dict[str, Any]: ...
+
+
+profile_option = click.option("--profile", default="swarm", show_default=True, help="What the worlds are like.")
+minutes_option = click.option(
+    "--minutes", default=MINUTES, show_default=True, type=click.FloatRange(min=0.1), help="Simulated minutes of faults per seed."
+)
+first_option = click.option("--first-seed", default=1, show_default=True, help="Seeds are counted from here.")
+
+
+def simulator_of(world: World) -> Simulator:
+    assert world.simulator is not None, "the composition root knows the simulator"
+    return world.simulator
+
+
+@click.group("sim", cls=LazyGroup, invoke_without_command=True)
+@click.option("--replay", "path", type=click.Path(exists=True, dir_okay=False), help="Run a seed that failed again.")
+@click.pass_context
+def command(ctx: click.Context, path: str | None) -> int | None:
+    """Run whole platforms through simulated faults and check every promise. Exit code 8 if one is broken."""
+    if ctx.invoked_subcommand is None:
+        if path is None:
+            click.echo(ctx.get_help())
+            return OK
+        return _replay(ctx.obj, path, False)
+    return None
+
+
+@command.command("run")
+@click.option("--seeds", default=10, show_default=True, type=click.IntRange(min=1), help="How many seeds.")
+@first_option
+@profile_option
+@minutes_option
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to run them in.")
+@click.option("--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Where failed seeds are kept.")
+@json_option
+@click.pass_obj
+def run(world: World, seeds: int, first_seed: int, profile: str, minutes: float, jobs: int, out: str, as_json: bool) -> int:
+    """Run seeds of a profile: safety under faults, then convergence once everything is healed."""
+    numbers = list(range(first_seed, first_seed + seeds))
+    try:
+        told = simulator_of(world).run(numbers, profile, minutes, jobs, Path(out), note)
+    except KeyError as error:
+        raise Told(f"there is no profile {error}", hint="see docs/simulation.md", code=ERROR) from error
+    return _tell_run(told, as_json)
+
+
+def _tell_run(told: dict[str, Any], as_json: bool) -> int:
+    results = told["results"]
+    if as_json:
+        put_json(told)
+    else:
+        put_pairs([(name, _text(results[name])) for name in ("seeds", "simulated_s", "wall_s", "steps", "commits")])
+        put_pairs([("faults", _text(results["faults"])), ("checked", _text(results["checked"]))])
+        if results["violations"]:
+            rows = [(one["invariant"], one["seed"], one["detail"]) for one in results["violations"]]
+            put_table(("INVARIANT", "SEED", "DETAIL"), rows)
+        if results["void"]:
+            note(f"says nothing about {', '.join(results['void'])}: not one of these faults was injected")
+    return CHECK_FAILED if results["violations"] else OK
+
+
+def _text(value: Any) -> str:
+    return " ".join(f"{name}={count}" for name, count in value.items()) if isinstance(value, dict) else f"{value:,}"
+
+
+@command.command("replay")
+@click.argument("path", type=click.Path(exists=True, dir_okay=False))
+@json_option
+@click.pass_obj
+def replay(world: World, path: str, as_json: bool) -> int:
+    """Run a seed that failed again, from the file it left, and print what happened."""
+    return _replay(world, path, as_json)
+
+
+def _replay(world: World, path: str, as_json: bool) -> int:
+    try:
+        told = simulator_of(world).replay(Path(path))
+    except ValueError as error:
+        raise Told(f"{path}: {error}", hint="give a file that `fairlead sim run` left", code=ERROR) from error
+    if as_json:
+        put_json({name: value for name, value in told.items() if name != "timeline"})
+    else:
+        for line in told["timeline"]:
+            click.echo(line)
+        if not told["results"]["same"]:
+            note("this run differs from the one that was kept: the code has changed, or a run is not deterministic")
+    return CHECK_FAILED if told["results"]["violations"] else OK
+
+
+@command.command("mutants")
+@click.argument("names", nargs=-1)
+@click.option("--seeds", default=20, show_default=True, type=click.IntRange(min=1), help="Seeds to look in before giving up.")
+@json_option
+@click.pass_obj
+def mutants(world: World, names: tuple[str, ...], seeds: int, as_json: bool) -> int:
+    """Plant bugs, one guard each, and say how many seeds it took a checker to find them."""
+    try:
+        told = simulator_of(world).mutants(names, seeds, note)
+    except KeyError as error:
+        raise Told(f"there is no mutant {error}", hint="without a name all of them are planted", code=ERROR) from error
+    rows = told["results"]["mutants"]
+    if as_json:
+        put_json(told)
+    else:
+        put_table(
+            ("NAME", "PROFILE", "FOUND", "SEEDS", "CONTROL"),
+            [(r["name"], r["profile"], str(r["found"]), r["seeds_needed"], ",".join(r["control"]) or "clean") for r in rows],
+        )
+    return OK if all(row["found"] and not row["control"] for row in rows) else CHECK_FAILED
+
+
+@command.command("determinism")
+@click.option("--seeds", default=5, show_default=True, type=click.IntRange(min=1), help="How many seeds.")
+@first_option
+@profile_option
+@minutes_option
+@json_option
+@click.pass_obj
+def determinism(world: World, seeds: int, first_seed: int, profile: str, minutes: float, as_json: bool) -> int:
+    """Run each seed in two interpreters with different hash seeds and compare the traces."""
+    numbers = list(range(first_seed, first_seed + seeds))
+    told = simulator_of(world).determinism(numbers, profile, minutes, note)
+    results = told["results"]
+    if as_json:
+        put_json(told)
+    else:
+        put_pairs([("seeds", str(results["seeds"])), ("mismatches", str(results["mismatches"] or "none"))])
+    return CHECK_FAILED if results["mismatches"] else OK

@@ -1,0 +1,213 @@
+"""Owns campaigns: many seeds, one after the other or in several processes, summed up in the shape of CONVENTIONS.md.
+
+A seed that fails leaves one file behind (its scenario and what was found) and one command that runs it again. Also compares runs
+of one seed in interpreters with other hash seeds, and counts how many seeds it takes to find a planted bug. Called by main.py.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.ports import Clock
+from fairlead.sim.loop import draws_of
+from fairlead.sim.mutants import MUTANTS
+from fairlead.sim.scenario import PROFILES, Scenario, draw
+from fairlead.sim.world import Finding, Verdict, run_scenario
+
+FAULTS: Final = tuple(f"F{number}" for number in range(1, 21))
+NOT_INJECTED: Final = ("F18", "F19")  # no second version of a format exists yet; poison input is the API's tests'
+
+Say = Callable[[str], None]
+
+
+class Failure(msgspec.Struct, rename="camel"):
+    """A seed that failed, as it is kept."""
+
+    scenario: Scenario
+    findings: list[Finding]
+    trace: str
+
+
+def scenario_of(seed: int, profile: str, minutes: float, mutant: str = "") -> Scenario:
+    return draw(seed, profile, draws_of(seed, "scenario"), minutes, mutant)
+
+
+def environment() -> dict[str, Any]:
+    return {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
+
+
+def run(seeds: Sequence[int], profile: str, minutes: float, jobs: int, out: Path, clock: Clock, say: Say) -> dict[str, Any]:
+    """The object to print; its `results` have violations where there are any."""
+    if profile not in PROFILES:
+        raise KeyError(profile)
+    began, load = clock.monotonic(), environment()
+    scenarios = [scenario_of(seed, profile, minutes) for seed in seeds]
+    verdicts: list[Verdict] = []
+    for number, (scenario, verdict) in enumerate(_all(scenarios, jobs)):
+        verdicts.append(verdict)
+        say(f"{number + 1} of {len(scenarios)} seeds, {sum(len(v.findings) > 0 for v in verdicts)} failed")
+        if verdict.findings:
+            say(told(scenario, verdict, keep(scenario, verdict, out)))
+    results = summed(verdicts)
+    results["wall_s"] = round(clock.monotonic() - began, 1)
+    params = {"seeds": [seeds[0], seeds[-1]] if seeds else [], "profile": profile, "minutes": minutes, "jobs": jobs}
+    return {"name": "sim run", "params": params, "environment": load, "results": results}
+
+
+def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    checked: Counter[str] = Counter()
+    for verdict in verdicts:
+        counts.update(verdict.counts)
+        checked.update(verdict.checked)
+    violations = [
+        {"invariant": finding.invariant, "seed": verdict.seed, "detail": finding.detail}
+        for verdict in verdicts
+        for finding in verdict.findings
+    ]
+    agreed = sorted(verdict.agreed_s for verdict in verdicts if verdict.agreed_s is not None)
+    faults = {name: counts.get(name, 0) for name in FAULTS if name not in NOT_INJECTED}
+    return {
+        "seeds": len(verdicts),
+        "simulated_s": round(sum(verdict.simulated_s for verdict in verdicts), 1),
+        "steps": sum(verdict.steps for verdict in verdicts),
+        "commits": sum(verdict.commits for verdict in verdicts),
+        "violations": violations,
+        "faults": faults,
+        "refusals": {name: count for name, count in sorted(counts.items()) if name.startswith("http_")},
+        "checked": dict(sorted(checked.items())),
+        "excused": counts.get("excused_disk_full", 0),
+        "agreed_p50_s": agreed[len(agreed) // 2] if agreed else None,
+        "agreed_max_s": agreed[-1] if agreed else None,
+        "void": [name for name, count in faults.items() if not count],
+    }
+
+
+# --- one seed that failed --------------------------------------------------------------------------------------------------
+
+
+def keep(scenario: Scenario, verdict: Verdict, out: Path) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"sim-{scenario.profile}-{scenario.seed}.json"
+    path.write_bytes(msgspec.json.encode(Failure(scenario, verdict.findings, verdict.trace)))
+    return path
+
+
+def told(scenario: Scenario, verdict: Verdict, path: Path) -> str:
+    first = verdict.findings[0]
+    return (
+        f"seed {scenario.seed}: {first.invariant} {first.plane} at {first.at_s} s: {first.detail}\n"
+        f"reproduce: fairlead sim --replay {path}"
+    )
+
+
+def replayed(path: Path) -> dict[str, Any]:
+    """Runs it again, with a timeline. Raises ValueError for what is no such file."""
+    load = environment()
+    failure = msgspec.json.decode(path.read_bytes(), type=Failure)
+    verdict = run_scenario(failure.scenario, timeline=True)
+    results = summed([verdict]) | {"same": verdict.trace == failure.trace}
+    params = {"seed": failure.scenario.seed, "profile": failure.scenario.profile}
+    return {"name": "sim replay", "params": params, "environment": load, "results": results, "timeline": [*timeline(verdict)]}
+
+
+def timeline(verdict: Verdict) -> Iterator[str]:
+    for at_s, who, what in verdict.timeline:
+        yield f"{at_s:10.3f}  {who:<24}  {what}"
+
+
+# --- in other processes ----------------------------------------------------------------------------------------------------
+
+
+def _all(scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[Scenario, Verdict]]:
+    if jobs <= 1:
+        for scenario in scenarios:
+            yield scenario, run_scenario(scenario)
+        return
+    shares = [share for share in (scenarios[start::jobs] for start in range(jobs)) if share]
+    workers = [_worker(share, {}) for share in shares]
+    for share, worker in zip(shares, workers, strict=True):
+        assert worker.stdout is not None
+        for scenario, line in zip(share, worker.stdout, strict=True):
+            yield scenario, msgspec.json.decode(line, type=Verdict)
+        worker.wait()
+
+
+def _worker(scenarios: Sequence[Scenario], environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "fairlead.sim.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, **environ},
+    )  # fmt: skip
+    assert worker.stdin is not None
+    worker.stdin.write(msgspec.json.encode(list(scenarios)))
+    worker.stdin.close()
+    return worker
+
+
+def determinism(seeds: Sequence[int], profile: str, minutes: float, say: Say) -> dict[str, Any]:
+    """Each seed in two fresh interpreters with different hash seeds: every field of the verdict must be the same."""
+    scenarios = [scenario_of(seed, profile, minutes) for seed in seeds]
+    load = environment()
+    runs: list[list[Verdict]] = []
+    for hash_seed in ("1", "2"):
+        worker = _worker(scenarios, {"PYTHONHASHSEED": hash_seed})
+        assert worker.stdout is not None
+        runs.append([msgspec.json.decode(line, type=Verdict) for line in worker.stdout])
+        worker.wait()
+        say(f"{len(runs[-1])} seeds under hash seed {hash_seed}")
+    mismatches = [
+        {"seed": one.seed, "traces": [one.trace, other.trace], "steps": [one.steps, other.steps]}
+        for one, other in zip(*runs, strict=True)
+        if one != other
+    ]
+    results = {"seeds": len(seeds), "mismatches": mismatches}
+    return {
+        "name": "sim determinism",
+        "params": {"profile": profile, "minutes": minutes},
+        "environment": load,
+        "results": results,
+    }
+
+
+# --- planted bugs ----------------------------------------------------------------------------------------------------------
+
+
+def mutants(names: Sequence[str], seeds: int, say: Say) -> dict[str, Any]:
+    """Each planted bug in its directed profile until a checker finds it, and the same seeds without it."""
+    load = environment()
+    rows = []
+    for name in names or list(MUTANTS):
+        mutant = MUTANTS[name]
+        found = needed = 0
+        control: list[str] = []
+        for seed in range(1, seeds + 1):
+            verdict = run_scenario(scenario_of(seed, mutant.profile, mutant.minutes, name))
+            hit = [finding.invariant for finding in verdict.findings if finding.invariant in mutant.invariants]
+            found += bool(hit)
+            say(f"{name}: seed {seed}: {hit or [f.invariant for f in verdict.findings] or 'nothing'}")
+            if hit:
+                needed = seed
+                clean = run_scenario(scenario_of(seed, mutant.profile, mutant.minutes))
+                control = [finding.invariant for finding in clean.findings]
+                break
+        rows.append(
+            {
+                "name": name,
+                "profile": mutant.profile,
+                "guard": mutant.guard,
+                "found": bool(found),
+                "seeds_needed": needed,
+                "density": round(1 / needed, 4) if needed else 0.0,
+                "control": control,
+            }
+        )
+    return {"name": "sim mutants", "params": {"seeds": seeds}, "environment": load, "results": {"mutants": rows}}
