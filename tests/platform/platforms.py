@@ -64,9 +64,13 @@ class Platform:
 
     # --- the API ---------------------------------------------------------------------------------------------------------
 
-    def ask(self, path: str, body: Any = None, method: str = "GET", media: str = "application/json") -> Any:
-        """None: not found."""
-        context = json.loads((self.state / "client.json").read_text())["contexts"][0]
+    def contexts(self) -> dict[str, dict[str, str]]:
+        found = json.loads((self.state / "client.json").read_text())["contexts"]
+        return {one["name"]: one for one in found}
+
+    def ask(self, path: str, body: Any = None, method: str = "GET", media: str = "application/json", who: str = "admin") -> Any:
+        """None: not found. Raises PermissionError."""
+        context = self.contexts()[who]
         headers = {"Authorization": f"Bearer {Path(context['tokenFile']).read_text().strip()}", "Content-Type": media}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(context["server"] + GROUP + path, data, headers, method=method)
@@ -77,6 +81,8 @@ class Platform:
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
+            if error.code == 403:
+                raise PermissionError(path) from error
             raise AssertionError(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}") from error
 
     def items(self, path: str) -> list[Any]:

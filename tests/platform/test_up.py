@@ -1,0 +1,118 @@
+"""What `fairlead up`, `down` and `chaos` say when there is nothing to be done, before anything is started."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fairlead.compose.layout import Layout, read_config
+from fairlead.compose.links import LinksConfig
+from fairlead.compose.processes import Processes
+from fairlead.main import main
+from fairlead.ports import SystemClock, SystemIds
+from tests.platform.platforms import PYTHON, Platform
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    state = tmp_path_factory.mktemp("written") / "state"
+    Layout(state, PYTHON).write(datetime.now(UTC), SystemIds(), {}, 15.0)
+    return state
+
+
+@pytest.fixture
+def platform(written: Path) -> Iterator[Platform]:
+    yield Platform(written)
+    assert Platform(written).processes.running() == []
+
+
+class Refused:
+    """Runs the command line in this process, which is what it costs to run it many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, platform: Platform, *words: str, code: int = 1) -> str:
+        self._monkeypatch.setattr("sys.argv", ["fairlead", *words, "--state", str(platform.state)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = self._capsys.readouterr().err
+        assert ended.value.code == code, said
+        return said
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    return Refused(monkeypatch, capsys)
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_is_started(refused: Refused, platform: Platform) -> None:
+    config: LinksConfig = read_config(platform.state / "config" / "links.json", LinksConfig)
+    link = config.links[3]
+    host, _, port = link.listen.rpartition(":")
+    with socket.socket() as other:
+        other.bind((host, int(port)))
+        other.listen()
+        said = refused(platform, "up", "--detach")
+    assert f"{link.listen}, the address of the {link.name} link, is taken by another process" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("mars=sqlite:/tmp/x.db", "there is no plane mars; there are global, us-east, us-west, eu-central"),
+        ("postgresql://me@host/db", "write PLANE=URL"),
+        ("global=mysql://host/db", "there is no engine 'mysql'"),
+        ("global=memory:", "has its stores since its first start"),
+    ],
+)
+def test_a_store_that_cannot_be_is_refused_before_anything_is_started(
+    refused: Refused, platform: Platform, option: str, words: str
+) -> None:
+    assert words in refused(platform, "up", "--detach", "--store", option)
+
+
+def test_two_planes_cannot_share_a_store(refused: Refused, platform: Platform) -> None:
+    same = ("--store", "global=postgresql://me@host/db", "--store", "us-east=postgresql://me@host/db")
+    assert "two planes cannot share one store" in refused(platform, "up", "--detach", *same)
+
+
+def test_what_does_not_run_is_neither_stopped_nor_broken(refused: Refused, platform: Platform) -> None:
+    assert "does not run; `fairlead up` starts it" in refused(platform, "chaos", "status")
+    assert "nothing runs" in refused(platform, "down", code=3)
+
+
+def test_where_there_is_no_platform_chaos_and_probe_say_so(refused: Refused, tmp_path: Path) -> None:
+    nowhere = Platform(tmp_path)
+    assert "there is no local platform" in refused(nowhere, "chaos", "kill-region", "eu-central", "--yes")
+    assert "there is no local platform" in refused(nowhere, "probe", "risk-api", "-n", "risk")
+
+
+def test_a_directory_of_another_version_is_left_alone(refused: Refused, platform: Platform, tmp_path: Path) -> None:
+    other = Platform(tmp_path / "state")
+    shutil.copytree(platform.state, other.state)
+    (other.state / "ready").write_text("1\n")
+    assert "was written by another version" in refused(other, "up", "--detach")
+
+
+def test_a_pid_that_went_to_a_stranger_is_none_of_ours(written: Path) -> None:
+    processes = Processes(Layout(written, PYTHON), SystemClock())
+    file = written / "run" / "global.pid"
+    file.write_text("1\n")
+    try:
+        assert processes.pid("global") is None
+        assert processes.state("global") == "gone"
+        assert not processes.signal("global", 0)
+    finally:
+        file.unlink()
+
+
+def test_what_may_hold_a_password_is_readable_by_its_owner_alone(written: Path) -> None:
+    assert written.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (written / "config").glob("*.json"))
