@@ -108,6 +108,9 @@ def doubled(column: Column) -> Column:
     return np.concatenate([column, np.zeros(len(column), np.int64)])
 
 
+_LARGEST = 1 << 62  # larger than any slot
+
+
 class Claiming(msgspec.Struct):
     """A claimer that waits for its victims."""
 
@@ -208,11 +211,20 @@ class Evictable:
         """Brings the extremes of rows up to date; to be called before columns or cells are read."""
         own = self.cells
         for row in self._stale:
-            here = self.slots[row].values()
-            own["cpu_max"][row] = max([p.requests.cpu for p in here], default=0)
-            own["memory_max"][row] = max([p.requests.memory for p in here], default=0)
-            own["minute_max"][row] = max([p.minute for p in here], default=0)
-            own["size_min"][row] = min([p.size for p in here], default=0)
+            cpu = memory = minute = 0
+            size = _LARGEST
+            for p in self.slots[row].values():  # one pass: it is made once for every claim
+                asks = p.requests
+                if asks.cpu > cpu:
+                    cpu = asks.cpu
+                if asks.memory > memory:
+                    memory = asks.memory
+                if p.minute > minute:
+                    minute = p.minute
+                if p.size < size:
+                    size = p.size
+            own["cpu_max"][row], own["memory_max"][row], own["minute_max"][row] = cpu, memory, minute
+            own["size_min"][row] = size if size != _LARGEST else 0
         self._stale.clear()
 
     def _count(self, placed: Placed, sign: int) -> None:

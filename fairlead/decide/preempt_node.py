@@ -251,17 +251,12 @@ class NodeSearch:
         protected = self._protected
         by_devices = bool(self._need.devices)
         groups: dict[tuple[Any, ...], list[Placed]] = {}
+        plain = not (by_devices or protected)
         for p in pool:
             asks = p.requests
-            same = (
-                asks.cpu,  # ints are told apart at a fifth of what the whole record costs
-                asks.memory,
-                asks.scalars,
-                p.borrowed,
-                p.size,
-                p.devices if by_devices else (),
-                p.uid in protected and (p.uid, p.min_serving),
-            )
+            same: tuple[Any, ...] = (asks.cpu, asks.memory, asks.scalars, p.borrowed, p.size)  # cheaper than the whole record
+            if not plain:
+                same += (p.devices if by_devices else (), p.uid in protected and (p.uid, p.min_serving))
             found = groups.get(same)
             if found is None:
                 groups[same] = [p]
