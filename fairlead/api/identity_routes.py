@@ -5,11 +5,12 @@ Owns the paths and the bounds. Mounted by the server beside the component channe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -24,6 +25,7 @@ from fairlead.security.tls import is_loopback
 JOIN_PATH: Final = "/fairlead/v1/join"
 RENEW_PATH: Final = "/fairlead/v1/renew"
 BODY_BYTES_MAX: Final = 16 * 1024
+BODY_S: Final = 10.0
 
 Identify = Callable[[Request], Identity]
 
@@ -64,11 +66,18 @@ def joining_routes(joining: Joining, identify: Identify) -> list[Route]:
 
 
 async def _wanted(request: Request) -> _Wanted | Response:
+    """Whoever sends it has proven nothing yet: little is read, and it is not waited for."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES_MAX:
-            return _refusal(413, "RequestEntityTooLarge", f"at most {BODY_BYTES_MAX} bytes")
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_BYTES_MAX:
+                    return _refusal(413, "RequestEntityTooLarge", f"at most {BODY_BYTES_MAX} bytes")
+    except TimeoutError:
+        return _refusal(408, "Timeout", f"the body did not arrive within {BODY_S:.0f} seconds")
+    except ClientDisconnect:
+        return _refusal(400, "BadRequest", "the client went away before its body had arrived")
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

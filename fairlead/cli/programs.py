@@ -40,7 +40,10 @@ def server(world: World, config: str, seal_key: str) -> None:
 
     Several servers on one store are one plane: one leads, the others stand by, answer reads and pass writes on.
     """
-    world.run_plane(programs_of(world).server(config, seal_key))
+    try:
+        world.run_plane(programs_of(world).server(config, seal_key))
+    except ValueError as error:  # a configuration that cannot be used, said in words
+        raise Told(str(error)) from error
 
 
 @click.command()
@@ -68,7 +71,10 @@ def agent(
         config = _joined(world, token, servers, authorities, state)
     elif config is None:
         raise Told("say --config FILE, or --join TOKEN to become a node")
-    world.run_plane(programs_of(world).agent(config))
+    try:
+        world.run_plane(programs_of(world).agent(config))
+    except ValueError as error:
+        raise Told(str(error)) from error
 
 
 def _joined(world: World, token: str, servers: tuple[str, ...], authorities: str, state: str) -> str:

@@ -26,7 +26,9 @@ from fairlead.model.kinds.intent import Secret
 from fairlead.model.lifecycle import Role
 from fairlead.ports import Clock, Ids
 from fairlead.security.directory import AccessDirectory, NotReady
+from fairlead.security.files import UnsafeFile
 from fairlead.security.joining import FileIssuer, Joining
+from fairlead.security.sealing import CannotOpen
 from fairlead.security.strongbox import Strongbox
 
 USES_S: Final = 300.0  # between two rounds of writing down when tokens were used
@@ -37,7 +39,11 @@ RESEAL_MAX: Final = 50  # secrets a round, so that a new key does not make a sto
 
 
 def strongbox_of(config: PlaneConfig, ids: Ids) -> Strongbox:
-    return Strongbox(Path(config.seal_keys) if config.seal_keys else None, ids)
+    """Raises ValueError for a file of keys that cannot be used: a server must not begin without those it was promised."""
+    try:
+        return Strongbox(Path(config.seal_keys) if config.seal_keys else None, ids)
+    except (CannotOpen, UnsafeFile, OSError) as error:
+        raise ValueError(f"sealKeys: {error}") from error
 
 
 def joining_of(config: PlaneConfig, plane: Plane, clock: Clock, identify: Callable[[Request], Identity]) -> list[Route]:
