@@ -17,17 +17,30 @@ Name = tuple[str, str]  # tenant, name
 class Item:
     """One object as it was last seen. `hot` is what is kept decoded; `object` decodes the rest when somebody asks."""
 
-    __slots__ = ("_object", "derived", "hot", "name", "plural", "position", "raw", "tenant")
+    __slots__ = ("_object", "_workload", "derived", "hot", "name", "plural", "position", "raw", "tenant")
 
     def __init__(self, change: Change) -> None:
         self.plural, self.tenant, self.name = change.plural, change.tenant, change.name
         self.position, self.raw, self.hot = change.position, change.raw, change.hot
         self._object: Any = None
+        self._workload: Name | None = None
         self.derived: Any = None  # whatever somebody made of it, and wants to find again
 
     @property
     def key(self) -> Name:
         return self.tenant, self.name
+
+    @property
+    def workload(self) -> Name:
+        """Of a slot's object: its workload. The objects of a slot are named WORKLOAD-INDEX."""
+        found = self._workload
+        if found is None:
+            found = self._workload = (self.tenant, self.name.rpartition("-")[0])
+        return found
+
+    def follow(self, old: Item) -> None:
+        """It has the name of the version before, and what goes with it."""
+        self._workload = old._workload
 
     @property
     def object(self) -> Any:
@@ -49,6 +62,8 @@ class Deletion:
 
 
 IndexOf = Callable[[Item], Hashable]
+Table = dict[Hashable, dict[Name, Item]]
+_NONE: dict[Name, Item] = {}
 Indexes = Mapping[str, Mapping[str, IndexOf]]  # plural -> name of the index -> what an item is found under; None: not at all
 
 
@@ -60,29 +75,40 @@ class Derived(Protocol):
 
 class Cache:
     def __init__(self, indexes: Indexes) -> None:
-        self._functions = indexes
         self._items: dict[str, dict[Name, Item]] = {}
         self._gone: dict[str, dict[Name, int]] = {}  # deletions since the last list, so that an older list revives nobody
-        self._indexes: dict[tuple[str, str], dict[Hashable, dict[Name, Item]]] = {
+        self._indexes: dict[tuple[str, str], Table] = {
             (plural, name): {} for plural, by_name in indexes.items() for name in by_name
+        }
+        self._tables = {
+            plural: [(self._indexes[plural, name], function) for name, function in by_name.items()]
+            for plural, by_name in indexes.items()
         }
         self.derived: Derived | None = None
 
     def apply(self, change: Change) -> tuple[Item | None, Item | None]:
         """(before, after). An older version than the one at hand, replayed from before the list, changes nothing."""
-        items = self._items.setdefault(change.plural, {})
+        plural = change.plural
+        items = self._items.get(plural)
+        if items is None:
+            items = self._items[plural] = {}
         name = (change.tenant, change.name)
         old = items.get(name)
-        if change.position <= (old.position if old is not None else self._gone.get(change.plural, {}).get(name, 0)):
+        if change.position <= (old.position if old is not None else self._gone.get(plural, {}).get(name, 0)):
             return old, old
-        new = Item(change) if change.raw is not None else None
-        if new is None:
+        if change.raw is None:
+            new = None
             items.pop(name, None)
-            self._gone.setdefault(change.plural, {})[name] = change.position
+            self._gone.setdefault(plural, {})[name] = change.position
         else:
-            items[name] = new
-        for index, function in self._functions.get(change.plural, {}).items():
-            self._reindex((change.plural, index), function, name, old, new)
+            new = items[name] = Item(change)
+            if old is not None:
+                new.follow(old)
+        for table, function in self._tables.get(plural, ()):
+            if function is workload_of and old is not None and new is not None:
+                table[new.workload][name] = new  # a name says it, and stays: most changes of most objects
+            else:
+                _reindex(table, function, name, old, new)
         if self.derived is not None:
             self.derived.told(old, new)
         return old, new
@@ -95,17 +121,6 @@ class Cache:
         kept = self._gone.get(plural, {})
         self._gone[plural] = {name: at for name, at in kept.items() if at > position}
         return out
-
-    def _reindex(self, index: tuple[str, str], function: IndexOf, name: Name, old: Item | None, new: Item | None) -> None:
-        table = self._indexes[index]
-        before = function(old) if old is not None else None
-        after = function(new) if new is not None else None
-        if before is not None and before != after:
-            found = table.get(before)
-            if found is not None and found.pop(name, None) is not None and not found:
-                del table[before]
-        if after is not None and new is not None:
-            table.setdefault(after, {})[name] = new
 
     def item(self, plural: str, tenant: str, name: str) -> Item | None:
         return self._items.get(plural, {}).get((tenant, name))
@@ -122,7 +137,11 @@ class Cache:
         return len(self._items.get(plural, {}))
 
     def by(self, plural: str, index: str, value: Hashable) -> list[Item]:
-        return list(self._indexes[plural, index].get(value, {}).values())
+        return list(self._indexes[plural, index].get(value, _NONE).values())
+
+    def each(self, plural: str, index: str, value: Hashable) -> Iterable[Item]:
+        """The same, for one pass right now."""
+        return self._indexes[plural, index].get(value, _NONE).values()
 
     def any(self, plural: str, index: str, value: Hashable) -> bool:
         """Whether anything is found there."""
@@ -133,9 +152,23 @@ class Cache:
         return list(self._indexes[plural, index])
 
 
+def _reindex(table: Table, function: IndexOf, name: Name, old: Item | None, new: Item | None) -> None:
+    before = function(old) if old is not None else None
+    after = function(new) if new is not None else None
+    if before is not None and before != after:
+        found = table.get(before)
+        if found is not None and found.pop(name, None) is not None and not found:
+            del table[before]
+    if after is not None and new is not None:
+        found = table.get(after)
+        if found is None:
+            table[after] = {name: new}
+        else:
+            found[name] = new
+
+
 def workload_of(item: Item) -> Name:
-    """Of a slot's object: its workload. The objects of a slot are named WORKLOAD-INDEX."""
-    return item.tenant, item.name.rpartition("-")[0]
+    return item.workload
 
 
 def workload_in_spec(item: Item) -> Name:

@@ -51,8 +51,11 @@ def is_approved(eviction: EvictionRequest) -> bool:
 
 def assignment_of(cache: Cache, key: Name) -> Assignment | None:
     """The workload controller's; slots of a recovery budget have an assignment of their own."""
-    found: list[Assignment] = [item.hot for item in cache.by("assignments", "workload", key)]
-    return next((one for one in found if not one.spec.budget_name), None)
+    for item in cache.each("assignments", "workload", key):
+        found: Assignment = item.hot
+        if not found.spec.budget_name:
+            return found
+    return None
 
 
 def revision_of(cache: Cache, key: Name, generation: int) -> Revision | None:

@@ -35,6 +35,7 @@ _LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
 _GONE: Final = frozenset({"NotFound"})
 _SOON_MS: Final = 50  # a look wanted sooner than this is wanted at once
 _LOOK_S: Final = 0.005  # after so long the loop is given back, and the rest of the keys wait for the next look (P17)
+_TAKEN: Final = 400  # changes taken in between two yields to the loop
 _SLICE: Final = 2000  # objects compared between two yields to the loop
 
 
@@ -177,7 +178,7 @@ class Runtime(Leased):
 
     async def _loop(self, feed: Feed, tasks: Tasks) -> None:
         while not self._stopping:
-            self._observe(feed)
+            await self._observe(feed)
             now_ms = self._plane.plane_ms()
             taken = self.queue.take(now_ms, self._settings.batch_keys)
             if taken:
@@ -187,12 +188,20 @@ class Runtime(Leased):
                 continue
             await self._wait(feed, tasks, self.queue.next_due_ms(), now_ms)
 
-    def _observe(self, feed: Feed) -> None:
-        now_ms = self._plane.plane_ms()
-        self._told(feed.take_nowait(), self.view.cache, False, now_ms)
+    async def _observe(self, feed: Feed) -> None:
+        await self._take_in(feed.take_nowait(), self.view.cache, False)
         if self._other_feed is not None:
-            self._told(self._other_feed.take_nowait(), self.view.other, True, now_ms)
+            changes = self._other_feed.take_nowait()
             self._taken_other.set()
+            await self._take_in(changes, self.view.other, True)
+
+    async def _take_in(self, changes: Sequence[Change], cache: Cache, other: bool) -> None:
+        """All of them, before anything is looked at; of many, a slice at a time (P17)."""
+        now_ms = self._plane.plane_ms()
+        for start in range(0, len(changes), _TAKEN):
+            if start:
+                await self._clock.sleep(0)
+            self._told(changes[start : start + _TAKEN], cache, other, now_ms)
 
     def _told(self, changes: Sequence[Change], cache: Cache, other: bool, now_ms: int, by_resync: bool = False) -> None:
         for change in changes:
@@ -200,8 +209,9 @@ class Runtime(Leased):
             if old is new:
                 continue
             for version in (old, new):
-                if version is not None:
-                    self.queue.add(self.controller.keys(self.view, version, other), now_ms, by_resync=by_resync)
+                keys = self.controller.keys(self.view, version, other) if version is not None else ()
+                if keys:
+                    self.queue.add(keys, now_ms, by_resync=by_resync)
 
     async def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> None:
         """Each key decided on the same picture; what follows goes out together, and is heard before the next look."""
