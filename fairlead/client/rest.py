@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
+from fairlead.client.http1 import Answer, CannotConnect, Dropped, Http
 from fairlead.client.rest_errors import ApiError, Busy, OutcomeUnknown, Unreachable, error_of
 from fairlead.client.rest_shapes import (
     APPLY_PATCH,
@@ -85,19 +86,22 @@ class RestClient:
         self._ids = ids
         self._timeout_s = timeout_s
         self._warn = warn
-        self._session: aiohttp.ClientSession | None = None
+        self._http: Http | None = None
 
     async def __aenter__(self) -> Self:
-        headers = {"User-Agent": self.link.user_agent, "Accept-Encoding": "gzip"}
+        headers = {"User-Agent": self.link.user_agent}
         if self.link.token:
             headers["Authorization"] = f"Bearer {self.link.token}"
-        self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=None), trust_env=False)
+        try:
+            self._http = Http(self.link.server, self.link.tls, headers)
+        except CannotConnect as error:
+            raise self._unreachable(error) from error
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
 
     # --- reading
 
@@ -158,11 +162,11 @@ class RestClient:
         try:
             async with self._open(_Request("GET", path, params, accept=accept)) as response:
                 if response.status >= 400:
-                    raise error_of(response.status, _decoded(await response.read()), response.headers.get("Retry-After", ""))
+                    raise error_of(response.status, _decoded(await response.read()), response.header("retry-after"))
                 self._hear_warnings(response)
-                async for chunk in response.content.iter_any():
+                async for chunk in response.pieces():
                     yield chunk
-        except (aiohttp.ClientError, OSError) as error:
+        except (CannotConnect, Dropped) as error:
             raise self._unreachable(error) from error
 
     # --- writing
@@ -307,42 +311,34 @@ class RestClient:
             async with asyncio.timeout(within_s), self._open(request) as response:
                 body = await response.read()
                 self._hear_warnings(response)
-                return _Answer(response.status, _decoded(body), response.headers.get("Retry-After", ""))
-        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+                return _Answer(response.status, _decoded(body), response.header("retry-after"))
+        except CannotConnect as error:
             raise self._unreachable(error) from error
         except TimeoutError as error:
             raise _Dropped(f"no answer within {within_s:.3g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise _Dropped(str(error) or type(error).__name__) from error
+        except Dropped as error:
+            raise _Dropped(str(error)) from error
 
-    def _open(self, request: _Request) -> Any:
-        assert self._session is not None, "use the client as `async with`"
+    def _open(self, request: _Request) -> AbstractAsyncContextManager[Answer]:
+        assert self._http is not None, "use the client as `async with`"
         headers = {"Accept": request.accept}
         if request.body:
             headers["Content-Type"] = request.content_type
         if request.key:
             headers["Idempotency-Key"] = request.key
-        return self._session.request(
-            request.method,
-            self.link.server.rstrip("/") + request.path,
-            params=request.params,
-            data=request.body or None,
-            headers=headers,
-            ssl=self.link.tls if self.link.tls is not None else True,
-            allow_redirects=False,
-        )
+        return self._http.request(request.method, request.path, request.params, headers, request.body)
 
-    def _unreachable(self, error: Exception) -> Unreachable:
-        if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+    def _unreachable(self, error: CannotConnect | Dropped) -> Unreachable:
+        if isinstance(error, CannotConnect) and error.untrusted:
             hint = "name the CA that signed it: fairlead config set-context NAME --certificate-authority FILE"
             return Unreachable(f"{self.link.server}: its certificate is not trusted: {error}", hint)
-        if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error, CannotConnect):
             hint = "is it running, and is the context right? see `fairlead config get-contexts`"
-            return Unreachable(f"{self.link.server} cannot be reached: {error.strerror or error}", hint)
-        return Unreachable(f"{self.link.server}: the connection was lost: {error or type(error).__name__}")
+            return Unreachable(f"{self.link.server} cannot be reached: {error}", hint)
+        return Unreachable(f"{self.link.server}: the connection was lost: {error}")
 
-    def _hear_warnings(self, response: aiohttp.ClientResponse) -> None:
-        for header in response.headers.getall("Warning", ()):
+    def _hear_warnings(self, response: Answer) -> None:
+        for header in response.headers("warning"):
             text = header.split(" ", 2)[-1].strip()
             self._warn(text[1:-1].replace('\\"', '"') if text.startswith('"') else text)
 

@@ -181,6 +181,19 @@ def test_the_program_itself_answers_the_shell_and_imports_no_http_library_for_it
     assert not imported & {"aiohttp", "yaml", "rich", "numpy", "uvloop", "fairlead.model.registry"}
 
 
+def test_a_verb_that_runs_imports_what_it_needs_and_no_more(api: FakeApi) -> None:
+    """What is imported is what starting costs: no HTTP library, no engine, no server, no terminal."""
+    api.put("workloads", "risk-api", "risk", **workload())
+    for words in (("get", "wl"), ("get", "wl", "-o", "json"), ("scale", "wl/risk-api", "--replicas", "2")):
+        done = subprocess.run([sys.executable, "-X", "importtime", "-m", "fairlead.main", *words],
+                              cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+        assert done.returncode == 0, done.stderr[-300:]
+        imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+        heavy = {"aiohttp", "yaml", "rich", "numpy", "starlette", "cryptography", "apsw", "fairlead.authority", "fairlead.api"}
+        assert not {name.partition(".")[0] for name in imported} & heavy
+        assert not {".".join(name.split(".")[:2]) for name in imported} & heavy
+
+
 def test_a_real_bash_completes_verbs_kinds_and_names_with_the_script(api: FakeApi) -> None:
     api.put("workloads", "risk-api", "risk", **workload())
     api.put("workloads", "batch", "risk", **workload())
