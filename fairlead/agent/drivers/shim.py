@@ -29,8 +29,7 @@ FENCE_POLL_S = 0.5  # a sleep stops while the machine sleeps; the clock it is co
 LOOK_S = 5.0  # between two looks whether anybody could still find this run
 CHUNK = 65536
 MARK_S = 1.0  # between two marks of time in a stream of output
-TIME_BYTES = 32  # of one mark
-TIMES_BYTES, TIMES_SEGMENTS = 2048 * TIME_BYTES, 4  # more than two hours of output in every second
+TIMES_BYTES, TIMES_SEGMENTS = 2048 * 32, 4  # marks of 32 bytes: more than two hours of output in every second
 LIMITS = {
     "core": resource.RLIMIT_CORE,
     "nofile": resource.RLIMIT_NOFILE,
@@ -72,8 +71,7 @@ class Log:
         self._marked = 0.0
 
     def keep_times(self) -> None:
-        """From now on another stream, `times.STREAM`, says when what was written, to the second: records of TIME_BYTES, each an
-        offset, milliseconds since 1970, and whether a run began there."""
+        """From now on another stream, `times.STREAM`, says when: an offset, milliseconds since 1970, and S where a run began."""
         self._times = Log(self._folder, f"times.{self._stream}", TIMES_BYTES, TIMES_SEGMENTS)
         self._mark("S")
 
