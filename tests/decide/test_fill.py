@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fairlead.decide.need import DeviceNeed, Need
+from fairlead.decide.scores import fill
 from fairlead.decide.scores.fill import FillScore
 from fairlead.decide.scores.fill import score as score_module
 from fairlead.decide.scores.fill.kernel import RANKS_MAX, STEPS, States, compile_tables, fills, plain_fills
@@ -345,6 +346,38 @@ def test_rates_prepared_in_parts_are_those_computed_at_once(monkeypatch: pytest.
     rates = parts.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
     monkeypatch.undo()
     assert rates == whole.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
+
+
+def test_a_fleet_that_grows_is_read_where_it_grew_and_rated_as_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ((32, 64, 2, "a"), (64, 32, 0, ""), (32, 64, 2, "b"))
+    more = (*small, (96, 96, 8, "a"), (8, 8, 0, ""), (16, 16, 1, "c"))
+    snapshot, whole = picture(*small), picture(*more)
+    wanted = (need(share=470), need(4000, 4, gpus=2), need(2000, 2))
+    score = learnt(snapshot, *((one, 5) for one in wanted))
+    score.rate(wanted[0], snapshot.fleet.all(), snapshot)
+    read: list[int] = []
+    as_ever = Nodes._read_row
+
+    def read_row(nodes: Nodes, fleet: Any, row: int) -> None:
+        read.append(row)
+        as_ever(nodes, fleet, row)
+
+    monkeypatch.setattr(Nodes, "_read_row", read_row)
+    for number in range(len(small), len(more)):
+        name = f"n{number}"
+        snapshot.set_node(name, whole._nodes[name])
+    score.epoch(snapshot)
+    assert sorted(read) == [3, 4, 5]
+    fresh = learnt(whole, *((one, 5) for one in wanted))
+    for one in wanted:
+        assert score.rate(one, snapshot.fleet.all(), snapshot).tolist() == fresh.rate(one, whole.fleet.all(), whole).tolist()
+
+
+def test_a_large_fleet_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill, "ROWS_AT_ONCE", 2)
+    snapshot = picture(*(((32, 64, 4, "a"),) * 5))
+    score = learnt(snapshot, (need(gpus=1), 5))
+    assert [score.prepare(need(gpus=1), snapshot) for _ in range(3)] == [False, False, True]
 
 
 # --- prices ----------------------------------------------------------------------------------------------------------------

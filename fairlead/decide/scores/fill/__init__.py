@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from fairlead.decide.need import Need
 from fairlead.decide.scores import RatedRow, Scope, Tier
-from fairlead.decide.scores.fill.score import ExpectedFill
+from fairlead.decide.scores.fill.score import ROWS_AT_ONCE, ExpectedFill
 from fairlead.model.resources import SHARE_WHOLE, DeviceHold, Resources
 
 
@@ -46,8 +46,7 @@ class FillScore:
     def prepare(self, need: Need, view: Any) -> bool:
         """A part of the work that rating all nodes would be; True when it is done. In between the loop may be given back."""
         known = self.knowledge(view)
-        known.follow(view)
-        return known.prepare(need)
+        return known.follow(view, ROWS_AT_ONCE) and known.prepare(need)
 
     def epoch(self, view: Any) -> int:
         """Changes when every rate given before is out of date."""

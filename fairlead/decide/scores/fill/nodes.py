@@ -49,44 +49,51 @@ class Picture(Protocol):
     def changed(self) -> Sequence[int]: ...
 
     changed_base: int
-    layout: int
 
 
 class Nodes:
     def __init__(self) -> None:
         self.kinds: dict[tuple[str, tuple[str, ...]], int] = {("", ()): PLAIN}
-        self._read = 0
-        self._layout = -1
-        self._resize(0, 1)
+        self.due: list[int] = []  # rows not read yet; they look full until they are
+        self._read = -1
+        none: Ints = np.zeros(0, np.int64)
+        self.states = States(none, none, none, np.zeros((0, 1), np.int16))
+        self.key = self.idle = none
+        self.idle_of_kind: list[int] = [0]
+        self._devices: list[Sequence[Device] | None] = []
+        self._kind: list[int] = []
+        self._ids: list[list[str]] = []
 
-    def _resize(self, rows: int, width: int) -> None:
-        cpu, memory, kind = np.zeros((3, rows), np.int64)
-        self.states = States(cpu, memory, kind, np.zeros((rows, width), np.int16))
-        self.key: Ints = np.zeros(rows, np.int64)
-        self.idle: Ints = np.zeros(rows, np.int64)
-        self.idle_of_kind: list[int] = [0] * len(self.kinds)
-        self._devices: list[Sequence[Device] | None] = [None] * rows
-        self._kind: list[int] = [PLAIN] * rows
-        self._ids: list[list[str]] = [[]] * rows
+    def _grow(self, rows: int, width: int) -> None:
+        """Room for so many rows, and so many devices on each."""
+        states, have = self.states, len(self.key)
+        width = max(width, states.rooms.shape[1])
+        rooms = np.zeros((rows, width), np.int16)
+        rooms[:have, width - states.rooms.shape[1] :] = states.rooms  # ascending, so that absent ones come first
+        more = np.zeros(rows - have, np.int64)
+        cpu, memory, kind, self.key, self.idle = (
+            np.concatenate((column, more)) for column in (states.cpu, states.memory, states.kind, self.key, self.idle)
+        )
+        self.states = States(cpu, memory, kind, rooms)
+        self._devices += [None] * (rows - have)
+        self._kind += [PLAIN] * (rows - have)
+        self._ids += [[]] * (rows - have)
 
-    def follow(self, picture: Picture) -> int:
-        """How many changes there were since the last look."""
-        end = picture.changed_base + len(picture.changed)
-        if self._layout != picture.layout or self._read < picture.changed_base or len(self.key) != picture.fleet.rows:
-            self._read_all(picture)
+    def follow(self, picture: Picture, most: int | None = None) -> int:
+        """How many changes there were since the last look. Reads at most so many rows; the rest are `due`."""
+        fleet, end = picture.fleet, picture.changed_base + len(picture.changed)
+        if len(self.key) < fleet.rows:
+            self._grow(fleet.rows, 1)
+        if self._read < picture.changed_base:
+            self.due = list(range(fleet.rows))
         elif self._read != end:
-            for row in set(picture.changed[self._read - picture.changed_base :]):
-                self._read_row(picture.fleet, row)
+            self.due += set(picture.changed[self._read - picture.changed_base :])
+        if self.due:
+            rows, self.due = (self.due, []) if most is None else (self.due[:most], self.due[most:])
+            for row in rows:
+                self._read_row(fleet, row)
         changes, self._read = end - self._read, end
         return changes
-
-    def _read_all(self, picture: Picture) -> None:
-        fleet = picture.fleet
-        width = max((len(devices) for devices in fleet.devices), default=1)
-        self._resize(fleet.rows, min(max(width, 1), DEVICES_MAX))
-        for row in range(fleet.rows):
-            self._read_row(fleet, row)
-        self._layout = picture.layout
 
     def _read_row(self, fleet: FleetView, row: int) -> None:
         cpu, memory = max(fleet.cells["cpu_free"][row], 0), max(fleet.cells["memory_free"][row], 0) >> MIB
@@ -95,6 +102,8 @@ class Nodes:
         kind, used = self._kind[row], fleet.device_used[row]
         free = [SHARE_WHOLE - used.get(device, 0) for device in self._ids[row]]
         idle = sum(free)
+        if len(free) > self.states.rooms.shape[1]:
+            self._grow(len(self.key), len(free))
         states, width = self.states, self.states.rooms.shape[1]
         self.idle_of_kind[kind] += idle - int(self.idle[row])
         self.idle[row] = idle
@@ -109,7 +118,7 @@ class Nodes:
         of: dict[str, list[Device]] = {}
         for device in devices:
             of.setdefault(device.resource, []).append(device)
-        mine = max(of.values(), key=len, default=[])[: self.states.rooms.shape[1]]
+        mine = max(of.values(), key=len, default=[])[:DEVICES_MAX]
         named = (mine[0].resource, tuple(sorted({device.model for device in mine}))) if mine else ("", ())
         kind = self.kinds.setdefault(named, len(self.kinds))
         if kind == len(self.idle_of_kind):

@@ -22,6 +22,7 @@ from fairlead.model.resources import SHARE_WHOLE, DeviceHold, Resources
 
 NEVER: Final = 1 << 40  # the cost where it does not fit
 EMPTY_TENTHS: Final = 5  # of what is left on a node without devices: what a node in use is preferred by
+ROWS_AT_ONCE: Final = 256  # nodes read before the loop is given back: about three milliseconds where all have eight devices
 STATES_AT_ONCE: Final = (
     48  # node states looked at before the loop is given back: about four milliseconds where all have eight devices
 )
@@ -74,15 +75,19 @@ class ExpectedFill:
     def ended(self, requests: Resources, devices: tuple[DeviceHold, ...]) -> None:
         self.mix.ended(pattern_of_use(requests, devices))
 
-    def follow(self, picture: Picture) -> None:
-        """Brings nodes, lists and prices up to date; what follows is asked of that state."""
-        changes = self.nodes.follow(picture)
+    def follow(self, picture: Picture, most: int | None = None) -> bool:
+        """Brings nodes, lists and prices up to date; what follows is asked of that state. Reads at most so many nodes: False
+        while there are more, and then nothing should be asked."""
+        changes = self.nodes.follow(picture, most)
+        if self.nodes.due:
+            return False
         if self._due or self._tables is None or self._tables.kinds != len(self.nodes.kinds):
             self._draw(picture.fleet)
         elif changes:
             self._changes += changes
             if self._changes >= _PRICES_AFTER:
                 self._look_at_prices()
+        return True
 
     def _draw(self, fleet: FleetView) -> None:
         nodes, self._due = self.nodes, False
@@ -166,7 +171,9 @@ class ExpectedFill:
     def _known(self, pattern: Pattern) -> Costs:
         known = self._costs.get(pattern)
         if known is None or len(known.key) != len(self.nodes.key):
+            states = known.of_state if known is not None else {}
             known = self._costs[pattern] = Costs(self.nodes, pattern)
+            known.of_state = states  # there are more nodes; what a state costs is as before
         return known
 
     def _of_row(self, pattern: Pattern, row: int) -> tuple[int, int]:
