@@ -26,7 +26,8 @@ _OVER: Final = ENDED | {SlotState.FAILED}
 
 class AssignmentController:
     name = "assignment"
-    follows = ("assignments", "revisions", "grants", "schedulingrequests", "bindings", "endpoints")
+    # Bindings come before the requests they replace: a request that goes with no binding there was withdrawn.
+    follows = ("assignments", "revisions", "grants", "bindings", "schedulingrequests", "endpoints")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {**SLOT_INDEXES, "assignments": {**SLOT_INDEXES["assignments"], "tenant": lambda item: item.tenant}}
     indexes_other: Indexes = {}
