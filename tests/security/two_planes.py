@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -242,6 +243,17 @@ class TwoPlanes:
                 if tls is not None:
                     connection.close()
         raise AssertionError("not reached")
+
+    @contextmanager
+    def watching(self, path: str, token: str) -> Iterator[http.client.HTTPResponse]:
+        """A watch of the global plane that stands: its head has come."""
+        connection = self._connection("global", client_context(self.folder.authorities))
+        try:
+            joint = "&" if "?" in path else "?"
+            connection.request("GET", f"{path}{joint}watch=true", headers={"authorization": f"Bearer {token}"})
+            yield connection.getresponse()
+        finally:
+            connection.close()
 
     def _connection(self, plane: str, tls: ssl.SSLContext | None) -> http.client.HTTPSConnection:
         """One for each thread and plane, kept; a certificate has a connection of its own."""
