@@ -136,6 +136,8 @@ def _event(item: Item, version: str) -> bytes:
     about = {"kind": kind, "name": name, "apiVersion": API_VERSION}
     if tenant:
         about["namespace"] = tenant
+    if spec.uid:
+        about["uid"] = spec.uid
     body = {
         "kind": "Event",
         "apiVersion": "v1",
@@ -157,7 +159,7 @@ _EVENT_FIELDS: Final[dict[str, FieldOf]] = {
     "involvedObject.kind": lambda e: involved(e.spec.regarding)[0],
     "involvedObject.namespace": lambda e: involved(e.spec.regarding)[1],
     "involvedObject.name": lambda e: involved(e.spec.regarding)[2],
-    "involvedObject.uid": lambda e: None,  # our events name objects by key
+    "involvedObject.uid": lambda e: e.spec.uid or None,  # where it is not known, the name is enough
     "involvedObject.apiVersion": lambda e: API_VERSION,
     "reason": lambda e: str(e.spec.reason),
     "type": lambda e: str(e.spec.type),

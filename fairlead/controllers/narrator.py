@@ -175,7 +175,7 @@ class Narrator(Leased):
                 return ()
             self._remembered += 1
         reasons[slot] = status.reason
-        return (narrating.waiting(*key, reasons, slot, status.detail),)
+        return (narrating.waiting(*key, change.hot.spec.slot.uid, reasons, slot, status.detail),)
 
     @staticmethod
     def _of_instance(change: Change, old: Any) -> Iterable[Told]:
@@ -223,6 +223,8 @@ def event_name(told: Told) -> str:
 
 def _added(before: EventSpec | None, each: Sum, reporter: str) -> EventSpec:
     told, last = each.told, _instant(each.last_ms)
+    if before is not None and told.uid and before.uid and told.uid != before.uid:
+        before = None  # another object of that name: what happened to the one before is not its history
     return EventSpec(
         regarding=told.regarding,
         reason=told.reason,
@@ -232,6 +234,7 @@ def _added(before: EventSpec | None, each: Sum, reporter: str) -> EventSpec:
         count=each.times + (before.count if before is not None else 0),
         first_time=before.first_time if before is not None and before.first_time is not None else _instant(each.first_ms),
         last_time=last,
+        uid=told.uid or (before.uid if before is not None else ""),
     )
 
 

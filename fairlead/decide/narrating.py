@@ -30,6 +30,7 @@ class Told(NamedTuple):
     reason: str
     note: str
     warning: bool = False
+    uid: str = ""  # of the object, where the change says it
 
 
 class ReasonOf(NamedTuple):
@@ -70,12 +71,13 @@ REASONS: Final = (
 _WARNINGS: Final = frozenset(row.reason for row in REASONS if row.warning)
 
 
-def _of_workload(tenant: str, workload: str, reason: str, note: str) -> Told:
-    return Told(f"workloads/{tenant}/{workload}", tenant, reason, note, reason in _WARNINGS)
+def _of_workload(tenant: str, workload: str, reason: str, note: str, uid: str = "") -> Told:
+    return Told(f"workloads/{tenant}/{workload}", tenant, reason, note, reason in _WARNINGS, uid)
 
 
-def _of_node(name: str, reason: str, note: str) -> Told:
-    return Told(f"nodes//{name}", SYSTEM_TENANT, reason, note, reason in _WARNINGS)
+def _of_node(node: Node, reason: str, note: str) -> Told:
+    metadata = node.metadata
+    return Told(f"nodes//{metadata.name}", SYSTEM_TENANT, reason, note, reason in _WARNINGS, metadata.uid)
 
 
 # --- slots
@@ -96,7 +98,7 @@ def of_binding(tenant: str, name: str, old: BindingHot | None, new: BindingHot |
         return ()
     if old is None or old.token != new.token:
         workload, _, slot = name.rpartition("-")
-        told = _of_workload(tenant, workload, "Scheduled", f"slot {slot} is to run on {new.node}")
+        told = _of_workload(tenant, workload, "Scheduled", f"slot {slot} is to run on {new.node}", new.workload_uid)
         return (told, *[_preempted(victim, f"{tenant}/{workload}", tenant) for victim in new.start_after])
     state = new.state
     step = _STEPS.get(state)
@@ -105,7 +107,7 @@ def of_binding(tenant: str, name: str, old: BindingHot | None, new: BindingHot |
     if state is _S.STARTING and old.state is not _S.BOUND:
         return ()  # it has lost readiness, or was heard again: it was started long ago
     workload, _, slot = name.rpartition("-")
-    return (_of_workload(tenant, workload, step[0], step[1].format(slot=slot, node=new.node)),)
+    return (_of_workload(tenant, workload, step[0], step[1].format(slot=slot, node=new.node), new.workload_uid),)
 
 
 def _preempted(victim: str, by: str, tenant: str) -> Told:
@@ -126,14 +128,15 @@ def of_instance(tenant: str, name: str, old: InstanceStatus | None, new: Instanc
         yield _of_workload(tenant, workload, "BackOff", f"slot {slot}: {new.message}; started again {new.restarts} times")
 
 
-def waiting(tenant: str, workload: str, reasons: Mapping[int, str], slot: int, detail: str) -> Told:
+def waiting(tenant: str, workload: str, uid: str, reasons: Mapping[int, str], slot: int, detail: str) -> Told:
     """`reasons` of all slots of the workload that wait, by slot; the one that has just changed is told in full."""
     counts: dict[str, int] = {}
     for reason in reasons.values():
         counts[reason] = counts.get(reason, 0) + 1
     said = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
     slots = "1 slot waits" if len(reasons) == 1 else f"{len(reasons)} slots wait"
-    return _of_workload(tenant, workload, "FailedScheduling", f"{slots}: {said}" + (f"; slot {slot}: {detail}" if detail else ""))
+    note = f"{slots}: {said}" + (f"; slot {slot}: {detail}" if detail else "")
+    return _of_workload(tenant, workload, "FailedScheduling", note, uid)
 
 
 # --- nodes
@@ -149,18 +152,18 @@ def of_node(old: Node | None, new: Node | None) -> Iterator[Told]:
         why = f": {ready.message}" if ready is not None and ready.message else ""
         match new.status.health:
             case "Ready":
-                yield _of_node(name, "NodeReady", f"{name} is heard")
+                yield _of_node(new, "NodeReady", f"{name} is heard")
             case "Unknown":
-                yield _of_node(name, "NodeSilent", f"{name} is not heard{why}")
+                yield _of_node(new, "NodeSilent", f"{name} is not heard{why}")
             case "Lost":
-                yield _of_node(name, "NodeLost", f"{name} is given up{why}")
+                yield _of_node(new, "NodeLost", f"{name} is given up{why}")
     if old is not None and new.spec.unschedulable != old.spec.unschedulable:
         reason = "Cordoned" if new.spec.unschedulable else "Uncordoned"
-        yield _of_node(name, reason, f"{name} takes {'no new work' if new.spec.unschedulable else 'work again'}")
+        yield _of_node(new, reason, f"{name} takes {'no new work' if new.spec.unschedulable else 'work again'}")
     drained = _news(old.status.conditions if old is not None else (), new.status.conditions, "Drained")
     if drained is not None and drained.reason in ("Empty", "Blocked", "DeadlinePassed"):
         reason = "Drained" if drained.status == "True" else "DrainBlocked"
-        yield _of_node(name, reason, drained.message or f"{name} is empty")
+        yield _of_node(new, reason, drained.message or f"{name} is empty")
 
 
 # --- workloads, as the global plane sees them
@@ -175,24 +178,24 @@ _ROLLOUTS: Final = {
 def of_workload(old: Workload | None, new: Workload | None) -> Iterator[Told]:
     if new is None or old is None:
         return
-    tenant, name = new.metadata.namespace, new.metadata.name
+    tenant, name, uid = new.metadata.namespace, new.metadata.name, new.metadata.uid
     if new.spec.replicas != old.spec.replicas:
-        yield _of_workload(tenant, name, "Scaled", f"from {old.spec.replicas} to {new.spec.replicas} replicas")
+        yield _of_workload(tenant, name, "Scaled", f"from {old.spec.replicas} to {new.spec.replicas} replicas", uid)
     before, after = old.status.conditions, new.status.conditions
     if before == after:
         return
     rollout = _news(before, after, "Progressing")
     if rollout is not None and rollout.reason in _ROLLOUTS:
-        yield _of_workload(tenant, name, _ROLLOUTS[rollout.reason], rollout.message)
+        yield _of_workload(tenant, name, _ROLLOUTS[rollout.reason], rollout.message, uid)
     serving, served = _condition(after, "Serving"), _condition(before, "Serving")
     if serving is not None and served is not None and serving.status != served.status:
         reason = "Serving" if serving.status == "True" else "ServingBelowMin"
         if reason == "Serving" or serving.reason == "BelowMinServing":
-            yield _of_workload(tenant, name, reason, serving.message)
+            yield _of_workload(tenant, name, reason, serving.message, uid)
     for kind, reason in (("Complete", "JobComplete"), ("Failed", "JobFailed")):
         ended = _news(before, after, kind)
         if ended is not None and ended.status == "True":
-            yield _of_workload(tenant, name, reason, ended.message)
+            yield _of_workload(tenant, name, reason, ended.message, uid)
 
 
 def of_assignment(old: Assignment | None, new: Assignment | None) -> Iterator[Told]:
@@ -201,7 +204,7 @@ def of_assignment(old: Assignment | None, new: Assignment | None) -> Iterator[To
     was, wanted = size(old.spec.slots) if old is not None else 0, size(new.spec.slots)
     if was != wanted:
         note = f"{new.spec.region} is to run {wanted} slots, {was} before"
-        yield _of_workload(new.metadata.namespace, new.spec.workload, "Assigned", note)
+        yield _of_workload(new.metadata.namespace, new.spec.workload, "Assigned", note, new.spec.workload_uid)
 
 
 def _condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:

@@ -69,11 +69,11 @@ def test_probes_and_restarts_are_told_when_they_are_new() -> None:
 
 def test_slots_that_wait_are_counted_by_reason() -> None:
     reasons = {0: "WaitingForCapacity", 1: "WaitingForQuota", 4: "WaitingForCapacity"}
-    assert narrating.waiting("risk", "api", reasons, 4, "0 of 9 nodes fit") == Told(
+    assert narrating.waiting("risk", "api", "u-1", reasons, 4, "0 of 9 nodes fit") == Told(
         "workloads/risk/api", "risk", "FailedScheduling",
-        "3 slots wait: 2 WaitingForCapacity, 1 WaitingForQuota; slot 4: 0 of 9 nodes fit", True,
+        "3 slots wait: 2 WaitingForCapacity, 1 WaitingForQuota; slot 4: 0 of 9 nodes fit", True, "u-1",
     )  # fmt: skip
-    assert narrating.waiting("risk", "api", {0: "OnHold"}, 0, "").note == "1 slot waits: 1 OnHold"
+    assert narrating.waiting("risk", "api", "u-1", {0: "OnHold"}, 0, "").note == "1 slot waits: 1 OnHold"
 
 
 def node(health: Any = "Ready", *, unschedulable: bool = False, conditions: tuple[Condition, ...] = ()) -> Node:

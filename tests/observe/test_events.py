@@ -11,7 +11,8 @@ from typing import Any
 
 from fairlead.client.remote_feed import RemoteChange
 from fairlead.controllers.garbage import GarbageController
-from fairlead.controllers.telling import AGAIN_MS, BURST, OFTEN, RATE_PER_S, SELDOM_MS, WAITING_MAX, Telling
+from fairlead.controllers.narrator import _added
+from fairlead.controllers.telling import AGAIN_MS, BURST, OFTEN, RATE_PER_S, SELDOM_MS, WAITING_MAX, Sum, Telling
 from fairlead.decide.narrating import REASONS, Told
 from fairlead.model import codec
 from fairlead.model.commands import Delete
@@ -88,6 +89,16 @@ async def test_what_happens_again_is_counted_in_the_same_event_across_leaders(tm
             await s.clock.sleep(0.1)
         assert last["count"] > first["count"]
         assert (last["firstTimestamp"], last["metadata"]["uid"]) == (first["firstTimestamp"], first["metadata"]["uid"])
+
+
+def test_another_object_of_the_same_name_begins_anew() -> None:
+    def told(uid: str) -> Sum:
+        return Sum(Told("workloads/t/a", "t", "Scheduled", "", uid=uid), 2, 5_000, 6_000)
+
+    first = _added(None, told("u-1"), "narrator")
+    assert _added(first, told("u-1"), "narrator").count == _added(first, told(""), "narrator").count == 4
+    again = _added(first, told("u-2"), "narrator")
+    assert (again.count, again.uid, _added(first, told(""), "narrator").uid) == (2, "u-2", "u-1")
 
 
 # --- bounds

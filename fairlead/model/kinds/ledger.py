@@ -47,6 +47,7 @@ class EventSpec(Record, frozen=True):
     count: int = 1  # how often it happened between the two times
     first_time: datetime | None = None
     last_time: datetime | None = None
+    uid: str = ""  # of the object, where it is known
 
 
 class EventStatus(Record, frozen=True):
