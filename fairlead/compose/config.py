@@ -1,12 +1,25 @@
-"""What a plane's server is started with. One record, from flags or from a file; the local platform writes one per process."""
+"""What a plane's server is started with, and how any program's configuration is read from its file. The local platform writes one
+file per process; deploy/example has some for several hosts.
+
+A text in a file may name variables of the environment as ${NAME}, so that addresses and folders stand in one place for all files
+of a host. Nothing else is looked up there.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
 from fairlead.scheduler.partition import Partition
+from fairlead.security.tls import why_not_listen
+from fairlead.wire import json_codec
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class TlsFiles(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -50,14 +63,55 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             out.append(f"listen: {self.listen!r} is not HOST:PORT")
-        elif self.tls is None and host not in ("127.0.0.1", "[::1]", "localhost"):
-            out.append(f"listen: {host} can be reached from elsewhere, and that needs `tls`")
+        else:
+            out += self._exposed(host.strip("[]"))
         if not 0 <= self.schedulers <= 64:
             out.append(f"schedulers: {self.schedulers} is not in 0..64")
         if self.lease_ttl_s < 1:
             out.append("leaseTtlS: below a second a leader cannot renew in time")
         return out
 
+    def _exposed(self, host: str) -> list[str]:
+        """Whoever asks is always asked who they are; beyond this machine that takes TLS."""
+        why = why_not_listen(host, tls=self.tls is not None, authentication=True)
+        out = [f"listen: {why}; set `tls`"] if why else []
+        if host in ("0.0.0.0", "::", "") and not self.address:
+            out.append("address: others need a name to reach this server by; `listen` says only that it listens everywhere")
+        return out
+
     def partitions(self) -> list[Partition]:
         """Each scheduler its part; what one leaves lying another picks up."""
         return [Partition(index=index, of=self.schedulers, steal_after_ms=2_000) for index in range(self.schedulers)]
+
+
+def read_config(path: Path, wanted: type[Any], environment: Mapping[str, str] | None = None) -> Any:
+    """Raises ValueError that says what is wrong with the file."""
+    known = os.environ if environment is None else environment
+    written = path.read_bytes()
+    _decoded(path, written, wanted)  # so that a fault is told as it stands in the file
+    tree: Any = json_codec.parse_json(written)
+    names = {field.encode_name for field in msgspec.structs.fields(wanted)}
+    strange = sorted(name for name in tree if name not in names)
+    if strange:
+        raise ValueError(f"{path}: there is no setting {strange[0]!r}; there are {', '.join(sorted(names))}")
+    return _decoded(path, json_codec.encode(_filled_in(tree, known, path)), wanted)
+
+
+def _decoded(path: Path, text: bytes, wanted: type[Any]) -> Any:
+    decoded = json_codec.decode(text, wanted)
+    if isinstance(decoded, tuple):
+        raise ValueError(f"{path}: {decoded[0].path}: {decoded[0].message}")
+    return decoded
+
+
+def _filled_in(tree: Any, known: Mapping[str, str], path: Path) -> Any:
+    if isinstance(tree, dict):
+        return {name: _filled_in(value, known, path) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [_filled_in(value, known, path) for value in tree]
+    if not isinstance(tree, str):
+        return tree
+    missing = [name for name in _VARIABLE.findall(tree) if name not in known]
+    if missing:
+        raise ValueError(f"{path}: ${{{missing[0]}}} is not set in the environment")
+    return _VARIABLE.sub(lambda found: known[found[1]], tree)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from fairlead.client.contexts import ClientConfig, Context
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import Peer, PlaneConfig, TlsFiles
+from fairlead.compose.config import read_config as read_config
 from fairlead.compose.endpoints import EndpointsConfig
 from fairlead.compose.links import LinksConfig
 from fairlead.compose.wiring import ENDPOINTS, LINKS, PEOPLE, PLANES, REGIONS, Wiring
@@ -247,11 +248,3 @@ def _belongs(planes: frozenset[str], record: Any, plane: str) -> bool:
 def _yaml(record: Any) -> str:
     info = BY_KIND[type(record).__name__]
     return encode_yaml(json_codec.plain_object(info, record))
-
-
-def read_config(path: Path, wanted: type[Any]) -> Any:
-    """Raises ValueError that says what is wrong with the file."""
-    decoded = json_codec.decode(path.read_bytes(), wanted)
-    if isinstance(decoded, tuple):
-        raise ValueError(f"{path}: {decoded[0].path}: {decoded[0].message}")
-    return decoded
