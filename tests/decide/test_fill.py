@@ -348,6 +348,18 @@ def test_rates_prepared_in_parts_are_those_computed_at_once(monkeypatch: pytest.
     assert rates == whole.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
 
 
+def test_a_score_that_comes_later_begins_with_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = picture((32, 64, 4, "a"), (64, 32, 0, ""))
+    use(snapshot, "s0", 0, need(gpus=2), 0, 1)
+    use(snapshot, "s1", 0, need(share=470), 2)
+    for number in range(6):
+        use(snapshot, f"p{number}", 1, need(), *())
+    found = FillScore().knowledge(snapshot).mix
+    assert found.counts == {pattern_of(need(gpus=2)): 1, pattern_of(need(share=470)): 1, pattern_of(need()): 6}
+    monkeypatch.setattr(score_module, "_BEGIN_WITH", 4)
+    assert FillScore().knowledge(snapshot).mix.present == 8, "a sample stands for all"
+
+
 def test_a_fleet_that_grows_is_read_where_it_grew_and_rated_as_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     small = ((32, 64, 2, "a"), (64, 32, 0, ""), (32, 64, 2, "b"))
     more = (*small, (96, 96, 8, "a"), (8, 8, 0, ""), (16, 16, 1, "c"))

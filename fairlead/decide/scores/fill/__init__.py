@@ -34,6 +34,7 @@ class FillScore:
         found = self._known.get(view)
         if found is None:
             found = self._known[view] = ExpectedFill()
+            found.begin_with(view)
         return found
 
     def observe(self, need: Need, view: Any, count: int = 1) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairlead.decide.scores.fill.kernel import DEVICES_MAX, States
 from fairlead.decide.scores.fill.lists import MIB, Ints, Pattern, scrambled
-from fairlead.model.resources import SHARE_WHOLE, Device
+from fairlead.model.resources import SHARE_WHOLE, Device, DeviceHold, Resources
 
 # A state's key is a sum of its parts times fixed odd numbers, so that the key after a placement is found by adding and
 # subtracting. Two states with one key are as likely as two equal draws of 64 bits, and cost a worse rank for one slot.
@@ -39,8 +39,22 @@ class FleetView(Protocol):
     def device_used(self) -> Sequence[Mapping[str, int]]: ...
 
 
+class UseView(Protocol):
+    """A slot that lies on a node."""
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def requests(self) -> Resources: ...
+    @property
+    def devices(self) -> tuple[DeviceHold, ...]: ...
+
+
 class Picture(Protocol):
     """What the score reads of the scheduler's snapshot."""
+
+    @property
+    def uses(self) -> Mapping[Any, UseView]: ...
 
     @property
     def fleet(self) -> FleetView: ...

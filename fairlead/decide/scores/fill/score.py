@@ -9,6 +9,7 @@ the score's face, __init__.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ ROWS_AT_ONCE: Final = 256  # nodes read before the loop is given back: about thr
 STATES_AT_ONCE: Final = (
     48  # node states looked at before the loop is given back: about four milliseconds where all have eight devices
 )
+_BEGIN_WITH: Final = 4096  # slots: some milliseconds
 _NEEDS_KEPT: Final = 10_000
 _PRICES_AFTER: Final = 16  # changes of nodes, then prices are looked at again
 
@@ -71,6 +73,16 @@ class ExpectedFill:
     def observe(self, need: Need, count: int = 1) -> None:
         """Requests of this need were seen. Each should be counted once, however often it is tried."""
         self._due |= self.mix.observe(self._pattern(need), count)
+
+    def begin_with(self, picture: Picture) -> None:
+        """What runs already is the mix: all of it, or a sample where it is much. Which models it asked for is not known any more."""
+        step = -(-len(picture.uses) // _BEGIN_WITH) or 1
+        for use in islice(picture.uses.values(), 0, None, step):
+            pattern = pattern_of_use(use.requests, use.devices)
+            if use.devices:
+                resources = {device.id: device.resource for device in picture.fleet.devices[use.row]}
+                pattern = pattern._replace(resource=resources.get(use.devices[0].id, ""))
+            self.mix.observe(pattern, step)
 
     def ended(self, requests: Resources, devices: tuple[DeviceHold, ...]) -> None:
         self.mix.ended(pattern_of_use(requests, devices))
