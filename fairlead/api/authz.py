@@ -110,6 +110,8 @@ class Access:
         """For Command.correlation: with the command's caller and body the audit record then says who, what, on what, from where
         and by which credential."""
         proof = f"token {'/'.join(who.token)}" if who.token and who.kind != "agent" else f"certificate {who.fingerprint[7:23]}"
+        if not who.token and not who.fingerprint:
+            proof = "a provider's token"
         return f"{given + ' ' if given else ''}from {who.source or 'unknown'} by {proof}"[:CORRELATION_MAX]
 
     # --- the component channel --------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.security import certificates, tokens
 from fairlead.security.certificates import BadCertificate
 from fairlead.security.directory import AccessDirectory, NotReady, join_token_of
+from fairlead.security.oidc import NotBelieved, OidcVerifier, looks_like
 from fairlead.security.tls import is_loopback
 
 log = logging.getLogger(__name__)
@@ -55,8 +56,9 @@ class PeerProtocol(HttpToolsProtocol):
 
 
 class Authenticator:
-    def __init__(self, directory: AccessDirectory, *, region: str = "") -> None:
+    def __init__(self, directory: AccessDirectory, *, region: str = "", oidc: OidcVerifier | None = None) -> None:
         self._directory = directory
+        self._oidc = oidc
         self._region = region  # of this plane; empty: global
 
     def __call__(self, request: Request) -> Proven | None:
@@ -104,6 +106,8 @@ class Authenticator:
             raise Unauthenticated("one Authorization header, with a bearer token")
         if connection.url.scheme in ("http", "ws") and not (connection.client and is_loopback(connection.client.host)):
             raise Unauthenticated("a token is taken over TLS only; consider this one known to others, and revoke it")
+        if self._oidc is not None and looks_like(text.strip()):
+            return self._by_provider(self._oidc, text.strip(), _source(connection))
         presented = tokens.parse(text.strip())
         if presented is None or presented.join:
             raise Unauthenticated("the token is not valid")
@@ -113,6 +117,14 @@ class Authenticator:
             raise Unauthenticated("the token is not valid")
         self._directory.note_use(token)
         return _of_token(token, _source(connection))
+
+    def _by_provider(self, oidc: OidcVerifier, text: str, source: str) -> Identity:
+        try:
+            person = oidc.person(text, self._directory.now().timestamp())
+        except NotBelieved as error:
+            log.info("a provider's token from %s is not believed: %s", source, error)
+            raise Unauthenticated("the token is not valid") from error
+        return Identity(name=person.name, kind="user", expiry_ms=person.expiry_ms, source=source)
 
     def _by_certificate(self, der: bytes, source: str) -> Identity:
         try:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.scheduler.partition import Partition
+from fairlead.security.oidc import OidcSettings
 from fairlead.security.tls import why_not_listen
 from fairlead.wire import json_codec
 
@@ -46,6 +47,7 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     tls: TlsFiles | None = None  # by which it is served
     identity: TlsFiles | None = None  # by which it speaks to other planes
     seal_keys: str = ""  # the file of keys under which secrets are sealed; without it they are neither written nor opened here
+    oidc: OidcSettings | None = None  # a provider whose tokens are taken too
     join_key: str = ""  # the authority's key: with it a region lets nodes join with a token, and renews their certificates
     seed: str = ""  # a directory of manifests it is born with
     peers: tuple[Peer, ...] = ()

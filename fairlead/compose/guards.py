@@ -28,6 +28,7 @@ from fairlead.ports import Clock, Ids
 from fairlead.security.directory import AccessDirectory, NotReady
 from fairlead.security.files import UnsafeFile
 from fairlead.security.joining import FileIssuer, Joining
+from fairlead.security.oidc import OidcVerifier
 from fairlead.security.sealing import CannotOpen
 from fairlead.security.strongbox import Strongbox
 
@@ -44,6 +45,14 @@ def strongbox_of(config: PlaneConfig, ids: Ids) -> Strongbox:
         return Strongbox(Path(config.seal_keys) if config.seal_keys else None, ids)
     except (CannotOpen, UnsafeFile, OSError) as error:
         raise ValueError(f"sealKeys: {error}") from error
+
+
+def oidc_of(config: PlaneConfig) -> OidcVerifier | None:
+    """Raises ValueError for a provider that cannot be believed."""
+    try:
+        return OidcVerifier(config.oidc) if config.oidc is not None else None
+    except OSError as error:
+        raise ValueError(f"oidc: {error}") from error
 
 
 def joining_of(config: PlaneConfig, plane: Plane, clock: Clock, identify: Callable[[Request], Identity]) -> list[Route]:

@@ -33,7 +33,7 @@ from fairlead.client.resources import ResourcePlane
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.controllers import controllers_of
 from fairlead.compose.forwarding import ForwardingPlane
-from fairlead.compose.guards import LastUses, Resealing, joining_of, strongbox_of
+from fairlead.compose.guards import LastUses, Resealing, joining_of, oidc_of, strongbox_of
 from fairlead.compose.health import health_routes, standing
 from fairlead.compose.logs import LogSource, log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
@@ -188,7 +188,7 @@ class PlaneServer:
 
         holdings = PlaneHoldings(get, authority.bound_to) if config.plane == "region" else None
         access = self._access = Access(self._directory, config.plane, get, holdings, config.region, self._strongbox)
-        authenticator = Authenticator(self._directory, region=config.region)
+        authenticator = Authenticator(self._directory, region=config.region, oidc=oidc_of(config))
 
         async def serve(channel: Channel, socket: WebSocket) -> None:
             await self._serve(channel, socket.state.identity)

@@ -8,7 +8,7 @@ fairlead/decide/access.py. Called by fairlead/api/identity.py and authz.py; `run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessRole
 from fairlead.model.lifecycle import Role
 from fairlead.ports import Clock
 from fairlead.security import certificates
+from fairlead.security.oidc import LEEWAY_S
 
 KINDS: Final = ("accessroles", "accessbindings", "serviceaccounts", "tokens")
 RETRY_S: Final = 0.2
@@ -152,6 +153,8 @@ class AccessDirectory:
             return "the certificate was revoked"
         if identity.expiry_ms:
             wall, ends = certificates.instant(self._clock.wall()), certificates.instant(identity.expiry_ms / 1000)
+            if not identity.fingerprint and wall >= ends + timedelta(seconds=LEEWAY_S):
+                return "the token has expired"  # of an OpenID Connect provider
             if wall >= ends + certificates.SKEW:
                 return "the certificate has expired"
         if identity.token is None:
