@@ -7,9 +7,10 @@ prober sees.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import pytest
 from fairlead.serving.dns_client import Found, ask, find
 from fairlead.serving.dns_wire import A, name_of
 from tests.platform.platforms import PYTHON, Platform, Probing, kill
+from tests.servers.etcd import shared_cluster
+from tests.servers.postgres import shared_server
 
 SMALL = {"requests": {"cpu": "50m", "memory": "32Mi"}}
 LEASE_S = "6"
@@ -36,6 +39,12 @@ def service(command: str = "billing_api", **env: str) -> dict[str, Any]:
     }
 
 
+# One plane on each engine: global and us-west on SQLite, which is the default.
+NUMBER = random.Random().randrange(1 << 30)  # the servers are shared with other tests
+STORES: dict[str, Callable[[], str]] = {
+    "us-east": lambda: f"{shared_server().dsn()}?plane=local{NUMBER}",
+    "eu-central": lambda: f"etcd://{','.join(shared_cluster().endpoints)}/local{NUMBER}",
+}
 ROLLOUT = {"maxSurge": 1, "maxUnavailable": 0, "progressDeadlineSeconds": 60}
 
 
@@ -44,7 +53,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     made = Platform(tmp_path_factory.mktemp("scenarios") / "state")
     witness = made.state.parent / "witness"
     try:
-        made.start("--node-lease", LEASE_S)
+        stores = [text for plane, url in STORES.items() for text in ("--store", f"{plane}={url()}")]
+        made.start("--node-lease", LEASE_S, *stores)
         made.create(
             "billing", "steady", replicas=2, workloadClass="standard", template=service(), resources=SMALL, rollout=ROLLOUT,
             placement={"regions": {"allowed": ["us-west"]}},
@@ -96,8 +106,31 @@ def test_dns_documents_and_prober_tell_what_really_answers(platform: Platform) -
     name = f"{one['slot']}.{one['region']}.risk-api.risk.svc.fairlead.local"
     reply = asyncio.run(ask(platform.dns, name_of(name), A, random.Random(3)))
     assert reply.addresses[name_of(name)] == [one["address"]]
-    table = platform.fairlead("probe", "risk-api", "-n", "risk", "--duration", "2s", "--rate", "12")
+    table = platform.inside("probe", "risk-api", "-n", "risk", "--duration", "2s", "--rate", "12")
     assert all(region in table for region in ("us-east", "us-west", "eu-central")), table
+
+
+def test_everybody_has_a_context_and_sees_what_is_theirs(platform: Platform) -> None:
+    tenants = ("risk", "billing", "search", "fraud", "analytics")
+    assert set(platform.contexts()) >= {"admin", "approver", *(f"{tenant}-admin" for tenant in tenants)}
+    kubectl = platform.run("kubectl", "config", "get-contexts", "-o", "name").split()
+    assert sorted(kubectl) == sorted(platform.contexts())
+    for who in ("admin", "approver"):
+        assert len(platform.ask("/workloads", who=who)["items"]) >= 5
+    for tenant in tenants:
+        assert platform.contexts()[f"{tenant}-admin"]["namespace"] == tenant
+        assert platform.ask(f"/namespaces/{tenant}/workloads", who=f"{tenant}-admin")["items"]
+        other = tenants[tenants.index(tenant) - 1]
+        with pytest.raises(PermissionError):
+            platform.ask(f"/namespaces/{other}/workloads", who=f"{tenant}-admin")
+
+
+def test_each_plane_has_the_store_it_was_given_and_the_platform_is_started_once(platform: Platform) -> None:
+    for plane, url in STORES.items():
+        assert f"{plane}-server" in platform.inside("store", "status", url())
+        assert "stop it yourself" in platform.inside("chaos", "stop-store", plane, "--yes", code=1)
+    again = platform.inside("up", "--state", str(platform.state), "--detach", code=1)
+    assert "runs already; `fairlead down` stops it" in again
 
 
 def test_a_rolling_update_costs_no_request(platform: Platform) -> None:
@@ -120,7 +153,7 @@ def test_a_rollout_that_never_gets_ready_stops_and_its_undo_reuses_what_still_ru
         stopped = ("False", "ProgressDeadlineExceeded")
         platform.wait(lambda: platform.condition("billing", "steady", "Progressing") == stopped, "the rollout stopped")
         assert tokens(platform, "billing", "steady") == before, "the old replicas serve on"
-        platform.fairlead("rollout", "undo", "wl/steady", "-n", "billing")
+        platform.inside("rollout", "undo", "wl/steady", "-n", "billing")
         platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "the undo carried out")
     assert tokens(platform, "billing", "steady") == before, "no process was started for the undo"
     assert probing.results["errors"] == {}, probing.results
@@ -189,6 +222,22 @@ def test_exclusive_work_on_a_node_that_is_cut_off_never_runs_twice_and_the_node_
     assert after[0][1] == ended, "what was superseded did not go on when its node came back"
 
 
+def test_broken_connections_a_held_store_and_a_stopped_agent_are_got_over(platform: Platform) -> None:
+    node = "us-east-memory-a"
+    platform.chaos("pause", node)
+    platform.chaos("stop-store", "us-west")
+    platform.patch("billing", "steady", replicas=3)
+    status = platform.chaos("status")
+    assert "paused" in status
+    assert "store stopped" in status
+    platform.wait(lambda: not platform.takes_work(node), f"{node} silent")
+    assert platform.counts("billing", "steady")["serving"] == 2, "a plane that cannot write places nothing"
+    assert int(platform.chaos("drop-watch").split()[1]) > 10
+    platform.chaos("heal")
+    assert platform.takes_work(node)
+    platform.wait(lambda: platform.counts("billing", "steady")["serving"] == 3, "three replicas of steady")
+
+
 def test_of_a_machine_that_dies_no_client_is_told_any_more(platform: Platform) -> None:
     victim = next(e for e in platform.document("risk", "risk-api") if e["region"] == "us-east")
     node, address = victim["node"], (victim["address"], victim["ports"]["http"])
@@ -210,12 +259,12 @@ def test_of_a_machine_that_dies_no_client_is_told_any_more(platform: Platform) -
             for endpoint in platform.document("risk", "risk-api"):
                 said = who_answers(endpoint)
                 assert (said["workload"], said["slot"], said["node"]) == ("risk-api", str(endpoint["slot"]), endpoint["node"])
-        platform.wait(lambda: platform.serving()["risk-api"] == 6, "six serving again")
-        platform.wait(lambda: len(platform.document("risk", "risk-api")) == 6, "six told again")
     assert set(probing.results["errors"]) <= {"Refused", "Broken", "Timeout"}
     others = [slot for slot in probing.results["slots"] if (slot["region"], slot["slot"]) != ("us-east", victim["slot"])]
     assert all(slot["errors"] == {} for slot in others if (slot["slot"]) not in {s for s, _ in gone}), probing.results
     platform.chaos("heal")
+    platform.wait(lambda: platform.serving()["risk-api"] == 6, "six serving again")
+    platform.wait(lambda: len(platform.document("risk", "risk-api")) == 6, "six told again")
 
 
 def test_a_lost_region_costs_its_own_part_and_european_work_waits_for_europe(platform: Platform) -> None:
@@ -236,4 +285,4 @@ def test_a_lost_region_costs_its_own_part_and_european_work_waits_for_europe(pla
     platform.chaos("heal")
     platform.wait(lambda: platform.serving()["risk-api"] == 6, "six serving again")
     platform.wait(lambda: platform.counts("fraud", "fraud-batch")["bound"] > 0, "fraud-batch running again")
-    assert "nothing is broken" in platform.call(PYTHON, "-m", "fairlead.main", "chaos", "status").stderr
+    assert json.loads(platform.fairlead("chaos", "status", "--json")) == {"faults": []}
