@@ -75,7 +75,7 @@ class ExpectedFill:
         self._due |= self.mix.observe(self._pattern(need), count)
 
     def begin_with(self, picture: Picture) -> None:
-        """What runs already is the mix: all of it, or a sample where it is much. Which models it asked for is not known any more."""
+        """What runs already is the mix: all of it, or a sample where it is much. Which models it had asked for is not known."""
         step = -(-len(picture.uses) // _BEGIN_WITH) or 1
         for use in islice(picture.uses.values(), 0, None, step):
             pattern = pattern_of_use(use.requests, use.devices)
