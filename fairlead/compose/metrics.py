@@ -159,7 +159,7 @@ class ServerMetrics:
     def _patrol(self, page: Page) -> None:
         patrol = self._server.patrol
         page.put("invariant_checks_total", patrol.looks_total)
-        for invariant, count in patrol.breaches_total.items():
+        for invariant, count in patrol.breaches_total.items() if patrol.looks_total else ():  # not looked is not "none found"
             page.put("invariant_violations_total", count, invariant=invariant)
 
     def _commits(self, page: Page) -> None:
