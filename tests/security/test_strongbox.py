@@ -17,7 +17,8 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
-from fairlead.compose.guards import LastUses, Resealing
+from fairlead.compose.config import PlaneConfig
+from fairlead.compose.guards import LastUses, Resealing, strongbox_of
 from fairlead.model.commands import Accepted, Caller, Command, IdempotencyKey, Put, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, Subject, Token, TokenSpec
 from fairlead.model.kinds.intent import Secret, SecretSpec, Tenant
@@ -117,6 +118,19 @@ def test_a_rotated_file_is_used_at_once_and_one_that_cannot_be_used_is_not(keys:
     assert passed(box, secret(a=WORD)) == after
     keys.unlink()
     assert passed(box, secret(a=WORD)) == after
+
+
+def test_no_server_starts_without_the_keys_it_was_promised_and_it_says_which(keys: Path) -> None:
+    config = PlaneConfig(plane="global", store="memory:", data="unused", seal_keys=str(keys))
+    assert strongbox_of(config, IDS).current
+    keys.write_bytes(b"nonsense")
+    for mode, words in ((0o644, "chmod 600"), (0o600, "a key is its id")):
+        keys.chmod(mode)
+        with pytest.raises(ValueError, match=words):
+            strongbox_of(config, IDS)
+    keys.unlink()
+    with pytest.raises(ValueError, match="sealKeys"):
+        strongbox_of(config, IDS)
 
 
 # --- in a plane ----------------------------------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ def status_of(planes: TwoPlanes, token: str, plane: str) -> int:
 
 
 def test_a_token_ends_at_its_time_in_the_region_as_in_the_global_plane(planes: TwoPlanes) -> None:
-    _, token = issue(planes, "rita", timedelta(seconds=8))
+    _, token = issue(planes, "rita", timedelta(seconds=5))
     seen = set()
     for plane in ("global", REGION):
 
