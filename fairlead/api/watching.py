@@ -53,6 +53,11 @@ class Watches:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def behind(self) -> int:
+        """How many clients take changes more slowly than they come: their feeds fall behind, and end when they fall too far."""
+        return sum(queue.qsize() >= QUEUE_MAX for queue in self._open.values())
+
     def opened(self, queue: asyncio.Queue[Any]) -> None:
         self._open[id(queue)] = queue
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import resource
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -22,6 +22,7 @@ from fairlead.api.access import Authenticate, Authorise
 from fairlead.api.app import refusal
 from fairlead.api.failures import Failure
 from fairlead.api.meters import ApiMeters, Metered
+from fairlead.api.watching import Watches
 from fairlead.authority.authority import Authority
 from fairlead.authority.figures import Figures
 from fairlead.authority.service import PlaneService
@@ -80,7 +81,7 @@ class ServerMetrics:
         self._stalls = LoopStalls(clock)
         self._figures: Figures = server.authority.figures()
         self._asked = asyncio.Lock()  # one page at a time: several scrapers must not multiply the work
-        self._watches: Sized = ()
+        self._watches: Watches | None = None
 
     async def run(self) -> None:
         await self._stalls.run()
@@ -129,7 +130,9 @@ class ServerMetrics:
             page.histogram("api_request_duration_seconds", histogram, verb=verb, resource=resource_name)
         for verb, count in api.in_flight.items():
             page.put("api_requests_in_flight", count, verb=verb)
-        page.put("api_watches", len(self._watches))
+        if self._watches is not None:
+            page.put("api_watches", len(self._watches))
+            page.put("api_watches_behind", self._watches.behind)
 
     # --- the plane -------------------------------------------------------------------------------------------------------
 

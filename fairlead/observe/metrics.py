@@ -54,6 +54,7 @@ _API: Final = Group(
                ("verb", "resource")),
         Metric("api_requests_in_flight", _G, "requests", "Requests under way.", ("verb",)),
         Metric("api_watches", _G, "streams", "Watches that are open."),
+        Metric("api_watches_behind", _G, "streams", "Watches whose clients take changes more slowly than they come."),
     ),
 )  # fmt: skip
 

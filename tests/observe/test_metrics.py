@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api.meters import labels_of
+from fairlead.api.watching import QUEUE_MAX, Watches
 from fairlead.cli.reference import FOLDER
 from fairlead.observe.exposition import Page
 from fairlead.observe.histogram import Histogram
@@ -130,6 +132,17 @@ def test_a_histogram_counts_up_to_each_bound_and_survives_the_parser() -> None:
     name = "loop_stall_seconds_bucket"
     assert [one(found, name, le=le) for le in ("1.0", "2.0", "+Inf")] == [2, 4, 5]
     assert (one(found, "loop_stall_seconds_count"), one(found, "loop_stall_seconds_sum")) == (5, 13.5)
+
+
+def test_watches_whose_clients_are_slow_are_counted() -> None:
+    watches, slow, fast = Watches(), asyncio.Queue[object](), asyncio.Queue[object]()
+    for queue in (slow, fast):
+        watches.opened(queue)
+    for number in range(QUEUE_MAX):
+        slow.put_nowait(number)
+    assert (len(watches), watches.behind) == (2, 1)
+    slow.get_nowait()
+    assert watches.behind == 0
 
 
 @pytest.mark.parametrize(
