@@ -15,7 +15,7 @@ from fairlead.client.dial import Dialer
 from fairlead.client.remote import RemotePlane
 from fairlead.compose.config import Peer, TlsFiles
 from fairlead.ports import Clock, Random, Tasks
-from fairlead.security.tls import client_context
+from fairlead.security.tls import ClientTls
 from fairlead.serving.directory import Directory
 from fairlead.serving.dns import DnsServer, DnsSettings
 from fairlead.serving.dns_zone import Zone, ZoneSettings
@@ -43,8 +43,9 @@ class EndpointsConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 class EndpointsProgram:
     def __init__(self, config: EndpointsConfig, clock: Clock, random: Random) -> None:
         files = config.identity
-        tls = None if files is None else client_context(Path(files.authority), Path(files.certificate), Path(files.key))
-        self._dialer = Dialer(tls)
+        self._dialer = Dialer(
+            None if files is None else ClientTls(Path(files.authority), Path(files.certificate), Path(files.key))
+        )
         self._planes = {
             peer.region: RemotePlane(peer.addresses, self._dialer.dial, clock, random, f"endpoints of {peer.region}")
             for peer in config.regions
