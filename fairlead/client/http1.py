@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
+from types import TracebackType
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -127,29 +128,21 @@ class Http:
         for connection in idle:
             await _closed(connection)
 
-    @contextlib.asynccontextmanager
-    async def request(
-        self, method: str, path: str, params: Mapping[str, str], headers: Mapping[str, str], body: bytes
-    ) -> AsyncIterator[Answer]:
-        """Raises CannotConnect before anything was sent, and Dropped after."""
-        connection = await self._connection()
-        answer: Answer | None = None
-        try:
-            target = f"{self._base}{path}" + (f"?{urlencode(params)}" if params else "")
-            sized = {"Content-Length": str(len(body))} if body or method not in ("GET", "HEAD") else {}
-            lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in {**self._headers, **headers, **sized}.items())]
-            with _broken():
-                connection.writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-                await connection.writer.drain()
-                answer = await _head(connection.reader, method)
-            yield answer
-        finally:
-            if answer is not None and answer.keeps_alive and connection.is_good() and len(self._idle) < IDLE_MAX:
-                self._idle.append(connection)
-            else:
-                await _closed(connection)
+    def request(self, method: str, path: str, params: Mapping[str, str], headers: Mapping[str, str], body: bytes) -> Exchange:
+        """To be entered. Raises CannotConnect before anything was sent, and Dropped after."""
+        target = f"{self._base}{path}" + (f"?{urlencode(params)}" if params else "")
+        sized = {"Content-Length": str(len(body))} if body or method not in ("GET", "HEAD") else {}
+        lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in {**self._headers, **headers, **sized}.items())]
+        return Exchange(self, method, "\r\n".join([*lines, "", ""]).encode("latin-1") + body)
 
-    async def _connection(self) -> _Connection:
+    def keep(self, connection: _Connection) -> bool:
+        """False: it is of no more use."""
+        if not connection.is_good() or len(self._idle) >= IDLE_MAX:
+            return False
+        self._idle.append(connection)
+        return True
+
+    async def connection(self) -> _Connection:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_good():
@@ -161,6 +154,36 @@ class Http:
             raise CannotConnect(getattr(error, "verify_message", "") or str(error), untrusted=True) from error
         except OSError as error:
             raise CannotConnect(error.strerror or str(error)) from error
+
+
+class Exchange:
+    """One request and its answer. No generator, so that one which is left in the middle of an endless answer ends at once, even
+    when the loop itself is ending."""
+
+    def __init__(self, http: Http, method: str, text: bytes) -> None:
+        self._http = http
+        self._method = method
+        self._text = text
+        self._connection: _Connection | None = None
+        self._answer: Answer | None = None
+
+    async def __aenter__(self) -> Answer:
+        self._connection = connection = await self._http.connection()
+        try:
+            with _broken():
+                connection.writer.write(self._text)
+                await connection.writer.drain()
+                self._answer = await _head(connection.reader, self._method)
+        except BaseException:
+            connection.writer.transport.abort()
+            raise
+        return self._answer
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        connection, answer = self._connection, self._answer
+        assert connection is not None, "it was entered"
+        if answer is None or not answer.keeps_alive or not self._http.keep(connection):
+            connection.writer.transport.abort()  # what is left of the answer is of no interest, nor is a goodbye
 
 
 async def _head(reader: asyncio.StreamReader, method: str) -> Answer:

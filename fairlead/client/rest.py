@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 import msgspec
 
-from fairlead.client.http1 import Answer, CannotConnect, Dropped, Http
+from fairlead.client.http1 import Answer, CannotConnect, Dropped, Exchange, Http
 from fairlead.client.rest_errors import ApiError, Busy, OutcomeUnknown, Unreachable, error_of
 from fairlead.client.rest_shapes import (
     APPLY_PATCH,
@@ -319,7 +318,7 @@ class RestClient:
         except Dropped as error:
             raise _Dropped(str(error)) from error
 
-    def _open(self, request: _Request) -> AbstractAsyncContextManager[Answer]:
+    def _open(self, request: _Request) -> Exchange:
         assert self._http is not None, "use the client as `async with`"
         headers = {"Accept": request.accept}
         if request.body:

@@ -197,3 +197,15 @@ def test_pause_and_resume(rolled: FakeApi) -> None:
     assert talk("rollout", "pause", "a").out == "workload/a is paused already\n"
     assert rolled.objects["workloads", "risk", "a"]["spec"]["rollout"] == {"paused": True}
     assert talk("rollout", "resume", "a").out == "workload/a resumed\n"
+
+
+def test_a_real_process_leaves_a_watch_without_a_word(api: FakeApi) -> None:
+    """What is left in the middle of an endless answer ends with the loop, and says nothing about it."""
+    import subprocess
+    import sys
+
+    api.put("workloads", "a", "risk", **with_conditions(condition("Serving", "False")))
+    api.on_watch = {1: lambda: api.put("workloads", "a", "risk", **with_conditions(condition("Serving", "True")))}
+    words = [sys.executable, "-m", "fairlead.main", "wait", "wl/a", "--for=condition=Serving", "--timeout", "50s"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "workload/a condition met\n", "")
