@@ -5,6 +5,7 @@ Owns the order of the parts. Works for every kind, known or new, because it show
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -83,13 +84,30 @@ def _metadata(target: Target, each: dict[str, Any], now_s: float) -> None:
         ("Annotations:", _joined(metadata.get("annotations"))),
         ("Created:", f"{created} ({age(created, now_s)} ago)" if created else ""),
         ("Being deleted:", str(metadata.get("deletionTimestamp") or "")),
-        ("Finalizers:", ", ".join(metadata.get("finalizers") or ())),
+        ("Finalizers:", ", ".join(_held_by(name, metadata, now_s) for name in metadata.get("finalizers") or ())),
         ("Owned by:", ", ".join(f"{o.get('kind', '').lower()}/{o.get('name')}" for o in metadata.get("ownerReferences") or ())),
         ("Generation:", str(metadata.get("generation") or "")),
         ("Version:", str(metadata.get("resourceVersion") or "")),
         ("Uid:", str(metadata.get("uid") or "")),
     ]
     put_pairs([pair for pair in pairs if pair[1]])
+
+
+def _held_by(finalizer: str, metadata: dict[str, Any], now_s: float) -> str:
+    """Of an object that is being deleted: who has still to let go of it, and until when they should have."""
+    from fairlead.model.registry import FINALIZERS
+
+    marked, known = str(metadata.get("deletionTimestamp") or ""), FINALIZERS.get(finalizer)
+    if not marked:
+        return finalizer
+    if known is None:
+        return f"{finalizer} (of an owner nobody here knows)"
+    try:
+        due = datetime.fromisoformat(marked.replace("Z", "+00:00")) + timedelta(seconds=known.deadline_s)
+    except ValueError:
+        return finalizer
+    words = f"late by {age(due.isoformat(), now_s)}" if due.timestamp() < now_s else f"due {due:%H:%M:%S} UTC"
+    return f"{finalizer} ({known.owner.value} lets go, {words})"
 
 
 def _joined(values: Any) -> str:

@@ -147,12 +147,13 @@ def _refuse_put(ctx: Context, caller: Caller, info: KindInfo, body: Put, rec: Re
 
 
 def _only_finalizes(caller: Caller, body: Put, rec: Rec | None) -> bool:
-    """A finalizer's owner may write the object it holds, as long as nothing but metadata changes."""
+    """Whoever may take a finalizer off may write the object it holds, as long as nothing but metadata changes: its owner, and
+    where that is gone an operator, once the object is being deleted."""
     if rec is None:
         return False
     old = _decoded(rec)
-    owned = any(f in FINALIZERS and FINALIZERS[f].owner is caller.role for f in old.metadata.finalizers)
-    return owned and body.object.spec == old.spec
+    may = any(f in FINALIZERS and _may_take_off(caller, f, old) for f in old.metadata.finalizers)
+    return may and bool(body.object.spec == old.spec)
 
 
 def _refuse_version(ctx: Context, rec: Rec, old: Any, expected_revision: int, uid: str) -> Refused | None:
