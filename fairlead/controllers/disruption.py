@@ -40,11 +40,16 @@ DRAIN_DEFAULT_S: Final = 600.0
 _NAMED_MAX: Final = 5
 
 
+def _open(item: Item) -> Name | None:
+    """The workload of a request that has not ended: those that have are kept for a while, and there may be thousands."""
+    return workload_of(item) if is_open(item.hot) else None
+
+
 class DisruptionController:
     name = "disruption"
     follows = ("assignments", "nodes", "endpoints", *SLOT_OBJECTS)
     follows_other: tuple[str, ...] = ()
-    indexes: Indexes = SLOT_INDEXES
+    indexes: Indexes = {**SLOT_INDEXES, "evictionrequests": {**SLOT_INDEXES["evictionrequests"], "open": _open}}
     indexes_other: Indexes = {}
     hears = False
 
@@ -66,7 +71,7 @@ class DisruptionController:
 
     def _asked_of(self, cache: Cache, key: Name) -> tuple[Name, ...]:
         """Without a request to leave there is nothing to rule on."""
-        return (key,) if cache.any("evictionrequests", "workload", key) else ()
+        return (key,) if cache.any("evictionrequests", "open", key) else ()
 
     def _drained(self, cache: Cache, name: str) -> tuple[Name, ...]:
         node = cache.item("nodes", "", name)
@@ -91,7 +96,7 @@ class DisruptionController:
 
     def _workload(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
-        evictions = {item.name: item.hot for item in cache.by("evictionrequests", "workload", key) if is_open(item.hot)}
+        evictions = {item.name: item.hot for item in cache.each("evictionrequests", "open", key)}
         if not evictions:
             return Result()
         assignment, slots = assignment_of(cache, key), slots_of(cache, key)

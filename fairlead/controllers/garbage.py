@@ -25,6 +25,7 @@ from fairlead.model.kinds.intent import Workload
 from fairlead.model.kinds.work import EvictionRequest, Revision
 from fairlead.ports import Clock
 
+_TOGETHER_MS: Final = 1000
 EVICTION_KEPT_MS: Final = 60_000  # for people and tools to see how it ended
 REVISIONS_KEPT: Final = 10
 EVENTS_KEPT_S: Final = 30 * 86_400.0
@@ -84,6 +85,10 @@ class GarbageController(_Events):
     indexes_other: Indexes = {}
     hears = False
 
+    def __init__(self, events_kept_s: float = EVENTS_KEPT_S, events_max: int = EVENTS_MAX) -> None:
+        super().__init__(events_kept_s, events_max)
+        self._due: dict[Name, int] = {}  # when the requests to leave of a workload are looked at next
+
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
             case "assignments":
@@ -92,8 +97,9 @@ class GarbageController(_Events):
                 key = item.key
             case "bindings":
                 key = workload_of(item)
-            case _:
-                return (workload_of(item),)
+            case _:  # one that ends now goes after those that ended before, for which a look is due already
+                key = workload_of(item)
+                return (key,) if key not in self._due and not is_open(item.hot) else ()
         return () if view.cache.any("assignments", "workload", key) else (key,)  # while it has one, its slots are others'
 
     def resync(self, view: View) -> Iterable[Name]:
@@ -106,19 +112,29 @@ class GarbageController(_Events):
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
         bodies: list[Body] = []
-        wakes: list[int] = []
-        for item in cache.by("evictionrequests", "workload", key):
-            ended_ms = _ended_ms(item.hot)
-            if ended_ms and now_ms >= ended_ms + EVICTION_KEPT_MS:
-                bodies.append(Delete("EvictionRequest", *item.key, uid=item.hot.metadata.uid))
-            elif ended_ms:
-                wakes.append(ended_ms + EVICTION_KEPT_MS)
+        if now_ms >= self._due.get(key, 0):
+            bodies += self._evictions(key, view, now_ms)
         if not cache.by("assignments", "workload", key):
             ended = [item for item in cache.by("bindings", "workload", key) if item.hot.state in ENDED]
             bodies += [Delete("Binding", *item.key) for item in ended]
             if cache.item("endpoints", *key) is not None:
                 bodies.append(Delete("Endpoints", *key))
-        return Result(bodies, min(wakes, default=None))
+        return Result(bodies, self._due.get(key))
+
+    def _evictions(self, key: Name, view: View, now_ms: int) -> list[Body]:
+        """Those that were kept long enough, and when to look for the next: of many, not for each by itself."""
+        bodies: list[Body] = []
+        dues: list[int] = []
+        for item in view.cache.each("evictionrequests", "workload", key):
+            ended_ms = _ended_ms(item.hot)
+            if ended_ms and now_ms >= ended_ms + EVICTION_KEPT_MS:
+                bodies.append(Delete("EvictionRequest", *item.key, uid=item.hot.metadata.uid))
+            elif ended_ms:
+                dues.append(ended_ms + EVICTION_KEPT_MS)
+        self._due.pop(key, None)
+        if dues:
+            self._due[key] = max(min(dues), now_ms + _TOGETHER_MS)
+        return bodies
 
 
 def _ended_ms(eviction: EvictionRequest) -> int:
