@@ -29,10 +29,11 @@ EVENTS_MAX = 20
 @click.argument("words", nargs=-1, metavar="KIND[/NAME] [NAME]...", shell_complete=complete_kinds)
 @selection
 @click.option("--show-events/--no-show-events", default=True, help="Also what happened to it.")
+@click.option("--at", default="", metavar="REVISION|TIME", help="As it was at this revision or time, without events.")
 @server_options()
 @on_server
 async def command(
-    session: Session, words: tuple[str, ...], selector: str, field_selector: str, everywhere: bool, show_events: bool
+    session: Session, words: tuple[str, ...], selector: str, field_selector: str, everywhere: bool, show_events: bool, at: str
 ) -> int:
     """Tell all about objects: fairlead describe wl/risk-api."""
     found: list[tuple[Target, dict[str, Any]]] = []
@@ -41,16 +42,17 @@ async def command(
     for target in await targets(session.client, words):
         namespace = session.namespace_of(target.resource, everywhere)
         if target.name:
-            found.append((target, await session.client.get(target.resource, namespace, target.name, region=session.region)))
+            one = await session.client.get(target.resource, namespace, target.name, region=session.region, at=at)
+            found.append((target, one))
             continue
-        items = (await session.client.list(Query(target.resource, namespace, labels, fields, session.region))).items
+        items = (await session.client.list(Query(target.resource, namespace, labels, fields, session.region, at))).items
         found += [(Target(target.resource, item["metadata"]["name"]), item) for item in items]
     if not found:
         raise Told("there is nothing to describe", hint="check the selector and -n TENANT", code=NOT_FOUND)
     for number, (target, each) in enumerate(found):
         if number:
             click.echo("\n")
-        await _describe(session, target, each, show_events)
+        await _describe(session, target, each, show_events and not at)
     return OK
 
 

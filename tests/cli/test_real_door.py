@@ -296,6 +296,9 @@ def test_the_past_is_read_and_what_is_no_longer_kept_is_told(applied: Path) -> N
     assert talk("scale", "wl/risk-api", "--replicas", 7).code == 0
     assert talk("get", "wl/risk-api", "--at", version, "-o", "jsonpath={.spec.replicas}").out == "3"
     assert "generation" in talk("get", "wl/risk-api", "--at", version, "-o", "yaml").out
+    told = talk("describe", "wl/risk-api", "--at", version).out
+    assert "replicas: 3" in told
+    assert "Events" not in told
     ran = talk("get", "wl/risk-api", "--at", "1")
     assert ran.code == frame.ERROR
     assert "no longer kept" in ran.err
