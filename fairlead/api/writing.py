@@ -24,6 +24,7 @@ from fairlead.api.reading import accepts_of, find, selection_of
 from fairlead.api.versions import component
 from fairlead.api.writes import (
     ATTEMPTS_MAX,
+    Made,
     answered_before,
     contested,
     decode,
@@ -39,6 +40,7 @@ from fairlead.api.writes import (
     with_parts,
 )
 from fairlead.client.resources import Unreachable
+from fairlead.model import codec
 from fairlead.model.commands import Accepted, Delete, Put, PutStatus, Refused
 from fairlead.wire.manifest import Decoded
 
@@ -95,7 +97,9 @@ async def _create(call: Call, tree: Any, decoded: Decoded, operation: managers.O
         return call.answer(call.form().one(foreseen(call, member, record, None), ""), 201)
     item = await stored(call, member, outcome, record.metadata.namespace, name)
     if item is None:
-        raise Failure(409, f"{name} was made, and is gone again")
+        # It was made; it is gone again, or this server has not come as far yet. No answer may say that it was refused (S13).
+        made = foreseen(call, member, with_parts(record, uid=outcome.uid), None)
+        return call.answer(call.form().one(made, ""), 201)
     return call.answer(call.form().one(item, item.resource_version), 201)
 
 
@@ -286,10 +290,14 @@ async def _write_status(call: Call, changed: Callable[[Any], Any]) -> Response:
         expected(call, item, str(given))
         record: Any = decode(call, {**live, "status": tree.get("status", {})}, call.target.name).record
         metadata = item.served.metadata
-        if call.dry_run:
-            return call.answer(call.form().one(item, item.resource_version))
-        body = PutStatus(call.info.kind, metadata.namespace, metadata.name, record.status, item.revision, metadata.uid)
+        body = PutStatus(
+            call.info.kind, metadata.namespace, metadata.name, record.status, item.revision, metadata.uid, call.dry_run
+        )
         outcome = await send(call, item.member, body)
+        if isinstance(outcome, Accepted) and call.dry_run:
+            raw = codec.encode(msgspec.structs.replace(stored_record(item, call.services.secrets), status=record.status))
+            shown = Item(item.member, Made(call.info.plural, metadata.namespace, metadata.name, item.change.position, raw))
+            return call.answer(call.form().one(shown, item.resource_version))
         if isinstance(outcome, Accepted):
             now = await stored(call, item.member, outcome, metadata.namespace, metadata.name)
             return call.answer(call.form().one(now or item, (now or item).resource_version))
