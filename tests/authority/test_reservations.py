@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.model.commands import ReleaseReservation
+from fairlead.model.commands import BindGang, ReleaseReservation
 from fairlead.model.lifecycle import Role, SlotState
-from tests.authority.planes import FakeClock, bind_of, no, ok, reserve_of, running_plane
+from tests.authority.planes import FakeClock, bind_of, no, ok, reserve_of, running_plane, token
 
 
 async def test_an_expired_reservation_is_ended_by_the_authority_exactly_once() -> None:
@@ -45,3 +45,48 @@ async def test_only_its_owner_binds_a_reservation_and_only_where_it_was_made() -
         no(await plane.send(other, reserve_of("risk", "api-0", "n2")), "NotPending")
         assert ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1"))).replayed
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+
+
+async def test_a_reservation_has_an_end_and_not_one_far_off() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "api", 0, assigner))
+        for ttl_s in (0.0, -1.0, 300.5):
+            no(await plane.send(scheduler, reserve_of("risk", "api-0", "n1", ttl_s=ttl_s)), "Invalid")
+        ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1", ttl_s=300.0)))
+
+
+async def test_a_release_meant_for_another_life_of_the_slot_leaves_this_one_its_reservation() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "api", 0, assigner))
+        first = ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1"))).token
+        assert first is not None
+        ok(await plane.send(scheduler, ReleaseReservation("risk", "api-0", first)))
+        second = ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1"))).token
+        assert second != first
+        ok(await plane.send(scheduler, ReleaseReservation("risk", "api-0", first)))
+        ok(await plane.send(scheduler, ReleaseReservation("risk", "api-0", token(attempt=9))))
+        assert plane.authority.view().get("reservations", "risk", "api-0") is not None
+        assert plane.authority._ctx.ledger.node("n1").cpu_free == 15_000
+
+
+async def test_a_gang_has_members_each_once_and_all_of_the_same_gang() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        for gang in ("red", "blue"):
+            for index in range(2):
+                ok(await plane.request("risk", gang, index, assigner, gang=gang, gang_size=2))
+        no(await plane.send(scheduler, BindGang(())), "Invalid")
+        twice = (bind_of("risk", "red-0", "n1"), bind_of("risk", "red-0", "n1"))
+        no(await plane.send(scheduler, BindGang(twice)), "Invalid")
+        mixed = (bind_of("risk", "red-0", "n1"), bind_of("risk", "blue-0", "n1"))
+        refused = no(await plane.send(scheduler, BindGang(mixed)), "GangIncomplete")
+        assert "different gangs" in refused.detail, "as many as a gang has, and yet half of each (S20)"
+        ok(await plane.send(scheduler, BindGang(tuple(bind_of("risk", f"red-{n}", "n1") for n in range(2)))))
