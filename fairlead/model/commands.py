@@ -68,6 +68,7 @@ class PutStatus(_Wire, frozen=True, tag="status"):
     status: Any
     expected_revision: int = 0
     uid: str = ""
+    dry_run: bool = False
 
 
 class Delete(_Wire, frozen=True, tag="delete"):

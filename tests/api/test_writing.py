@@ -295,6 +295,17 @@ async def test_status_belongs_to_its_owner_and_the_rest_is_ignored_there() -> No
         assert ignored.json["status"]["health"] == "Ready"
 
 
+async def test_a_dry_run_of_a_status_is_judged_shown_and_not_stored() -> None:
+    async with open_door("us") as door:
+        await call(door, "POST", f"{GROUP}/nodes", node("us-n1", "us"))
+        path = f"{GROUP}/nodes/us-n1/status?dryRun=All"
+        status = {"status": {"health": "Ready", "schedulable": True, "session": 1}}
+        assert (await patched(door, path, status)).status == 403, "whose it is not may not try it either"
+        got = await patched(door, path, status, token="node-token")
+        assert (got.status, got.json["status"]["health"]) == (200, "Ready")
+        assert "health" not in (await call(door, "GET", f"{GROUP}/nodes/us-n1")).json.get("status", {})
+
+
 # --- namespaces, events, limits ----------------------------------------------------------------------------------------
 
 

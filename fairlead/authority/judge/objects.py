@@ -76,9 +76,9 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus) -> Judgement:
     if refused is not None:
         return refused
     if old.status == body.status:
-        return Draft([], rec.key, old.metadata.uid, position=rec.position)
+        return Draft([], rec.key, old.metadata.uid, position=rec.position, dry_run=body.dry_run)
     new = msgspec.structs.replace(old, status=body.status)
-    return Draft([put(info.plural, body.tenant, body.name, new)], rec.key, old.metadata.uid)
+    return Draft([put(info.plural, body.tenant, body.name, new)], rec.key, old.metadata.uid, dry_run=body.dry_run)
 
 
 def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
