@@ -15,9 +15,11 @@ def planes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoPlanes]:
     made = TwoPlanes(tmp_path_factory.mktemp("two-planes"))
     try:
         made.start()
-        yield made
-    finally:
-        made.stop()
+    except BaseException:
+        made.end_all()
+        raise
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")

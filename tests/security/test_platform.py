@@ -43,9 +43,7 @@ def stored(planes: TwoPlanes, text: str) -> bool:
     return all(any(name.startswith(part) for name in found) for part in parts)
 
 
-def test_a_secret_is_nowhere_in_the_clear_but_in_the_file_of_the_process_that_needs_it(planes: TwoPlanes, tmp_path: Path) -> None:
-    node = tmp_path / "node-7"
-    planes.join("node-7", node)
+def test_a_secret_is_nowhere_in_the_clear_but_in_the_file_of_the_process_that_needs_it(planes: TwoPlanes, node: Path) -> None:
     assert planes.ask("rita", "POST", path_of("secrets", "risk"), secret("db", password=WORD)).status == 201
     spec = {
         "replicas": 1,

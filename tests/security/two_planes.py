@@ -136,6 +136,8 @@ class TwoPlanes:
         self.wait(lambda: self.ask("admin", "GET", f"{GROUP}/nodes", plane=REGION).status == 200, "the region knows people")
 
     def run(self, name: str, *words: str) -> None:
+        before = self.processes.get(name)
+        assert before is None or before.poll() is not None, f"{name} runs already"
         with (self.directory / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "fairlead.main", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -149,6 +151,15 @@ class TwoPlanes:
             return False
 
     def stop(self) -> None:
+        """Everything, and first what agents run: it would outlive them."""
+        try:
+            for tenant in TENANTS:
+                self.ask("admin", "DELETE", path_of("workloads", tenant))
+            self.wait(lambda: not self.ask("admin", "GET", path_of("bindings")).json["items"], "nothing runs any more")
+        finally:
+            self.end_all()
+
+    def end_all(self) -> None:
         for name in reversed(self.processes):
             self.end(name)
 
