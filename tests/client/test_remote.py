@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.authority.service import Open, PlaneService
-from fairlead.client.channel import REFUSAL, decode, encode
+from fairlead.client.channel import REFUSAL, Channel, Closed, decode, encode
 from fairlead.client.plane import Change, Expired
 from fairlead.client.remote import RemotePlane
 from fairlead.client.resources import Unreachable
@@ -22,7 +22,7 @@ from fairlead.model.meta import Metadata
 from fairlead.ports import SystemClock, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from tests.authority.planes import OPERATOR, PlaneForTest, bind_of, no, ok, request_of, running_plane
-from tests.client.queues import Exchange
+from tests.client.queues import Exchange, QueueChannel
 
 
 @asynccontextmanager
@@ -292,3 +292,46 @@ async def test_nobody_but_the_one_who_was_asked_can_answer() -> None:
 
         remote.attend(["n0"], answer)
         assert await remote.logs("risk", "w-0", "stdout", 0, 10) == (0, b"true", 4)
+
+
+async def test_a_server_that_leads_no_more_hangs_up_and_its_followers_look_elsewhere() -> None:
+    async with remote_plane() as (_, remote, exchange):
+        feed = remote.follow(("tenants",), remote.revision())
+        exchange.services["a"].hang_up()
+        async with asyncio.timeout(30):
+            await reconnected(remote)
+            with pytest.raises(Expired):
+                while True:
+                    await feed.wait()
+                    feed.take_nowait()
+        assert exchange.services["a"].connections == 1
+
+
+async def test_one_who_is_told_to_stop_while_its_connection_breaks_stops() -> None:
+    """Otherwise whoever waits for its end waits for ever: a server that has found a new leader, for instance."""
+
+    class Breaking(QueueChannel):
+        async def receive(self) -> bytes:
+            try:
+                return await super().receive()
+            except asyncio.CancelledError:
+                raise Closed("broken at that very moment") from None
+
+    async with running_plane() as plane, Tasks() as tasks:
+        exchange = Exchange(tasks)
+        exchange.services["a"] = PlaneService(plane.authority, plane.clock)
+
+        async def dial(address: str) -> Channel:
+            channel = await exchange.dial(address)
+            channel.__class__ = Breaking
+            return channel
+
+        remote = RemotePlane(["a"], dial, SystemClock(), random.Random(1), "test")
+        running = tasks.start(remote.run(), "remote")
+        await remote.wait_connected()
+        running.cancel()
+        async with asyncio.timeout(30):
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.shield(running)
+        assert remote.connects_total == 1
+        await exchange.cut()
