@@ -54,6 +54,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     schedulers: int = 1  # of each region
     rough_s: float = 120.0
     calm_s: float = 150.0
+    settle_s: float = 60.0  # after healing, before nobody may write any more
     quiet_s: float = 30.0
     lease_s: float = 10.0
     node_lease_s: float = 15.0

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -49,8 +50,10 @@ def walls() -> Iterator[None]:
 def unheard() -> Iterator[None]:
     """What dead processes leave is destroyed when their world is; Python would print what their coroutines make of it."""
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        yield
-    finally:
-        gc.collect()
-        sys.unraisablehook = before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a process died before it awaited
+        try:
+            yield
+        finally:
+            gc.collect()
+            sys.unraisablehook = before

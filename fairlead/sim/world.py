@@ -195,7 +195,7 @@ class World:
 
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
-        await sleep(max(5.0, self._healed_s + AGREED_S - self.loop.now))
+        await sleep(max(5.0, self._healed_s + self.scenario.settle_s - self.loop.now))
         marks = {name: len(watch.batches) for name, watch in self.watches.items()}
         await sleep(self.scenario.quiet_s)
         for name, watch in self.watches.items():

@@ -1,0 +1,147 @@
+"""The simulated store: the contract's guards behind a network, and an engine's faults one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from fairlead.sim import loop as sim
+from fairlead.sim.loop import SimLoop, sleep
+from fairlead.sim.machines import Machines, for_ever
+from fairlead.sim.network import Network
+from fairlead.sim.store import SimStore, StoreService
+from fairlead.store.contract import AlreadyThere, Committed, Fence, Fenced, OutcomeUnknown, StoreUnreachable, Unavailable
+from tests.store.batches import chain
+
+
+class Rig:
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.machines = Machines(loop)
+        self.network = Network(self.machines)
+        self.service = StoreService(self.network, "plane")
+        self.service.program = self.machines.program("store", self.machines.machine("a/store"), lambda running: for_ever())
+        self.service.program.start()
+        server = self.machines.program("server", self.machines.machine("a/server"), lambda running: for_ever())
+        server.start()
+        assert server.running is not None
+        self.store = SimStore(self.service, server.running)
+        self.batches = chain(5)
+
+    async def lead(self) -> Fence:
+        fence = await self.store.acquire("me", await self.store.open())
+        assert isinstance(fence, Fence)
+        return fence
+
+
+def rigged(work: Callable[[Rig], Coroutine[Any, Any, None]], seed: int = 1) -> None:
+    async def main(loop: SimLoop) -> None:
+        await work(Rig(loop))
+
+    sim.run(main, seed)
+
+
+def test_a_commit_takes_time_and_lands_once() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        before = rig.loop.now
+        assert await rig.store.commit(fence, rig.batches[0]) == Committed()
+        assert rig.loop.now > before
+        assert await rig.store.commit(fence, rig.batches[0]) == AlreadyThere()
+        assert await rig.store.tail(0) == [rig.batches[0]]
+
+    rigged(work)
+
+
+def test_an_answer_that_is_lost_leaves_its_sender_in_doubt_and_the_batch_in_place() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        rig.service.faults.unheard = 1.0
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), OutcomeUnknown)
+        rig.service.faults.unheard = 0.0
+        assert await rig.store.commit(fence, rig.batches[0]) == AlreadyThere()
+        assert rig.machines.counts["F10"] == 1
+
+    rigged(work)
+
+
+def test_a_request_that_is_late_lands_after_its_sender_has_given_up() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        rig.service.faults.late = 1.0
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), OutcomeUnknown)
+        rig.service.faults.late = 0.0
+        assert await rig.store.tail(0) == []
+        await sleep(10.0)
+        assert await rig.store.tail(0) == [rig.batches[0]]
+
+    rigged(work)
+
+
+def test_a_full_disk_refuses_for_sure() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        rig.service.faults.full = True
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), Unavailable)
+        rig.service.faults.full = False
+        assert await rig.store.tail(0) == []
+
+    rigged(work)
+
+
+def test_a_paused_store_answers_nobody_and_what_was_sent_lands_when_it_goes_on() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        assert rig.service.program is not None
+        rig.service.program.pause()
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), OutcomeUnknown)
+        with pytest.raises(StoreUnreachable):
+            await rig.store.head()
+        rig.service.program.resume()
+        await sleep(0.1)
+        assert await rig.store.commit(fence, rig.batches[0]) == AlreadyThere()
+
+    rigged(work)
+
+
+def test_a_store_that_is_not_there_refuses_for_sure() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        assert rig.service.program is not None
+        rig.service.program.kill()
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), Unavailable)
+        rig.service.program.start()
+        assert await rig.store.commit(fence, rig.batches[0]) == Committed()
+
+    rigged(work)
+
+
+def test_a_commit_under_an_old_fence_is_refused_however_late_it_lands() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        rig.service.faults.late = 1.0
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), OutcomeUnknown)
+        rig.service.faults.late = 0.0
+        newer = await rig.store.acquire("other", await rig.store.head())
+        assert isinstance(newer, Fence)
+        await sleep(10.0)
+        assert await rig.store.tail(0) == []
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), Fenced)
+
+    rigged(work)
+
+
+def test_whoever_watches_the_disk_is_told_of_every_batch_and_of_a_lost_tail() -> None:
+    async def work(rig: Rig) -> None:
+        told: list[Any] = []
+        rig.service.disk.committed = lambda batch: told.append(batch.first)
+        rig.service.disk.tail_lost = lambda position: told.append(("lost", position))
+        fence = await rig.lead()
+        for batch in rig.batches:
+            await rig.store.commit(fence, batch)
+        rig.service.disk.lose_tail(2)
+        assert told == [*(batch.first for batch in rig.batches), ("lost", rig.batches[2].last)]
+
+    rigged(work)

@@ -1,0 +1,123 @@
+"""Whole platforms from a seed: they serve, they survive faults, they come to rest, and a seed means one run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from fairlead.ports import SystemClock
+from fairlead.sim import campaign
+from fairlead.sim import loop as sim
+from fairlead.sim.loop import SimForbidden, SimLoop, sleep
+from fairlead.sim.platform import Platform
+from fairlead.sim.scenario import PROFILES, Scenario
+from fairlead.sim.walls import unheard, walls
+from fairlead.sim.world import Verdict, run_scenario
+
+MINUTES = 0.4
+
+
+def run(seed: int, profile: str, **fields: object) -> Verdict:
+    scenario = replace(campaign.scenario_of(seed, profile, MINUTES), settle_s=20.0, quiet_s=10.0)
+    return run_scenario(replace(scenario, **fields), timeline=True)
+
+
+def told(verdict: Verdict) -> str:
+    return "\n".join([str(finding) for finding in verdict.findings] + list(campaign.timeline(verdict))[-40:])
+
+
+def test_a_platform_left_alone_serves_what_is_asked_and_comes_to_rest() -> None:
+    verdict = run(3, "calm")
+    assert not verdict.findings, told(verdict)
+    assert verdict.checked["S1"] > 0, "something was bound"
+    assert verdict.checked["S13"] > 0, "somebody was told that something was done"
+    assert verdict.agreed_s is not None
+
+
+def test_a_server_that_crashes_and_a_lossy_network_break_no_promise() -> None:
+    verdict = run(1, "first")
+    assert not verdict.findings, told(verdict)
+    assert verdict.counts["F1"] > 0
+    assert verdict.counts["F9"] > 0
+
+
+def test_a_seed_is_one_run_whatever_the_hash_seed_says() -> None:
+    result = campaign.determinism([3], "first", 0.2, lambda text: None)
+    assert result["results"] == {"seeds": 1, "mismatches": []}
+
+
+def test_a_run_does_not_depend_on_the_runs_before_it() -> None:
+    scenario = replace(campaign.scenario_of(3, "calm", 0.2), settle_s=5.0, quiet_s=5.0)
+    alone = run_scenario(scenario)
+    run_scenario(replace(campaign.scenario_of(4, "first", 0.1), settle_s=5.0, quiet_s=1.0))
+    assert run_scenario(scenario) == alone
+
+
+def test_a_planted_bug_is_found_by_a_checker_and_its_seed_replays_as_it_was(tmp_path: Path) -> None:
+    for seed in range(1, 9):
+        scenario = campaign.scenario_of(seed, "unknown", 1.0, "unknown-is-no")
+        verdict = run_scenario(scenario)
+        if "S13" in {finding.invariant for finding in verdict.findings}:
+            break
+    else:
+        pytest.fail("none of eight seeds showed it")
+    path = campaign.keep(scenario, verdict, tmp_path)
+    assert f"fairlead sim --replay {path}" in campaign.told(scenario, verdict, path)
+    again = campaign.replayed(path)
+    assert again["results"]["same"]
+    assert again["results"]["violations"]
+    assert any("S13" in line for line in again["timeline"])
+
+
+def test_results_have_the_shape_that_was_agreed(tmp_path: Path) -> None:
+    said: list[str] = []
+    result = campaign.run([3], "calm", 0.1, 1, tmp_path, SystemClock(), said.append)
+    assert set(result) == {"name", "params", "environment", "results"}
+    assert set(result["environment"]) == {"cores", "python", "load"}
+    for field in ("seeds", "simulated_s", "wall_s", "steps", "violations", "faults", "refusals", "void"):
+        assert field in result["results"]
+    assert "F5" in result["results"]["void"], "a campaign that injected nothing proves nothing about it"
+    assert said
+
+
+@pytest.mark.parametrize("profile", list(PROFILES))
+def test_every_profile_is_data_that_survives_a_file(profile: str) -> None:
+    scenario = campaign.scenario_of(7, profile, 1.0)
+    assert msgspec.json.decode(msgspec.json.encode(scenario), type=Scenario) == scenario
+    assert campaign.scenario_of(7, profile, 1.0) == scenario
+
+
+def test_the_real_world_is_out_of_reach() -> None:
+    async def main(loop: SimLoop) -> None:
+        with pytest.raises(SimForbidden, match="urandom"):
+            os.urandom(8)
+
+    with walls():
+        sim.run(main, 1)
+    assert len(os.urandom(8)) == 8
+
+
+def test_a_node_that_nobody_approved_asks_now_and_then_and_does_not_hammer_its_region() -> None:
+    async def main(loop: SimLoop) -> int:
+        platform = Platform(loop, Scenario(seed=1, servers=1, nodes=1))
+        stranger = replace(platform.agents["us-east-n0"].node, name="stranger")
+        machine = platform.machines.machine("us-east/stranger")
+        platform.add_agent_program("stranger", machine, stranger)
+        platform.start()
+        await sleep(30.0)
+        before = platform.network.frames
+        await sleep(20.0)
+        with_stranger = platform.network.frames - before
+        platform.agents["stranger"].program.kill()
+        await sleep(5.0)
+        before = platform.network.frames
+        await sleep(20.0)
+        return with_stranger - (platform.network.frames - before)
+
+    with unheard():
+        extra = sim.run(main, 1).value
+    assert extra < 20 * 40, f"{extra} frames in twenty seconds"
