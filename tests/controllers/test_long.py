@@ -274,6 +274,16 @@ def test_slots_are_queued_once_and_the_first_status_waits_for_more_to_say() -> N
     assert (status.replicas.bound, status.replicas.pending) == (300, 0)
 
 
+def test_slots_on_their_way_to_ready_are_nothing_for_a_rollout_to_look_at() -> None:
+    made = Region(RolloutController(), 20)
+    made.look()
+    assert not made.request(3)
+    assert not made.bind(3, _S.BOUND)
+    assert not made.bind(3, _S.STARTING)
+    assert made.bind(3, _S.READY)
+    assert made.bind(4, _S.BOUND, generation=2)  # of another generation than the wanted one
+
+
 def test_readiness_that_is_lost_is_followed_up_although_its_slot_is_on_its_way_again() -> None:
     made = settled(RolloutController(), 20)
     assert made.bind(7, _S.STARTING)  # it was serving: Endpoints must let go of it

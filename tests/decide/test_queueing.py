@@ -60,6 +60,7 @@ def test_a_slot_is_forgotten_only_once_its_epoch_is_on_record() -> None:
     ended = {0: Slot(0, _S.RELEASED, 2, 3)}
     assert bodies(assignment(0, floor=2), ended, {}) == []
     assert floor_needed(ended, {}, 2) == 3
+    assert floor_needed(ended, {}, 7) == 7  # it never goes down
     assert bodies(assignment(0, floor=3), ended, {}) == [Delete("Binding", "t", "api-0")]
     assert bodies(assignment(0, deleting=True), ended, {}) == [Delete("Binding", "t", "api-0")], "nobody comes after it"
 

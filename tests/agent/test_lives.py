@@ -1,0 +1,63 @@
+"""Lives of slots on one node, and the templates they run: found by name at once, however many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.agent.drivers.contract import InstanceId
+from fairlead.agent.launching import Launcher
+from fairlead.agent.node import Node
+from fairlead.agent.port_range import PortRange
+from fairlead.agent.remembered import Remembered
+from fairlead.agent.settings import AgentSettings, NodeDeclaration
+from fairlead.agent.slot import Slot
+from fairlead.model import codec
+from fairlead.model.kinds.intent import Template
+from fairlead.model.kinds.slot import SlotRef, Token
+from fairlead.model.kinds.work import Binding, BindingSpec, Revision, RevisionSpec
+from fairlead.model.meta import Metadata
+
+
+def life(name: str, epoch: int) -> Slot:
+    return Slot(InstanceId("risk", name, Token(1, epoch, 1)), "n1")
+
+
+def test_the_lives_of_a_slot_are_its_own_and_go_one_by_one() -> None:
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    first, second, other = (node.add(life(*which)) for which in (("api-0", 1), ("api-0", 2), ("api-1", 1)))
+    assert node.lives_of(("risk", "api-0")) == [first, second]
+    node.remove(first)
+    node.remove(first)
+    assert node.lives_of(("risk", "api-0")) == [second]
+    node.remove(second)
+    assert node.lives_of(("risk", "api-0")) == []
+    assert list(node.slots.values()) == node.lives_of(("risk", "api-1")) == [other]
+
+
+class Change(msgspec.Struct):
+    raw: bytes
+
+
+class Revisions:
+    """A region in which a workload is deleted and another made under its name."""
+
+    def __init__(self) -> None:
+        self.uid = "first"
+
+    async def get(self, plural: str, tenant: str, name: str) -> Any:
+        spec = RevisionSpec(workload="api", workload_uid=self.uid, generation=1, template=Template(image=self.uid))
+        return Change(codec.encode(Revision(metadata=Metadata(name=name, namespace=tenant), spec=spec)))
+
+
+async def test_a_workload_made_anew_under_an_old_name_runs_its_own_template() -> None:
+    region = Revisions()
+    launcher = Launcher(region, PortRange(20_000, 20_001), ("process",))  # type: ignore[arg-type]
+    images = []
+    for uid in ("first", "second"):
+        region.uid = uid
+        spec = BindingSpec(slot=SlotRef(workload="api", uid=uid, index=0), node="n1", token=Token(1, 1, 1), generation=1)
+        binding = Binding(metadata=Metadata(name="api-0", namespace="risk"), spec=spec)
+        images.append((await launcher.template(binding)).image)
+    assert images == ["first", "second"]
