@@ -330,7 +330,7 @@ def test_tables_stay_small_and_never_promise_more_room_than_there_is() -> None:
     sample = np.arange(LISTS * LENGTH).reshape(LISTS, LENGTH)
     allowed = np.ones((len(patterns), 1), np.bool_)
     tables = compile_tables(patterns, sample, allowed, (STEPS - 1, STEPS - 1))
-    assert len(tables.fit_words) <= LISTS * (RANKS_MAX + 1) ** 2
+    assert len(tables.fit_words) < 400_000, "three megabytes, whatever is asked for"
     exact = np.array([p.cpu for p in patterns])[sample].T.ravel()
     assert (tables.cpu[1:] >= exact).all()
     assert (tables.cpu[1:] - exact).max() <= 2 * LISTS * LENGTH // RANKS_MAX
