@@ -223,11 +223,13 @@ class Chaos:
             if self._processes.state(name) == "paused":
                 self._processes.signal(name, signal.SIGCONT)
                 say(f"{name} goes on")
+        before, clean = self._faults(), replace(self._faults(), cuts={}, locks={})
         if self._processes.pid(LINKS) is not None:
-            before = self._in_force()
-            await self._change(replace(self._faults(), cuts={}, locks={}))
-            if before.cuts or before.locks:
-                say(f"{len(before.cuts)} links and {len(before.locks)} stores work again")
+            await self._change(clean)
+        else:  # what is started below finds nothing to hold back
+            write_private(Path(self._local.links().faults), json_codec.encode(clean))
+        if before.cuts or before.locks:
+            say(f"{len(before.cuts)} links and {len(before.locks)} stores work again")
         gone = [name for name in self._processes.names() if self._processes.pid(name) is None]
         if gone:
             say(f"starting {', '.join(name.removeprefix(AGENT) for name in gone)}")

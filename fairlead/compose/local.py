@@ -52,14 +52,14 @@ class Local:
         """All of it, from nothing; returns when every plane says that it is ready. Raises StartFailed; PortTaken before
         anything was started."""
         self._check_ports()
-        for path in (self.links().faults, self.links().in_force):  # what was wrong in an earlier life is over
-            Path(path).unlink(missing_ok=True)
+        Path(self.links().faults).unlink(missing_ok=True)  # what was wrong in an earlier life is over
         await self.bring(self.processes.names())
 
     async def bring(self, names: Sequence[str]) -> None:
         """Starts these, in the order of their being needed, and waits until they are there."""
         start = self.processes.start
         if LINKS in names:
+            Path(self.links().in_force).unlink(missing_ok=True)  # of a process that is gone
             start(LINKS)
             await self._wait(LINKS, self._relays_listen)
         planes = [name for name in PLANES if name in names]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.servers.etcd import shared_cluster
 from tests.servers.postgres import shared_server
 
 SMALL = {"requests": {"cpu": "50m", "memory": "32Mi"}}
-LEASE_S = "6"
+LEASE_S = 8.0  # short, and still longer than a busy machine takes to start an agent
 
 
 def service(command: str = "billing_api", **env: str) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     witness = made.state.parent / "witness"
     try:
         stores = [text for plane, url in STORES.items() for text in ("--store", f"{plane}={url()}")]
-        made.start("--node-lease", LEASE_S, *stores)
+        made.start("--node-lease", str(LEASE_S), *stores)
         made.create(
             "billing", "steady", replicas=2, workloadClass="standard", template=service(), resources=SMALL, rollout=ROLLOUT,
             placement={"regions": {"allowed": ["us-west"]}},
@@ -175,25 +176,36 @@ def test_a_crash_loop_is_visible_and_started_again_later_each_time(platform: Pla
     platform.wait(told, "an event that says BackOff")
 
 
+def restart_agent(platform: Platform, node: str) -> float:
+    """Kills the agent alone and starts another; how long its node was silent at most."""
+    agent, session = f"agent-{node}", platform.nodes()[node]["status"]["session"]
+    began = time.monotonic()
+    kill(platform, agent)
+    platform.wait(lambda: platform.processes.pid(agent) is None, "the agent gone")
+    platform.processes.start(agent)
+    platform.wait(lambda: platform.nodes()[node]["status"]["session"] > session, "the new agent registered")
+    silent_s = time.monotonic() - began
+    platform.wait(lambda: platform.takes_work(node), "the new agent taking work")
+    return silent_s
+
+
 def test_an_agent_that_is_killed_leaves_its_work_serving_and_the_next_one_adopts_it(platform: Platform) -> None:
-    endpoint = platform.document("billing", "steady")[0]
-    agent = f"agent-{endpoint['node']}"
-    before = set(platform.processes.work_of([agent])[agent].items())
-    session = platform.nodes()[endpoint["node"]]["status"]["session"]
     with Probing(platform, "billing", "steady") as probing:
-        kill(platform, agent)
-        platform.wait(lambda: platform.processes.pid(agent) is None, "the agent gone")
-        platform.processes.start(agent)  # at once: what is silent for too long is replaced elsewhere, and rightly so
-
-        def is_back() -> bool:
-            newer = platform.nodes()[endpoint["node"]]["status"]["session"] > session
-            return bool(newer and platform.takes_work(endpoint["node"]))
-
-        platform.wait(is_back, "the new agent taking work")
+        for _ in range(3):
+            node = platform.document("billing", "steady")[0]["node"]
+            agent = f"agent-{node}"
+            before = {one for one in platform.processes.work_of([agent])[agent].items() if "steady" in one[1]}
+            silent_s = restart_agent(platform, node)
+            after = set(platform.processes.work_of([agent])[agent].items())
+            if before <= after or silent_s < 0.6 * LEASE_S:
+                break
+            # So slow was this machine that the node's lease ran out: its work was replaced elsewhere, and rightly so. Again.
+            platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "two serving again")
+        assert before
+        assert before <= after, "the same processes, by their pids"
         so_far = probing.succeeded
         platform.wait(lambda: probing.succeeded > so_far + 10, "answers afterwards")
     assert probing.results["errors"] == {}, probing.results
-    assert set(platform.processes.work_of([agent])[agent].items()) >= {one for one in before if "steady" in one[1]}, "its pids"
 
 
 def lives(witness: Path) -> dict[str, tuple[float, float]]:
@@ -233,6 +245,8 @@ def test_broken_connections_a_held_store_and_a_stopped_agent_are_got_over(platfo
     platform.wait(lambda: not platform.takes_work(node), f"{node} silent")
     assert platform.counts("billing", "steady")["serving"] == 2, "a plane that cannot write places nothing"
     assert int(platform.chaos("drop-watch").split()[1]) > 10
+    kill(platform, "links")  # with the network that held all of it
+    platform.wait(lambda: platform.processes.pid("links") is None, "the relays gone")
     platform.chaos("heal")
     assert platform.takes_work(node)
     platform.wait(lambda: platform.counts("billing", "steady")["serving"] == 3, "three replicas of steady")
