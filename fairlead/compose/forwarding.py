@@ -19,7 +19,7 @@ from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.plane import Expired
 from fairlead.client.remote import Dial, RemotePlane
 from fairlead.client.resources import ChangePage
-from fairlead.model.commands import Accepted, Command, Outcome, Refused
+from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.ids import split_revision
 from fairlead.ports import Clock, Random, Tasks
 
@@ -79,17 +79,8 @@ class ForwardingPlane(LocalPlane):
             outcomes = await (self._authority if leader is None else leader).submit(commands)
             nobody = all(isinstance(outcome, Refused) and outcome.reason == "NotLeader" for outcome in outcomes)
             if not commands or not nobody or self._clock.monotonic() >= until:
-                break
+                return outcomes
             await self._clock.sleep(LEADERLESS_LOOK_S)
-        if leader is not None:
-            await self._catch_up(outcomes)
-        return outcomes
-
-    async def _catch_up(self, outcomes: list[Outcome]) -> None:
-        newest = max((outcome.revision for outcome in outcomes if isinstance(outcome, Accepted)), default=0)
-        if any(isinstance(outcome, Refused) for outcome in outcomes):
-            newest = max(newest, await self._how_far())  # what was refused rested on what was here: look at what refuted it
-        await self._seen(newest)
 
     async def receipt(self, actor: str, key: str) -> Outcome | None:
         """Only a leader can say that there is none."""
