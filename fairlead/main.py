@@ -10,7 +10,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
     from fairlead.ports import Clock, Ids
-    from fairlead.store.contract import Store, StoreError
+    from fairlead.store.contract import Batch, Store, StoreError
     from fairlead.store.etcd_client import Tls
 
 T = TypeVar("T")
@@ -187,6 +187,15 @@ def archived_through(directory: str, incarnation: int) -> int:
     return synced.position if synced.incarnation == incarnation else 0
 
 
+def archived_batches(directory: str) -> Iterator[Batch]:
+    """Everything an archive has, in order."""
+    from fairlead.store.archive import Archive
+    from fairlead.store.archive.records import GENESIS
+
+    archive = Archive(Path(directory), writable=False)
+    yield from archive.batches(GENESIS, archive.last())
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """One event loop for one piece of work; uvloop's where it is installed."""
     try:
@@ -311,6 +320,7 @@ def main() -> None:
             run_plane=run_plane,
             programs=LocalPrograms(),
             simulator=LocalSimulator(),
+            archived=archived_batches,
         )
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import click
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
     from fairlead.cli.sim import Simulator
     from fairlead.ports import Clock, Ids
-    from fairlead.store.contract import Store
+    from fairlead.store.contract import Batch, Store
 
 # The exit codes of CONVENTIONS.md. Code 2 belongs to `plan` and `diff`, so a wrong usage is a plain error here.
 OK, ERROR, CHANGES, NOT_FOUND, CONFLICT, DENIED, TIMED_OUT, UNKNOWN, CHECK_FAILED, STALE = range(10)
@@ -65,6 +65,7 @@ class World(NamedTuple):
     run_plane: Callable[[Coroutine[Any, Any, Any]], Any]
     programs: Programs | None = None
     simulator: Simulator | None = None
+    archived: Callable[[str], Iterable[Batch]] | None = None  # an archive's batches, from the beginning
 
 
 class Told(click.ClickException):
@@ -125,6 +126,7 @@ class LazyGroup(click.Group):
         "agent": ("fairlead.cli.programs:agent", "Run a node's agent"),
         "api-resources": ("fairlead.cli.explain:api_resources", "List the kinds the server knows"),
         "apply": ("fairlead.cli.apply:apply", "Make objects as files say, creating or changing them"),
+        "audit": ("fairlead.cli.audit", "Check the history of a plane"),
         "auth": ("fairlead.cli.auth", "Ask what you may do and who you are; create, list, revoke and rotate tokens"),
         "bench": ("fairlead.cli.bench", "Run a benchmark of the source checkout"),
         "certs": ("fairlead.cli.certs", "Make a local certificate authority, issue certificates, rotate and show them"),

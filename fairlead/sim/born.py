@@ -27,6 +27,7 @@ AREAS: Final = {"us-east": "us", "us-west": "us", "eu-central": "eu"}
 NODE_ROOM: Final = Resources(16_000, 64 * GI)
 TIGHT_ROOM: Final = Resources(1_500, 4 * GI)
 GRANT: Final = Resources(24_000, 64 * GI, [("gpu", 4)])
+TIGHT_GRANT: Final = Resources(1_800, 64 * GI, [("gpu", 4)])  # two tenants want less than three nodes have, and more than this
 
 Born = list[tuple[str, Any]]
 
@@ -35,7 +36,7 @@ def pool_of(region: str) -> str:
     return f"{region}-general"
 
 
-def global_objects(regions: tuple[str, ...], ids: Ids) -> tuple[Born, str]:
+def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool) -> tuple[Born, str]:
     """What the global plane is born with, and the administrator's token."""
     made: Born = [
         ("Region", Region(Metadata(name=r), RegionSpec((AREAS[r],), tuple(f"{r}-{z}" for z in ZONES)))) for r in regions
@@ -45,7 +46,8 @@ def global_objects(regions: tuple[str, ...], ids: Ids) -> tuple[Born, str]:
         made.append(("Tenant", Tenant(Metadata(name=tenant), TenantSpec(display_name=tenant))))
         made.append(("Quota", Quota(Metadata(name="default", namespace=tenant), QuotaSpec(limits=quota))))
         for region in regions:
-            grant = GrantSpec(region=region, version=1, during=GRANT, after=GRANT)
+            limit = TIGHT_GRANT if tight else GRANT
+            grant = GrantSpec(region=region, version=1, during=limit, after=limit)
             made.append(("Grant", Grant(Metadata(name=region, namespace=tenant), grant)))
     for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
         residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()

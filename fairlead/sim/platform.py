@@ -69,7 +69,7 @@ class Platform:
         self.intervals: list[Interval] = []
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
-        self._global_objects, self.token = born.global_objects(self.regions, SimIds(loop.stream("tokens")))
+        self._global_objects, self.token = born.global_objects(self.regions, SimIds(loop.stream("tokens")), scenario.tight)
         for name in (GLOBAL, *self.regions):
             self._add_plane(name)
         for region in self.regions:

@@ -1,0 +1,45 @@
+"""`fairlead audit verify`: the whole history of a plane, from its archive, asked for every promise it can show.
+
+Owns the words; what is asked is in fairlead/observe. Reads files only: a running server keeps writing to them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import click
+
+from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
+from fairlead.cli.output import json_option, put_json, put_table
+from fairlead.observe.audit import audit
+
+
+@click.group("audit", cls=LazyGroup)
+def command() -> None:
+    """Check the history of a plane."""
+
+
+@command.command("verify")
+@click.argument("directory", type=click.Path(file_okay=False))
+@json_option
+@click.pass_obj
+def verify(world: World, directory: str, as_json: bool) -> int:
+    """Ask every entry of an archive for the promises it must keep. Exit code 8 if one is broken.
+
+    DIRECTORY is a server's history: `history` in its data directory.
+    """
+    if world.archived is None or not os.path.isdir(directory):
+        raise Told(f"there is no archive at {directory}", hint="name the `history` directory of a server", code=NOT_FOUND)
+    results = audit(world.archived(directory))
+    broken = any(row["violations"] for row in results["invariants"].values())
+    if as_json:
+        environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
+        put_json({"name": "audit verify", "params": {"directory": directory}, "environment": environment, "results": results})
+    else:
+        rows = [(name, row["checked"], len(row["violations"])) for name, row in results["invariants"].items()]
+        put_table(("INVARIANT", "CHECKED", "VIOLATIONS"), rows)
+        for name, row in results["invariants"].items():
+            for violation in row["violations"][:10]:
+                click.echo(f"{name} at {violation['position']}: {violation['detail']}")
+    return CHECK_FAILED if broken else OK

@@ -1,0 +1,36 @@
+"""A plane's whole history asked for every promise that its journal can show: what `fairlead audit verify` prints.
+
+The same checkers as in property tests and in the simulator, fed from wherever batches are kept. Owns the sums; reads nothing
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from fairlead.observe.checkers import JournalChecker
+from fairlead.store.contract import Batch
+
+CHECKED: Final = ("S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9", "S18", "S19", "S20")
+
+
+def audit(batches: Iterable[Batch]) -> dict[str, Any]:
+    """The `results` of CONVENTIONS.md. Batches come in order, from the beginning of a plane's history."""
+    checker = JournalChecker()
+    last = 0
+    for batch in batches:
+        checker.feed(batch)
+        last = batch.last
+    invariants = {
+        name: {
+            "checked": checker.checked.get(name, 0),
+            "violations": [
+                {"position": violation.position, "detail": violation.detail}
+                for violation in checker.violations
+                if violation.invariant == name
+            ],
+        }
+        for name in CHECKED
+    }
+    return {"revisions": last, "invariants": invariants}
