@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.decide.admission import faults
@@ -344,6 +344,7 @@ def test_who_may_evict_whom_under_the_built_in_revision(evictor: int, victim: in
 
 
 @given(st.integers(-20, 1200), st.integers(-20, 1200))
+@settings(deadline=None)
 def test_a_victim_always_has_a_strictly_lower_priority(evictor: int, victim: int) -> None:
     policy = built_in_policy()
     if policy.may_preempt(evictor, victim):
@@ -472,6 +473,7 @@ _areas = st.sets(st.sampled_from(["eu", "uk", "us", "ch"]), min_size=1).map(lamb
 
 
 @given(st.lists(_areas, max_size=3), _areas)
+@settings(deadline=None)
 def test_a_workload_never_widens_what_the_rules_allow(ruled: list[tuple[str, ...]], wanted: tuple[str, ...]) -> None:
     policy = compiled(residency=tuple(ResidencyRule(tenants=("t",), areas=areas) for areas in ruled))
     allowed = policy.residency_areas(ANYWHERE, "t", ())
