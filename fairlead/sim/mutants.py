@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.agent.node import Node
 from fairlead.agent.remembered import Remembered
+from fairlead.authority.hub import Hub
 from fairlead.authority.judge import callers, placing, running
 from fairlead.authority.pipeline import Pipeline
 from fairlead.authority.receipts import Receipts
@@ -153,6 +154,15 @@ def _twins_both_stay() -> list[Swap]:
     return [(Node, "supersede", lambda self, why: None)]
 
 
+def _watch_drops() -> list[Swap]:
+    publish = Hub.publish
+
+    def lossy(self: Hub, recs: Any) -> None:
+        publish(self, recs[:-1] if len(recs) > 2 else recs)
+
+    return [(Hub, "publish", lossy)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "store-any-fence": Mutant("an engine compares the fence", "leaders", ("S9", "S13", "S18"), _any_fence),
     "store-any-position": Mutant("an engine compares the position", "unknown", ("S9", "S18"), _any_position),
@@ -170,5 +180,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-grant": Mutant("the authority checks the grant again", "tight", ("S4",), _no_grant),
     "no-receipts": Mutant("an Idempotency-Key takes effect once", "unknown", ("S13",), _no_receipts),
     "answers-early": Mutant("nothing is answered before it is durable", "unknown", ("S13", "S14"), _answers_early),
+    "watch-drops": Mutant("a feed tells everything that was committed", "first", ("S15",), _watch_drops),
     "twins-both-stay": Mutant("an agent whose session is over stops", "twins", ("S12",), _twins_both_stay),
 }

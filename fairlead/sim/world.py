@@ -20,9 +20,11 @@ from fairlead.model.registry import GLOBAL
 from fairlead.observe.agreement import differences
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.checkers import JournalChecker, Violation
+from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.sim import loop as sim
 from fairlead.sim.chaos import Chaos
+from fairlead.sim.follower import FOLLOWED, follower
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.mutants import planted
 from fairlead.sim.people import People
@@ -71,6 +73,7 @@ class PlaneWatch:
         self.batches: list[Batch] = []
         self.checker = JournalChecker()
         self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
+        self.feeds = FeedChecker(FOLLOWED, self._feed_found)
         self.lost_tail = False
         self._told = 0
         self._before: Counter[str] = Counter()
@@ -81,11 +84,18 @@ class PlaneWatch:
         self._world.loop.note(batch.hash.hex())
         self.batches.append(batch)
         self.checker.feed(batch)
-        if self.name == GLOBAL and not self.lost_tail:
-            self.answers.committed(decode_blob(batch.blob), batch.first)
+        if not self.lost_tail:
+            blob = decode_blob(batch.blob)
+            self.feeds.committed(blob, batch.first)
+            if self.name == GLOBAL:
+                self.answers.committed(blob, batch.first)
         for violation in self.checker.violations[self._told :]:
             self._found(violation)
         self._told = len(self.checker.violations)
+
+    def _feed_found(self, invariant: str, detail: str) -> None:
+        if not self.lost_tail:  # what was told before may not be history any more
+            self._world.found(invariant, self.name, detail)
 
     def _found(self, violation: Violation) -> None:
         self._world.found(violation.invariant, self.name, f"at {violation.position}: {violation.detail}")
@@ -120,6 +130,9 @@ class World:
         self.chaos = Chaos(self.platform)
         self.people = People(self.platform, self.watches[GLOBAL].answers)
         self._office = self.platform.machines.program("people", self.platform.office, self.people.main)
+        for name, plane in self.platform.planes.items():
+            main = follower(self.platform, plane, self.watches[name].feeds)
+            self.platform.machines.program(f"auditor {name}", self.platform.office, main)
         self.agreed_s: float | None = None
         self._healed_s = 0.0
 
@@ -271,6 +284,7 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
     for watch in world.watches.values():
         checked += watch.checked
     checked["S13"] += world.watches[GLOBAL].answers.checked
+    checked["S15"] += sum(watch.feeds.checked for watch in world.watches.values())
     checked["S12"] += sum(1 for run in world.platform.intervals if run.exclusive)
     return Verdict(
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),

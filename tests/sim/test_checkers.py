@@ -1,0 +1,127 @@
+"""The checkers beside the journal's: each finds what it is for, and nothing where all is well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.model.commands import Caller, Command, Delete, IdempotencyKey
+from fairlead.model.journal import Blob, Entry, Header
+from fairlead.model.kinds.slot import Token
+from fairlead.model.lifecycle import Role
+from fairlead.observe.answers import AnswerChecker
+from fairlead.observe.feeds import FeedChecker
+from fairlead.observe.intervals import Interval, overlaps, went_back
+
+
+class Told(msgspec.Struct):
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes | None
+
+
+def blob(*effects: tuple[str, bytes | None], id: str = "") -> Blob:
+    command = Command(Caller("ada", Role.USER), Delete("Workload", "risk", "api"), IdempotencyKey(id) if id else None)
+    entry = Entry(msgspec.Raw(msgspec.msgpack.encode(command)), tuple(effects))
+    return Blob(Header(1, 1, 1, "me", 1, 0), (entry,))
+
+
+def run(where: str, begin: float, end: float | None, epoch: int = 1, exclusive: Any = "region") -> Interval:
+    return Interval("risk", "api-0", Token(1, epoch, 1), where, begin, end, exclusive)
+
+
+# --- S12 and S9 at agents --------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_at_once_are_found_wherever_they_ran() -> None:
+    assert overlaps([run("a", 0, 10), run("b", 9, 20, 2)])
+    assert overlaps([run("a", 0, None), run("b", 9, 20, 2)]), "one that never ended overlaps everything after it"
+    assert overlaps([run("a", 0, 30), run("b", 1, 2, 2), run("c", 25, 40, 3)]), "a short one in between hides nothing"
+    assert not overlaps([run("a", 0, 10), run("b", 10, 20, 2)])
+    assert not overlaps([run("a", 0, 10, exclusive=""), run("b", 5, 20, 2, exclusive="")]), "replicated work may overlap"
+
+
+def test_a_token_that_goes_back_on_one_machine_is_found() -> None:
+    assert went_back([run("a", 0, 1, 2), run("a", 2, 3, 1)])
+    assert not went_back([run("a", 0, 1, 2), run("b", 2, 3, 1)])
+
+
+# --- S13 and S14 -----------------------------------------------------------------------------------------------------------
+
+
+def asked(work: Any) -> list[str]:
+    found: list[str] = []
+    checker = AnswerChecker(lambda invariant, detail: found.append(invariant))
+    work(checker)
+    checker.finish()
+    return found
+
+
+def test_what_was_acknowledged_and_is_not_there_is_found() -> None:
+    assert asked(lambda c: c.accepted(c.send("x"), "workloads/risk/api", 1, changes=True)) == ["S13", "S13"]
+
+
+def test_what_was_acknowledged_and_is_there_twice_is_found() -> None:
+    def work(checker: AnswerChecker) -> None:
+        sent = checker.send("x")
+        checker.committed(blob(("workloads/risk/api", b"1"), id="x"), 1)
+        checker.committed(blob(("workloads/risk/api", b"2"), id="x"), 2)
+        checker.accepted(sent, "workloads/risk/api", 1, changes=True)
+
+    assert asked(work) == ["S13"]
+
+
+def test_what_was_refused_and_is_there_is_found() -> None:
+    def work(checker: AnswerChecker) -> None:
+        checker.refused(checker.send("x"))
+        checker.committed(blob(("workloads/risk/api", b"1"), id="x"), 1)
+
+    assert asked(work) == ["S13"]
+
+
+def test_what_was_sent_after_an_answer_and_stands_before_it_is_found() -> None:
+    def work(checker: AnswerChecker) -> None:
+        checker.committed(blob(("workloads/risk/b", b"1"), id="b"), 1)
+        checker.committed(blob(("workloads/risk/a", b"1"), id="a"), 2)
+        checker.accepted(checker.send("a"), "workloads/risk/a", 2, changes=True)
+        checker.accepted(checker.send("b"), "workloads/risk/b", 1, changes=True)
+
+    assert asked(work) == ["S14"]
+
+
+def test_a_change_that_found_everything_as_it_wanted_it_is_no_violation() -> None:
+    def work(checker: AnswerChecker) -> None:
+        checker.committed(blob(("workloads/risk/a", b"1")), 1)
+        checker.accepted(checker.send("a"), "workloads/risk/a", 1, changes=False)
+
+    assert asked(work) == []
+
+
+# --- S15 -------------------------------------------------------------------------------------------------------------------
+
+
+def followed(*told: Told, upto: int = 2) -> list[str]:
+    found: list[str] = []
+    checker = FeedChecker(("workloads",), lambda invariant, detail: found.append(detail))
+    checker.committed(blob(("workloads/risk/a", b"1"), ("leases//x", b"9"), ("workloads/risk/b", None)), 1)
+    checker.told(0, told, upto)
+    return found
+
+
+def test_a_feed_that_tells_all_of_it_in_order_is_right() -> None:
+    assert not followed(Told("workloads", "risk", "a", 1, b"1"), Told("workloads", "risk", "b", 3, None), upto=3)
+
+
+def test_a_feed_that_leaves_something_out_is_found() -> None:
+    assert "did not tell" in followed(Told("workloads", "risk", "a", 1, b"1"), upto=3)[0]
+    assert not followed(Told("workloads", "risk", "a", 1, b"1"), upto=2), "it does not say that it has come so far"
+
+
+def test_a_feed_that_tells_out_of_order_twice_or_otherwise_is_found() -> None:
+    one, other = Told("workloads", "risk", "a", 1, b"1"), Told("workloads", "risk", "b", 3, None)
+    assert "was told after" in followed(other, one, upto=3)[0]
+    assert "was told after" in followed(one, one, upto=2)[0]
+    assert "otherwise" in followed(Told("workloads", "risk", "a", 1, b"2"), upto=2)[0]
