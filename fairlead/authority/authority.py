@@ -67,7 +67,7 @@ class Authority:
         self, store: Store, clock: Clock, ids: Ids, settings: Settings, *, name: str = "server", timing: Timing | None = None,
         history: History | None = None, door: Door | None = None,
     ) -> None:  # fmt: skip
-        """`door` sees every command before anything else does, and may change it: what must not be written down is sealed there."""
+        """`door` sees every command before anybody else and may change it: what must not be written down is sealed there."""
         self._door = door
         self._store = store
         self._clock = clock

@@ -43,7 +43,7 @@ class IdempotencyKey(_Wire, frozen=True, tag="k"):
     """For people and CI: remembered for 24 hours."""
 
     key: str
-    # What was asked, hashed, where the command is made anew on the present state each time: then a repetition is known by this and
+    # What was asked, hashed, where the command is made anew on the present state each time: then a repetition is known by this,
     # not by the command's own bytes.
     request: bytes = b""
 

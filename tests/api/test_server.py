@@ -169,7 +169,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_dropped(monkeypatch:
     monkeypatch.setattr(server, "BoundedHttp", Told)
     async with open_door() as door, listening(door.app, None) as listener:
         whole = request("GET", "/openapi/v2").replace(b"connection: close\r\n", b"")
-        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
+        _reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
         for _ in range(2_000):  # answers of half a megabyte that nobody reads: more than any buffer on the way holds
             writer.write(whole)
         async with asyncio.timeout(30):

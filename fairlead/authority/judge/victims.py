@@ -6,7 +6,6 @@ Judges S19: strictly lower rank, as the policy in force allows, within disruptio
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -46,10 +45,7 @@ class Claim:
 
     def row(self, account: NodeAccount) -> NodeAccount:
         """The node's account without the victims, and with claims in flight counted once: a copy, for one judgement."""
-        row = copy.copy(account)
-        row.scalars_free = dict(account.scalars_free)
-        row.scalars_unlent = dict(account.scalars_unlent)
-        row.device_used = dict(account.device_used)
+        row = account.copied()
         for given in self.credits:
             _give(row, given)
         for _, victim in self.victims:
@@ -174,10 +170,8 @@ def _in_flight(ctx: Context, account: NodeAccount) -> list[Credit]:
     was bound again since is in another life, younger than the claimer's binding, and counts in full."""
     out = []
     get = ctx.state.get
-    for rec in account.bindings:
+    for rec in account.claims:
         hot: BindingHot = rec.hot
-        if not hot.start_after or hot.state is not SlotState.BOUND:
-            continue
         victims = []
         for name in hot.start_after:
             tenant, _, object_name = name.partition("/")
