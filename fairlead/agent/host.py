@@ -187,7 +187,7 @@ class Host:
         fresh = [node for node in nodes if not node.registered]
         await self._handshake.register(fresh)
         if any(node.registered for node in fresh):
-            # The lease begins with the first heartbeat of a session. One that was refused has none, and waits before it asks again.
+            # The lease begins with the first heartbeat of a session. One that was refused has none, and waits to ask again.
             self._beat_signal.set()
         untold = [node for node in nodes if not node.synced]
         revision, touched = await self._handshake.tell(untold)

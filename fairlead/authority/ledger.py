@@ -27,9 +27,9 @@ class NodeAccount:
     """One node. Free and unlent amounts may be negative when a node shrank under what it runs: nothing new fits then."""
 
     __slots__ = (
-        "allocatable", "bindings", "claims", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "exclusive_to", "healthy",
-        "known", "memory_free", "memory_unlent", "name", "node_class", "number", "observed_ms", "observed_session", "pool",
-        "reservations", "scalars_free", "scalars_unlent", "schedulable", "slots_free", "used_by",
+        "allocatable", "bindings", "claims", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "exclusive_to",
+        "healthy", "known", "memory_free", "memory_unlent", "name", "node_class", "number", "observed_ms", "observed_session",
+        "pool", "reservations", "scalars_free", "scalars_unlent", "schedulable", "slots_free", "used_by",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int = 0) -> None:
