@@ -77,7 +77,7 @@ def _of_slots() -> tuple[ControllerInfo, ...]:
         ControllerInfo(
             "rollout", r.ROLLOUT, REGION, "replaces slots of other generations within surge and unavailable; admits to and "
             "withdraws from traffic", "bindings, instances, endpoints, evictions, nodes", fresh,
-            ("Endpoints.spec", "Endpoints.status", "EvictionRequest.spec", "Binding.state"),
+            ("Endpoints.spec", "Endpoints.status", "EvictionRequest.spec", "EvictionRequest.delete", "Binding.state"),
             "a slot fails, is lost or loses readiness", "the disruption controller about leaving, the agent about readiness",
             "every wanted slot serves the wanted generation, or the progress deadline has passed",
         ),
