@@ -69,8 +69,8 @@ class AnswerChecker:
             there = self._by_id.get(sent.id, [])
             if sent.told == "accepted" and self._effects.get(sent.position) != sent.object_key:
                 self._found("S13", f"{sent.id} was acknowledged at {sent.position}; there is {self._effects.get(sent.position)}")
-            if there and sent.told == "accepted" and sent.position <= sent.horizon:
-                self._found("S14", f"{sent.id} is at {sent.position}, and {sent.horizon} was acknowledged before it was sent")
+            if sent.told == "accepted" and there and there[0] <= sent.horizon:
+                self._found("S14", f"{sent.id} is at {there[0]}, and {sent.horizon} was acknowledged before it was sent")
             if sent.told == "accepted" and (len(there) > 1 or (not there and sent.changes)):
                 self._found("S13", f"{sent.id} was acknowledged and is in the journal {len(there)} times: {there}")
             if sent.told == "refused" and there:

@@ -87,14 +87,19 @@ class People:
         self._number += 1
         sent = self._answers.send(f"people-{self._number}")
         tenant, plural = path.split("/")[5:7] if "/namespaces/" in path else ("", path.split("/")[4])
+        doubtful = False  # a copy may still be under way: then no refusal of another copy settles it
         for attempt in range(TRIES_MAX):
             twice = self._draws.random() < self._work.replays
             answers = await asyncio.gather(*(self._try(method, path, body, sent.id) for _ in range(1 + twice)))
             self._counts["F2"] += twice
-            for answer in answers:
-                if answer is not None and answer.status < 500 and answer.status != 429:
-                    self._settled(sent, answer, f"{plural}/{tenant}/{name}")
-                    return answer
+            settled = [a for a in answers if a is not None and a.status < 500 and a.status != 429]
+            good = [a for a in settled if a.status < 400]
+            doubtful |= len(settled) < len(answers)
+            if good or (settled and not doubtful):
+                self._settled(sent, (good or settled)[0], f"{plural}/{tenant}/{name}")
+                return (good or settled)[0]
+            if settled:
+                return settled[0]
             await sleep(0.2 * (attempt + 1))
             if self.stopped:
                 break
