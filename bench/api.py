@@ -39,6 +39,7 @@ OPTIONS = (
     Option("long", 10_000, "replicas of the long workload"),
     Option("seconds_max", 60, "give up on a part after this long"),
 )
+_PROBE_S = 0.1  # often enough to see stalls, seldom enough not to be a load of its own
 _IN_FLIGHT = 32  # requests of a bulk create under way at once
 
 
@@ -53,7 +54,7 @@ class Probe:
     async def run(self, plane: str) -> None:
         url = f"{self._rig.address(plane)}/livez"
         while True:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_PROBE_S)
             started = time.perf_counter()
             try:
                 async with self._api.session.get(url) as answer:
