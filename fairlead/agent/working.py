@@ -46,6 +46,7 @@ class Works:
         self._changed = changed  # there is something to report
         self._dirty: dict[InstanceId, Slot] = {}
         self._by_id: dict[InstanceId, Slot] = {}
+        self._early: dict[InstanceId, tuple[int, Exit]] = {}  # ends that were told while a start was under way
         self._timers: list[tuple[float, int, Slot]] = []
         self._serials = itertools.count()
         self._signal = asyncio.Event()
@@ -226,7 +227,11 @@ class Works:
             self._over(slot, got)
             return
         slot.begin(now, self._region.plane_ms())
-        self._probe(node, slot, started=False)
+        ended_run, exit = self._early.pop(slot.id, (0, None))
+        if exit is not None and ended_run == run:
+            self._over(slot, exit)
+        else:
+            self._probe(node, slot, started=False)
 
     # --- probes and ends ---------------------------------------------------------------------------------------------------
 
@@ -261,7 +266,10 @@ class Works:
     def ended(self, id: InstanceId, run: int, exit: Exit) -> None:
         """A driver says that a run is over, with everything of it."""
         slot = self._by_id.get(id)
-        if slot is None or slot.run != run or slot.phase == "launching":
+        if slot is not None and slot.phase == "launching":
+            self._early[id] = (run, exit)  # perhaps of the run that is being started: its start has not returned yet
+            return
+        if slot is None or slot.run != run:
             return
         self._over(slot, exit)
         self.look_at([slot])
