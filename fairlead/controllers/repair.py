@@ -18,6 +18,7 @@ from fairlead.decide.queueing import request_for
 from fairlead.decide.slots import Slot, millis
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Move, Put
+from fairlead.model.ids import born_at
 from fairlead.model.kinds.work import Assignment, Binding
 from fairlead.model.lifecycle import SlotState
 
@@ -74,7 +75,7 @@ class RepairController:
             if self._may_go(cache, assignment, slot):
                 bodies.append(Move(key[0], name, slot.token, _S.RELEASED, reason=f"repair: was {slot.state.value}"))
             elif slot.state is _S.RELEASED and slot.index in want and assignment is not None:
-                due_ms = self._due_ms(cache, key[0], name, slot)
+                due_ms = self._due_ms(cache, key[0], name, slot.epoch - 1 - born_at(assignment.metadata.uid))
                 if now_ms < due_ms:
                     wakes.append(due_ms)
                     continue
@@ -91,10 +92,10 @@ class RepairController:
         gone = cache.item("nodes", "", slot.node) is None
         return slot.state is _S.UNKNOWN and (slot.lost or gone) and not slot.in_traffic
 
-    def _due_ms(self, cache: Cache, tenant: str, name: str, slot: Slot) -> int:
-        """At once, unless the life before failed by itself."""
+    def _due_ms(self, cache: Cache, tenant: str, name: str, lives: int) -> int:
+        """At once, unless the life before failed by itself; then the later, the more lives there were before it."""
         binding: Binding | None = cache.get("bindings", tenant, name)
         step = binding.status.last_transition if binding is not None else None
         if step is None or step.before is not _S.FAILED:
             return 0
-        return millis(step.time) + min(PAUSE_MAX_MS, PAUSE_FIRST_MS << min(slot.epoch - 1, 10))
+        return millis(step.time) + min(PAUSE_MAX_MS, PAUSE_FIRST_MS << max(0, min(lives, 10)))

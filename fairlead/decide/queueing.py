@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fairlead.decide.slots import Group, Slot, Slots, Table, counts, grouped, instant, pending_reasons
 from fairlead.decide.spans import size, spans_of
 from fairlead.model.commands import Body, Delete, Enqueue, Put
+from fairlead.model.ids import born_at
 from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import Assignment, AssignmentStatus, Revision, SchedulingRequest, SchedulingRequestSpec
@@ -99,6 +100,13 @@ def queue_bodies(assignment: Assignment, slots: Slots, want: dict[int, int], rev
     return out
 
 
+def first_epoch(assignment: Assignment) -> int:
+    """Above every epoch that a slot of this name ever had here: of those that were forgotten, and of an earlier workload of the
+    same name, whose assignment is gone and its floor with it. Agents remember the highest token they saw. Each new epoch took
+    an effect of its own, so none can have passed the position at which this assignment was made."""
+    return max(assignment.status.epoch_floor, born_at(assignment.metadata.uid)) + 1
+
+
 def _enqueues(assignment: Assignment, slots: Slots, want: dict[int, int], revision_of: RevisionOf) -> Iterator[Body]:
     by_generation: dict[int, list[int]] = {}
     for index in sorted(want.keys() - slots.keys()):
@@ -110,7 +118,7 @@ def _enqueues(assignment: Assignment, slots: Slots, want: dict[int, int], revisi
         together = len(fresh) if assignment.spec.gang and len(fresh) == len(want) else 0
         for span in spans_of(fresh):
             for first in range(span.first, span.last + 1, ENQUEUE_MAX):
-                request = request_for(assignment, revision, first, assignment.status.epoch_floor + 1, together)
+                request = request_for(assignment, revision, first, first_epoch(assignment), together)
                 yield Enqueue(request, min(ENQUEUE_MAX, span.last + 1 - first))
 
 

@@ -35,3 +35,11 @@ def key(plural: str, tenant: str, name: str) -> Key:
 def split_key(value: str) -> tuple[str, str, str]:
     plural, tenant, name = value.split("/", 2)
     return plural, tenant, name
+
+
+def born_at(uid: str) -> int:
+    """The position at which the authority made the object of this uid; 0 for a uid of somebody else's making."""
+    try:
+        return int(uid.rpartition(".")[2], 16) if uid.count(".") == 2 else 0
+    except ValueError:
+        return 0

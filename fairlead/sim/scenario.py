@@ -42,7 +42,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     jobs: float = 0.2
     operators: float = 2.0  # drains, cordons, deletions of nodes, policy changes, a minute (F20)
     replays: float = 0.1  # chance that a request is sent twice (F2)
-    names_again: bool = False  # what was deleted is made again under the same name
+    names_again: bool = True  # what was deleted is made again under the same name
 
 
 class Scenario(msgspec.Struct, frozen=True, rename="camel"):

@@ -26,12 +26,14 @@ from fairlead.controllers.rollout import RolloutController
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.decide.assigning import spare_in
 from fairlead.decide.nodes import NodeRules
+from fairlead.decide.queueing import first_epoch
 from fairlead.model.commands import Caller, Command, Put, PutStatus, Report
 from fairlead.model.kinds.intent import RolloutRule, Template
 from fairlead.model.kinds.work import (
     Ask,
     Assignment,
     AssignmentSpec,
+    AssignmentStatus,
     Binding,
     Endpoints,
     InstanceStatus,
@@ -189,6 +191,14 @@ class RegionRig:
     def slots(self, workload: str = "api", tenant: str = "risk") -> dict[int, BindingHot]:
         found = self.seen().by("bindings", "workload", (tenant, workload))
         return {item.hot.index: item.hot for item in sorted(found, key=lambda item: item.hot.index)}
+
+    def epochs(self, workload: str = "api", tenant: str = "risk") -> dict[int, int]:
+        """Of each slot, counted from 1 for the first that this assignment gave out."""
+        first = self.first_epoch(workload, tenant)
+        return {index: hot.token.epoch - first + 1 for index, hot in self.slots(workload, tenant).items()}
+
+    def first_epoch(self, workload: str = "api", tenant: str = "risk") -> int:
+        return first_epoch(replace(self.get("assignments", f"{workload}.{REGION}", tenant), status=AssignmentStatus()))
 
     def seen(self) -> Cache:
         """What the plane holds now, of the kinds controllers write."""

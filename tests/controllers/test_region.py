@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fairlead.decide.slots import instant
-from fairlead.model.commands import Delete, Report
+from fairlead.model.commands import Delete, Put, Report
 from fairlead.model.kinds.capacity import DrainOrder
 from fairlead.model.kinds.intent import JobRule, RolloutRule
 from fairlead.model.kinds.work import InstanceStatus, SlotRange
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition
-from tests.authority.planes import agent_of, ok
+from tests.authority.planes import REGION, agent_of, ok
 from tests.controllers.running import RegionRig, region
 
 _S = SlotState
@@ -48,7 +50,7 @@ async def test_a_rollout_replaces_every_slot_and_never_falls_below_what_must_ser
         await r.quiet()
         assert r.endpoints() == [0, 1, 2]
         assert sorted(r.states()) == [0, 1, 2], "the spare slot is gone"
-        assert r.status().epoch_floor == 1, "and its epoch is remembered"
+        assert r.status().epoch_floor == r.first_epoch(), "and its epoch is remembered"
 
 
 async def test_an_undo_reuses_what_still_runs() -> None:
@@ -65,7 +67,7 @@ async def test_an_undo_reuses_what_still_runs() -> None:
         await r.until(lambda: sorted(r.states()) == [0, 1, 2] and r.serving() == [0, 1, 2])
         await r.quiet()
         assert r.agent.starts == []
-        assert {hot.token.epoch for hot in r.slots().values()} == {1}
+        assert set(r.epochs().values()) == {1}
 
 
 async def test_a_rollout_that_does_not_come_to_serve_says_so_at_its_deadline_and_keeps_the_old_ones() -> None:
@@ -93,13 +95,13 @@ async def test_scaling_and_suspending_take_away_the_highest_and_bring_them_back_
         assert r.serving() == [0], "what stays was never disturbed"
         await r.order("api", 3)
         await r.until(lambda: r.serving() == [0, 1, 2])
-        assert {index: hot.token.epoch for index, hot in r.slots().items()} == {0: 1, 1: 2, 2: 2}
+        assert r.epochs() == {0: 1, 1: 2, 2: 2}
         await r.order("api", 3, suspend=True)
         await r.until(lambda: r.states() == {})
         assert r.endpoints() == []
         await r.order("api", 3)
         await r.until(lambda: r.serving() == [0, 1, 2])
-        assert {hot.token.epoch for hot in r.slots().values()} == {3}
+        assert set(r.epochs().values()) == {3}
         await r.quiet()
 
 
@@ -114,7 +116,7 @@ async def test_a_lost_nodes_work_moves_and_its_endpoint_goes_first() -> None:
         r.agent.dead.add(victim)
         await r.until(lambda: r.get("nodes", victim, "").status.health == "Lost")
         await r.until(lambda: r.serving() == [0, 1, 2] and all(hot.node != victim for hot in r.slots().values()))
-        assert {index: hot.token.epoch for index, hot in r.slots().items()} == {i: 2 if i in moved else 1 for i in range(3)}
+        assert r.epochs() == {i: 2 if i in moved else 1 for i in range(3)}
         assert not r.get("nodes", victim, "").status.schedulable, "it takes work again only after its inventory"
         await r.quiet()
 
@@ -131,7 +133,7 @@ async def test_a_node_that_was_only_silent_for_a_while_keeps_its_slots() -> None
         r.agent.dead.clear()
         await r.until(lambda: r.serving() == [0, 1])
         await r.until(lambda: r.get("nodes", victim, "").status.health == "Ready")
-        assert {hot.token.epoch for hot in r.slots().values()} == {1}
+        assert set(r.epochs().values()) == {1}
         await r.quiet()
 
 
@@ -144,7 +146,7 @@ async def test_an_exclusive_slot_moves_only_after_its_fence_time() -> None:
         node = r.slots("db")[0].node
         r.agent.dead.add(node)
         await r.until(lambda: r.serving("db") == [0] and r.slots("db")[0].node != node)
-        assert r.slots("db")[0].token.epoch == 2
+        assert r.epochs("db")[0] == 2
         assert controllers["repair"].meters.refusals.get("FenceNotPassed", 0) >= 0
 
 
@@ -292,3 +294,25 @@ async def test_a_deleted_assignment_is_emptied_and_then_says_that_it_is_released
 
 def drained(r: RegionRig, node: str) -> Condition | None:
     return next((c for c in r.get("nodes", node, "").status.conditions if c.type == "Drained"), None)
+
+
+async def test_a_workload_made_again_under_its_name_gets_tokens_above_all_that_an_agent_may_remember() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 2)
+        await r.until(lambda: r.serving() == [0, 1])
+        await r.order("api", 2, 2)
+        await r.until(lambda: r.serving(generation=2) == [0, 1])
+        highest = max(hot.token for hot in r.slots().values())
+        assert r.mirror is not None
+        ok(await r.plane.send(r.mirror, Delete("Assignment", "risk", f"api.{REGION}")))
+        await r.until(lambda: r.slots() == {} and (c := r.condition("Released")) is not None and c.status == "True")
+        gone = r.get("assignments", f"api.{REGION}")
+        ok(await r.plane.send(r.mirror, Put("Assignment", replace(gone, metadata=replace(gone.metadata, finalizers=())))))
+        await r.until(lambda: r.get("assignments", f"api.{REGION}") is None)
+        for generation in (1, 2):
+            ok(await r.plane.send(r.mirror, Delete("Revision", "risk", f"api.g{generation}")))
+        await r.order("api", 2, 1, uid="another")
+        await r.until(lambda: r.serving() == [0, 1])
+        assert min(hot.token for hot in r.slots().values()) > highest

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fairlead.decide.queueing import Told, floor_needed, queue_bodies, request_for, same_but_for_times, status_of
+from msgspec.structs import replace
+
+from fairlead.decide.queueing import Told, first_epoch, floor_needed, queue_bodies, request_for, same_but_for_times, status_of
 from fairlead.decide.slots import Slot
 from fairlead.model.commands import Body, Delete, Enqueue, Put
 from fairlead.model.kinds.slot import SlotRef
@@ -129,3 +131,13 @@ def test_released_is_said_only_when_it_goes_and_nothing_is_left() -> None:
     assert not released(assignment(0), {})
     assert not released(assignment(0, deleting=True), {0: Slot(0, _S.DRAINING, 1, 1)})
     assert released(assignment(0, deleting=True), {})
+
+
+def test_a_workload_made_again_under_its_name_begins_above_every_epoch_the_first_one_had() -> None:
+    made = assignment(1, floor=4)
+    born = replace(made, metadata=replace(made.metadata, uid="us-east.1.2f"))
+    (queued,) = bodies(born, {}, {0: 2})
+    assert isinstance(queued, Enqueue)
+    assert queued.request.spec.epoch == 0x2F + 1
+    assert first_epoch(replace(born, status=AssignmentStatus(epoch_floor=90))) == 91, "what was forgotten since counts as well"
+    assert first_epoch(replace(made, metadata=replace(made.metadata, uid="somebody-else-s"))) == 5
