@@ -63,9 +63,6 @@ class Watch:
 
     def take_nowait(self) -> list[Rec]:
         """What is there now, possibly nothing. Raises Expired when this watcher fell too far behind."""
-        if self._backlog:
-            out, self._backlog = self._backlog, []
-            return out
         topic = self.topic
         if self._cursor < topic.base:
             self.close()
@@ -74,6 +71,8 @@ class Watch:
         self._cursor = topic.base + len(topic.events)
         if self._accepts is not None:
             events = [rec for rec in events if self._accepts(rec)]
+        if self._backlog:  # together with what came since: whoever waits after this waits for something new
+            events, self._backlog = [*self._backlog, *events], []
         return events
 
     def oldest(self) -> int | None:

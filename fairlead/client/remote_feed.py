@@ -60,8 +60,10 @@ class RemoteFeed:
 
     def take_nowait(self) -> list[RemoteChange]:
         self._signal.clear()
-        if self._ended is not None and not self._rows:
-            raise self._ended
+        if self._ended is not None:
+            if not self._rows:
+                raise self._ended
+            self._signal.set()  # what came before the end is given first; whoever waits again must hear of the end
         rows, self._rows = self._rows, []
         self.revision = self._seen
         return [change_of(row) for row in rows]

@@ -153,3 +153,13 @@ async def test_a_watch_ends_when_its_server_stops_leading() -> None:
         plane.authority.stop()
         with pytest.raises(Expired):
             await waiting
+
+
+async def test_a_feed_that_begins_in_the_past_gives_what_came_since_with_it_and_waits_only_for_news() -> None:
+    async with running_plane() as plane:
+        before = plane.authority.view().revision
+        ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name="a"), spec=TenantSpec()))))
+        feed = plane.authority.follow(("tenants",), before)
+        ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name="b"), spec=TenantSpec()))))
+        assert [rec.name for rec in feed.take_nowait()] == ["a", "b"]
+        feed.close()

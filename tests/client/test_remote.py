@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from fairlead.authority.service import Open, PlaneService
-from fairlead.client.channel import REFUSAL, Channel, Closed, decode, encode
+from fairlead.client.channel import REFUSAL, Channel, Closed, Row, decode, encode
 from fairlead.client.plane import Change, Expired
 from fairlead.client.remote import RemotePlane
+from fairlead.client.remote_feed import RemoteFeed
 from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Accepted, Command, Enqueue, IdempotencyKey, Put, Refused, Unknown
 from fairlead.model.kinds.intent import Tenant, TenantSpec
@@ -115,6 +116,17 @@ async def test_what_was_under_way_when_the_connection_broke_is_unknown_and_feeds
             feed.take_nowait()
         await reconnected(remote)
         assert isinstance((await remote.submit([tenant("search")]))[0], Accepted)
+
+
+async def test_who_takes_what_came_before_the_end_of_a_feed_is_woken_for_the_end_too() -> None:
+    feed = RemoteFeed(lambda number: None, 1, 0)
+    feed.told(5, [Row("nodes", "", "n1", 5, None)])
+    feed.end(Expired("the connection broke; list again", 0))
+    assert [change.name for change in feed.take_nowait()] == ["n1"]
+    async with asyncio.timeout(5):
+        await feed.wait()
+    with pytest.raises(Expired):
+        feed.take_nowait()
 
 
 async def test_a_server_that_does_not_lead_is_passed_over() -> None:
