@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import ClassVar, Final, NamedTuple
@@ -68,7 +69,7 @@ class Health(NamedTuple):
         )
 
 
-class Leased:
+class Leased(ABC):
     # What ends in starting over. Anything else ends `run`, and with it whoever started it.
     forgives: ClassVar[tuple[type[Exception], ...]] = (Expired, Lost)
 
@@ -85,22 +86,23 @@ class Leased:
 
     # --- what a component adds -------------------------------------------------------------------------------------------
 
-    def _reset(self) -> None:
+    def _reset(self) -> None:  # noqa: B027  # not everybody keeps a picture
         """An empty picture: what was known belongs to a history this holder lost sight of."""
 
-    async def _prepare(self, at: int) -> None:
+    async def _prepare(self, at: int) -> None:  # noqa: B027  # likewise
         """Lists what it follows; changes since revision `at` wait in the feed."""
 
+    @abstractmethod
     async def _work(self, feed: Feed, tasks: Tasks) -> None:
         """Until `_stopping`. Loops started in `tasks` end with it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _restarted(self, error: BaseException) -> None:
         """Counts it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def health(self) -> Health:
-        raise NotImplementedError
+        """How it gets on, as its lease will say."""
 
     # --- the life --------------------------------------------------------------------------------------------------------
 

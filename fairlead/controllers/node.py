@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, condition, endpoints_of, is_true
+from fairlead.controllers.silence import Heard, conditions_of
 from fairlead.decide.nodes import TO_UNKNOWN, NodeFacts, NodeRules, NodeVerdict, judge_zone, state_on_return
-from fairlead.decide.slots import instant, millis
+from fairlead.decide.slots import millis
 from fairlead.model.commands import Body, Move, PutStatus
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import SlotState
-from fairlead.model.meta import Condition, set_condition
 
 LOOK_MS: Final = 1000
 _S = SlotState
@@ -108,27 +108,11 @@ class NodeController:
 def _status(node: Node, verdict: NodeVerdict, now_ms: int) -> object:
     """The node's status after a verdict; equal to the one before where nothing changed."""
     status = node.status
-    conditions = status.conditions
-    if verdict.health != status.health:
-        value = {"Ready": "True", "Lost": "False"}.get(verdict.health, "Unknown")
-        ready = Condition(
-            type="Ready",
-            status=value,  # type: ignore[arg-type]
-            reason={"Ready": "Heard", "Lost": "Lost"}.get(verdict.health, "Silent"),
-            message=verdict.why,
-            observed_generation=node.metadata.generation,
-            last_transition_time=instant(now_ms),
-        )
-        conditions = set_condition(conditions, ready)
-    if verdict.suspect != is_true(conditions, "ObservationSuspect"):
-        suspect = Condition(
-            type="ObservationSuspect",
-            status="True" if verdict.suspect else "False",
-            reason="ManySilent" if verdict.suspect else "Explained",
-            message=verdict.why,
-            last_transition_time=instant(now_ms),
-        )
-        conditions = set_condition(conditions, suspect)
+    heard = Heard(verdict.health == "Ready", verdict.health == "Lost", verdict.suspect, verdict.why)
+    changed = verdict.health != status.health
+    conditions = conditions_of(
+        status.conditions, heard, "ObservationSuspect", changed=changed, generation=node.metadata.generation, now_ms=now_ms
+    )
     # A lost node takes work again only after its inventory (P10): the agent turns this true.
     schedulable = status.schedulable and verdict.health != "Lost"
     return replace(status, health=verdict.health, flaps=verdict.flaps, schedulable=schedulable, conditions=conditions)

@@ -14,14 +14,13 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import is_true
 from fairlead.controllers.mirror import UP
+from fairlead.controllers.silence import Heard, conditions_of
 from fairlead.decide.regions import RegionFacts, RegionRules, RegionVerdict, judge_regions
-from fairlead.decide.slots import instant, millis
+from fairlead.decide.slots import millis
 from fairlead.model.commands import PutStatus
 from fairlead.model.kinds.intent import Region, RegionStatus
 from fairlead.model.kinds.ledger import Lease
-from fairlead.model.meta import Condition, set_condition
 
 LOOK_MS: Final = 1000
 _ALL: Final[Name] = ("", "all")  # regions are judged together
@@ -65,24 +64,8 @@ def _facts(region: Region, lease: Lease | None) -> RegionFacts:
 
 def _status(region: Region, verdict: RegionVerdict, now_ms: int) -> RegionStatus:
     """The region's status after a verdict; equal to the one before where nothing changed."""
-    status, conditions = region.status, region.status.conditions
-    if verdict.health != status.health:
-        ready = Condition(
-            type="Ready",
-            status="True" if verdict.health == "Healthy" else "False" if verdict.health == "Lost" else "Unknown",
-            reason={"Healthy": "Heard", "Lost": "Lost"}.get(verdict.health, "Silent"),
-            message=verdict.why,
-            observed_generation=region.metadata.generation,
-            last_transition_time=instant(now_ms),
-        )
-        conditions = set_condition(conditions, ready)
-    if verdict.mass_silence != is_true(conditions, "MassSilence"):
-        mass = Condition(
-            type="MassSilence",
-            status="True" if verdict.mass_silence else "False",
-            reason="ManySilent" if verdict.mass_silence else "Explained",
-            message=verdict.why,
-            last_transition_time=instant(now_ms),
-        )
-        conditions = set_condition(conditions, mass)
-    return replace(status, health=verdict.health, conditions=conditions, observed_generation=region.metadata.generation)
+    status, generation = region.status, region.metadata.generation
+    heard = Heard(verdict.health == "Healthy", verdict.health == "Lost", verdict.mass_silence, verdict.why)
+    changed = verdict.health != status.health
+    conditions = conditions_of(status.conditions, heard, "MassSilence", changed=changed, generation=generation, now_ms=now_ms)
+    return replace(status, health=verdict.health, conditions=conditions, observed_generation=generation)

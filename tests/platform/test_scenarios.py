@@ -160,7 +160,7 @@ def test_a_rollout_that_never_gets_ready_stops_and_its_undo_reuses_what_still_ru
     assert probing.results["errors"] == {}, probing.results
 
 
-def test_a_crash_loop_is_visible_and_started_again_later_each_time(platform: Platform) -> None:
+def test_a_crash_loop_is_visible_and_started_again(platform: Platform) -> None:
     def instance() -> dict[str, Any]:
         found = platform.ask("/namespaces/analytics/instances/crasher-0")
         status: dict[str, Any] = found["status"] if found is not None else {}
