@@ -27,5 +27,7 @@ def test_a_suspicion_comes_and_goes_by_itself_and_what_did_not_change_is_not_wri
     assert {c.type: c.status for c in first} == {"Ready": "Unknown", "MassSilence": "True"}
     assert {c.message for c in first} == {silent.why}
     assert conditions_of(first, silent, "MassSilence", changed=False, generation=3, now_ms=2000) == first
+    longer = silent._replace(why="the same, said later")
+    assert conditions_of(first, longer, "MassSilence", changed=False, generation=3, now_ms=2000) == first, "no news, no write"
     over = told(silent._replace(suspect=False), first, changed=False)
     assert over == {"Ready": ("Unknown", "Silent"), "MassSilence": ("False", "Explained")}
