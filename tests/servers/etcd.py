@@ -22,6 +22,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,13 @@ class EtcdCluster:
                     if answer.leader == answer.header.member_id:
                         return index
         raise AssertionError("no living member leads")
+
+    def transactions_handled(self, index: int) -> int:
+        """How many transactions a member has finished with, whatever came of them."""
+        with urllib.request.urlopen(f"{self._scheme}://{self.endpoints[index]}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        counts = [line for line in lines if line.startswith("grpc_server_handled_total{") and 'grpc_method="Txn"' in line]
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in counts)
 
     def log(self, index: int) -> str:
         path = self.directory / f"member{index}.log"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import TypeVar
 
 import asyncpg
 
@@ -20,8 +21,10 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.store.postgres_engine import next_plane, server_or_skip
 
-QUICK = Limits(connect_s=2.0, write_s=1.0, read_s=2.0)  # Long for a healthy server, short for a test that waits it out.
-PATIENT = Limits(connect_s=5.0, write_s=10.0, read_s=10.0)
+Result = TypeVar("Result")
+
+QUICK = Limits(connect_s=20.0, write_s=2.0, read_s=20.0)  # Long for a healthy server, short for a test that waits it out.
+PATIENT = Limits(connect_s=20.0, write_s=40.0, read_s=40.0)  # For tests that wait out none of them, on any machine.
 SYNC_BYTES = 5  # The protocol's Sync message, which ends the implicit transaction of a statement.
 
 
@@ -57,6 +60,18 @@ async def warm(store: PostgresStore, fence: Fence, batches: list[Batch]) -> None
         assert await store.commit(fence, batch) == Committed()
 
 
+async def held_back(plane: Plane, write: Coroutine[None, None, Result]) -> Result:
+    """What the writer is told when its request is held in the proxy and its connection is lost. The request arrives with
+    `proxy.release()`, which returns when the server has answered it: it has landed by then, or never will. The store must
+    be PATIENT, because the server's limit on the statement, which starts at its arrival, is a share of the client's."""
+    plane.proxy.hold_requests()
+    async with asyncio.TaskGroup() as tasks:
+        told = tasks.create_task(write)
+        await plane.proxy.wait_until(lambda counts: counts.held_bytes > 0)
+        plane.proxy.hang_up_on_clients()
+    return told.result()
+
+
 async def sessions_in_transaction(plane: Plane) -> int:
     """Sessions of this plane that hold a lock on its head."""
     connection = await asyncpg.connect(plane.server.dsn())
@@ -86,7 +101,7 @@ async def sessions_waiting(plane: Plane) -> int:
 
 async def until(reached: Callable[[], Awaitable[int]]) -> None:
     """Asks again until the answer is not zero; each question is a round trip, so this needs no sleeping."""
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         while not await reached():
             pass
 

@@ -4,9 +4,10 @@ was not is told apart by resubmitting, and what lands late changes nothing."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -29,8 +30,12 @@ from tests.servers.proxy import Proxy
 from tests.store.batches import batch_after, chain, collect, lead, whole_tail
 
 TIMEOUT_S = 0.7  # Of one request; longer than an election (0.5 s), short enough to wait for.
+UNHURRIED_S = 20.0  # The same for tests that wait out no limit, on any machine.
 PATIENCE_S = 40.0
 BACK_OFF_S = 0.02
+DATA, END_STREAM = 0, 1  # HTTP/2's type of a frame with a body, and its flag on a stream's last frame
+
+Result = TypeVar("Result")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +50,8 @@ def cluster() -> Iterator[EtcdCluster]:
 
 @asynccontextmanager
 async def opened(endpoints: list[str], prefix: Path, timeout_s: float = TIMEOUT_S) -> AsyncIterator[EtcdStore]:
-    store = EtcdStore(endpoints, str(prefix), client=EtcdClient(endpoints, timeout_s=timeout_s, connect_timeout_s=0.5))
+    client = EtcdClient(endpoints, timeout_s=timeout_s, connect_timeout_s=timeout_s * 0.7)
+    store = EtcdStore(endpoints, str(prefix), client=client)
     try:
         await store.open()
         yield store
@@ -166,34 +172,51 @@ async def test_opening_a_store_nobody_serves_is_refused_at_once(tmp_path: Path) 
 
 
 @asynccontextmanager
-async def behind_proxy(cluster: EtcdCluster, prefix: Path) -> AsyncIterator[tuple[EtcdStore, Proxy]]:
+async def behind_proxy(
+    cluster: EtcdCluster, prefix: Path, timeout_s: float = UNHURRIED_S
+) -> AsyncIterator[tuple[EtcdStore, Proxy]]:
     """A store that prefers a member behind the proxy and falls back to another one directly."""
     async with (
         Proxy(cluster.client_ports[0]) as proxy,
-        opened([f"127.0.0.1:{proxy.port}", cluster.endpoints[1]], prefix) as store,
+        opened([f"127.0.0.1:{proxy.port}", cluster.endpoints[1]], prefix, timeout_s) as store,
     ):
         yield store, proxy
 
 
-@asynccontextmanager
-async def held_back(proxy: Proxy) -> AsyncIterator[None]:
-    """Requests sent inside arrive only with proxy.release(). What follows them is lost: gRPC's cancellation at the
-    deadline would otherwise arrive together with the request and often stop it."""
+async def held_back(proxy: Proxy, write: Coroutine[None, None, Result]) -> Result:
+    """What the writer is told when its request, whole, is held in the proxy and its connection is lost. The hang-up keeps
+    gRPC from sending a cancellation after it, which would arrive together with the request and often stop it."""
     proxy.hold_requests()
-    before = proxy.counts.held_bytes
-
-    async def forget_the_rest() -> None:
-        await proxy.wait_until(lambda counts: counts.held_bytes > before + 100)
-        proxy.drop_everything()
-
     async with asyncio.TaskGroup() as group:
-        group.create_task(forget_the_rest())
-        yield
+        told = group.create_task(write)
+        await proxy.wait_until(lambda _: any(requests_in(held) for held in proxy.held()))
+        proxy.hang_up_on_clients()
+    return told.result()
+
+
+def requests_in(held: bytes) -> int:
+    """How many requests end in these HTTP/2 frames: one with only its headers is nothing that could land."""
+    ended, at = 0, 0
+    while at + 9 <= len(held):  # a frame: length (3 bytes), type, flags, stream (4 bytes), then as many bytes as the length says
+        length, kind, flags = int.from_bytes(held[at : at + 3]), held[at + 3], held[at + 4]
+        at += 9 + length
+        ended += kind == DATA and bool(flags & END_STREAM) and at <= len(held)
+    return ended
+
+
+async def let_land(cluster: EtcdCluster, proxy: Proxy) -> None:
+    """Releases what `held_back` holds, and returns when the member behind the proxy has done with it: applied or refused.
+    The first bytes that come back need not be the answer, so the member's own count of finished transactions is asked."""
+    before = await asyncio.to_thread(cluster.transactions_handled, 0)
+    assert await proxy.release() == 1
+    async with asyncio.timeout(PATIENCE_S):
+        while await asyncio.to_thread(cluster.transactions_handled, 0) == before:
+            await asyncio.sleep(BACK_OFF_S)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "delayed"])
 async def test_a_commit_whose_answer_is_lost_is_already_there(cluster: EtcdCluster, tmp_path: Path, fault: str) -> None:
-    async with behind_proxy(cluster, tmp_path) as (store, proxy):
+    async with behind_proxy(cluster, tmp_path, TIMEOUT_S) as (store, proxy):
         fence = await lead(store)
         proxy.drop_replies() if fault == "dropped" else proxy.delay_replies(2 * TIMEOUT_S)
         batch = batch_after(None)
@@ -203,7 +226,7 @@ async def test_a_commit_whose_answer_is_lost_is_already_there(cluster: EtcdClust
 
 
 async def test_an_answer_that_is_only_slow_is_waited_for(cluster: EtcdCluster, tmp_path: Path) -> None:
-    async with behind_proxy(cluster, tmp_path) as (store, proxy):
+    async with behind_proxy(cluster, tmp_path, TIMEOUT_S) as (store, proxy):
         fence = await lead(store)
         proxy.delay_replies(TIMEOUT_S / 4)
         assert await store.commit(fence, batch_after(None)) == Committed()
@@ -214,13 +237,10 @@ async def test_a_commit_that_lands_late_is_there_when_nothing_came_between(clust
     async with behind_proxy(cluster, tmp_path) as (store, proxy):
         fence = await lead(store)
         batch = batch_after(None)
-        async with held_back(proxy):
-            assert isinstance(await store.commit(fence, batch), OutcomeUnknown)
+        assert isinstance(await held_back(proxy, store.commit(fence, batch)), OutcomeUnknown)
         assert await head_position(store) == 0
-        assert await proxy.release() == 1
-        async with asyncio.timeout(10):  # the first bytes that come back after a release need not be this write's answer
-            while await head_position(store) != 1:
-                await asyncio.sleep(0)
+        await let_land(cluster, proxy)
+        assert await head_position(store) == 1
         assert await store.commit(fence, batch) == AlreadyThere()
 
 
@@ -228,11 +248,10 @@ async def test_a_commit_that_lands_after_its_resubmission_is_not_applied_twice(c
     async with behind_proxy(cluster, tmp_path) as (store, proxy):
         fence = await lead(store)
         first, second = chain(2)
-        async with held_back(proxy):
-            assert isinstance(await store.commit(fence, first), OutcomeUnknown)
+        assert isinstance(await held_back(proxy, store.commit(fence, first)), OutcomeUnknown)
         assert await store.commit(fence, first) == Committed()
         assert await store.commit(fence, second) == Committed()
-        assert await proxy.release() == 1
+        await let_land(cluster, proxy)
         assert await whole_tail(store) == [first, second]
         assert (await store.head()).hash == second.hash
 
@@ -241,33 +260,30 @@ async def test_a_commit_that_lands_after_another_took_its_position_is_not_applie
     async with behind_proxy(cluster, tmp_path) as (store, proxy):
         fence = await lead(store)
         late, other = batch_after(None, b"late"), batch_after(None, b"other")
-        async with held_back(proxy):
-            assert isinstance(await store.commit(fence, late), OutcomeUnknown)
+        assert isinstance(await held_back(proxy, store.commit(fence, late)), OutcomeUnknown)
         assert await store.commit(fence, other) == Committed()
-        assert await proxy.release() == 1
+        await let_land(cluster, proxy)
         assert await whole_tail(store) == [other]
         assert isinstance(await store.commit(fence, late), Superseded)
 
 
 async def test_a_commit_that_lands_after_a_takeover_is_not_applied(cluster: EtcdCluster, tmp_path: Path) -> None:
-    async with behind_proxy(cluster, tmp_path) as (old, proxy), opened(cluster.endpoints, tmp_path) as new:
+    async with behind_proxy(cluster, tmp_path) as (old, proxy), opened(cluster.endpoints, tmp_path, UNHURRIED_S) as new:
         fence = await lead(old, "old")
         batch = batch_after(None)
-        async with held_back(proxy):
-            assert isinstance(await old.commit(fence, batch), OutcomeUnknown)
+        assert isinstance(await held_back(proxy, old.commit(fence, batch)), OutcomeUnknown)
         await lead(new, "new")
-        assert await proxy.release() == 1
+        await let_land(cluster, proxy)
         assert await whole_tail(new) == []
         assert isinstance(await old.commit(fence, batch), Fenced)
 
 
 async def test_an_acquisition_that_lands_after_another_does_not_take_over(cluster: EtcdCluster, tmp_path: Path) -> None:
-    async with behind_proxy(cluster, tmp_path) as (old, proxy), opened(cluster.endpoints, tmp_path) as new:
+    async with behind_proxy(cluster, tmp_path) as (old, proxy), opened(cluster.endpoints, tmp_path, UNHURRIED_S) as new:
         observed = await old.head()
-        async with held_back(proxy):
-            assert isinstance(await old.acquire("old", observed), OutcomeUnknown)
+        assert isinstance(await held_back(proxy, old.acquire("old", observed)), OutcomeUnknown)
         fence = await lead(new, "new")
-        assert await proxy.release() == 1
+        await let_land(cluster, proxy)
         assert (await new.head()).fence() == fence
 
 
@@ -278,10 +294,9 @@ async def test_objects_that_land_late_do_not_replace_newer_ones(cluster: EtcdClu
         for batch in chain(3):
             assert await store.commit(fence, batch) == Committed()
         assert await store.materialise(fence, 1, [("node/a", 1, b"one")], []) == Committed()
-        async with held_back(proxy):
-            assert isinstance(await store.materialise(fence, 2, [("node/a", 2, b"two")], []), OutcomeUnknown)
+        assert isinstance(await held_back(proxy, store.materialise(fence, 2, [("node/a", 2, b"two")], [])), OutcomeUnknown)
         assert await store.materialise(fence, 3, [("node/a", 3, b"three")], []) == Committed()
-        assert await proxy.release() == 1
+        await let_land(cluster, proxy)
         checkpoint = await store.load()
         assert checkpoint.position == 3
         assert await collect(checkpoint) == {"node/a": (3, b"three")}

@@ -25,8 +25,10 @@ from fairlead.store.postgres_link import Limits
 from tests.store.batches import batch_after, chain, collect, lead, whole_tail
 from tests.store.postgres_engine import next_plane
 from tests.store.postgres_plane import (
+    PATIENT,
     SYNC_BYTES,
     Plane,
+    held_back,
     major_version,
     new_plane,
     sessions_in_transaction,
@@ -152,16 +154,16 @@ async def test_a_renewal_does_not_wait_behind_a_commit_that_hangs(plane: Plane) 
 
 
 async def test_a_late_materialisation_does_not_take_newer_rows_back(plane: Plane) -> None:
-    store, witness = await plane.proxied(), await plane.direct()
+    store, witness = await plane.proxied(PATIENT), await plane.direct()
     fence = await lead(store)
     await warm(store, fence, chain(3))
     assert await store.materialise(fence, 1, [("a", 1, b"one")], []) == Committed()
 
-    plane.proxy.hold_requests()
-    assert isinstance(await store.materialise(fence, 2, [("a", 2, b"two"), ("b", 2, b"two")], []), OutcomeUnknown)
+    late = store.materialise(fence, 2, [("a", 2, b"two"), ("b", 2, b"two")], [])
+    assert isinstance(await held_back(plane, late), OutcomeUnknown)
     assert await store.materialise(fence, 2, [("a", 2, b"two"), ("b", 2, b"two")], []) == Committed()
     assert await store.materialise(fence, 3, [("a", 3, b"three")], ["b"]) == Committed()
-    await plane.proxy.release()
+    assert await plane.proxy.release() == 1
 
     assert (await witness.head()).materialised == 3
     assert await collect(await witness.load()) == {"a": (3, b"three")}
