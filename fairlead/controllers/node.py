@@ -31,11 +31,15 @@ def _zone(item: Item) -> str:
     return str(item.hot.spec.zone)
 
 
+def _unknown_on(item: Item) -> str | None:
+    return str(item.hot.node) if item.hot.state is _S.UNKNOWN else None
+
+
 class NodeController:
     name = "node"
     follows = ("nodes", "bindings", "instances", "endpoints")
     follows_other: tuple[str, ...] = ()
-    indexes: Indexes = {"nodes": {"zone": _zone}, "bindings": SLOT_INDEXES["bindings"]}
+    indexes: Indexes = {"nodes": {"zone": _zone}, "bindings": {**SLOT_INDEXES["bindings"], "unknown": _unknown_on}}
     indexes_other: Indexes = {}
     hears = True
 
@@ -56,21 +60,40 @@ class NodeController:
         return [("", str(zone)) for zone in view.cache.values("nodes", "zone")]
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
-        items = {item.name: item for item in view.cache.by("nodes", "zone", key[1])}
-        if not items:
+        zone = view.cache.by("nodes", "zone", key[1])
+        if not zone:
             return Result()
         rules = self._rules
+        items = {item.name: item for item in zone if not self._is_well(view, item, now_ms)}
+        if not items:
+            return Result((), now_ms + LOOK_MS)
         facts = [self._facts(view, item.hot, now_ms) for item in items.values()]
-        heard_ms = max((ms for name, ms in view.heard.items() if view.cache.item("nodes", "", name) is not None), default=0)
-        anybody = now_ms - max(heard_ms, view.since_ms) <= rules.lease_ms
+        anybody = self._hears_anybody(view, now_ms)
         bodies: list[Body] = []
-        for verdict in judge_zone(facts, anybody, view.since_ms, now_ms, rules):
+        for verdict in judge_zone(facts, anybody, view.since_ms, now_ms, rules, len(zone) - len(items)):
             item = items[verdict.name]
             status = _status(item.hot, verdict, now_ms)
             if status != item.hot.status:
                 bodies.append(PutStatus("Node", "", verdict.name, status, expected_revision=view.revision(item)))
             bodies += self._slots(view.cache, item.hot, verdict)
         return Result(bodies, now_ms + LOOK_MS)
+
+    def _is_well(self, view: View, item: Item, now_ms: int) -> bool:
+        """It was, it is heard, and no slot waits for it: there is nothing to decide. So it is with nearly all of them, every
+        second."""
+        name = item.name
+        if now_ms - max(view.heard.get(name, 0), view.since_ms) > self._rules.lease_ms or name in self._back_ms:
+            return False
+        if item.derived is None:
+            status = item.hot.status
+            item.derived = status.health in ("", "Ready") and not is_true(status.conditions, "ObservationSuspect")
+        return bool(item.derived) and not view.cache.any("bindings", "unknown", name)
+
+    def _hears_anybody(self, view: View, now_ms: int) -> bool:
+        lease_ms, known = self._rules.lease_ms, view.cache.item
+        if now_ms - view.since_ms <= lease_ms:
+            return True
+        return any(now_ms - ms <= lease_ms and known("nodes", "", name) is not None for name, ms in view.heard.items())
 
     def _facts(self, view: View, node: Node, now_ms: int) -> NodeFacts:
         name, status = node.metadata.name, node.status

@@ -7,6 +7,7 @@ is told the time, and hands out what may be written now.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, NamedTuple
 
 from fairlead.decide.narrating import Told
@@ -60,9 +61,10 @@ class Telling:
         self._refill(now_ms)
         out: list[Sum] = []
         for waiting in (self._warnings, self._others):
-            for key in [key for key in waiting if self._due_ms(key) <= now_ms]:
-                if self._left < 1.0:
-                    return out
+            if self._left < 1.0:
+                break
+            due = (key for key in waiting if self._due_ms(key) <= now_ms)
+            for key in list(islice(due, int(self._left))):
                 self._left -= 1.0
                 out.append(waiting.pop(key))
                 self._note(key, now_ms)
@@ -74,8 +76,13 @@ class Telling:
             return None
         self._refill(now_ms)
         room_ms = now_ms if self._left >= 1.0 else now_ms + int(1000 * (1.0 - self._left) / RATE_PER_S) + 1
-        due_ms = min(self._due_ms(key) for waiting in (self._warnings, self._others) for key in waiting)
-        return max(room_ms, due_ms)
+        due_ms = (self._due_ms(key) for waiting in (self._warnings, self._others) for key in waiting)
+        first_ms = next(due_ms)
+        for ms in due_ms:
+            if first_ms <= room_ms:
+                break  # so it is with nearly all that wait
+            first_ms = min(first_ms, ms)
+        return max(room_ms, first_ms)
 
     def _refill(self, now_ms: int) -> None:
         self._left = min(float(BURST), self._left + RATE_PER_S * max(0, now_ms - self._left_ms) / 1000)

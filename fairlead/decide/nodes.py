@@ -55,14 +55,15 @@ class NodeVerdict(NamedTuple):
 
 
 def judge_zone(
-    nodes: Sequence[NodeFacts], anybody_heard: bool, since_ms: int, now_ms: int, rules: NodeRules
+    nodes: Sequence[NodeFacts], anybody_heard: bool, since_ms: int, now_ms: int, rules: NodeRules, well: int = 0
 ) -> list[NodeVerdict]:
-    """Health of every node of one zone. Nothing is said of a silence that is not a full lease old under this observer (P9)."""
+    """Health of the nodes of one zone. Nothing is said of a silence that is not a full lease old under this observer (P9).
+    `well`: how many more there are that were well and are heard: they count, and nothing has to be said of them."""
     quiet_ms = {node.name: now_ms - max(node.heard_ms, since_ms) for node in nodes}
     silent = {name for name, ms in quiet_ms.items() if ms > rules.lease_ms}
     present = [node for node in nodes if node.health != "Lost"]
     away = [node.name for node in present if node.name in silent]
-    suspect = len(away) >= rules.suspect_least and len(away) > rules.suspect_share * len(present)
+    suspect = len(away) >= rules.suspect_least and len(away) > rules.suspect_share * (len(present) + well)
     if away and not anybody_heard:
         return [_blind(node, node.name in silent) for node in nodes]
     declared_ms = max((node.changed_ms for node in nodes if node.health == "Lost"), default=0)

@@ -52,6 +52,12 @@ def test_many_silent_at_once_are_suspect_and_lost_one_at_a_time() -> None:
     assert [v.health for v in judge(*later).values()].count("Lost") == 2
 
 
+def test_those_of_whom_nothing_is_said_count_against_a_suspicion() -> None:
+    zone = [node(f"n{i}", LEASE + 1) for i in range(3)]
+    assert all(v.suspect for v in judge_zone(zone, True, 0, NOW, RULES, well=6))
+    assert not any(v.suspect for v in judge_zone(zone, True, 0, NOW, RULES, well=7))
+
+
 def test_a_few_silent_ones_are_no_reason_to_doubt_oneself() -> None:
     found = judge(node("a", 60_000, "Unknown"), node("b", 60_000, "Unknown"), node("c"))
     assert [v.health for v in found.values()] == ["Lost", "Lost", "Ready"]
