@@ -107,16 +107,15 @@ class Candidate:
         try:
             if not self.memory.loaded:
                 await self.memory.load()
+                head = await self._store.head()  # what was loaded may be ahead of the head that was read before it
             await self.memory.catch_up(head)
         except Forked as fork:
-            await self._reload(await self._store.head(), fork)
+            self._forked(fork)  # the next look loads anew
 
-    async def _reload(self, head: Head, fork: Forked) -> None:
-        log.warning("reloading: %s", fork)
+    def _forked(self, fork: Forked) -> None:
+        log.warning("memory is dropped: %s", fork)
         self.saw_fork = True
         self.forget()
-        await self.memory.load()
-        await self.memory.catch_up(head)
 
     async def acquire(self, observed: Head) -> tuple[Fence | None, float]:
         """The fence, and when the request for it was sent: trust counts from then."""
@@ -153,7 +152,7 @@ class Candidate:
                 await self.memory.load()
             await self.memory.catch_up(head)
         except Forked as fork:
-            await self._reload(head, fork)
+            await self._load_again(head, fork)
         if self.saw_fork:
             log.warning("the store lost history that was seen here: a new incarnation begins")
             fence = await self._new_incarnation(fence, head)
@@ -166,6 +165,15 @@ class Candidate:
         gc.collect()
         gc.freeze()  # what was loaded stays; a full collection over it would stop the loop for a second (P17)
         return term, head
+
+    async def _load_again(self, head: Head, fork: Forked) -> None:
+        self._forked(fork)
+        try:
+            await self.memory.load()
+            await self.memory.catch_up(head)
+        except Forked as again:
+            self._forked(again)
+            raise Deposed(f"the store changes under this takeover: {again}") from again
 
     async def _new_incarnation(self, fence: Fence, head: Head) -> Fence:
         wanted = max(head.incarnation, self.memory.ctx.incarnation) + 1

@@ -20,6 +20,9 @@ from fairlead.store.contract import NO_HASH, Batch, Compacted, Corrupt, Head, Ob
 log = logging.getLogger(__name__)
 
 CLOCK_KEY = key(CLOCK, "", "self")
+# How long a tail may lack what the head names before the store counts as damaged. A head is linearizable, a tail need not be:
+# it may come from a replica that is a moment behind.
+TAIL_LAG_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5, 0.5)
 
 
 class Forked(Exception):
@@ -52,6 +55,8 @@ class Follower:
         """Fills the empty state from the store's objects. The journal after them comes with `catch_up`."""
         state = self.state
         checkpoint = await self._store.load()
+        if checkpoint.position > checkpoint.head.position:
+            raise Corrupt("objects", f"they are at {checkpoint.position}, beyond the head at {checkpoint.head.position}")
         async for chunk in checkpoint.chunks:
             rows = [row for row in chunk if row[0] != CLOCK_KEY]
             if len(rows) < len(chunk):
@@ -82,11 +87,9 @@ class Follower:
             raise Forked(f"the store is at {head.position}, memory at {state.position}: it lost its tail")
         applied = 0
         while state.position < head.position:
-            batches = await self._store.tail(state.position)
+            batches = await _following(self._store, self._clock, state.position, head)
             if isinstance(batches, Compacted):
                 raise Forked(f"the journal starts after {batches.truncated}, memory is at {state.position}")
-            if not batches:
-                raise Corrupt(f"journal after {state.position}", f"the head is at {head.position}, but nothing follows")
             for batch in batches:
                 if batch.last > head.position:
                     return applied
@@ -132,6 +135,17 @@ class Follower:
         return Forked(f"{where}: {detail}") if self._live else Corrupt(where, detail)
 
 
+async def _following(store: Store, clock: Clock, after: int, head: Head) -> list[Batch] | Compacted:
+    """What the journal has after a position that is before the head: at least one batch, or Corrupt."""
+    for wait_s in (*TAIL_LAG_S, 0.0):
+        batches = await store.tail(after)
+        if isinstance(batches, Compacted) or batches:
+            return batches
+        log.info("the journal ends at %d, the head is at %d: a stale read, or a row is missing", after, head.position)
+        await clock.sleep(wait_s)
+    raise Corrupt(f"journal after {after}", f"the head is at {head.position}, but nothing follows")
+
+
 async def check_history(store: Store, clock: Clock) -> None:
     """Reads the whole journal that the store still has, from where it was cut to its head, and raises Corrupt if a row is damaged
     or missing. Loading would not notice: it begins where the objects end, and a start must not go well on luck."""
@@ -145,11 +159,9 @@ async def _check_history(store: Store, clock: Clock) -> None:
     head = await store.head()
     position, chain = head.truncated, _hash_at_cut(head)
     while position < head.position:
-        batches = await store.tail(position)
+        batches = await _following(store, clock, position, head)
         if isinstance(batches, Compacted):
             return  # A leader cut it off under us: it is in use, and has been checked by whoever started on it.
-        if not batches:
-            raise Corrupt(f"journal after {position}", f"the head is at {head.position}, but nothing follows")
         for batch in batches:
             where = f"journal row {batch.first}"
             if batch.first != position + 1:

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Iterator
 
 from fairlead.authority.meters import Meters
+from fairlead.authority.pipeline import Deposed
 from fairlead.authority.state import CLOCK, Rec
 from fairlead.model.ids import key
 from fairlead.ports import Clock
-from fairlead.store.contract import Committed, Fence, Fenced, ObjectRow, Store
+from fairlead.store.contract import Committed, Fence, Fenced, ObjectRow, Store, Superseded
 
 CHUNK_ROWS = 1000  # One statement of this size holds the store's writer for about five milliseconds.
 EVERY_S = 2.0  # Objects that change again, or come and go, within this time are written once or not at all.
@@ -53,8 +54,9 @@ class Materialiser:
                 return
 
     async def flush(self, fence: Fence) -> bool:
-        """Writes all that is pending; false when this process does not lead any more. One at a time: a second one beside it could
-        move `materialised` past rows that the first has not written yet, and the store would take those for late copies."""
+        """Writes all that is pending; false when this process does not lead any more. Deposed when the store lost its tail. One
+        at a time: a second one beside it could move `materialised` past rows that the first has not written yet, and the store
+        would take those for late copies."""
         async with self._flushing:
             return await self._flush(fence)
 
@@ -66,7 +68,9 @@ class Materialiser:
             deleted = [name for name, rec in chunk if rec.raw is None]
             if reached == upto:  # so that a cold start knows the plane's time even when the journal holds nothing newer (P5)
                 rows.append((key(CLOCK, "", "self"), upto, time_ms.to_bytes(8, "big")))
-            result = await self._store.materialise(fence, reached, rows, deleted)
+            result = await self._store.materialise(fence, reached, rows, deleted, upto)
+            if isinstance(result, Superseded):
+                raise Deposed(f"the store is at {result.head.position}, not at {upto}: it lost its tail", lost_history=True)
             if isinstance(result, Fenced):
                 return False
             if not isinstance(result, Committed):

@@ -122,7 +122,7 @@ class _Leading:
                 rows.append((CLOCK_KEY, head.position, tail.time_ms.to_bytes(8, "big")))
             deleted = [key for key, (_, raw) in chunk if raw is None]
             upto = head.position if done else head.materialised
-            _must(await self._store.materialise(self.fence, upto, rows, deleted))
+            _must(await self._store.materialise(self.fence, upto, rows, deleted, head.position))
         return len(items)
 
     async def _truncate(self, through: int, anchor_key: bytes) -> None:

@@ -112,6 +112,7 @@ class Contended(msgspec.Struct, frozen=True, gc=False):
 CommitResult = Committed | AlreadyThere | Superseded | Fenced | Unavailable | OutcomeUnknown
 AcquireResult = Fence | Contended | Unavailable | OutcomeUnknown
 FencedWriteResult = Committed | Fenced | Unavailable | OutcomeUnknown
+MaterialiseResult = Committed | Superseded | Fenced | Unavailable | OutcomeUnknown
 
 
 class Compacted(msgspec.Struct, frozen=True, gc=False):
@@ -203,12 +204,19 @@ class Store(Protocol):
 
     async def load(self) -> Checkpoint: ...
 
-    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> MaterialiseResult:
         """Writes rows, removes deleted keys and sets `materialised` to `upto`, all under the fence. Rows and deletions are
-        disjoint. Idempotent. Durability may lag behind: a loss must take `materialised` back with it."""
+        disjoint, and the state at `as_of` (at `upto` where nothing is said; later in all pieces but the last of several).
+        Superseded, and nothing is written, where the head is behind `as_of`: the tail they came from is lost, and objects beyond
+        the head would leave a store on which nobody can start. The fence makes the position enough: whoever lost a tail
+        under it can commit nothing more, so the head cannot come back to `as_of` with another history.
+        Idempotent. Durability may lag behind: a loss must take `materialised` back with it."""
 
     async def truncate(self, fence: Fence, through: int, anchor: bytes) -> FencedWriteResult:
-        """Forgets journal batches with last <= through (never beyond `materialised`), keeping the anchor."""
+        """Forgets journal batches with last <= through, keeping the anchor; nothing at all where `through` is beyond
+        `materialised`, because the anchor speaks of `through` and of no earlier place."""
 
     async def set_incarnation(self, fence: Fence, incarnation: int) -> FencedWriteResult:
         """Raises the incarnation under the fence; the caller's fence afterwards has the new one."""

@@ -30,6 +30,7 @@ from fairlead.store.contract import (
     FencedWriteResult,
     FormatTooNew,
     Head,
+    MaterialiseResult,
     ObjectRow,
     OutcomeUnknown,
     StoreStats,
@@ -168,8 +169,10 @@ class EtcdStore:
         meta = await self._meta("load")
         return Checkpoint(meta.head, meta.head.materialised, self._objects.pages(meta))
 
-    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
-        return await self._objects.materialise(fence, upto, rows, deleted)
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> MaterialiseResult:
+        return await self._objects.materialise(fence, upto, rows, deleted, max(upto, as_of))
 
     async def seed(self, head: Head, chunks: AsyncIterator[list[ObjectRow]]) -> None:
         if head.format > FORMAT:
@@ -291,7 +294,8 @@ class EtcdStore:
         meta = await self._meta("truncate")
         if meta.head.fence() != fence:
             return Fenced(meta.head)
-        through = min(through, meta.head.materialised)
+        if through > meta.head.materialised:
+            return Committed()
         try:
             last = await self._last_batch_within(through)
             if last is None:

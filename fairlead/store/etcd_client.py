@@ -52,7 +52,7 @@ METHODS = {
 }
 PATHS = {"Compaction": "Compact"}  # The one method whose messages are not named after it.
 
-EQUAL, VERSION, MOD_REVISION, VALUE = 0, 0, 2, 3  # etcd's enums Compare.CompareResult and Compare.CompareTarget
+EQUAL, GREATER, VERSION, MOD_REVISION, VALUE = 0, 1, 0, 2, 3  # etcd's enums Compare.CompareResult and Compare.CompareTarget
 DESCENDING, BY_KEY = 2, 0
 ALARM_NAMES = {1: "NOSPACE", 2: "CORRUPT"}
 
@@ -101,12 +101,14 @@ class MemberStatus(msgspec.Struct, frozen=True):
 
 
 class Compare(msgspec.Struct, frozen=True):
-    """One condition of a transaction: the key's value, its version (0: no such key) or its last revision equals this."""
+    """One condition of a transaction: the key's value, its version (0: no such key) or its last revision equals this, or its last
+    revision is after `changed_after`."""
 
     key: bytes
     value: bytes | None = None
     version: int | None = None
     mod_revision: int | None = None
+    changed_after: int | None = None
 
     def message(self) -> Any:
         make = CLASSES["Compare"]
@@ -114,6 +116,8 @@ class Compare(msgspec.Struct, frozen=True):
             return make(result=EQUAL, target=VALUE, key=self.key, value=self.value)
         if self.version is not None:
             return make(result=EQUAL, target=VERSION, key=self.key, version=self.version)
+        if self.changed_after is not None:
+            return make(result=GREATER, target=MOD_REVISION, key=self.key, mod_revision=self.changed_after)
         assert self.mod_revision is not None, f"nothing to compare for {self.key!r}"
         return make(result=EQUAL, target=MOD_REVISION, key=self.key, mod_revision=self.mod_revision)
 

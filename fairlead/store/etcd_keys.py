@@ -44,12 +44,13 @@ class _Truncated(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """Everything under meta/ at one etcd revision. The two revisions say when those keys were last written: they are what a
+    """Everything under meta/ at one etcd revision. The three revisions say when those keys were last written: they are what a
     late request is told apart by."""
 
     head: Head
     generation: str
     renewals_version: int
+    head_revision: int
     materialised_revision: int
     truncated_revision: int
     revision: int
@@ -146,6 +147,7 @@ class Keys:
             head=whole,
             generation=found[self.generation].value.decode(),
             renewals_version=found[self.renewals].version,
+            head_revision=found[self.head].mod_revision,
             materialised_revision=found[self.materialised].mod_revision,
             truncated_revision=found[self.truncated].mod_revision,
             revision=revision,

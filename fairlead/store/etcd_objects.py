@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.store.contract import (
     Committed,
@@ -19,6 +20,7 @@ from fairlead.store.contract import (
     Fenced,
     FencedWriteResult,
     Head,
+    MaterialiseResult,
     ObjectRow,
     OutcomeUnknown,
     StoreError,
@@ -29,7 +31,7 @@ from fairlead.store.etcd_client import Compare, Delete, EtcdClient, Get, Operati
 from fairlead.store.etcd_faults import DISK_FULL, EtcdFault
 from fairlead.store.etcd_keys import Keys, Meta, end_of, leader_value, number_value, object_value
 from fairlead.store.etcd_usage import Usage, UsageMeter
-from fairlead.store.rules import is_empty
+from fairlead.store.rules import is_empty, why_not_materialised
 
 TXN_OPERATIONS_MAX = 120  # etcd takes 128 by default; one more is `materialised`.
 TXN_BYTES_MAX = 1000 * 1024  # Under 1 MiB with the guards; etcd's limit for a request is 1.5 MiB.
@@ -63,6 +65,8 @@ class _Guard(msgspec.Struct, frozen=True):
     revision: int
     generation: str
     materialised: int
+    head: int  # where the head stood when it was last looked at,
+    head_revision: int  # and when that was written: a head that is older than this has lost its tail
 
 
 class _Moved(msgspec.Struct, frozen=True):
@@ -89,9 +93,13 @@ class Objects:
         except EtcdFault as fault:
             raise as_unreachable("load", fault) from fault
 
-    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int
+    ) -> MaterialiseResult:
         for _ in range(2):
-            guard = await self._take_guard(fence, upto)
+            guard: _Guard | MaterialiseResult = await self._take_guard(fence, upto)
+            if isinstance(guard, _Guard) and guard.head < as_of:
+                guard = await self._look_at_head(guard, as_of)
             if not isinstance(guard, _Guard):
                 return guard
             result = await self._materialise_under(guard, upto, rows, deleted)
@@ -114,7 +122,21 @@ class Objects:
         if upto < meta.head.materialised:
             return Committed()  # Done long ago; doing it again would take objects back.
         self._meter.forget()
-        self._guard = _Guard(fence, meta.materialised_revision, meta.generation, meta.head.materialised)
+        head = meta.head
+        self._guard = _Guard(
+            fence, meta.materialised_revision, meta.generation, head.materialised, head.position, meta.head_revision
+        )
+        return self._guard
+
+    async def _look_at_head(self, guard: _Guard, as_of: int) -> _Guard | MaterialiseResult:
+        """The same guard, for a head that has reached `as_of`."""
+        try:
+            meta = await self._meta()
+        except EtcdFault as fault:
+            return Unavailable(fault.verdict.reason, fault.detail, fault.verdict.retry_after_s)
+        if meta.head.fence() != guard.fence or meta.head.position < as_of:
+            return why_not_materialised(meta.head, guard.fence, as_of)
+        self._guard = replace(guard, head=meta.head.position, head_revision=meta.head_revision)
         return self._guard
 
     async def _materialise_under(
@@ -161,6 +183,7 @@ class Objects:
         guards = [
             Compare(self._keys.leader, value=leader_value(guard.fence)),
             Compare(self._keys.materialised, mod_revision=guard.revision),
+            Compare(self._keys.head, changed_after=guard.head_revision - 1),
         ]
         try:
             answer = await self._client.txn(guards, piece, [self._all_meta])
@@ -170,7 +193,7 @@ class Objects:
             head = self._read_meta(answer).head
             return Fenced(head) if head.fence() != guard.fence else _Moved()
         if upto is not None:  # The last piece, which leaves the guard of the next materialisation.
-            self._guard = _Guard(guard.fence, answer.revision, guard.generation, upto)
+            self._guard = replace(guard, revision=answer.revision, materialised=upto)
         return Committed()
 
     async def seed(self, head: Head, chunks: AsyncIterator[list[ObjectRow]]) -> None:

@@ -31,11 +31,13 @@ from fairlead.store.contract import (
     FencedWriteResult,
     FormatTooNew,
     Head,
+    MaterialiseResult,
     ObjectRow,
     OutcomeUnknown,
     StoreError,
     StoreStats,
     StoreUnreachable,
+    Superseded,
     Unavailable,
 )
 from fairlead.store.rules import EMPTY, is_empty, may_commit, why_not_committed
@@ -144,9 +146,13 @@ class MemoryDisk:
         self.head = replace(self.head, position=batch.last, hash=batch.hash)
         return Committed()
 
-    def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> Committed | Fenced:
+    def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> Committed | Superseded | Fenced:
         if self.head.fence() != fence:
             return Fenced(self.head)
+        if max(upto, as_of) > self.head.position:
+            return Superseded(self.head)
         # One that lands late must not take objects back behind a journal that may be truncated by now.
         if upto < self.head.materialised:
             return Committed()
@@ -162,7 +168,8 @@ class MemoryDisk:
     def truncate(self, fence: Fence, through: int, anchor: bytes) -> Committed | Fenced:
         if self.head.fence() != fence:
             return Fenced(self.head)
-        through = min(through, self.head.materialised)
+        if through > self.head.materialised:
+            return Committed()
         count = bisect_right(self.journal, through, key=lambda entry: entry.batch.last)
         if count:
             self.head = replace(self.head, truncated=self.journal[count - 1].batch.last, anchor=anchor)
@@ -279,8 +286,10 @@ class MemoryStore:
         head, rows = await self._read("load", snapshot)
         return Checkpoint(head, head.materialised, _chunks(rows))
 
-    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
-        return await self._write("materialise", lambda: self._disk.materialise(fence, upto, rows, deleted))
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> MaterialiseResult:
+        return await self._write("materialise", lambda: self._disk.materialise(fence, upto, rows, deleted, as_of))
 
     async def truncate(self, fence: Fence, through: int, anchor: bytes) -> FencedWriteResult:
         return await self._write("truncate", lambda: self._disk.truncate(fence, through, anchor))

@@ -32,6 +32,7 @@ from fairlead.store.contract import (
     FencedWriteResult,
     FormatTooNew,
     Head,
+    MaterialiseResult,
     ObjectRow,
     OutcomeUnknown,
     StoreError,
@@ -41,7 +42,7 @@ from fairlead.store.contract import (
 )
 from fairlead.store.postgres_link import FAULTS, Connection, Limits, Link, connect, unavailable
 from fairlead.store.postgres_sql import DELETE_BATCHES, HEAD_FIELDS, Statements, schema_name, statements
-from fairlead.store.rules import EMPTY, is_empty, may_commit, why_not_committed
+from fairlead.store.rules import EMPTY, is_empty, may_commit, why_not_committed, why_not_materialised
 
 CHUNK_ROWS = 2000  # A few MB of objects: large enough to stream well, small enough for one slice of the loop.
 DELETE_ROUNDS_MAX = 20  # One truncation removes at most 4,000 batches; the rest is invisible and goes with the next.
@@ -148,13 +149,13 @@ class PostgresStore:
             raise
         return Checkpoint(head, head.materialised, self._chunks(connection, cursor))
 
-    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> MaterialiseResult:
         keys, positions, values = ([row[column] for row in rows] for column in range(3))
-        done = await self._fenced(self._upkeep, self._sql.materialise, fence, upto, keys, positions, values, list(deleted))
-        # Under the same fence only one thing refuses: newer rows are there already, which is what was asked for.
-        if isinstance(done, Fenced) and done.head.fence() == fence:
-            return Committed()
-        return done
+        known = max(upto, as_of)
+        done = await self._fenced(self._upkeep, self._sql.materialise, fence, upto, keys, positions, values, list(deleted), known)
+        return why_not_materialised(done.head, fence, known) if isinstance(done, Fenced) else done
 
     async def truncate(self, fence: Fence, through: int, anchor: bytes) -> FencedWriteResult:
         done = await self._fenced(self._upkeep, self._sql.truncate, fence, through, anchor)

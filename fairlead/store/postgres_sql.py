@@ -98,12 +98,13 @@ FROM {HEAD_ROWS} LEFT JOIN {{s}}.journal j ON j.first = $1::bigint
 """
 
 # `materialised <= upto`: a materialisation that was given up on may land after newer ones, and must not take rows back.
+# `position`: they must be the state of a head that this store has reached; a failover may have lost the tail they came from.
 # set_config: durability may lag here, and the commit record is written with this setting. A crash takes rows and
 # `materialised` back together, because both are in one transaction; the next commit's flush makes them durable.
 # All parts of the statement see one snapshot; that is sound because rows and deleted keys are disjoint.
 MATERIALISE = f"""
 WITH fence AS (
-    SELECT 1 FROM {{s}}.head WHERE {FENCE} FOR KEY SHARE
+    SELECT 1 FROM {{s}}.head WHERE {FENCE} AND position >= $9::bigint FOR KEY SHARE
 ), g AS (
     UPDATE {{s}}.progress p SET materialised = $4::bigint
     FROM fence WHERE p.materialised <= $4::bigint
@@ -123,7 +124,7 @@ SELECT 1 FROM g
 TRUNCATE = f"""
 WITH cut AS (
     SELECT j.last FROM {{s}}.journal j, {{s}}.progress p
-    WHERE j.first <= $4::bigint AND j.last <= least($4::bigint, p.materialised)
+    WHERE j.first <= $4::bigint AND j.last <= $4::bigint AND $4::bigint <= p.materialised
     ORDER BY j.first DESC LIMIT 1
 ), upto AS (SELECT (SELECT last FROM cut) AS last)
 UPDATE {{s}}.head h SET truncated = greatest(h.truncated, upto.last),

@@ -1,11 +1,11 @@
-"""The two answers every engine must give alike: what an empty store says, and why a batch was not committed.
+"""The answers every engine must give alike: what an empty store says, and why a batch or objects were not written.
 
 Owns no data, does no I/O, never awaits. Called by the engines with what they read in the transaction that refused.
 """
 
 from __future__ import annotations
 
-from fairlead.store.contract import FORMAT, NO_HASH, AlreadyThere, Batch, Fence, Fenced, Head, Superseded
+from fairlead.store.contract import FORMAT, NO_HASH, AlreadyThere, Batch, Committed, Fence, Fenced, Head, Superseded
 
 # Incarnations start at one, so that a token or a revision with none in it is never mistaken for a valid one.
 EMPTY = Head(
@@ -39,3 +39,11 @@ def why_not_committed(head: Head, fence: Fence, batch: Batch, hash_at_first: byt
     if hash_at_first == batch.hash or (head.position == batch.last and head.hash == batch.hash):
         return AlreadyThere()
     return Superseded(head)
+
+
+def why_not_materialised(head: Head, fence: Fence, as_of: int) -> Committed | Superseded | Fenced:
+    """What else refuses under the same fence is that newer rows are there already, which is what was asked for: one that comes
+    late must not take objects back behind a journal that may be truncated by now."""
+    if head.fence() != fence:
+        return Fenced(head)
+    return Superseded(head) if as_of > head.position else Committed()

@@ -29,6 +29,7 @@ from fairlead.store.contract import (
     Fenced,
     FencedWriteResult,
     Head,
+    MaterialiseResult,
     ObjectRow,
     StoreError,
     StoreStats,
@@ -133,8 +134,10 @@ class SqliteStore:
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         return await self._write(lambda: self._writer.commit(fence, batch))
 
-    async def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
-        return await self._write(lambda: self._writer.materialise(fence, upto, rows, deleted))
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> MaterialiseResult:
+        return await self._write(lambda: self._writer.materialise(fence, upto, rows, deleted, as_of))
 
     async def truncate(self, fence: Fence, through: int, anchor: bytes) -> FencedWriteResult:
         result = await self._write(lambda: self._writer.truncate(fence, through, anchor))

@@ -23,13 +23,15 @@ from fairlead.store.contract import (
     Fenced,
     FencedWriteResult,
     Head,
+    MaterialiseResult,
     ObjectRow,
     OutcomeUnknown,
     StoreError,
     StoreUnreachable,
+    Superseded,
     Unavailable,
 )
-from fairlead.store.rules import is_empty, why_not_committed
+from fairlead.store.rules import is_empty, why_not_committed, why_not_materialised
 from fairlead.store.sqlite_file import OBJECTS_COLUMNS, Settings, connect, read_head, replace_head, unavailable
 
 Result = TypeVar("Result")
@@ -40,7 +42,7 @@ RENEW = f"UPDATE head SET renewals = renewals + 1 {_FENCED}"
 RESIGN = f"UPDATE head SET holder = '' {_FENCED}"
 ADVANCE = f"UPDATE head SET position = ?, hash = ? {_FENCED} AND position = ? AND hash = ?"
 APPEND = "INSERT INTO journal (first, last, previous, hash, blob) VALUES (?, ?, ?, ?, ?)"
-MATERIALISED = f"UPDATE head SET materialised = ? {_FENCED} AND materialised <= ?"
+MATERIALISED = f"UPDATE head SET materialised = ? {_FENCED} AND materialised <= ? AND position >= ?"
 TRUNCATED = f"UPDATE head SET truncated = ?, anchor = ? {_FENCED}"
 INCARNATION = f"UPDATE head SET incarnation = ? {_FENCED}"
 # One statement however many rows: a statement per row would hand the GIL over a thousand times (P2). The values are
@@ -114,13 +116,13 @@ class Writer:
 
         return self._transact(work)
 
-    def materialise(self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str]) -> FencedWriteResult:
-        def work(connection: apsw.Connection) -> Committed | Fenced:
-            connection.execute(MATERIALISED, (upto, *_fields(fence), upto))
+    def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int
+    ) -> MaterialiseResult:
+        def work(connection: apsw.Connection) -> Committed | Superseded | Fenced:
+            connection.execute(MATERIALISED, (upto, *_fields(fence), upto, max(upto, as_of)))
             if not connection.changes():
-                # One that comes late must not take objects back behind a journal that may be truncated by now.
-                head = read_head(connection)
-                return Committed() if head.fence() == fence else Fenced(head)
+                return why_not_materialised(read_head(connection), fence, max(upto, as_of))
             _put(connection, PUT_OBJECTS, rows)
             if deleted:
                 connection.execute(DELETE_OBJECTS, (msgspec.json.encode(deleted).decode(),))
@@ -135,7 +137,9 @@ class Writer:
             head = read_head(connection)
             if head.fence() != fence:
                 return Fenced(head)
-            last = connection.execute(LAST_THROUGH, (min(through, head.materialised),)).get
+            if through > head.materialised:
+                return Committed()
+            last = connection.execute(LAST_THROUGH, (through,)).get
             if last is None or last <= head.truncated:
                 return Committed()
             return _guarded(connection, TRUNCATED, (last, anchor, *_fields(fence)))

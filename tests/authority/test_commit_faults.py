@@ -220,6 +220,67 @@ async def test_a_store_that_lost_its_tail_starts_a_new_incarnation() -> None:
         await standby
 
 
+async def test_a_leader_whose_store_lost_its_tail_leaves_no_objects_beyond_the_head() -> None:
+    """Under the same fence, and with nothing to commit that would tell it (simulator, seed 127)."""
+    disk, clock = MemoryDisk(), FakeClock()
+    server = _server(disk, clock, "one")
+    async with Tasks() as tasks:
+        running = tasks.start(server.run(), "server")
+        await server.wait_leading()
+        for name in ("a", "b", "c"):
+            ok((await server.submit([Command(OPERATOR, tenant(name))]))[0])
+        assert disk.head.materialised < disk.head.position, "the materialiser has not come by yet"
+        assert disk.lose_tail(1) == 1
+        async with asyncio.timeout(20):
+            while disk.head.incarnation == 1:
+                assert disk.head.materialised <= disk.head.position
+                await clock.sleep(0.01)
+            await server.wait_leading()
+        assert server.view().get("tenants", "", "b") is not None
+        assert server.view().get("tenants", "", "c") is None
+        server.stop()
+        await running
+    assert "tenants//c" not in disk.objects
+
+
+class StaleTail(HandFaults):
+    """The first reads of the journal lack its newest batches."""
+
+    def __init__(self, reads: int) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def batches_hidden(self) -> int:
+        self.reads -= 1
+        return 3 if self.reads >= 0 else 0
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_a_stale_read_of_the_journal_is_read_again_and_is_no_damage(warm: bool) -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    first, faults = _server(disk, clock, "one"), StaleTail(0)
+    second = _server(disk, clock, "two", faults)
+    async with Tasks() as tasks:
+        running = tasks.start(first.run(), "first")
+        await first.wait_leading()
+        if warm:
+            tasks.start(second.run(), "second")
+            while not second.ready:
+                await clock.sleep(0.01)
+        for name in ("a", "b", "c"):
+            ok((await first.submit([Command(OPERATOR, tenant(name))]))[0])
+        faults.reads = 5
+        running.cancel()
+        if not warm:
+            tasks.start(second.run(), "second")
+        async with asyncio.timeout(20):
+            await second.wait_leading()
+        assert faults.reads < 0, "it met stale reads"
+        assert [r.name for r in (await second.view().page("tenants")).items] == ["a", "b", "c"]
+        assert disk.head.incarnation == 1, "nothing was lost"
+        second.stop()
+
+
 async def test_a_restart_finds_everything_and_does_not_wait_for_a_lease_that_was_given_up() -> None:
     disk, clock = MemoryDisk(), SystemClock()
     async with running_plane(MemoryStore(disk), clock) as plane:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from fairlead.authority import follower
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
@@ -18,6 +19,12 @@ from fairlead.store.contract import FORMAT, Corrupt, FormatTooNew, Store, StoreE
 from tests.authority.planes import REGION
 from tests.store.conftest import Engine, MemoryEngine
 from tests.store.filled import drop_row, execute, fill, flip_byte, journal_firsts, place, second_engine
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that is missing at the end is taken for a stale read for a while; tests need not wait for that."""
+    monkeypatch.setattr(follower, "TAIL_LAG_S", (0.0, 0.0))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.authority import materialiser as module
 from fairlead.authority.materialiser import Materialiser
@@ -58,6 +59,7 @@ async def test_whatever_lands_late_objects_and_journal_together_are_the_state(se
             truth.pop(keys[-1], None)
             if raw is not None:
                 truth[keys[-1]] = (position, raw)
+        disk.head = replace(disk.head, position=position)
         writer.note(position, 1, keys, recs)
         await writer.flush(fence)
         rebuilt = {key: row for key, row in disk.objects.items() if key.startswith("tenants/")}

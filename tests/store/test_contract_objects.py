@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from msgspec.structs import replace
 
 from fairlead.store.contract import (
@@ -11,6 +12,7 @@ from fairlead.store.contract import (
     Committed,
     Compacted,
     Fenced,
+    Superseded,
 )
 from tests.store.batches import (
     ODD_KEYS,
@@ -95,6 +97,21 @@ async def test_a_materialisation_that_lands_late_takes_nothing_back(engine: Engi
     await slow.materialise(fence, 2, [("a", 2, b"old")], [])
     assert (await store.head()).materialised == 4
     assert await collect(await store.load()) == {"a": (4, b"new")}
+
+
+@pytest.mark.parametrize(("upto", "as_of"), [(3, 0), (1, 3), (2, 3), (3, 3)])
+async def test_objects_of_a_state_the_head_has_not_reached_are_refused(engine: Engine, upto: int, as_of: int) -> None:
+    """As after a failover that lost the tail they were taken from, under the same fence (simulator, seed 127)."""
+    store = await engine.open_store()
+    fence = await lead(store)
+    await committed(store, fence, 2)
+    assert await store.materialise(fence, 1, [("kept", 1, b"1"), ("a", 1, b"1")], []) == Committed()
+    before = await store.head()
+    assert await store.materialise(fence, upto, [("a", 3, b"3")], ["kept"], as_of) == Superseded(before)
+    assert await store.head() == before
+    assert await collect(await store.load()) == {"kept": (1, b"1"), "a": (1, b"1")}
+    assert await store.materialise(fence, 1, [("a", 2, b"2")], [], 2) == Committed(), "a piece of the state at the head"
+    assert (await store.head()).materialised == 1
 
 
 async def test_materialising_nothing_still_moves_the_mark(engine: Engine) -> None:
@@ -202,8 +219,9 @@ async def test_truncating_never_goes_beyond_what_is_materialised(engine: Engine)
     batches = await committed(store, fence, 6)
     await store.materialise(fence, 3, [], [])
     assert await store.truncate(fence, 5, b"anchor") == Committed()
-    assert (await store.head()).truncated == 3
-    assert await store.tail(3) == batches[3:]
+    head = await store.head()
+    assert (head.truncated, head.anchor) == (0, b""), "the anchor speaks of 5: beside a cut at 3 it would be a lie"
+    assert await store.tail(0) == batches
 
 
 async def test_truncating_before_anything_is_materialised_forgets_nothing(engine: Engine) -> None:

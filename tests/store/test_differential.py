@@ -72,7 +72,9 @@ class Model:
         self.head = replace(self.head, **fields)
         return Committed()
 
-    def materialise(self, fence: Fence, upto: int, rows: list[ObjectRow], deleted: list[str]) -> object:
+    def materialise(self, fence: Fence, upto: int, rows: list[ObjectRow], deleted: list[str], as_of: int) -> object:
+        if fence == self.head.fence() and max(upto, as_of) > self.head.position:
+            return Superseded(self.head)
         result = self.change(fence, materialised=max(upto, self.head.materialised))
         if result == Committed() and upto == self.head.materialised:
             self.objects |= {key: (position, value) for key, position, value in rows}
@@ -80,8 +82,8 @@ class Model:
         return result
 
     def truncate(self, fence: Fence, through: int, anchor: bytes) -> object:
-        ends = [batch.last for batch in self.kept if batch.last <= min(through, self.head.materialised)]
-        if not ends:
+        ends = [batch.last for batch in self.kept if batch.last <= through]
+        if not ends or through > self.head.materialised:
             return self.change(fence)
         result = self.change(fence, truncated=ends[-1], anchor=anchor)
         if result == Committed():
@@ -184,12 +186,16 @@ class Differential(RuleBasedStateMachine):
         expected = self.model.commit(fence, batch)
         assert self.run(self.stores[store].commit(fence, batch)) == expected
 
-    @rule(store=which, back=old, behind=old, wrote=st.dictionaries(keys, st.binary(max_size=20)), gone=st.sets(keys))
-    def materialise(self, store: int, back: int, behind: int, wrote: dict[str, bytes], gone: set[str]) -> None:
+    @rule(
+        store=which, back=old, behind=st.integers(-1, 3), later=st.integers(0, 3),
+        wrote=st.dictionaries(keys, st.binary(max_size=20)), gone=st.sets(keys),
+    )  # fmt: skip
+    def materialise(self, store: int, back: int, behind: int, later: int, wrote: dict[str, bytes], gone: set[str]) -> None:
         upto = max(0, self.model.head.position - behind)
+        as_of = upto + later if later else 0
         rows = [(key, upto, value) for key, value in wrote.items() if key not in gone]
-        expected = self.model.materialise(self.fence(back), upto, rows, sorted(gone))
-        got = self.run(self.stores[store].materialise(self.fence(back), upto, rows, sorted(gone)))
+        expected = self.model.materialise(self.fence(back), upto, rows, sorted(gone), as_of)
+        got = self.run(self.stores[store].materialise(self.fence(back), upto, rows, sorted(gone), as_of))
         assert got == expected
 
     @rule(store=which, back=old, behind=st.integers(0, 8), anchor=st.binary(max_size=8))
