@@ -9,6 +9,9 @@ WORKERS ?= 2
 SEED ?= 1
 SEEDS ?= 1000
 
+# Some machines forbid Python to keep compiled files. The tests start hundreds of processes; each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help kubectl setup run test check format sim bench docs tour soak requirements clean
 
