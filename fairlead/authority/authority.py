@@ -80,6 +80,7 @@ class Authority:
         self._term: Term | None = None
         self._materialiser = Materialiser(store, clock, self.meters)
         self._leading = asyncio.Event()
+        self._not_leading = asyncio.Event()
         self._stop = asyncio.Event()
         self._candidate = Candidate(store, clock, ids, settings, self._timing, name, self._stop.is_set)
 
@@ -104,6 +105,10 @@ class Authority:
 
     async def wait_leading(self) -> None:
         await self._leading.wait()
+
+    async def wait_not_leading(self) -> None:
+        """Called by whoever saw it lead."""
+        await self._not_leading.wait()
 
     @property
     def fence(self) -> Fence | None:
@@ -326,9 +331,10 @@ class Authority:
             tasks.start(self._truncation.run(term.fence), "truncate")
             tasks.start(self._chores.run(), "chores")
             self._leading.set()
+            self._not_leading.clear()
             log.info("leading with epoch %d, incarnation %d", term.fence.epoch, term.fence.incarnation)
             await self._stop.wait()
-            self._leading.clear()
+            self._lead_no_more()
             await pipeline.wait_idle()
             await self._materialiser.flush(term.fence)
             await self._store.resign(term.fence)
@@ -372,9 +378,13 @@ class Authority:
             if isinstance(result, Committed):
                 term.renewed(sent)
 
+    def _lead_no_more(self) -> None:
+        self._leading.clear()
+        self._not_leading.set()
+
     def _step_down(self) -> None:
         """Everything in memory was ours only while we led: drop it, and answer whoever waits (P3)."""
-        self._leading.clear()
+        self._lead_no_more()
         if self._pipeline is not None:
             self._pipeline.close()
             self._pipeline = None

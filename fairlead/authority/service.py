@@ -326,7 +326,8 @@ class _Connection:
         except (ValueError, TypeError, KeyError) as error:
             await self._send([number, REFUSAL, "Invalid", f"follow: {error}"])
             return
-        ticking = self._tasks.start(self._tick(feed.poke), "tick")
+        # Whoever follows nodes acts on what changes there, and is not told every moment that nothing did: agents are many.
+        ticking = self._tasks.start(self._tick(feed.poke), "tick") if not (rest and rest[0]) else None
         told = 0
         try:
             while True:
@@ -341,7 +342,8 @@ class _Connection:
         except (Expired, Unreachable) as error:
             await self._send([number, ENDED, str(error), error.oldest if isinstance(error, Expired) else 0])
         finally:
-            ticking.cancel()
+            if ticking is not None:
+                ticking.cancel()
             feed.close()
 
     async def _tick(self, poke: Callable[[], None]) -> None:

@@ -188,7 +188,7 @@ class Leased(ABC):
 
     async def _renew_loop(self) -> None:
         while True:
-            await self._clock.sleep(self.terms.renew_s)
+            await self._clock.sleep(until_next(self._clock.monotonic(), self.terms.renew_s))
             renew = LeaseRenew(self.terms.name, self.epoch, self.health().status())
             (got,) = await self._plane.submit([Command(self._caller, renew)])
             if isinstance(got, Refused) and got.reason in _NOT_OURS:
@@ -201,13 +201,19 @@ class Leased(ABC):
         if due_ms is None:
             await feed.wait()
             return
-        timer = tasks.start(self._poke_after(max(0.001, (due_ms - now_ms) / 1000), feed), "due")
-        await feed.wait()
-        timer.cancel()
+        # A timer of the loop's, not a task that sleeps: there is one of these for every look.
+        timer = asyncio.get_running_loop().call_later(max(0.001, (due_ms - now_ms) / 1000), feed.poke)
+        try:
+            await feed.wait()
+        finally:
+            timer.cancel()
 
-    async def _poke_after(self, seconds: float, feed: Feed) -> None:
-        await self._clock.sleep(seconds)
-        feed.poke()
+
+def until_next(now: float, period_s: float) -> float:
+    """To the next multiple of the period, which is the same moment for all components of a process: what they renew is then one
+    batch of the plane, not one each. Whoever woke a little before its moment waits for the one after it."""
+    left_s = period_s - now % period_s
+    return left_s if left_s > period_s * 0.1 else left_s + period_s
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

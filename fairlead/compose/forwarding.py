@@ -44,6 +44,9 @@ class ForwardingPlane(LocalPlane):
     async def run(self) -> None:
         """Keeps a connection to the leader while that is somebody else."""
         while True:
+            if self._authority.leading:
+                self._leader = None
+                await self._authority.wait_not_leading()
             address = self._authority.leader_address
             if self._authority.leading or not address or address == self._own_address:
                 self._leader = None

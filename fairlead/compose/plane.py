@@ -149,8 +149,7 @@ class PlaneServer:
             async with Tasks() as tasks:
                 for part in self._parts:
                     tasks.start(part.run(), type(part).__name__)
-                while self.authority.leading:
-                    await self._clock.sleep(0.1)
+                await self.authority.wait_not_leading()
                 for part in self._parts:
                     part.stop()
                 tasks.cancel()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairlead.authority.local import LocalPlane
-from fairlead.client.leased import Health, Leased, Terms
+from fairlead.client.leased import Health, Leased, Terms, until_next
 from fairlead.client.plane import Feed
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.lifecycle import Role
@@ -119,3 +119,8 @@ async def test_what_it_does_not_forgive_ends_it_and_what_it_does_starts_it_over(
         with pytest.raises(ExceptionGroup) as found:
             await Idle(r.plane, "strict", fails=ValueError("a bug")).run()
         assert found.group_contains(ValueError)
+
+
+@pytest.mark.parametrize(("now", "left"), [(0.5, 2.5), (3.0, 3.0), (2.9999, 3.0001), (100.0, 2.0), (4.0, 2.0)])
+def test_components_of_a_process_renew_at_the_same_moments_and_once_a_period(now: float, left: float) -> None:
+    assert until_next(now, 3.0) == pytest.approx(left)
