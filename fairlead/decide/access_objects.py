@@ -108,6 +108,9 @@ def _override(rules: Rules, new: Override, old: Override | None) -> str:
     approver = before.approver if before is not None else ""
     if changed and not rules.may("create", "overrides", new.metadata.namespace, new.metadata.name):
         return f"{me} may approve overrides, not write them"
+    for tenant in spec.scope.tenants if changed else ():
+        if not rules.may("create", "overrides", tenant, new.metadata.name):
+            return f"{me} may not write overrides about tenant {tenant}"
     if spec.approver and changed:
         return "an override is approved as it stands, by another person, in a change of its own"
     if spec.approver != approver and spec.approver:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.decide.compiling import compile_need
 from fairlead.decide.need import Need
+from fairlead.decide.overrides import Avoidance
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.decide.scores.wishes import Wishes, wishes
 from fairlead.model.kinds.intent import Placement
@@ -27,8 +28,9 @@ WishesOf = dict[tuple[Placement, str], Wishes]  # by what wishes are made of; fo
 
 
 def compile_for_ranking(
-    snapshot: Snapshot, request: SchedulingRequest, policy: CompiledPolicy, known: WishesOf | None = None
-) -> Compiled:
+    snapshot: Snapshot, request: SchedulingRequest, policy: CompiledPolicy, known: WishesOf | None = None,
+    avoided: Avoidance | None = None,
+) -> Compiled:  # fmt: skip
     spec, tenant = request.spec, request.metadata.namespace
     ask = policy.with_spread(spec.ask)
     areas = policy.residency_areas(ask.placement.residency, tenant, ask.labels)
@@ -40,7 +42,7 @@ def compile_for_ranking(
         borrows=spec.may_borrow,
         max_age_s=policy.max_age_ms(ask) / 1000,
         areas=areas,
-        extra=(*policy.gates, *policy.extensions.filters),
+        extra=(*policy.gates, *policy.extensions.filters, *((avoided,) if avoided is not None else ())),
     )
     known = {} if known is None else known
     wanted = known.get((ask.placement, ask.image))
@@ -54,6 +56,6 @@ def compile_for_ranking(
     key = (
         need.cpu, need.memory, need.scalars, need.devices, need.max_age_ms, need.borrows, need.exclusive, whose,
         bytes(verdicts.allowed), id(need.topology) if need.topology is not None else 0, wanted.image, liked,
-        policy.revision, ask.workload_class,
+        policy.revision, ask.workload_class, avoided.key if avoided is not None else (),
     )  # fmt: skip
     return Compiled(key, ask, need, replace(need, classes=verdicts.wide()))

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead.client.plane import Change
-from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Marks
 from fairlead.model.lifecycle import SlotState
+from fairlead.scheduler.holding import Holding
 from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.snapshot import SlotKey, Snapshot, Use
-from fairlead.scheduler.units import to_ms
 from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, PlacementsChanged, PolicyPromoted
 
 # What the scheduler looks at. Nodes before what lies on them, so that a list is applied in an order that makes sense.
@@ -43,7 +42,7 @@ class Observer:
         self._opened: dict[str, None] = {}
         self._moved: dict[str, Marks | None] = {}  # workloads whose placements changed, and what their slots bear
         self._usage: dict[str, None] = {}
-        self._holds: dict[tuple[str, str], list[tuple[str, str]]] = {}  # override -> what it holds
+        self.holding = Holding(queue, policies, region)
         self._apply: dict[str, Callable[[Change], None]] = {
             "regions": self._region_changed,
             "nodepools": lambda change: self._snapshot.set_pool(change.name, change.hot if change.raw is not None else None),
@@ -130,6 +129,7 @@ class Observer:
         spec = change.hot.spec
         start = self._parts.head_start(change.tenant, spec.slot.uid, spec.gang)
         if start is not NEVER:
+            self.holding.seen(change.tenant, self._snapshot.now_ms)
             self._queue.upsert(change.hot, self._snapshot.now_ms, start)
 
     def _grant(self, change: Change) -> None:
@@ -154,23 +154,6 @@ class Observer:
             self._queue.wake(PolicyPromoted(), self._snapshot.now_ms)
 
     def _override(self, change: Change) -> None:
-        """A hold keeps its scope's requests from being tried until it expires or is taken away."""
-        now_ms, key = self._snapshot.now_ms, (change.tenant, change.name)
-        for tenant, workload in self._holds.pop(key, ()):
-            self._queue.release(tenant, workload, now_ms)
-        if change.raw is None or change.hot.metadata.deletion_time is not None:
-            return
-        override: Override = change.hot
-        self._holds[key] = _scope(override)
-        start = override.metadata.creation_time
-        until_ms = (to_ms(start) if start is not None else now_ms) + override.spec.ttl_seconds * 1000
-        for tenant, workload in self._holds[key]:
-            self._queue.hold(tenant, workload, f"{override.spec.requester}: {override.spec.reason}", until_ms, now_ms)
-
-
-def _scope(override: Override) -> list[tuple[str, str]]:
-    if override.spec.kind not in ("hold", "freeze"):
-        return []
-    scope = override.spec.scope
-    tenants = scope.tenants or (override.metadata.namespace,)
-    return [(tenant, workload) for tenant in tenants for workload in (scope.workloads or ("",))]
+        """A hold keeps its scope's requests from being tried until it expires or is taken away; zones to avoid are a gate."""
+        override = change.hot if change.raw is not None else None
+        self.holding.changed(change.tenant, change.name, override, self._snapshot.now_ms)

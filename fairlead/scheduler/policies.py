@@ -1,4 +1,5 @@
-"""Which policy revision decides for a tenant, as the watch has it: channel and revisions in, compiled policies out.
+"""Which policy revision decides for a tenant, as the watch has it, beside which overrides: channel and revisions in, compiled
+policies out.
 
 Called by the scheduler, which tells it of every change; the authority refuses a decision made under another revision than the one
 in force, so being late here costs a round and nothing else.
@@ -6,9 +7,10 @@ in force, so being late here costs a round and nothing else.
 
 from __future__ import annotations
 
+from fairlead.decide.overrides import Overrides
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy, revision_for
-from fairlead.model.kinds.policy import PolicyChannel, SchedulerPolicy
+from fairlead.model.kinds.policy import Override, PolicyChannel, SchedulerPolicy
 
 
 class Policies:
@@ -19,6 +21,7 @@ class Policies:
         self._specs: dict[int, SchedulerPolicy] = {}
         self._compiled: dict[int, CompiledPolicy | None] = {0: self._built_in}
         self._of_tenant: dict[str, CompiledPolicy | None] = {}
+        self.overrides = Overrides()
         self.version = 0  # grows with every change that may decide otherwise
 
     def set_channel(self, channel: PolicyChannel | None) -> None:
@@ -36,6 +39,15 @@ class Policies:
             self._compiled.pop(policy.spec.revision, None)
         self._compiled[0] = self._built_in
         self._of_tenant.clear()
+        self.version += 1
+
+    def set_override(self, tenant: str, name: str, override: Override | None) -> None:
+        self.overrides.set(tenant, name, override)
+        self.version += 1
+
+    def overrides_ended(self) -> None:
+        """What was compiled with one in force is made anew: rankings do not look at the time."""
+        self.overrides.changed()
         self.version += 1
 
     def policy_for(self, tenant: str) -> CompiledPolicy | None:

@@ -69,6 +69,8 @@ class Queue(Places):
         if item.deadline_ms != NO_DEADLINE:
             self._deadlines.push((item.deadline_ms - self._limits.min_start_ms, number, item))
         tenant.reasons[item.reason] = tenant.reasons.get(item.reason, 0) + 1
+        if "" in tenant.holds:
+            self._to_say(item)
         spec = request.spec
         if spec.suspend:
             self._hold_back(tenant, item, "Suspended", "spec.suspend is set", now_ms)
@@ -240,8 +242,12 @@ class Queue(Places):
     def hold(self, tenant: str, workload: str, who: str, until_ms: int, now_ms: int) -> None:
         """Nobody tries the tenant's requests, or one workload's, until then. An empty workload means all."""
         self._now_ms = now_ms
-        self._tenant(tenant).holds[workload] = Hold(who, now_ms, until_ms)
+        found = self._tenant(tenant)
+        found.holds[workload] = Hold(who, now_ms, until_ms)
         self._hold_ends.push((until_ms, tenant, workload))
+        if not workload:  # they stay where they are, and are not taken: nothing else would say it of them
+            for item in found.items.values():
+                self._to_say(item)
 
     def release(self, tenant: str, workload: str, now_ms: int) -> None:
         self._now_ms = now_ms

@@ -35,7 +35,7 @@ from fairlead.scheduler.shapes import ShapeBook
 from fairlead.scheduler.snapshot import Snapshot
 
 _AGAIN: Final = frozenset(
-    {"NoFit", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
+    {"NoFit", "OnHold", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
      "VictimNotAllowed", "GangRefused", "GangIncomplete", "BeingDeleted", "StaleEvidence", "Overloaded", "StoreUnavailable"}
 )  # fmt: skip
 
@@ -149,6 +149,7 @@ class Scheduler(Leased):
             if changes:
                 self._observer.observe(changes)
             snapshot.reached(feed.revision)
+            self._observer.holding.ended(snapshot.now_ms)
             due_ms = queue.next_due_ms()
             if due_ms is not None and due_ms <= snapshot.now_ms:
                 queue.due(snapshot.now_ms)
@@ -159,7 +160,8 @@ class Scheduler(Leased):
                 await self._decide(tasks)
                 await self._clock.sleep(0)
                 continue
-            times_ms = [ms for ms in (queue.next_due_ms(), self._points.waits_until_ms) if ms is not None]
+            ends_ms = self._observer.holding.next_end_ms
+            times_ms = [ms for ms in (queue.next_due_ms(), self._points.waits_until_ms, ends_ms) if ms is not None]
             await self._wait(feed, tasks, min(times_ms, default=None), snapshot.now_ms)
 
     async def _gather(self) -> None:

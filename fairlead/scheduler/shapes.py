@@ -223,7 +223,9 @@ class ShapeBook:
         rules = policy.rules_of(request.spec.ask.workload_class)
         if rules is None:
             return None
-        compiled = compile_for_ranking(self._snapshot, request, policy, self._wishes)
+        tenant, workload = request.metadata.namespace, request.spec.slot.workload
+        avoided = self._policies.overrides.avoidance(tenant, workload, self._snapshot.classes)
+        compiled = compile_for_ranking(self._snapshot, request, policy, self._wishes, avoided)
         shape = self._shapes.get(compiled.key)
         if shape is not None:
             self._shapes.move_to_end(compiled.key)

@@ -16,6 +16,8 @@ from fairlead.authority.owners import Owners
 from fairlead.authority.state import Rec, State
 from fairlead.decide.compiling import compile_need, recompile_topology
 from fairlead.decide.fit import Need
+from fairlead.decide.need import ExtraGate
+from fairlead.decide.overrides import Overrides
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model import codec
@@ -99,10 +101,13 @@ class Context:
         self.settings = settings
         self.policies = Policies(state, settings.plugins)
         self.policy_in_force = self.policies.in_force
+        self.overrides = Overrides()
         self.begin(1)
         self.leader_since_ms = 0
         self._needs: dict[tuple[int, str, bool, int, str], _Kept] = {}
+        self._tells_apart = False
         state.derive("schedulerpolicies", self._policy_changed)
+        state.derive("overrides", self._override_changed)
         self.plane_ms: Callable[[], int] = lambda: 0  # the running term's clock, for work between batches
         self.now_ms = 0
         self.now: datetime
@@ -125,11 +130,12 @@ class Context:
         """The uid of the object that the effect `ahead` places after the next will create: where it is born names it."""
         return f"{self._uid_prefix}{self.state.position + 1 + ahead:x}"  # type: ignore[return-value]  # Uid() is a call
 
-    def need_of(self, ask: Ask, tenant: str, uid: str, borrows: bool, policy_revision: int) -> Need | Refused:
+    def need_of(self, ask: Ask, tenant: str, uid: str, borrows: bool, policy_revision: int, workload: str = "") -> Need | Refused:
         """The ask compiled under a policy revision. Equal slots of one workload share the ask object, so the look-up is by
         identity; the workload itself matters where rules count its own slots."""
         place, topology = ask.placement, self.ledger.topology
-        wanted = (id(ask), tenant, borrows, policy_revision, uid if place.spread or place.max_per_node else "")
+        apart = place.spread or place.max_per_node or self._tells_apart
+        wanted = (id(ask), tenant, borrows, policy_revision, uid if apart else "")
         found = self._needs.get(wanted)
         if found is not None and found.ask is ask and found.stamp == topology.version + topology.classes.version:
             return found.need
@@ -140,13 +146,16 @@ class Context:
             policy = self.policies.compiled(policy_revision)
             if isinstance(policy, Refused):
                 return policy
-            need = self._compile(ask, tenant, uid, borrows, policy)
+            avoided = self.overrides.avoidance(tenant, workload, topology.classes)
+            need = self._compile(ask, tenant, uid, borrows, policy, (avoided,) if avoided is not None else ())
         if len(self._needs) > _NEEDS_MAX:
             self._needs.clear()
         self._needs[wanted] = _Kept(ask, need, topology.stamp(), topology.classes.version)
         return need
 
-    def _compile(self, ask: Ask, tenant: str, uid: str, borrows: bool, policy: CompiledPolicy) -> Need:
+    def _compile(
+        self, ask: Ask, tenant: str, uid: str, borrows: bool, policy: CompiledPolicy, more: tuple[ExtraGate, ...]
+    ) -> Need:
         """S6 is judged by the revision in force: its residency rules, narrowed by the ask's own."""
         bound_s = policy.max_age_ms(ask) / 1000 if policy.revision else self.settings.max_observation_age_s
         return compile_need(
@@ -157,8 +166,16 @@ class Context:
             borrows=borrows,
             max_age_s=bound_s,
             areas=policy.residency_areas(ask.placement.residency, tenant, ask.labels),
-            extra=policy.gates,
+            extra=(*policy.gates, *more),
         )
+
+    def _override_changed(self, old: Rec | None, new: Rec | None) -> None:
+        """Also told when a batch is undone."""
+        changed = new or old
+        if changed is not None:
+            self.overrides.set(changed.tenant, changed.name, new.hot if new is not None else None)
+        self._tells_apart = self.overrides.tells_workloads_apart()
+        self._needs.clear()
 
     def _policy_changed(self, old: Rec | None, new: Rec | None) -> None:
         self._needs.clear()  # a revision never changes, but one may be withdrawn and another put in its place

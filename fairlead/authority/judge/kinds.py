@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
+from fairlead.authority.judge.overriding import refuse_override
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.decide.access_agent import others_part
@@ -35,6 +36,8 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
             return ctx.policies.refuse_policy(new)
         case "policychannels":
             return ctx.policies.refuse_channel(new)
+        case "overrides":
+            return refuse_override(ctx, caller, new, old)
         case _:
             return None
 

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot, marks_for
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
+from fairlead.authority.judge.overriding import avoidances, refuse_held
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.judge.victims import Claim, claim_victims
 from fairlead.authority.ledger import NodeAccount, device_charge
@@ -214,7 +215,7 @@ def _pending(ctx: Context, caller: Caller, body: Reserve | Bind, to: SlotState) 
         return Refused("StalePolicy", detail, {"policyRevision": policies[0]})
     if request.metadata.deletion_time is not None:
         return Refused("BeingDeleted", f"{body.name} is being withdrawn")
-    return request
+    return refuse_held(ctx, body.tenant, spec.slot.workload) or request
 
 
 def _no_request(ctx: Context, body: Reserve | Bind) -> Judgement:
@@ -254,11 +255,13 @@ def _reserved(ctx: Context, caller: Caller, body: Bind, request: SchedulingReque
     if not (account.known and account.healthy and account.schedulable):
         return Refused("NoFit", f"{spec.node} is not ready any more", {"node": spec.node, "reasons": {"health": "not ready"}})
     asked = request.spec
-    need = ctx.need_of(asked.ask, body.tenant, asked.slot.uid, asked.may_borrow, body.policy_revision)
+    slot = asked.slot
+    need = ctx.need_of(asked.ask, body.tenant, slot.uid, asked.may_borrow, body.policy_revision, slot.workload)
     if isinstance(need, Refused):
         return need
-    if reasons(need, account, ctx, S6_GATES):  # the policy or the node may have changed since it was reserved
-        return _no_fit(ctx, need, account, spec.node, S6_GATES)
+    gates = (*S6_GATES, *avoidances(need))
+    if reasons(need, account, ctx, gates):  # the policy, the node or an override may have come since it was reserved
+        return _no_fit(ctx, need, account, spec.node, gates)
     return spec.devices
 
 
@@ -268,7 +271,8 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
     account = ctx.ledger.nodes.get(body.node)
     if account is None or not account.known:
         return Refused("NoFit", f"there is no node {body.node}", {"node": body.node, "reasons": {"node": "unknown"}})
-    need = ctx.need_of(spec.ask, body.tenant, spec.slot.uid, spec.may_borrow, body.policy_revision)
+    slot = spec.slot
+    need = ctx.need_of(spec.ask, body.tenant, slot.uid, spec.may_borrow, body.policy_revision, slot.workload)
     if isinstance(need, Refused):
         return need
     if not claim.victims:

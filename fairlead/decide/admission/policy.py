@@ -11,6 +11,7 @@ from fairlead.decide.built_in_policy import filled
 from fairlead.decide.plugins import BUILT_IN_GATES, BUILT_INS, NAME_WORDS, is_plugin_name, is_well_formed
 from fairlead.model.kinds.policy import (
     Override,
+    OverrideScope,
     OverrideSpec,
     PolicyChannel,
     PriorityClass,
@@ -18,6 +19,7 @@ from fairlead.model.kinds.policy import (
     SchedulerPolicySpec,
     ScoreWeight,
 )
+from fairlead.model.quantity import BadQuantity, parse_quantity
 
 OVERRIDE_TTL_S_MAX: Final = 14_400  # four hours: a shift's length, so whoever asked is still there when it ends
 REASON_MAX: Final = 1_024
@@ -29,11 +31,14 @@ PROBE_MAX: Final = 1_024  # more than this is a cycle
 NAMED_MAX: Final = 64  # of one sort in one revision; each score is a column operation per shape
 GANG_TIMEOUT_S_MAX: Final = 86_400
 CHANNEL_NAME: Final = "default"
+EVERYONE: Final = "*"  # as a tenant of an override's scope: all of them
+APPROVED_KINDS: Final = frozenset({"recovery", "emergency-quota"})  # lift what protects others, so a second person must agree
 
 _NAME_IT: Final = "use a plug-in's name"
 _LIMITS: Final = Ranges(
-    ("max_pending_per_tenant", 1, COUNT_MAX), ("gang_timeout_seconds", 1, GANG_TIMEOUT_S_MAX), ("probe_size", 1, PROBE_MAX)
-)
+    ("max_pending_per_tenant", 1, COUNT_MAX), ("gang_timeout_seconds", 1, GANG_TIMEOUT_S_MAX), ("probe_size", 1, PROBE_MAX),
+    ("max_override_ttl_seconds", 1, OVERRIDE_TTL_S_MAX),
+)  # fmt: skip
 
 
 def check_scheduler_policy(report: Report, new: SchedulerPolicy, old: SchedulerPolicy | None) -> None:
@@ -195,13 +200,36 @@ def check_override(report: Report, new: Override, old: Override | None) -> None:
         report.add(
             "spec.scope", "needs at least one of tenants, workloads, regions and zones; an override for everything is none"
         )
-    for field, names in (("tenants", scope.tenants), ("regions", scope.regions), ("zones", scope.zones)):
+    named = tuple(name for name in scope.tenants if name != EVERYONE)
+    for field, names in (("tenants", named), ("regions", scope.regions), ("zones", scope.zones)):
         report.labels(f"spec.scope.{field}", names)
+    _check_override_kind(report, spec)
     report.unique("spec.scope.workloads", scope.workloads)
     for index, name in enumerate(scope.workloads):
         report.need(bool(name), f"spec.scope.workloads[{index}]", "is empty; name a workload")
     if old is not None:
         _check_override_change(report, spec, old.spec)
+
+
+def _check_override_kind(report: Report, spec: OverrideSpec) -> None:
+    """What the kind needs to mean something, and what is too much for it."""
+    scope, path = spec.scope, "spec.scope"
+    if EVERYONE in scope.tenants:
+        report.need(len(scope.tenants) == 1, f"{path}.tenants", f"{EVERYONE} is all of them; name it alone")
+        report.need(spec.kind not in APPROVED_KINDS, f"{path}.tenants", f"{spec.kind} is for tenants that are named, not for all")
+    if spec.kind == "zone-avoidance":
+        report.need(bool(scope.zones or scope == OverrideScope()), f"{path}.zones", "name the zones to be avoided")
+    else:
+        report.need(not scope.zones, f"{path}.zones", f"{spec.kind} holds for whole regions; zones are for zone-avoidance")
+    if spec.kind == "recovery":
+        report.need(bool(scope.regions or scope.workloads), path, "recovery is of regions or workloads; name them")
+    if spec.kind == "emergency-quota":
+        report.need(bool(spec.parameters), "spec.parameters", "say how much more: such as cpu: 20")
+    for name, text in spec.parameters.items() if spec.kind == "emergency-quota" else ():
+        try:
+            parse_quantity(text)
+        except BadQuantity as wrong:
+            report.add(f"spec.parameters[{name}]", str(wrong))
 
 
 def _check_override_change(report: Report, new: OverrideSpec, old: OverrideSpec) -> None:

@@ -68,6 +68,7 @@ class SchedulerPolicySpec(Record, frozen=True):
     packing: Literal["Pack", "Balance"] = "Pack"  # which of the scores packing and balance counts
     spread: Literal["Off", "Node", "Zone", "NodeAndZone"] = "Off"  # preferred for work that states no spread of its own
     probe_size: int = 4
+    max_override_ttl_seconds: int = 14_400  # the longest that an override about its tenants may be asked for
 
 
 class SchedulerPolicyStatus(Record, frozen=True):

@@ -1,0 +1,50 @@
+"""What an override means to a judge: what it keeps from being bound, and which overrides are taken at all.
+
+Owns no list of overrides (Context has it) and no rule of which is in force (decide/overrides.py). Called by the other judges.
+"""
+
+from __future__ import annotations
+
+from fairlead.authority.judge.context import Context
+from fairlead.decide.built_in_policy import BUILT_IN
+from fairlead.decide.fit import Need
+from fairlead.decide.gates import Gate
+from fairlead.decide.overrides import EVERYONE, Avoidance, Where, ends_ms, tenants_of, words
+from fairlead.decide.policy import CompiledPolicy
+from fairlead.model.commands import Caller, Fault, Refused
+from fairlead.model.kinds.policy import Override
+from fairlead.model.lifecycle import Role
+
+
+def refuse_held(ctx: Context, tenant: str, workload: str) -> Refused | None:
+    """Nothing new is bound for the scope of a hold."""
+    held = ctx.overrides.found("hold", ctx.now_ms, Where(tenant, workload, ctx.settings.region))
+    if held is None:
+        return None
+    facts = {"override": f"{held.metadata.namespace}/{held.metadata.name}", "untilMs": ends_ms(held)}
+    return Refused("OnHold", f"{tenant}/{workload}: {words(held)}", facts)
+
+
+def avoidances(need: Need) -> tuple[Gate, ...]:
+    """Of the need's own gates those that an override made: they hold for a place that is reserved already, too."""
+    return tuple(gate for gate in need.extra if isinstance(gate, Avoidance))  # type: ignore[misc]  # of a gate's shape
+
+
+def refuse_override(ctx: Context, caller: Caller, new: Override, old: Override | None) -> Refused | None:
+    """What only the plane can tell: the policy's longest TTL, and whether its time is over. A copy was judged at home."""
+    if caller.role is Role.MIRROR:
+        return None
+    if old is not None and new.spec == old.spec:
+        return None
+    if old is not None and ctx.now_ms >= ends_ms(old):
+        return Refused("Expired", f"override {new.metadata.name} has ended; ask for another", {"endedMs": ends_ms(old)})
+    limit = min(_ttl_max(ctx, tenant) for tenant in (new.metadata.namespace, *tenants_of(new)) if tenant != EVERYONE)
+    if new.spec.ttl_seconds <= limit:
+        return None
+    fault = Fault("spec.ttlSeconds", f"the policy in force allows {limit}, got {new.spec.ttl_seconds}")
+    return Refused("Invalid", f"override {new.metadata.name}: {fault.path}: {fault.message}", faults=(fault,))
+
+
+def _ttl_max(ctx: Context, tenant: str) -> int:
+    policy = ctx.policies.compiled(ctx.policy_in_force(tenant)[0])
+    return policy.spec.max_override_ttl_seconds if isinstance(policy, CompiledPolicy) else BUILT_IN.max_override_ttl_seconds
