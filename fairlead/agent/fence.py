@@ -6,9 +6,12 @@ cut off leaves a file whose time runs out (P9, S12). Read by drivers/shim.py.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from fairlead.ports import Kept, KeptFile
+
+log = logging.getLogger(__name__)
 
 
 def read_fence(kept: Path | Kept, now: float, lease_s: float) -> tuple[float, float] | None:
@@ -23,8 +26,12 @@ def read_fence(kept: Path | Kept, now: float, lease_s: float) -> tuple[float, fl
 
 
 def write_fence(kept: Path | Kept, region_until: float, global_until: float) -> None:
-    """Not made durable: a machine that lost power runs nothing, and an older time is only shorter."""
-    _file(kept).write(f"{region_until:.3f} {global_until:.3f}\n".encode(), durable=False)
+    """Not made durable: a machine that lost power runs nothing, and an older time is only shorter. The same where the disk is
+    full: what is Exclusive ends at the time written before."""
+    try:
+        _file(kept).write(f"{region_until:.3f} {global_until:.3f}\n".encode(), durable=False)
+    except OSError as error:
+        log.warning("the fence time cannot be written: %s", error)
 
 
 def _file(kept: Path | Kept) -> Kept:

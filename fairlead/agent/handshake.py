@@ -26,6 +26,8 @@ from fairlead.model.meta import Condition, Metadata, set_condition
 
 log = logging.getLogger(__name__)
 
+DISK_FULL = "DiskFull"  # the condition of a node whose agent cannot write down what it must remember
+
 
 class Handshake:
     def __init__(self, region: Region, in_force: Mapping[str, str]) -> None:
@@ -74,7 +76,7 @@ class Handshake:
             slots = node.saw_listing(answer.revision, by_node[node.name])
             for slot in slots:
                 slot.reported = None  # said again: the region may have lost it
-                slot.doubtful = slot.phase == "absent" and not node.listed
+                slot.doubtful = not slot.there and not node.listed
                 if (node.name, (slot.id.tenant, slot.id.name, slot.id.token)) in stops and node.current(slot) is not None:
                     del node.bound[slot.key]
             node.synced = node.listed = True
@@ -82,12 +84,13 @@ class Handshake:
         return answer.revision, touched
 
     async def confirm(self, nodes: Sequence[Node]) -> None:
-        """Schedulable, for every node on which nothing runs that the region did not adopt."""
+        """Schedulable, for every node on which nothing runs that the region did not adopt. One whose disk takes nothing could
+        start nothing: it says so, and is not schedulable until it does."""
         ready = [node for node in nodes if node.synced and not node.confirmed and not node.superseded and _clean(node)]
         for node in ready:
             status = node.object.status if node.object is not None else NodeStatus()
-            node.confirmed = status.schedulable and status.session == node.session
-        wanted = [node for node in ready if not node.confirmed]
+            node.confirmed = node.remembered.save() and status.schedulable and status.session == node.session
+        wanted = [node for node in ready if not node.confirmed and not _told_unsaved(node)]
         if not wanted:
             return
         await self._read([node for node in wanted if node.object is None])
@@ -95,7 +98,7 @@ class Handshake:
         stale = []
         for (node, _), outcome in zip(sent, await self._write(sent), strict=True):
             if isinstance(outcome, Accepted):
-                node.confirmed = True
+                node.confirmed = not node.remembered.unsaved
             else:
                 stale.append(node)
         if stale:
@@ -107,11 +110,16 @@ class Handshake:
         words = "; ".join(f"{name}: {text}" for name, text in self._in_force.items())
         conditions = set_condition(status.conditions, Condition(type="InventoryConfirmed", status="True", reason="Handshake"))
         conditions = set_condition(conditions, Condition(type="Sandbox", status="True", reason="InForce", message=words))
+        unsaved = node.remembered.unsaved
+        if unsaved or any(condition.type == DISK_FULL for condition in conditions):
+            reason = "CannotWrite" if unsaved else "Writes"
+            full = Condition(type=DISK_FULL, status="True" if unsaved else "False", reason=reason, message=unsaved)
+            conditions = set_condition(conditions, full)
         generation = node.object.metadata.generation
         return msgspec.structs.replace(
             status,
             session=node.session,
-            schedulable=True,
+            schedulable=not unsaved,
             health=status.health or "Ready",  # a silence before is the node controller's to forgive
             observed_generation=max(status.observed_generation, generation),
             conditions=conditions,
@@ -144,6 +152,15 @@ class Handshake:
             elif isinstance(outcome, Refused) and outcome.reason not in ("Conflict", "NotLeader", "Overloaded"):
                 log.warning("node %s was refused: %s: %s", node.name, outcome.reason, outcome.detail)
         return outcomes
+
+
+def _told_unsaved(node: Node) -> bool:
+    """It was said already that nothing can be written, and it is still so."""
+    if not node.remembered.unsaved or node.object is None:
+        return False
+    status = node.object.status
+    told = any(condition.type == DISK_FULL and condition.status == "True" for condition in status.conditions)
+    return told and not status.schedulable and status.session == node.session
 
 
 def _clean(node: Node) -> bool:

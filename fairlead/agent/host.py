@@ -134,7 +134,7 @@ class Host:
 
     async def _beat(self) -> bool:
         """One frame for all nodes. False: nobody vouched for it."""
-        speaking = [node for node in self.nodes.values() if node.registered and not node.superseded]
+        speaking = [node for node in self.nodes.values() if node.registered or node.superseded]
         if not speaking:
             return False
         sent = self._clock.monotonic()
@@ -147,6 +147,11 @@ class Host:
         self.acks_total += 1
         renewed = True
         for node in speaking:
+            if node.superseded:
+                if node.may_return(ack):
+                    node.come_back()
+                    self.works.look_at_node(node)
+                continue
             now = self._clock.monotonic()
             was = node.superseded, node.leased
             if node.expire(now):
@@ -155,7 +160,6 @@ class Host:
                 renewed = False  # a lease that ran out is not renewed under what should have ended with it
             elif node.heard(ack, sent, now):
                 node.leased = now < node.lease_until
-                node.remembered.save()  # another leader, if it is one
                 if self._settings.fence_file is not None:
                     write_fence(self._settings.fence_file, node.lease_until, node.global_until)
                 self.works.look_at_waiting(node)

@@ -67,7 +67,7 @@ class Node:
             self.supersede("a newer session answers for it")
             return False
         incarnation = self.remembered.leader[0]
-        if not self.remembered.hear(ack.incarnation, ack.epoch):
+        if not self.remembered.hear(ack.incarnation, ack.epoch) or not self.remembered.save_leader():
             return False
         if self.name in ack.unknown:
             self.registered = self.synced = self.confirmed = False
@@ -115,6 +115,19 @@ class Node:
         if not self.superseded:
             log.warning("node %s: session %d is over: %s", self.name, self.session, why)
             self.superseded = True
+
+    def may_return(self, ack: Ack) -> bool:
+        """A superseded agent asked again, under its old session. True: a leader that may trust itself says that no newer one
+        lives any more. Two that both live do not take the name from each other."""
+        gone = self.name not in ack.superseded and not any(slot.there for slot in self.slots.values())
+        return gone and self.remembered.hear(ack.incarnation, ack.epoch) and self.remembered.save_leader()
+
+    def come_back(self) -> None:
+        """As an agent that was started just now: with no session, no lease, and doubts about what is bound here."""
+        log.warning("node %s: the session after %d is gone, too; a new one is asked for", self.name, self.session)
+        self.superseded = self.registered = self.synced = self.confirmed = self.listed = self.leased = False
+        self.session, self.sole_at = 0, float("inf")
+        self.lease_until = self.global_until = float("-inf")
 
     def saw_object(self, change: Change) -> None:
         """The Node object, from a read or the feed."""
@@ -221,13 +234,7 @@ class Node:
             # Adopted, and the region has not been asked yet: it is kept as it is. The shim minds its fence time.
             return decide(None, slot.life(now), self.contact(now, slot)) if self.superseded else Wait()
         order = order_of(bound) if bound is not None else None
-        if (
-            order is not None
-            and order.execution == "Exclusive"
-            and slot.doubtful
-            and slot.phase == "absent"
-            and now < self.sole_at
-        ):
+        if order is not None and order.execution == "Exclusive" and slot.doubtful and not slot.there and now < self.sole_at:
             return Wait(f"{WAITS} an earlier agent of this node must have stopped it")
         return decide(order, slot.life(now), self.contact(now, slot), self.blocked(slot, bound))
 

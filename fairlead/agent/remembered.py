@@ -1,11 +1,13 @@
 """What an agent must not forget when it is restarted: its session, the newest leader it heard, the highest token of each slot.
 
-Written whole and atomically, before anything is done that rests on it. Without a path it lives in memory, as simulated nodes do.
+Written whole and atomically, before anything is done that rests on it; a disk that takes nothing keeps that from being done, and
+ends nobody. Without a path it lives in memory, as simulated nodes do.
 Called by fairlead/agent/node.py.
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,8 @@ import msgspec
 
 from fairlead.model.kinds.slot import Token
 from fairlead.ports import Kept, KeptFile
+
+log = logging.getLogger(__name__)
 
 TOKENS_MAX: Final = 20_000  # of slots, the ones used last; far more than a node has in the memory of its region
 
@@ -32,6 +36,8 @@ class Remembered:
         written = self._kept.read() if self._kept is not None else None
         if written is not None:
             self._memory = msgspec.msgpack.decode(written, type=Memory)
+        self._saved_leader = self.leader
+        self.unsaved = ""  # why the disk did not take it the last time; empty: it did
 
     @property
     def session(self) -> int:
@@ -72,9 +78,21 @@ class Remembered:
             self._dirty = True
         return True
 
-    def save(self) -> None:
-        """Returns when it would survive a power cut."""
+    def save(self) -> bool:
+        """True: it would survive a power cut. False: the disk is full or broken; what rests on it must wait."""
         if not self._dirty or self._kept is None:
-            return
-        self._kept.write(msgspec.msgpack.encode(self._memory), durable=True)
-        self._dirty = False
+            self.unsaved = ""
+            return True
+        try:
+            self._kept.write(msgspec.msgpack.encode(self._memory), durable=True)
+        except OSError as error:
+            if not self.unsaved:
+                log.warning("what this agent must remember cannot be written: %s", error)
+            self.unsaved = str(error)
+            return False
+        self._dirty, self.unsaved, self._saved_leader = False, "", self.leader
+        return True
+
+    def save_leader(self) -> bool:
+        """The same for the newest leader alone: false while a power cut could make this agent believe an older one again (P9)."""
+        return self.leader == self._saved_leader or self._kept is None or self.save()

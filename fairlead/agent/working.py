@@ -137,9 +137,13 @@ class Works:
         match action:
             case Start():
                 self._waiting.get(slot.node, {}).pop(slot.id, None)
-                node.remembered.save()  # before anything runs under this token
-                slot.phase, slot.message = "launching", ""
-                self._tasks.start(self._launch(node, slot), f"start {slot.id.text}")
+                if node.remembered.save():  # before anything runs under this token
+                    slot.phase, slot.message = "launching", ""
+                    self._tasks.start(self._launch(node, slot), f"start {slot.id.text}")
+                else:
+                    node.confirmed = False  # the handshake tells the region, and tries again
+                    slot.message = f"waits for room on its node's disk: {node.remembered.unsaved}"
+                    self.look_later(slot, now + NOT_YET_S)
             case Stop():
                 await self._stop(slot, action, now)
             case Forget():
@@ -159,7 +163,7 @@ class Works:
                 slot.message = reason
         else:
             waiting.pop(slot.id, None)
-        if slot.phase == "absent" and slot.doubtful and now < node.sole_at < float("inf"):
+        if not slot.there and slot.doubtful and now < node.sole_at < float("inf"):
             self.look_later(slot, node.sole_at)
         if slot.phase == "ended" and slot.verdict == "again" and now < slot.due_at:
             self.look_later(slot, slot.due_at)

@@ -245,12 +245,14 @@ class Authority:
         return self._candidate.memory.receipts.lookup(self._ctx, actor, key)
 
     def heartbeat(self, nodes: list[tuple[str, int]]) -> HeartbeatAck | Refused:
-        """Soft: (node, session) pairs heard just now. Acknowledged only while this leader may trust itself (P9)."""
+        """Soft: (node, session) pairs heard just now. Acknowledged only while this leader may trust itself (P9), and only for the
+        newest session: also for one that was registered under an earlier leader and has not been heard under this one. Where
+        the newest was not heard for so long that whatever it ran has ended, the node is nobody's: unknown, to be registered."""
         term = self._term
         if term is None or not self.leading or not term.valid(self._clock.monotonic()):
             self.meters.fenced_heartbeats_total += 1
             return Refused("NotLeader", "this server cannot vouch for the present", retry_after_s=1.0)
-        now_ms = term.plane_ms()
+        now_ms, fence_ms = term.plane_ms(), self._settings.fence_s * 1000
         accounts = self._ctx.ledger.nodes
         unknown: list[str] = []
         superseded: list[str] = []
@@ -258,8 +260,9 @@ class Authority:
             account = accounts.get(name)
             if account is None or not account.known:
                 unknown.append(name)
-            elif session < account.observed_session:
-                superseded.append(name)
+            elif session < max(account.observed_session, account.session):
+                silent_ms = now_ms - max(account.observed_ms, self._ctx.leader_since_ms)
+                (unknown if silent_ms > fence_ms else superseded).append(name)
             else:
                 account.observed_session = session
                 account.observed_ms = max(account.observed_ms, now_ms)

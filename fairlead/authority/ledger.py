@@ -29,7 +29,7 @@ class NodeAccount:
     __slots__ = (
         "allocatable", "bindings", "claims", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "exclusive_to",
         "healthy", "known", "memory_free", "memory_unlent", "name", "node_class", "number", "observed_ms", "observed_session",
-        "pool", "reservations", "scalars_free", "scalars_unlent", "schedulable", "slots_free", "used_by",
+        "pool", "reservations", "scalars_free", "scalars_unlent", "schedulable", "session", "slots_free", "used_by",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int = 0) -> None:
@@ -47,7 +47,8 @@ class NodeAccount:
         self.pool = ""
         self.schedulable = self.healthy = self.cordoned = 0
         self.observed_ms = 0  # soft: set by heartbeats, never journalled by itself
-        self.observed_session = 0
+        self.observed_session = 0  # of the heartbeats heard
+        self.session = 0  # the newest that was registered
         self.bindings: dict[Rec, None] = {}
         self.claims: dict[Rec, None] = {}  # of the bindings, those that wait for somebody to leave (P12)
         self.reservations: dict[Rec, None] = {}
@@ -260,7 +261,7 @@ class Ledger:
             self._capacity(account, old.hot, -1)
         account.known = new is not None
         if new is None:
-            account.schedulable = 0
+            account.schedulable = account.session = 0
             self.topology.node_changed(account.number, name, account.node_class, is_open=False, known=False)
             return
         node: Node = new.hot
@@ -270,10 +271,12 @@ class Ledger:
         account.pool = node.spec.pool
         account.schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
         account.healthy = int(node.status.health == "Ready")
+        account.session = node.status.session
         account.cordoned = int(node.spec.unschedulable)
         self._classify(account, node)
 
     def _status_changed(self, account: NodeAccount, node: Node) -> None:
+        account.session = node.status.session
         schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
         healthy = int(node.status.health == "Ready")
         if (schedulable, healthy) != (account.schedulable, account.healthy):

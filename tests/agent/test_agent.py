@@ -11,7 +11,7 @@ import pytest
 from fairlead.agent.drivers.contract import Exit, InstanceId, Launch
 from fairlead.agent.drivers.simulated import World
 from fairlead.agent.region import Ack
-from fairlead.model.commands import Put, PutStatus
+from fairlead.model.commands import Put, PutStatus, Refused
 from fairlead.model.kinds.capacity import NodeStatus
 from fairlead.model.kinds.intent import (
     Config,
@@ -30,7 +30,7 @@ from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from tests.agent.processes import until
-from tests.agent.regions import LocalRegion, rig, simulated
+from tests.agent.regions import LocalRegion, Rig, rig, simulated
 from tests.authority.planes import OPERATOR, FakeClock, ok
 
 SIMULATED = Template(driver="simulated")
@@ -268,6 +268,83 @@ async def test_of_two_agents_with_one_name_the_newer_session_wins(learns_by: str
         await until(lambda: id_of(second) in newer_driver.world.running)
         assert older_driver.world.running == {}
         assert made.node_status().session == 2
+
+
+async def test_a_superseded_agent_comes_back_under_a_new_session_when_the_newer_one_is_gone() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        older_driver, newer_driver = simulated(), simulated()
+        older, newer = made.agent({"simulated": older_driver}), made.agent({"simulated": newer_driver}, LocalRegion(made.plane))
+        made.start(older)
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        running = made.start(newer)
+        await until(lambda: older.nodes["n1"].superseded and older_driver.world.running == {})
+        for _ in range(12):  # half a minute, in which both are heard
+            clock.offset += 2.5
+            heard = [older.acks_total, newer.acks_total]
+            await until(partial(lambda heard: older.acks_total > heard[0] and newer.acks_total > heard[1], heard))
+        assert older.nodes["n1"].superseded, "while the newer one lives it keeps quiet"
+        assert made.node_status().session == 2
+        running.cancel()
+        await until(running.done)
+        gone_at = clock.monotonic()
+        while made.node_status().session == 2:
+            clock.offset += 0.5
+            await clock.sleep(0.02)
+        assert clock.monotonic() - gone_at > 10.0, "not before the newer one has certainly stopped what it ran"
+        await until(lambda: id_of(name) in older_driver.world.running)
+        assert made.node_status().session == 3
+
+
+async def test_a_session_that_an_earlier_leader_registered_is_not_forgotten_by_the_next() -> None:
+    """Else the older agent's lease would be renewed under the next leader while the newer agent starts what is Exclusive."""
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        account = made.plane.authority._ctx.ledger.nodes["n1"]
+        account.observed_session = 0  # as a leader that has just taken over, and has heard nobody
+        heard = made.plane.authority.heartbeat([("n1", 0)])
+        assert not isinstance(heard, Refused)
+        assert heard.superseded_nodes == ("n1",)
+
+
+async def test_an_agent_whose_disk_is_full_lives_on_says_so_and_recovers() -> None:
+    class Full:
+        """fairlead.ports.Kept on a disk that takes nothing for a while."""
+
+        def __init__(self) -> None:
+            self.full = False
+            self.data: bytes | None = None
+
+        def read(self) -> bytes | None:
+            return self.data
+
+        def write(self, data: bytes, *, durable: bool) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            self.data = data
+
+    def said(made: Rig) -> list[str]:
+        return [condition.status for condition in made.node_status().conditions if condition.type == "DiskFull"]
+
+    state, fence = Full(), Full()
+    async with rig() as made:
+        driver = simulated()
+        made.start(made.agent({"simulated": driver}, state_file=state, fence_file=fence))
+        await made.schedulable()
+        before = await made.place("before", SIMULATED)
+        await made.reaches(before, "Ready")
+        state.full = fence.full = True
+        late = await made.place("late", SIMULATED)
+        await until(lambda: said(made) == ["True"] and not made.node_status().schedulable)
+        assert id_of(late) not in driver.world.running, "its token is not on disk: it must not run under it"
+        assert id_of(before) in driver.world.running
+        state.full = fence.full = False
+        await made.reaches(late, "Ready")
+        await until(lambda: said(made) == ["False"] and made.node_status().schedulable)
+        assert made.node_status().session == 1, "it was never started anew"
 
 
 async def test_an_adopted_instance_stays_ready_until_a_probe_says_otherwise() -> None:
