@@ -160,14 +160,6 @@ class Chaos:
         if twin.program.machine.up:
             self._power_off(twin.program.machine)
 
-    def _restart_superseded(self) -> None:
-        """An agent that was told of a newer session never speaks again; whoever ended the twin restarts it."""
-        for node in dict.fromkeys(twin.node.name for twin in self._twins):
-            program = self._platform.agents[node].program
-            program.kill()
-            if program.machine.up:
-                program.start()
-
     # --- the network ---------------------------------------------------------------------------------------------------------
 
     async def _cut(self, draws: Draws) -> None:
@@ -304,7 +296,6 @@ class Chaos:
             link.high_s = min(link.high_s, link.low_s * 2)
         for twin in self._twins:
             self._end_twin(twin)
-        self._restart_superseded()
         for machine in self._machines.all.values():
             machine.disk_full = False
             if not any(twin.program.machine is machine for twin in self._twins):

@@ -73,7 +73,7 @@ def _swarm(draws: Draws, heat: float) -> Faults:
     """A random subset at random strengths: a fault that is always on hides what only its absence shows."""
     strengths = {
         "crash": 3.0, "power": 1.0, "pause": 2.0, "cut": 3.0, "slow": 2.0, "reset": 4.0, "clock": 2.0, "loss": 0.02,
-        "store": 2.0, "store_down": 0.5, "lost_tail": 0.1, "twin": 0.3, "instance": 3.0, "disk": 0.5, "stale": 0.0,
+        "store": 2.0, "store_down": 0.5, "lost_tail": 0.1, "twin": 0.3, "instance": 3.0, "disk": 0.5, "stale": 0.3,
     }  # fmt: skip
     drawn = {name: (draws.random(), draws.uniform(0.3, 1.5)) for name in SWARM}
     return Faults(**{name: strengths[name] * share * heat if on < 0.6 else 0.0 for name, (on, share) in drawn.items()})
