@@ -17,6 +17,7 @@ from fairlead.decide.queueing import Told, floor_needed, queue_bodies, same_but_
 from fairlead.decide.slots import ENDED, Table
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Delete, PutStatus
+from fairlead.model.kinds.slot import STANDING
 from fairlead.model.kinds.work import Assignment, AssignmentStatus
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition
@@ -51,6 +52,8 @@ class AssignmentController:
                 return (item.key,) if self._says_more(view, item.key) else ()
             case _:
                 key = workload_of(item)
+                if key[1].startswith(STANDING):
+                    return ()  # a budget's room, no assignment's
                 return (key,) if self._looks_at(view.cache, key, item) else ()
 
     def _unsettled(self, assignment: Assignment) -> bool:
@@ -79,8 +82,8 @@ class AssignmentController:
     def resync(self, view: View) -> Iterable[Name]:
         cache = view.cache
         keys = {(item.tenant, item.hot.spec.workload): None for item in cache.all("assignments")}
-        keys |= {workload_of(item): None for item in cache.all("schedulingrequests")}
-        return keys
+        waiting = (workload_of(item) for item in cache.all("schedulingrequests"))
+        return keys | {key: None for key in waiting if not key[1].startswith(STANDING)}
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
@@ -88,8 +91,7 @@ class AssignmentController:
         if assignment is None:
             self._saying.forget(key)
             orphans = cache.by("schedulingrequests", "workload", key)
-            budgets = cache.by("assignments", "workload", key)
-            return Result(() if budgets else [Delete("SchedulingRequest", item.tenant, item.name) for item in orphans])
+            return Result([Delete("SchedulingRequest", item.tenant, item.name) for item in orphans])
         slots = slots_of(cache, key)
         want = wanted(assignment, slots, now_ms)
         granted = cache.item("grants", key[0], self._region) is not None

@@ -50,11 +50,9 @@ def is_approved(eviction: EvictionRequest) -> bool:
 
 
 def assignment_of(cache: Cache, key: Name) -> Assignment | None:
-    """The workload controller's; slots of a recovery budget have an assignment of their own."""
     for item in cache.each("assignments", "workload", key):
         found: Assignment = item.hot
-        if not found.spec.budget_name:
-            return found
+        return found
     return None
 
 

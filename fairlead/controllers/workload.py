@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES
+from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.saying import Saying, is_news
 from fairlead.decide.admission.workload import slots_of
-from fairlead.decide.assigning import Choice, RegionFacts, block_of, choose, room_for, slots_in, spare_in
+from fairlead.decide.assigning import Choice, RegionFacts, block_of, choose, own_slots, recovery_in, room_for, slots_in, spare_in
 from fairlead.decide.folding import fold, owner_of, revision_for, same_but_for_times
 from fairlead.decide.plugins import BUILT_INS, Registry
-from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy
-from fairlead.decide.policy import revision_for as policy_revision_for
+from fairlead.decide.policy import CompiledPolicy
 from fairlead.decide.spans import size
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
-from fairlead.model.kinds.policy import PolicyChannel
+from fairlead.model.kinds.recovery import RecoveryOrder
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import NOTHING, Resources
@@ -63,7 +63,9 @@ def given_by(order: AssignmentSpec) -> Resources:
 
 class WorkloadController:
     name = "workload"
-    follows = ("workloads", "assignments", "revisions", "regions", "grants", "schedulerpolicies", "policychannels")
+    follows = (
+        "workloads", "assignments", "revisions", "regions", "grants", "schedulerpolicies", "policychannels", "recoveryorders",
+    )  # fmt: skip
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
         "workloads": {"tenant": lambda item: item.tenant},
@@ -74,10 +76,9 @@ class WorkloadController:
     hears = False
 
     def __init__(self, registry: Registry = BUILT_INS) -> None:
-        self._registry = registry
         self._saying = Saying()
         self._looked_at: dict[Name, tuple[object, ...]] = {}  # what users said when a workload was looked at last
-        self._policies: dict[int, CompiledPolicy] = {}
+        self._policies = PoliciesInForce(registry)
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
@@ -88,8 +89,10 @@ class WorkloadController:
                 return (key,) if self._looks_at(view.cache, key, item) else ()
             case "grants":
                 return [each.key for each in view.cache.by("workloads", "tenant", item.tenant)]
+            case "recoveryorders":
+                return (item.key,)
             case _:
-                self._policies.clear()
+                self._policies.forget()
                 return [each.key for each in view.cache.all("workloads")]
 
     def _looks_at(self, cache: Cache, key: Name, item: Item) -> bool:
@@ -109,7 +112,7 @@ class WorkloadController:
         cache = view.cache
         workload: Workload | None = cache.get("workloads", *key)
         found: list[Assignment] = [item.hot for item in cache.by("assignments", "workload", key)]
-        assignments = sorted((a for a in found if not a.spec.budget_name), key=lambda a: a.spec.region)
+        assignments = sorted(found, key=lambda a: a.spec.region)
         if workload is None or workload.metadata.deletion_time is not None:
             self._saying.forget(key)
             self._looked_at.pop(key, None)
@@ -118,7 +121,7 @@ class WorkloadController:
         stale = [a for a in assignments if a.spec.workload_uid != workload.metadata.uid]
         if stale:  # of one with the same name that is gone: its slots leave first
             return Result(self._end(key, None, stale))
-        policy = self._policy(cache, key[0])
+        policy = self._policies.of(cache, key[0])
         priority = policy.priority_of(workload.spec.workload_class, workload.spec.priority_class_name)
         if priority is None:
             return self._misconfigured(key, workload, assignments, now_ms)
@@ -126,9 +129,12 @@ class WorkloadController:
         bodies: list[Body] = [Put("Revision", revision, mode="create")] if new else []
         choice = self._choose(cache, workload, assignments, policy)
         generation = revision.spec.generation
-        bodies += self._assign(workload, assignments, choice, generation, priority, policy)
+        order: RecoveryOrder | None = cache.get("recoveryorders", *key)
+        if order is not None and order.spec.workload_uid != workload.metadata.uid:
+            order = None
+        bodies += self._assign(workload, assignments, choice, order, generation, priority, policy)
         silent = {item.name for item in cache.all("regions") if item.hot.status.health in ("Unknown", "Lost")}
-        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms, silent)
+        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms, silent, order)
         return self._with_status(key, workload, status, bodies, now_ms)
 
     def _end(self, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:
@@ -140,19 +146,6 @@ class WorkloadController:
             return []
         left = tuple(f for f in workload.metadata.finalizers if f != FINALIZER)
         return [Put("Workload", replace(workload, metadata=replace(workload.metadata, finalizers=left)))]
-
-    def _policy(self, cache: Cache, tenant: str) -> CompiledPolicy:
-        channel: PolicyChannel | None = cache.get("policychannels", "", "default")
-        number = policy_revision_for(channel.spec, tenant) if channel is not None else 0
-        known = self._policies.get(number)
-        if known is not None:
-            return known
-        spec = next((item.hot.spec for item in cache.all("schedulerpolicies") if item.hot.spec.revision == number), None)
-        compiled = compile_policy(spec, self._registry) if spec is not None else None
-        if not isinstance(compiled, CompiledPolicy):  # none, or one this process cannot read: what always holds
-            compiled = built_in_policy(self._registry)
-        self._policies[number] = compiled
-        return compiled
 
     def _choose(self, cache: Cache, workload: Workload, assignments: list[Assignment], policy: CompiledPolicy) -> Choice:
         spec, tenant = workload.spec, workload.metadata.namespace
@@ -169,7 +162,7 @@ class WorkloadController:
                 room = room_for(grant.spec.during, self._given(cache, workload, name), spec.resources.requests)
             lost = region.status.health == "Lost"
             facts[name] = RegionFacts(name, frozenset(region.spec.areas), grant is not None, room, lost)
-        now = {name: size(a.spec.slots) for name, a in mine.items()}
+        now = {name: own_slots(a.spec) for name, a in mine.items()}
         # A region that nobody knows any more keeps what it has: an object that is missing is no order to stop.
         kept = {name: count for name, count in now.items() if name not in facts and count}
         if kept and (spec.job is not None or spec.gang):
@@ -193,22 +186,27 @@ class WorkloadController:
         return totals.beside((meta.namespace, region), own)
 
     def _assign(
-        self, workload: Workload, assignments: list[Assignment], choice: Choice, generation: int, priority: int,
-        policy: CompiledPolicy,
+        self, workload: Workload, assignments: list[Assignment], choice: Choice, order: RecoveryOrder | None, generation: int,
+        priority: int, policy: CompiledPolicy,
     ) -> list[Body]:  # fmt: skip
         mine = {a.spec.region: a for a in assignments}
         blocks = {name: block_of(a.spec.spare) for name, a in mine.items() if a.spec.spare is not None}
         rules = policy.rules_of(workload.spec.workload_class)
         out: list[Body] = []
-        for region in sorted({*choice.counts, *mine}):
-            old, count = mine.get(region), choice.counts.get(region, 0)
-            if old is None and count == 0:
+        recovery = order.spec.regions if order is not None else {}
+        for region in sorted({*choice.counts, *mine, *recovery}):
+            old, count, extra = mine.get(region), choice.counts.get(region, 0), recovery.get(region, 0)
+            if old is None and count + extra == 0:
                 continue
             if region not in blocks:
                 blocks[region] = next(n for n in range(len(blocks) + 1) if n not in blocks.values())
             spec = self._order(workload, region, count, blocks[region], sum(choice.counts.values()))
             borrow = rules is not None and rules.may_borrow
             spec = replace(spec, generation=generation, priority=priority, may_borrow=borrow)
+            if extra:
+                more = recovery_in(blocks[region], extra)
+                budget = workload.spec.recovery.budget_name
+                spec = replace(spec, slots=(*spec.slots, more), recovery=more, budget_name=budget)
             if old is not None and replace(old.spec, workload_generation=0) == replace(spec, workload_generation=0):
                 continue
             meta = Metadata(

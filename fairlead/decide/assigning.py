@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from fairlead.decide.spans import Spans
+from fairlead.decide.spans import Spans, size
 from fairlead.model.kinds.intent import WorkloadSpec
-from fairlead.model.kinds.work import SlotRange
+from fairlead.model.kinds.work import AssignmentSpec, SlotRange
 from fairlead.model.resources import Resources
 
 
@@ -36,6 +36,16 @@ def room_for(limit: Resources, given: Resources, ask: Resources) -> int:
     """How many slots of this ask fit into a limit beside what was given to others."""
     left = [(limit.amounts().get(name, 0) - given.amounts().get(name, 0)) // amount for name, amount in ask.amounts().items()]
     return max(0, min(left, default=1 << 31))
+
+
+def may_carry(spec: WorkloadSpec, areas: frozenset[str] | None, regions: Mapping[str, RegionFacts]) -> list[str]:
+    """The regions it is allowed in, that lie in its areas, and where its tenant has a grant."""
+    allowed = spec.placement.regions.allowed
+    return [
+        name
+        for name, r in sorted(regions.items())
+        if (not allowed or name in allowed) and (areas is None or r.areas & areas) and r.granted
+    ]
 
 
 def choose(
@@ -83,8 +93,9 @@ def _spread(able: list[RegionFacts], slots: int, least: int, now: Mapping[str, i
     while sum(counts.values()) > slots:  # too many: from the fullest, never below its floor
         name = max((n for n in counts if counts[n] > floors[n]), key=lambda n: (counts[n], n))
         counts[name] -= 1
-    while sum(counts.values()) < slots:  # too few: to the emptiest that has room, else to the emptiest
-        open_ones = [n for n in counts if counts[n] < room[n]] or list(counts)
+    there = [r.name for r in able if not r.lost] or list(counts)
+    while sum(counts.values()) < slots:  # too few: to the emptiest that is there and has room, else to the emptiest that is there
+        open_ones = [n for n in there if counts[n] < room[n]] or there
         name = min(open_ones, key=lambda n: (counts[n], n))
         counts[name] += 1
     return counts
@@ -94,6 +105,19 @@ def _spread(able: list[RegionFacts], slots: int, least: int, now: Mapping[str, i
 # half is for replicas (at most 10,000 a workload), the second for the surge of rollouts.
 BLOCK: Final = 20_000
 SPARE_FIRST: Final = 10_000
+
+
+RECOVERY_FIRST: Final = 15_000  # of the second half, what stands in for other regions
+
+
+def own_slots(order: AssignmentSpec) -> int:
+    """How many slots it has in its own right, without those that stand in for a lost region's."""
+    return size(order.slots) - (size((order.recovery,)) if order.recovery is not None else 0)
+
+
+def recovery_in(block: int, count: int) -> SlotRange:
+    first = block * BLOCK + RECOVERY_FIRST
+    return SlotRange(first=first, last=first + count - 1)
 
 
 def block_of(spare: SlotRange) -> int:

@@ -10,6 +10,7 @@ from fairlead.decide.admission.workload import execution_of
 from fairlead.decide.assigning import Choice
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.intent import PendingReason, RegionCounts, StageCounts, Workload, WorkloadStatus
+from fairlead.model.kinds.recovery import RecoveryOrder
 from fairlead.model.kinds.work import Ask, Assignment, Revision, RevisionSpec
 from fairlead.model.meta import Condition, Metadata, OwnerReference, set_condition
 
@@ -72,7 +73,7 @@ def revision_for(workload: Workload, priority: int, known: Iterable[Revision]) -
 
 def fold(
     workload: Workload, choice: Choice, revision: str, slots: int, assignments: Sequence[Assignment], now_ms: int,
-    silent: Collection[str] = (),
+    silent: Collection[str] = (), order: RecoveryOrder | None = None,
 ) -> WorkloadStatus:  # fmt: skip
     """Counts added up, reasons merged, conditions of the whole. A region that has not spoken yet counts as it last did; of one in
     `silent`, whose lease has run out, nobody knows what became of what was bound there."""
@@ -89,7 +90,7 @@ def fold(
         pending = (why, *pending)
         total = replace(total, pending=total.pending + max(0, unplaced))
     conditions = before.conditions
-    for condition in _conditions(workload, total, assignments, choice):
+    for condition in (*_conditions(workload, total, assignments, choice), *_recovering(workload, order)):
         full = replace(condition, observed_generation=workload.metadata.generation, last_transition_time=instant(now_ms))
         conditions = set_condition(conditions, full)
     return WorkloadStatus(
@@ -140,6 +141,20 @@ def _conditions(workload: Workload, total: StageCounts, assignments: Sequence[As
         reason = choice.reason or ("ScaledToZero" if not total.desired else "BelowMinServing")
         serving = Condition(type="Serving", status="False", reason=reason, message=f"{said}, at least {least} must")
     return [serving, _progressing(assignments)]
+
+
+def _recovering(workload: Workload, order: RecoveryOrder | None) -> list[Condition]:
+    """Said while others stand in for lost regions, and once more when that is over."""
+    if order is None:
+        known = any(c.type == "Recovering" for c in workload.status.conditions)
+        return [Condition(type="Recovering", status="False", reason="Recovered")] if known else []
+    spec = order.spec
+    there = ", ".join(f"{count} in {region}" for region, count in sorted(spec.regions.items())) or "none"
+    said = f"for {', '.join(spec.lost)}: {there}" if spec.lost else f"still there: {there}"
+    if spec.missing:
+        said = f"{said}; {spec.missing} are missing: {spec.why}"
+    reason = "RecoveryShort" if spec.missing else "RegionLost" if spec.lost else "WaitingForFailback"
+    return [Condition(type="Recovering", status="True", reason=reason, message=said)]
 
 
 def _of_regions(kind: str, assignments: Sequence[Assignment]) -> Condition:

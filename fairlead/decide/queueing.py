@@ -30,6 +30,7 @@ RevisionOf = Callable[[int], Revision | None]
 
 def request_for(assignment: Assignment, revision: Revision, index: int, epoch: int, gang_size: int = 0) -> SchedulingRequest:
     order, spec = assignment.spec, revision.spec
+    stands_in = order.recovery is not None and order.recovery.first <= index <= order.recovery.last
     slot = SlotRef(workload=order.workload, uid=order.workload_uid, index=index)
     return SchedulingRequest(
         metadata=Metadata(name=slot.object_name, namespace=assignment.metadata.namespace),
@@ -45,7 +46,7 @@ def request_for(assignment: Assignment, revision: Revision, index: int, epoch: i
             gang_size=gang_size,
             deadline_time=order.job.deadline_time if order.job is not None else None,
             may_borrow=order.may_borrow,
-            budget_name=order.budget_name,
+            budget_name=order.budget_name if stands_in else "",
             start_target_seconds=spec.start_target_seconds,
             min_serving=order.min_serving,
         ),

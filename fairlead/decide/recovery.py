@@ -30,6 +30,7 @@ class Service(NamedTuple):
     slots: Mapping[str, int]  # its own, by region
     alive: Mapping[str, int]  # of its own, those that serve or soon could
     ordered: Mapping[str, int]  # recovery slots it has been given, by region
+    failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
 
 
 class Regions(NamedTuple):
@@ -73,7 +74,7 @@ def plan(services: Iterable[Service], regions: Regions, held: Mapping[Place, Map
     found = Plan({}, {})
     for service in sorted(services, key=lambda s: (-s.priority, s.key)):
         kept = {region: count for region, count in service.ordered.items() if count and region in regions.healthy}
-        if not any(service.slots.get(region) for region in regions.lost):
+        if not any(service.slots.get(region) for region in regions.lost | service.failing):
             if kept and not _well(service, regions):
                 found.orders[service.key] = kept
             continue
@@ -90,7 +91,7 @@ def _well(service: Service, regions: Regions) -> bool:
 
 
 def _recover(service: Service, regions: Regions, standing: Standing, kept: dict[str, int], found: Plan) -> None:
-    candidates = [region for region in service.regions if region in regions.healthy]
+    candidates = [region for region in service.regions if region in regions.healthy and region not in service.failing]
     if not candidates:
         may = ", ".join(service.regions) or "none"
         found.short[service.key] = Short(service.minimum, f"no healthy region may carry it (it may be in {may})")

@@ -108,6 +108,7 @@ class Bind(_Wire, frozen=True, tag="bind"):
     provisional_s: float = 0.0
     decision: str = ""
     devices: tuple[str, ...] = ()  # ids the scheduler would like; a hint: the authority takes others if these do not fit
+    claims: str = ""  # the standing reservation, of the same tenant, whose room it takes (P12)
 
 
 class BindGang(_Wire, frozen=True, tag="gang"):

@@ -44,9 +44,17 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "every silence is explained: by the region, or by our own observation (MassSilence)",
         ),
         ControllerInfo(
+            "recovery", r.RECOVERY, GLOBAL, "orders slots in healthy regions for services that lost theirs; says what would be",
+            "regions' health, workloads, assignments, budgets, grants, policies", 10.0,
+            ("RecoveryOrder.spec", "RecoveryOrder.delete", "RegionOutlook.spec", "RegionOutlook.delete"),
+            "a region comes back, or another is lost", "the region controller about health; regions about what they can hold",
+            "every critical service has its minimum in one healthy region, or what is missing is said",
+        ),
+        ControllerInfo(
             "mirror-down", r.MIRROR, REGION, "copies what the region needs from the global plane into its own",
             "the global plane's objects", fresh,
             ("Assignment.spec", "Assignment.delete", "Revision.spec", "Revision.delete", "Grant.spec", "Grant.delete",
+             "GrantTerm.spec", "GrantTerm.delete", "RecoveryBudget.spec", "RecoveryBudget.delete",
              "SchedulerPolicy.spec", "SchedulerPolicy.delete", "PolicyChannel.spec", "PolicyChannel.delete", "Region.spec",
              "Region.delete", "Tenant.spec", "Tenant.delete", "Override.spec", "Override.delete", "Config.spec", "Config.delete",
              "Secret.spec", "Secret.delete", "AccessRole.spec", "AccessRole.delete", "AccessBinding.spec", "AccessBinding.delete",
@@ -56,10 +64,30 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "the copies are equal; it deletes nothing while the global plane does not know this region",
         ),
         ControllerInfo(
-            "mirror-up", r.MIRROR, GLOBAL, "reports its region's Assignment statuses, and that one is released",
-            "the region's assignments", fresh, ("Assignment.status", "Assignment.spec"),
+            "mirror-up", r.MIRROR, GLOBAL, "reports its region's Assignment and Grant statuses, and that one is released",
+            "the region's assignments, grants, questions", fresh,
+            ("Assignment.status", "Assignment.spec", "Grant.status", "GrantTerm.status", "RecoveryBudget.status"),
             "the assignment is deleted or re-made", "the region about what runs; the global plane about what is wanted",
             "the statuses are equal",
+        ),
+    )  # fmt: skip
+
+
+def _of_quota() -> tuple[ControllerInfo, ...]:
+    r, fresh = Role, _FRESH_S
+    return (
+        ControllerInfo(
+            "quota", r.QUOTA, GLOBAL, "shares tenants' quotas out to regions as grants; answers regions that ask for leases",
+            "quotas, overrides, grants, what regions say of them", fresh,
+            ("Grant.spec", "Grant.delete", "GrantTerm.spec", "GrantTerm.delete", "Quota.status"),
+            "a region takes an offer, or uses more", "escrow: who gives up comes first; the region about what it uses",
+            "every wish is offered, as far as there is room; every question is answered",
+        ),
+        ControllerInfo(
+            "grant", r.QUOTA, REGION, "asks for the leases of its grants, takes offers, says what is used and what waits",
+            "grants, the global plane's answers, assignments", fresh, ("Grant.status", "GrantTerm.status"),
+            "something is placed; another offer comes", "the authority: its ledger says whether an offer is kept to",
+            "the newest offer is taken, and the leases are fresh",
         ),
     )  # fmt: skip
 
@@ -90,6 +118,29 @@ def _of_slots() -> tuple[ControllerInfo, ...]:
     )  # fmt: skip
 
 
+def _override(name: str, plane: str) -> ControllerInfo:
+    return ControllerInfo(
+        name, Role.OVERRIDE, plane, "says until when each override holds; takes off its finalizer and removes it after its end",
+        "overrides, plane time", _FRESH_S, ("Override.status", "Override.spec", "Override.delete"),
+        "it is extended, approved or revoked", "the authority: an override holds until its end, whatever is said of it here",
+        "every override says whether it holds, and none is kept a day after its end",
+    )  # fmt: skip
+
+
+def _of_people() -> tuple[ControllerInfo, ...]:
+    """What people order that is not work."""
+    return (
+        _override("override", REGION),
+        _override("override-global", GLOBAL),
+        ControllerInfo(
+            "policy", Role.POLICY, GLOBAL, "ends a canary that nobody promoted by its deadline; says which revision is tried",
+            "the channel, plane time", _FRESH_S, ("PolicyChannel.spec", "PolicyChannel.status"),
+            "it is promoted or rolled back by somebody", "who writes first: the channel is written on the version that was seen",
+            "no canary is past its deadline",
+        ),
+    )  # fmt: skip
+
+
 def _of_trouble() -> tuple[ControllerInfo, ...]:
     r, fresh = Role, _FRESH_S
     return (
@@ -100,11 +151,19 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "the agent, once it is heard; the authority about leases",
             "silence is explained: by the node, or by its own observation (ObservationSuspect)",
         ),
+        *_of_people(),
         ControllerInfo(
             "repair", r.REPAIR, REGION, "releases lost and failed slots once it is safe, and queues their next life",
             "nodes, bindings, endpoints, assignments", fresh, ("Binding.state", "SchedulingRequest.spec"),
             "the node is heard again", "the authority: fence time, endpoints, epoch",
             "no slot is Failed, or Unknown on a lost node, or Released and wanted",
+        ),
+        ControllerInfo(
+            "standing", r.RECOVERY, REGION, "keeps the rooms of recovery budgets: asks for missing ones, gives up others, counts",
+            "budgets, reservations, requests, bindings, nodes", fresh,
+            ("SchedulingRequest.spec", "SchedulingRequest.delete", "ReleaseReservation", "RecoveryBudget.status"),
+            "a room is claimed, placed or lost", "the authority: what is claimed is not released, what is held is not queued",
+            "every budget has its rooms, free, claimed or waited for",
         ),
         ControllerInfo(
             "disruption", r.DISRUPTION, REGION, "the only one that drains: judges eviction requests by budgets, drains nodes",
@@ -138,4 +197,4 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
     )  # fmt: skip
 
 
-CONTROLLERS: Final = {row.name: row for row in (*_between_planes(), *_of_slots(), *_of_trouble())}
+CONTROLLERS: Final = {row.name: row for row in (*_between_planes(), *_of_quota(), *_of_slots(), *_of_trouble())}

@@ -32,6 +32,7 @@ class BindingHot(msgspec.Struct, frozen=True, gc=False):
     min_serving: int = 0
     start_after: tuple[str, ...] = ()
     marks: Marks | None = None
+    claimed: str = ""
 
 
 class _Slot(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +52,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     min_serving: int = 0
     start_after: tuple[str, ...] = ()
     marks: Marks | None = None
+    claimed: str = ""
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -115,6 +117,7 @@ def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
         spec.min_serving,
         spec.start_after,
         spec.marks if spec.marks is None else intern_marks(spec.marks),
+        spec.claimed,
     )
 
 

@@ -4,9 +4,11 @@ shows it. docs/reference/objects.md is generated from KINDS; tests/model/test_re
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from fairlead.model.kinds import access, capacity, intent, ledger, policy, work
+from fairlead.model.kinds import access, capacity, intent, ledger, policy, quota, recovery, work
 from fairlead.model.lifecycle import Role
 
 GLOBAL: Final = "global"
@@ -51,8 +53,13 @@ class KindInfo(NamedTuple):
 
 
 def _part_of(record: type[Any], part: str) -> type[Any]:
-    found: type[Any] = get_type_hints(record)[part]
+    found: type[Any] = _hints_of(record)[part]  # type: ignore[arg-type]  # classes are hashable
     return found
+
+
+@cache  # reading them costs a third of a millisecond, and every change of a status asks
+def _hints_of(record: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(record)
 
 
 def _access_kinds(both: frozenset[str]) -> list[KindInfo]:
@@ -91,10 +98,17 @@ def _kinds() -> dict[str, KindInfo]:
                  frozenset({r.POLICY}), "never: one a plane", namespaced=False),
         KindInfo("Override", "overrides", policy.Override, both, _OPERATORS | {r.MIRROR}, frozenset({r.OVERRIDE}),
                  "expires by itself and undoes its effect", finalizers=("fairlead.dev/override-undone",)),
-        KindInfo("RecoveryBudget", "recoverybudgets", capacity.RecoveryBudget, both, _OPERATORS, frozenset({r.RECOVERY}),
-                 "expiry; returned after failback", finalizers=("fairlead.dev/standing-returned",)),
-        KindInfo("Grant", "grants", capacity.Grant, both, _OPERATORS | {r.QUOTA, r.MIRROR}, frozenset({r.AUTHORITY, r.QUOTA}),
+        KindInfo("RecoveryBudget", "recoverybudgets", capacity.RecoveryBudget, both, _OPERATORS | {r.MIRROR},
+                 frozenset({r.RECOVERY, r.MIRROR}), "expiry; returned after failback"),
+        KindInfo("RecoveryOrder", "recoveryorders", recovery.RecoveryOrder, glo, frozenset({r.RECOVERY}), frozenset({r.RECOVERY}),
+                 "when the workload is well without it"),
+        KindInfo("RegionOutlook", "regionoutlooks", recovery.RegionOutlook, glo, frozenset({r.RECOVERY}),
+                 frozenset({r.RECOVERY}), "with its region", namespaced=False),
+        KindInfo("Grant", "grants", capacity.Grant, both, _OPERATORS | {r.QUOTA, r.MIRROR},
+                 frozenset({r.AUTHORITY, r.QUOTA, r.MIRROR}),
                  "expiry or return"),
+        KindInfo("GrantTerm", "grantterms", quota.GrantTerm, both, frozenset({r.QUOTA, r.MIRROR}), frozenset({r.QUOTA, r.MIRROR}),
+                 "with its region", namespaced=False),
         KindInfo("Assignment", "assignments", work.Assignment, both, frozenset({r.WORKLOAD, r.RECOVERY, r.MIRROR}),
                  frozenset({r.ASSIGNMENT, r.JOB, r.MIRROR}), "slots released", finalizers=("fairlead.dev/region-released",)),
         KindInfo("Revision", "revisions", work.Revision, both, frozenset({r.WORKLOAD, r.MIRROR}), frozenset({r.WORKLOAD}),
@@ -107,7 +121,7 @@ def _kinds() -> dict[str, KindInfo]:
         KindInfo("NodePool", "nodepools", capacity.NodePool, reg, _OPERATORS, frozenset({r.AUTOSCALER}),
                  "drain, then deregister", namespaced=False),
         KindInfo("SchedulingRequest", "schedulingrequests", work.SchedulingRequest, reg,
-                 frozenset({r.ASSIGNMENT, r.REPAIR}), frozenset({r.SCHEDULER}), "bound, withdrawn or expired",
+                 frozenset({r.ASSIGNMENT, r.REPAIR, r.RECOVERY}), frozenset({r.SCHEDULER}), "bound, withdrawn or expired",
                  short_names=("sr",)),
         KindInfo("Reservation", "reservations", capacity.Reservation, reg, frozenset({r.SCHEDULER}),
                  frozenset({r.AUTHORITY}), "bind, release, or repair at expiry", commands_only=True),
@@ -180,7 +194,6 @@ FINALIZERS: Final = {
         Finalizer("fairlead.dev/slots-released", Role.WORKLOAD, 900.0),
         Finalizer("fairlead.dev/region-released", Role.MIRROR, 900.0),
         Finalizer("fairlead.dev/override-undone", Role.OVERRIDE, 60.0),
-        Finalizer("fairlead.dev/standing-returned", Role.RECOVERY, 300.0),
         Finalizer("foregroundDeletion", Role.GARBAGE, 600.0),
         Finalizer("orphan", Role.GARBAGE, 600.0),
     )

@@ -15,6 +15,7 @@ import msgspec
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.extensions import Stop
 from fairlead.decide.fit import Need
+from fairlead.decide.granting import in_force, version_of
 from fairlead.decide.grants import limits_of, shortage
 from fairlead.decide.preempt import Plan
 from fairlead.model.kinds.capacity import Grant
@@ -25,7 +26,7 @@ from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.ranking import Ranking
 from fairlead.scheduler.shapes import Shape, ShapeBook
-from fairlead.scheduler.snapshot import FIRM, LENT, Snapshot, Use
+from fairlead.scheduler.snapshot import FIRM, HELD, LENT, SlotKey, Snapshot, Use
 from fairlead.scheduler.units import Item
 
 _STALE_TRIES: Final = 8  # Rows that fell silent since they were rated, looked at before the whole ranking is made again.
@@ -40,6 +41,8 @@ class Placement(msgspec.Struct, gc=False):
     use: Use
     devices: tuple[DeviceHold, ...] = ()
     victims: tuple[str, ...] = ()
+    claims: str = ""  # the standing reservation whose room it takes
+    room: Use | None = None  # what the picture said of it
 
     @property
     def tenant(self) -> str:
@@ -150,6 +153,10 @@ class Cycle:
             shape.catch_up()
         blocked: Failure | None = None  # nothing but this run changes the picture, so where one did not fit none after it will
         for item in run.items:
+            claimed = self._claim_standing(item, shape) if item.request.spec.budget_name else None
+            if claimed is not None:
+                run.placements.append(claimed)
+                continue
             grant = self._grant(item, shape)
             if isinstance(grant, Failure):
                 run.failures.append(grant)
@@ -250,11 +257,11 @@ class Cycle:
         use = self._take(item, shape, row, devices)
         if shape.ranking.is_made:
             shape.ranking.placed(row)
-        return Placement(item, row, snapshot.names[row], shape, grant.spec.version, use, devices)
+        return Placement(item, row, snapshot.names[row], shape, version_of(grant), use, devices)
 
     def _take(self, item: Item, shape: Shape, row: int, devices: tuple[DeviceHold, ...]) -> Use:
         spec = item.request.spec
-        how = LENT if spec.may_borrow else FIRM
+        how = LENT if spec.may_borrow else HELD if spec.standing else FIRM
         use = Use(
             row,
             how,
@@ -263,7 +270,7 @@ class Cycle:
             spec.priority,
             spec.slot.uid,
             shape.marks,
-            True,
+            not spec.standing,
             spec.min_serving,
             self._snapshot.now_ms,
         )
@@ -275,7 +282,43 @@ class Cycle:
         self._preempting.assume(item, claimed)
         names = self._snapshot.names
         victims = tuple(f"{tenant}/{name}" for tenant, name in claimed.victims)
-        return Placement(item, claimed.row, names[claimed.row], shape, grant.spec.version, use, claimed.devices, victims)
+        return Placement(item, claimed.row, names[claimed.row], shape, version_of(grant), use, claimed.devices, victims)
+
+    def _claim_standing(self, item: Item, shape: Shape) -> Placement | None:
+        """Room that its budget holds: first where nobody has borrowed it, else where its borrowers can go. It is charged already,
+        so the grant is not asked."""
+        spec, snapshot = item.request.spec, self._snapshot
+        grant = snapshot.grants.get(item.tenant)
+        if grant is None or spec.standing:
+            return None
+        rooms = snapshot.rooms.free(item.tenant, spec.budget_name, snapshot.uses)
+        for evict in (False, True):
+            for key, use in rooms:
+                placed = self._claim_room(item, shape, grant, key, use, evict)
+                if placed is not None:
+                    return placed
+        return None
+
+    def _claim_room(self, item: Item, shape: Shape, grant: Grant, key: SlotKey, use: Use, evict: bool) -> Placement | None:
+        snapshot = self._snapshot
+        snapshot.set_use(key, None)
+        shape.catch_up()
+        placed: Placement | Failure | None = None
+        if evict:
+            plan = self._preempting.plan(item, shape, use.row)
+            placed = self._claim(item, shape, grant, plan) if plan is not None else None
+        elif shape.ranking.best_of([use.row]) >= 0:
+            placed = self._assume(item, shape, grant, use.row)
+        if isinstance(placed, Placement):
+            placed.claims, placed.room = key[1], use
+            return placed
+        snapshot.set_use(key, use)
+        return None
+
+    def _held_still(self, key: SlotKey, room: Use) -> None:
+        """A claim was refused: the room is held as before, unless the watch has shown its end meanwhile."""
+        if key in self._snapshot.rooms and key not in self._snapshot.uses:
+            self._snapshot.set_use(key, room)
 
     def take_back(self, placement: Placement) -> None:
         """The authority refused it: the picture is as before, unless the watch has meanwhile shown the slot elsewhere."""
@@ -284,6 +327,8 @@ class Cycle:
         key = (placement.tenant, placement.name)
         if self._snapshot.uses.get(key) is placement.use:
             self._snapshot.set_use(key, None)
+        if placement.room is not None:
+            self._held_still((placement.tenant, placement.claims), placement.room)
 
     # --- gangs -----------------------------------------------------------------------------------------------------------
 
@@ -325,18 +370,15 @@ class Cycle:
         grant = self._snapshot.grants.get(item.tenant)
         if grant is None:
             return Failure(item, "WaitingForQuota", f"tenant {item.tenant} has no grant here", {"quota": 1}, shape)
-        end = grant.spec.lease_end_time
-        now_limit = grant.spec.during
-        if end is not None and self._snapshot.now_ms >= round(end.timestamp() * 1000):
-            now_limit = grant.spec.after
-        limits = limits_of(now_limit)
+        snapshot = self._snapshot
+        limits = limits_of(in_force(grant, snapshot.term, snapshot.incarnation, snapshot.now_ms).limit)
         charge = dict(item.amounts) if shape.need.devices else shape.need.charge
         used = self._snapshot.used.get(item.tenant)
         short = shortage(used or {}, charge, limits)
         if not short:
             return grant
         detail = "; ".join(f"{name}: {text}" for name, text in short.items())
-        alone = shortage({}, charge, limits)
+        alone = not grant.spec.lease_seconds and shortage({}, charge, limits)  # a leased one may grow
         return Failure(item, "ExceedsMaxQuota" if alone else "WaitingForQuota", detail, {"quota": 1}, shape)
 
     def _explain(self, item: Item, shape: Shape) -> Failure:

@@ -22,13 +22,15 @@ class Preempting:
         self._preemptor: Preemptor | None = None
         self._victims: dict[SlotKey, list[tuple[SlotKey, Use]]] = {}
 
-    def plan(self, item: Item, shape: Shape) -> Plan | None:
+    def plan(self, item: Item, shape: Shape, only: int = -1) -> Plan | None:
+        """`only`: on this row and no other."""
         spec, policy = item.request.spec, shape.policy
         priority_class = policy.priority_class(spec.priority)
         if priority_class is None or not (priority_class.preempts or not spec.may_borrow):
             return None
         _, preemptor = self._index()
-        plan = preemptor.plan(shape.need, Evictor(spec.priority, spec.may_borrow, policy), self._snapshot)
+        barred = (lambda row: row != only) if only >= 0 else None
+        plan = preemptor.plan(shape.need, Evictor(spec.priority, spec.may_borrow, policy), self._snapshot, barred)
         return plan if isinstance(plan, Plan) and plan.victims else None
 
     def _index(self) -> tuple[Evictable, Preemptor]:

@@ -36,7 +36,8 @@ from fairlead.scheduler.snapshot import Snapshot
 
 _AGAIN: Final = frozenset(
     {"NoFit", "OnHold", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
-     "VictimNotAllowed", "GangRefused", "GangIncomplete", "BeingDeleted", "StaleEvidence", "Overloaded", "StoreUnavailable"}
+     "VictimNotAllowed", "StandingGone", "GangRefused", "GangIncomplete", "BeingDeleted", "StaleEvidence", "Overloaded",
+     "StoreUnavailable"}
 )  # fmt: skip
 
 
@@ -75,7 +76,7 @@ class Scheduler(Leased):
     def _reset(self) -> None:
         self.snapshot = Snapshot()
         self.queue = Queue(self._random)
-        self.policies = Policies(self._registry)
+        self.policies = Policies(self._registry, self._settings.region)
         partition = self._settings.partition
         homes = Homes(partition, self.snapshot.names) if partition.of > 1 else None
         self._shapes = ShapeBook(self.snapshot, self.policies, homes)
@@ -246,6 +247,7 @@ class Scheduler(Leased):
         return Bind(
             item.tenant, item.name, spec.epoch, spec.generation, placement.node, placement.shape.policy.revision,
             placement.grant_version, placement.victims, 0.0, decision, tuple([hold.id for hold in placement.devices]),
+            placement.claims,
         )  # fmt: skip
 
     async def _propose(self, commands: list[Command], parts: list[list[Placement]], runs: list[Run], began: float) -> None:

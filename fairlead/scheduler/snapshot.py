@@ -17,11 +17,14 @@ from fairlead.decide.classes import Classes
 from fairlead.decide.preempt_rules import SERVING_CAPABLE
 from fairlead.decide.scores.room import scale_of
 from fairlead.decide.topology import Topology
+from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, Reservation
 from fairlead.model.kinds.intent import Region
+from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import SHARE_WHOLE
 from fairlead.scheduler.fleet import Fleet, OneRow
+from fairlead.scheduler.rooms import Rooms
 from fairlead.scheduler.uses import FIRM as FIRM
 from fairlead.scheduler.uses import HELD as HELD
 from fairlead.scheduler.uses import LENT as LENT
@@ -43,7 +46,9 @@ class Snapshot:
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.uses: dict[SlotKey, Use] = {}
+        self.rooms = Rooms()
         self.grants: dict[str, Grant] = {}
+        self.term: GrantTerm | None = None  # of the leases on them
         self.used: dict[str, dict[str, int]] = {}  # tenant -> dimension -> amount
         self.capacity: dict[str, int] = {"cpu": 0, "memory": 0}
         self.revision = 0
@@ -61,6 +66,10 @@ class Snapshot:
         self._corrections: list[Correction] = []
         self._failures: deque[tuple[int, int]] = deque()  # (when it is forgotten, row)
         self._heard_early: dict[str, int] = {}
+
+    @property
+    def incarnation(self) -> int:
+        return split_revision(self.revision)[0]
 
     def row(self, number: int) -> OneRow:
         return OneRow(self.fleet, number)
@@ -245,6 +254,7 @@ class Snapshot:
         return True
 
     def set_reservation(self, key: SlotKey, reservation: Reservation | None) -> None:
+        self.rooms.note(key, reservation.spec.budget if reservation is not None else "")
         if reservation is None or reservation.spec.node not in self.row_of:
             if reservation is None and key in self.uses and self.uses[key].evictable:
                 return  # bound in the same entry that ended its reservation

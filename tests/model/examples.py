@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import replace
 
-from fairlead.model.kinds import access, capacity, intent, ledger, policy, work
+from fairlead.model.kinds import access, capacity, intent, ledger, policy, quota, recovery, work
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.meta import FieldsV1, Metadata, Record
 from fairlead.model.resources import Resources
@@ -72,7 +72,7 @@ def _named(kind: str, spec: Any, *, name: str, namespace: str = "") -> Record:
 
 _RECORDS: dict[str, type[Any]] = {
     name: value
-    for module in (access, capacity, intent, ledger, policy, work)
+    for module in (access, capacity, intent, ledger, policy, quota, recovery, work)
     for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, msgspec.Struct) and "metadata" in value.__struct_fields__
 }
@@ -105,7 +105,10 @@ def valid() -> dict[str, Record]:
         _named("PolicyChannel", policy.PolicyChannelSpec(current=7), name="default"),
         _named("Override", _override(), name="flood", **risk),
         _named("RecoveryBudget", capacity.RecoveryBudgetSpec(regions=("eu-west",)), name="eu-critical", **risk),
+        _named("RecoveryOrder", _order(), name="api", **risk),
+        _named("RegionOutlook", recovery.RegionOutlookSpec(region="eu-west", ready=2), name="eu-west"),
         _named("Grant", capacity.GrantSpec(region="eu-west", version=1, during=SMALL), name="risk", **risk),
+        _named("GrantTerm", quota.GrantTermSpec(region="eu-west", answered=3, floors={"risk": 2}), name="eu-west"),
         _named("Assignment", _assignment(), name="api", **risk),
         _named("Revision", _revision(), name="api.g3", **risk),
         _named("EvictionRequest", work.EvictionRequestSpec(slot=SLOT, reason="drain"), name="api-3", **risk),
@@ -161,6 +164,10 @@ def _assignment() -> work.AssignmentSpec:
 
 def _request() -> work.SchedulingRequestSpec:
     return work.SchedulingRequestSpec(slot=SLOT, ask=work.Ask(requests=SMALL))
+
+
+def _order() -> recovery.RecoveryOrderSpec:
+    return recovery.RecoveryOrderSpec(workload="api", workload_uid="u-1", regions={"eu-west": 2}, lost=("us-east",))
 
 
 def _endpoints() -> work.EndpointsSpec:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
-from fairlead.authority.judge.overriding import refuse_override
+from fairlead.authority.judge.overriding import refuse_override, refuse_override_delete
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.decide.access_agent import others_part
@@ -67,7 +67,11 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
         return _refuse_newer_request(new, old)
     rec = ctx.state.get("bindings", new.metadata.namespace, new.metadata.name)
     if rec is None:
-        return _refuse_queue(ctx, new) if caller.role is Role.ASSIGNMENT else refuse_step(caller, None, SlotState.PENDING)
+        if caller.role is not (Role.RECOVERY if new.spec.standing else Role.ASSIGNMENT):
+            return refuse_step(caller, None, SlotState.PENDING)
+        if new.spec.standing and ctx.state.get("reservations", new.metadata.namespace, new.metadata.name) is not None:
+            return Refused("AlreadyBound", f"{new.metadata.name} is held already")
+        return _refuse_queue(ctx, new)
     hot: BindingHot = rec.hot
     if hot.state is not SlotState.RELEASED:
         facts = {"state": hot.state.value, "node": hot.node, "token": hot.token}
@@ -124,6 +128,8 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
             return _refuse_node_delete(ctx, caller, rec)
         case "tenants":
             return _refuse_tenant_delete(ctx, rec)
+        case "overrides" if caller.role is Role.OVERRIDE:
+            return refuse_override_delete(ctx, old)
         case "leases" | "planes" | "reservations" | "instances":
             return Refused("NotOwner", f"{info.kind} objects end by commands of their own")
     if caller.role not in info.spec_owners and caller.role not in (Role.GARBAGE, Role.AUTHORITY):

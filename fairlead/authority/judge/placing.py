@@ -12,7 +12,9 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot, marks_for
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
+from fairlead.authority.judge.granting import grant_in_force, provisional_until
 from fairlead.authority.judge.overriding import avoidances, refuse_held
+from fairlead.authority.judge.standing import claimable, stand
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.judge.victims import Claim, claim_victims
 from fairlead.authority.ledger import NodeAccount, device_charge
@@ -25,7 +27,7 @@ from fairlead.model.ids import key
 from fairlead.model.kinds.capacity import Grant, Reservation, ReservationSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, SchedulingRequest
-from fairlead.model.lifecycle import SlotState, may_step
+from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.meta import Evidence, Metadata
 from fairlead.model.resources import DeviceHold
 
@@ -102,9 +104,17 @@ def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in
             if isinstance(claimed, Refused):
                 return claimed
             claim = claimed
+        if body.claims:
+            room = claimable(ctx, body, request)
+            if isinstance(room, Refused):
+                return room
+            claim.standing = room.hot.spec
+            effects.append(drop(_RESERVATIONS, body.tenant, body.claims))
         fitted = _fit(ctx, body, request, claim)
         if isinstance(fitted, Refused):
             return fitted
+        if request.spec.standing:
+            return stand(ctx, caller.actor, body, request, attempt)
         devices = fitted
     effects.append(drop(_REQUESTS, body.tenant, body.name))
     effects.extend(claim.effects)
@@ -171,7 +181,9 @@ def release_reservation(ctx: Context, caller: Caller, body: ReleaseReservation, 
     rec = ctx.state.get(_RESERVATIONS, body.tenant, body.name)
     if rec is None or rec.hot.spec.token != body.token:
         return Draft([], key(_RESERVATIONS, body.tenant, body.name), position=ctx.state.durable)
-    if not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role):
+    if rec.hot.spec.budget and caller.role is Role.RECOVERY:
+        return Draft([drop(_RESERVATIONS, body.tenant, body.name)], key(_RESERVATIONS, body.tenant, body.name))
+    if rec.hot.spec.budget or not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role):
         return refuse_step(caller, SlotState.RESERVED, SlotState.PENDING)
     return Draft(release_effects(ctx, caller, body.tenant, body.name, reason), key(_REQUESTS, body.tenant, body.name))
 
@@ -275,16 +287,16 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
     need = ctx.need_of(spec.ask, body.tenant, slot.uid, spec.may_borrow, body.policy_revision, slot.workload)
     if isinstance(need, Refused):
         return need
-    if not claim.victims:
-        return _fit_row(ctx, body, need, account, account)
+    if not claim.victims and claim.standing is None:
+        return _fit_row(ctx, body, need, account, account, claim)
     with claim.gone(ctx.ledger):
         row = claim.row(account)
-        fitted = _fit_row(ctx, body, need, account, row)
+        fitted = _fit_row(ctx, body, need, account, row, claim)
         return fitted if isinstance(fitted, Refused) else claim.refuse_unneeded(need, row, ctx) or fitted
 
 
 def _fit_row(
-    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, row: NodeAccount
+    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, row: NodeAccount, claim: Claim
 ) -> tuple[DeviceHold, ...] | Refused:
     """`row` is the account, or a copy of it as it will be when the victims of a claim are gone."""
     if not feasible(need, row, ctx):
@@ -295,7 +307,7 @@ def _fit_row(
         if picked is None:
             return _no_fit(ctx, need, row, body.node)
         devices = picked
-    refused = _grant(ctx, body, need, account, devices)
+    refused = _grant(ctx, body, need, account, devices, claim)
     return refused if refused is not None else devices
 
 
@@ -322,26 +334,30 @@ def _no_fit(ctx: Context, need: Need, account: NodeAccount, node: str, gates: tu
 
 
 def _grant(
-    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, devices: tuple[DeviceHold, ...]
+    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, devices: tuple[DeviceHold, ...], claim: Claim
 ) -> Refused | None:
     """No grant means refused; an older version than the one in force, too; and never above it (S4)."""
     rec: Rec | None = ctx.state.get("grants", body.tenant, ctx.settings.region)
     if rec is None:
         return Refused("NoGrant", f"tenant {body.tenant} has no grant in {ctx.settings.region}")
     grant: Grant = rec.hot
-    if body.grant_version != grant.spec.version:
-        facts = {"grantVersion": grant.spec.version}
-        return Refused("StaleGrant", f"grant version is {grant.spec.version}, not {body.grant_version}", facts)
-    ended = grant.spec.lease_end_time is not None and ctx.now_ms >= to_ms(grant.spec.lease_end_time)
-    limits = limits_of(grant.spec.after if ended else grant.spec.during)
+    allowed = grant_in_force(ctx, grant)
+    if body.grant_version != allowed.version:
+        facts = {"grantVersion": allowed.version}
+        return Refused("StaleGrant", f"grant version is {allowed.version}, not {body.grant_version}", facts)
+    limits = limits_of(allowed.limit)
     ask = need.charge
     if devices:
         ask = ask | device_charge(account, devices)
-    short = shortage(ctx.ledger.tenant(body.tenant).used, ask, limits)
+    used = ctx.ledger.tenant(body.tenant).used
+    if claim.standing is not None:  # it was charged while it was held; nothing is charged twice
+        given = claim.standing.requests.amounts()
+        used = {name: amount - given.get(name, 0) for name, amount in used.items()}
+    short = shortage(used, ask, limits)
     if not short:
         return None
     detail = "; ".join(f"{name}: {text}" for name, text in short.items())
-    return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", {"short": short, "grantVersion": grant.spec.version})
+    return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", {"short": short, "grantVersion": allowed.version})
 
 
 def _binding_spec(
@@ -349,6 +365,7 @@ def _binding_spec(
 ) -> BindingSpec:
     spec = request.spec
     until = ctx.now + timedelta(seconds=body.provisional_s) if body.provisional_s > 0 else None
+    until = provisional_until(ctx, body.tenant, spec.ask.requests, until)
     return BindingSpec(
         slot=spec.slot,
         node=body.node,
@@ -368,4 +385,5 @@ def _binding_spec(
         supersedes=spec.supersedes,
         marks=marks_for(spec.ask),
         min_serving=spec.min_serving,
+        claimed=body.claims,
     )

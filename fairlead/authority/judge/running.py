@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, drop, put, to_ms
+from fairlead.authority.judge.standing import held_again
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Caller, Move, Refused, Report
@@ -33,11 +34,10 @@ def report(ctx: Context, caller: Caller, body: Report, evidence: Evidence | None
     if body.to is not None and body.to is not hot.state:
         if not may_step(hot.state, body.to, caller.role):
             return refuse_step(caller, hot.state, body.to)
-        effects.append(_moved(ctx, caller, found, body.to, evidence))
-    if body.to in _GONE:
-        if ctx.state.get(_INSTANCES, body.tenant, body.name) is not None:
-            effects.append(drop(_INSTANCES, body.tenant, body.name))
-    elif body.status is not None:
+        binding: Binding = found.decode()
+        effects.append(_moved(ctx, caller, found, body.to, evidence, binding=binding))
+        effects += _left_behind(ctx, binding, body.to)
+    if body.status is not None and body.to not in _GONE:
         changed = _instance(ctx, body, hot, len(effects))
         if changed is not None:
             effects.append(changed)
@@ -62,9 +62,18 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
         if refused is not None:
             return refused
     effects = [_moved(ctx, caller, found, body.to, evidence, body.deadline_s, binding)]
-    if body.to in _GONE and ctx.state.get(_INSTANCES, body.tenant, body.name) is not None:
-        effects.append(drop(_INSTANCES, body.tenant, body.name))
+    effects += _left_behind(ctx, binding, body.to)
     return Draft(effects, found.key, token=hot.token)
+
+
+def _left_behind(ctx: Context, binding: Binding, to: SlotState) -> list[Effect]:
+    """What goes and what comes with a slot that is released: its instance, and the room it had claimed."""
+    if to not in _GONE:
+        return []
+    tenant, name = binding.metadata.namespace, binding.metadata.name
+    out = [drop(_INSTANCES, tenant, name)] if ctx.state.get(_INSTANCES, tenant, name) is not None else []
+    room = held_again(ctx, binding, len(out) + 1) if binding.spec.claimed else None
+    return out if room is None else [*out, room]
 
 
 def _bound(ctx: Context, caller: Caller, body: Move | Report) -> Rec | Refused:

@@ -15,12 +15,13 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Effect, put
-from fairlead.authority.ledger import FIRM, LENT, Ledger, NodeAccount
+from fairlead.authority.ledger import FIRM, HELD, LENT, Ledger, NodeAccount
 from fairlead.authority.state import Rec
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.fit import Need, feasible
 from fairlead.decide.preempt_rules import SERVING_CAPABLE, VICTIMS_MAX, Breach, Credit, Evictor, breaches, credit_of
 from fairlead.model.commands import Bind, Caller, Refused
+from fairlead.model.kinds.capacity import ReservationSpec
 from fairlead.model.kinds.slot import Transition
 from fairlead.model.kinds.work import Binding, SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
@@ -42,6 +43,7 @@ class Claim:
         self.victims: list[tuple[str, BindingHot]] = []
         self.credits: list[Credit] = []
         self.start_after: tuple[str, ...] = ()
+        self.standing: ReservationSpec | None = None  # the room of a recovery budget that is taken
 
     def row(self, account: NodeAccount) -> NodeAccount:
         """The node's account without the victims, and with claims in flight counted once: a copy, for one judgement."""
@@ -50,6 +52,8 @@ class Claim:
             _give(row, given)
         for _, victim in self.victims:
             row.add(victim.requests, victim.devices, LENT if victim.borrowed else FIRM, -1)
+        if self.standing is not None:
+            row.add(self.standing.requests, (), HELD, -1)
         return row
 
     @contextmanager

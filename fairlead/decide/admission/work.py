@@ -8,7 +8,7 @@ from typing import Final
 from fairlead.decide.admission.placement import check_placement
 from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
 from fairlead.decide.admission.workload import PORT_MAX, REPLICAS_MAX, check_devices, check_requests
-from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.slot import STANDING, SlotRef
 from fairlead.model.kinds.work import (
     Ask,
     Assignment,
@@ -23,8 +23,12 @@ EPOCH_MAX: Final = 1 << 53
 REASON_MAX: Final = 1_024
 
 
-def _check_slot(report: Report, path: str, slot: SlotRef) -> None:
-    report.label(f"{path}.workload", slot.workload)
+def _check_slot(report: Report, path: str, slot: SlotRef, *, standing: bool = False) -> None:
+    if standing:  # the dot keeps it apart from every workload's slots
+        report.subdomain(f"{path}.workload", slot.workload)
+        report.need(slot.workload.startswith(STANDING), f"{path}.workload", f"of a standing request begins with {STANDING}")
+    else:
+        report.label(f"{path}.workload", slot.workload)
     report.need(bool(slot.uid), f"{path}.uid", "is required: the uid of the workload, which tells a recreated one apart")
     report.within(f"{path}.index", slot.index, 0, COUNT_MAX)
 
@@ -58,7 +62,9 @@ def check_assignment(report: Report, new: Assignment, old: Assignment | None) ->
 
 def check_scheduling_request(report: Report, new: SchedulingRequest, old: SchedulingRequest | None) -> None:
     spec = new.spec
-    _check_slot(report, "spec.slot", spec.slot)
+    _check_slot(report, "spec.slot", spec.slot, standing=spec.standing)
+    if spec.standing and (spec.gang or not spec.budget_name):
+        report.add("spec.standing", "needs a budgetName, and no gang")
     if new.metadata.name != spec.slot.object_name:
         message = f"must be {shown(spec.slot.object_name)}, as spec.slot says, got {shown(new.metadata.name)}"
         report.add("metadata.name", message)

@@ -19,6 +19,7 @@ COMPLETIONS_MAX: Final = 1_000_000
 DEVICES_MAX: Final = 1_024  # of one resource for one slot: more than any node has
 TOTAL_BITS: Final = 62  # sums are kept in signed 64-bit columns; one bit is left for an addition that is then refused
 PORT_MAX: Final = 65_535
+SURGE_MAX: Final = 5_000  # slot indices are numbered in blocks: beyond these stand the recovery slots (assigning.py)
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,252}")
 _PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?")
@@ -30,7 +31,7 @@ _RANGES: Final = Ranges(
     ("recovery.deadline_seconds", 1, SECONDS_MAX),
     ("disruption.min_serving", 0, REPLICAS_MAX),
     ("disruption.drain_timeout_seconds", 0, SECONDS_MAX),
-    ("rollout.max_surge", 0, REPLICAS_MAX),
+    ("rollout.max_surge", 0, SURGE_MAX),
     ("rollout.max_unavailable", 0, REPLICAS_MAX),
     ("rollout.progress_deadline_seconds", 1, SECONDS_MAX),
     ("freshness.max_observation_age_seconds", 0, SECONDS_MAX),

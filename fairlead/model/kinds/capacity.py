@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from fairlead.model.kinds.quota import GrantOffer
 from fairlead.model.kinds.slot import SlotRef, Token, Transition
 from fairlead.model.kinds.work import Marks
 from fairlead.model.meta import Condition, Metadata, Record
@@ -12,19 +13,34 @@ from fairlead.model.resources import NOTHING, Device, DeviceHold, Resources
 
 
 class GrantSpec(Record, frozen=True):
-    """An offer (P13): until the lease ends the region may use `during`, then `after`. Named TENANT in its region's plane."""
+    """An offer (P13): until the lease ends the region may use `during`, then `after`. Made by the quota controller where the
+    tenant has a Quota; made by hand it has no lease, and holds as it is written."""
 
     region: str
     version: int
     during: Resources = NOTHING
     after: Resources = NOTHING
-    lease_end_time: datetime | None = None  # None: without a lease
+    lease_end_time: datetime | None = None  # of one made by hand; None: without end
+    lease_seconds: int = 0  # above 0: leased by the region's GrantTerm, and used only once the region has taken it
+    offers: tuple[GrantOffer, ...] = ()  # superseded ones that the region may still stand on
+    emergency: Resources = NOTHING  # the part of both limits that an emergency quota gives
+    emergency_end_time: datetime | None = None  # from then on it gives nothing
 
 
 class GrantStatus(Record, frozen=True):
+    """What the region says: the offer it stands on, and how it uses it."""
+
     observed_generation: int = 0
     accepted_version: int = 0
+    during: Resources = NOTHING  # of the offer it stands on
+    after: Resources = NOTHING
+    emergency: Resources = NOTHING  # of the same
+    emergency_end_time: datetime | None = None
+    lease_end_time: datetime | None = None  # where its lease ends before the term's, because a newer offer was made
+    incarnation: int = 0  # of the region's plane that took it; in another one it counts for nothing
+    heard: int = 0  # the incarnation of the global plane this was said to
     used: Resources = NOTHING
+    waiting: Resources = NOTHING  # asked for by slots that wait for quota
     conditions: tuple[Condition, ...] = ()
 
 
@@ -40,13 +56,32 @@ class BudgetShape(Record, frozen=True):
 
 
 class RecoveryBudgetSpec(Record, frozen=True):
-    regions: tuple[str, ...] = ()
-    shapes: tuple[BudgetShape, ...] = ()
-    expiry_time: datetime | None = None
+    regions: tuple[str, ...] = ()  # where room is held; empty: in every region
+    shapes: tuple[BudgetShape, ...] = ()  # how much, in each of them
+    expiry_time: datetime | None = None  # from then on nothing is held
+    workload_class: str = "critical"  # of the work it is for: pools may be for some classes only
+
+
+class HeldShape(Record, frozen=True):
+    """How much of one shape a region holds: free to be claimed, claimed by slots that run, and not placed yet."""
+
+    requests: Resources
+    held: int = 0
+    claimed: int = 0
+    waiting: int = 0
+    silent: int = 0  # held on nodes that are not heard: worth nothing until they are
+
+
+class BudgetInRegion(Record, frozen=True):
+    region: str
+    shapes: tuple[HeldShape, ...] = ()
 
 
 class RecoveryBudgetStatus(Record, frozen=True):
+    """In a region's plane `regions` has that region alone; in the global plane each region keeps its own row."""
+
     observed_generation: int = 0
+    regions: tuple[BudgetInRegion, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 

@@ -85,9 +85,14 @@ class SchedulerPolicy(Record, frozen=True):
 
 
 class Canary(Record, frozen=True):
+    """A revision on trial: for the tenants named and a share of the others, in the regions named, where any are. Whatever is left
+    out does not narrow it. Ended by the policy controller when nobody promoted it in time."""
+
     revision: int
     tenants: tuple[str, ...] = ()
     share_percent: int = 0
+    regions: tuple[str, ...] = ()
+    ttl_seconds: int = 14_400  # from when it was first seen
 
 
 class PolicyChannelSpec(Record, frozen=True):
@@ -100,6 +105,9 @@ class PolicyChannelSpec(Record, frozen=True):
 
 class PolicyChannelStatus(Record, frozen=True):
     observed_generation: int = 0
+    canary_revision: int = 0  # on trial; 0: none
+    canary_start_time: datetime | None = None
+    canary_end_time: datetime | None = None  # from here on it is taken back
     conditions: tuple[Condition, ...] = ()
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Evidence, Record
+
+STANDING: Final = "standing."  # and the budget: in place of the workload, where room is held instead of run
 
 
 class SlotRef(Record, frozen=True):

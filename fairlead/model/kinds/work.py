@@ -28,7 +28,7 @@ class AssignmentSpec(Record, frozen=True):
     slots: tuple[SlotRange, ...] = ()
     template: Template = Template()
     priority: int = 0
-    budget_name: str = ""
+    budget_name: str = ""  # the RecoveryBudget whose standing reservations its `recovery` slots claim
     workload_generation: int = 0  # what it was decided on; `generation` names the Revision, which an undo may go back to
     spare: SlotRange | None = None  # indices of no region's own, for the surge of a rollout here
     rollout: RolloutRule = RolloutRule()
@@ -39,6 +39,7 @@ class AssignmentSpec(Record, frozen=True):
     min_serving: int = 0  # this region's part of the workload's disruption budget
     drain_timeout_seconds: int = 600
     requests: Resources = NOTHING  # of one slot, for whoever adds up what a region was given
+    recovery: SlotRange | None = None  # those of `slots` that stand in for a lost region's
 
 
 class AssignmentStatus(Record, frozen=True):
@@ -131,6 +132,7 @@ class SchedulingRequestSpec(Record, frozen=True):
     gang_timeout_seconds: float = 60.0  # how long a gang may wait for its members before it is reported
     suspend: bool = False  # kept in the queue, tried by nobody
     min_serving: int = 0  # its workload's disruption budget in this region
+    standing: bool = False  # holds room for the budget it names instead of running anything
 
 
 class SchedulingRequestStatus(Record, frozen=True):
@@ -170,6 +172,7 @@ class BindingSpec(Record, frozen=True):
     supersedes: str = ""
     marks: Marks | None = None  # None: plain, as most are
     min_serving: int = 0
+    claimed: str = ""  # the standing reservation whose room it took: held again when it is released (P12)
 
 
 class BindingStatus(Record, frozen=True):

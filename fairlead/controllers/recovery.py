@@ -1,0 +1,246 @@
+"""Brings critical services back when a region is lost: orders new slots for them in healthy regions, against recovery budgets,
+and lets them go once the services are well without. Says for every region what would be if it died now.
+
+Decides for all services together (fairlead/decide/recovery.py), because they share budgets. Writes RecoveryOrders; the slots
+themselves are the workload controller's to assign and the regions' to place. Runs in the global plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import condition
+from fairlead.controllers.policies import PoliciesInForce
+from fairlead.decide.admission.workload import execution_of
+from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
+from fairlead.decide.folding import owner_of
+from fairlead.decide.plugins import BUILT_INS, Registry
+from fairlead.decide.recovery import Outlook, Pace, Place, Plan, Regions, Service, ServiceKey, outlook, plan
+from fairlead.decide.slots import instant, millis
+from fairlead.model.commands import Body, Delete, Put
+from fairlead.model.kinds.capacity import RecoveryBudget
+from fairlead.model.kinds.intent import Region, Workload
+from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, RegionOutlook, RegionOutlookSpec, ServiceOutlook
+from fairlead.model.kinds.work import Assignment
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+
+_ALL: Final[Name] = ("", "all")  # services share budgets: they are decided together
+LISTED_MAX: Final = 100
+
+
+class RecoveryRules(msgspec.Struct, frozen=True):
+    look_ms: int = 1000  # between two looks, when nothing urgent happened
+    outlook_ms: int = 5000
+    failback_s: float = 60.0  # a region must have been healthy for so long before what stands in for it may go
+    failing_s: float = 30.0  # a region that has had no place for a service's slots for so long counts as lost for it
+    pace: Pace = Pace(detect_s=18.0, bind_s=1.0, start_s=5.0)
+
+
+class RecoveryController:
+    name = "recovery"
+    follows = (
+        "regions", "workloads", "assignments", "recoverybudgets", "recoveryorders", "regionoutlooks", "grants",
+        "schedulerpolicies", "policychannels",
+    )  # fmt: skip
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {
+        "workloads": {"recovers": lambda item: _recovers(item.hot) or None},
+        "assignments": {"workload": workload_in_spec},
+    }
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, rules: RecoveryRules | None = None, registry: Registry = BUILT_INS) -> None:
+        self._rules = rules or RecoveryRules()
+        self._policies = PoliciesInForce(registry)
+        self._urgent = True
+        self._looked_ms = 0
+        self._told_ms = 0
+        self._failing_since: dict[tuple[ServiceKey, str], int] = {}
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "workloads":
+                return (_ALL,) if _recovers(item.hot) else ()
+            case "assignments":
+                found = view.cache.item("workloads", *workload_in_spec(item))
+                return (_ALL,) if found is not None and _recovers(found.hot) else ()
+            case "schedulerpolicies" | "policychannels":
+                self._policies.forget()
+            case "regions":
+                self._urgent = True
+        return (_ALL,)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return (_ALL,)
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        due_ms = self._looked_ms + self._rules.look_ms
+        if now_ms < due_ms and not self._urgent:
+            return Result((), due_ms)
+        self._urgent, self._looked_ms = False, now_ms
+        cache = view.cache
+        regions = self._regions(cache, now_ms)
+        services = self._services(cache, regions, now_ms)
+        held = _held(cache)
+        bodies = self._orders(cache, services, regions, plan(services.values(), regions, held), now_ms)
+        if now_ms >= self._told_ms + self._rules.outlook_ms:
+            self._told_ms = now_ms
+            bodies += self._outlooks(cache, list(services.values()), regions, held)
+        return Result(bodies, now_ms + self._rules.outlook_ms)
+
+    # --- what there is ---------------------------------------------------------------------------------------------------
+
+    def _regions(self, cache: Cache, now_ms: int) -> Regions:
+        lost, healthy, settled = set(), set(), set()
+        for item in cache.all("regions"):
+            region: Region = item.hot
+            if region.status.health == "Lost":
+                lost.add(item.name)
+            elif region.status.health == "Healthy":
+                healthy.add(item.name)
+                ready = condition(region.status.conditions, "Ready")
+                since_ms = millis(ready.last_transition_time) if ready is not None and ready.last_transition_time else 0
+                if now_ms - since_ms >= self._rules.failback_s * 1000:
+                    settled.add(item.name)
+        return Regions(frozenset(lost), frozenset(healthy), frozenset(settled))
+
+    def _services(self, cache: Cache, regions: Regions, now_ms: int) -> dict[ServiceKey, Service]:
+        out = {}
+        for item in cache.by("workloads", "recovers", True):
+            workload: Workload = item.hot
+            spec, key = workload.spec, item.key
+            policy = self._policies.of(cache, item.tenant)
+            labels = tuple(sorted(workload.metadata.labels.items()))
+            areas = policy.residency_areas(spec.placement.residency, item.tenant, labels)
+            facts = {
+                each.name: RegionFacts(
+                    each.name, frozenset(each.hot.spec.areas), cache.item("grants", item.tenant, each.name) is not None, 0
+                )
+                for each in cache.all("regions")
+            }
+            mine: list[Assignment] = [each.hot for each in cache.by("assignments", "workload", key)]
+            order: RecoveryOrder | None = cache.get("recoveryorders", *key)
+            current = order is not None and order.spec.workload_uid == workload.metadata.uid
+            service = Service(
+                key=key,
+                priority=policy.priority_of(spec.workload_class, spec.priority_class_name) or 0,
+                minimum=spec.recovery.min_serving,
+                shape=spec.resources.requests,
+                budget=f"{item.tenant}/{spec.recovery.budget_name}" if spec.recovery.budget_name else "",
+                regions=tuple(may_carry(spec, areas, facts)),
+                slots={a.spec.region: own_slots(a.spec) for a in mine},
+                alive={a.spec.region: a.status.replicas.serving for a in mine},
+                ordered=order.spec.regions if order is not None and current else {},
+            )
+            out[key] = service._replace(failing=self._failing(service, mine, regions, now_ms))
+        return out
+
+    def _failing(self, service: Service, mine: list[Assignment], regions: Regions, now_ms: int) -> frozenset[str]:
+        """Regions that are there and have, for a while, had no place for what this service should have in them. A service that
+        has a place and does not come up there would not come up elsewhere."""
+        out = set()
+        for assignment in mine:
+            region, told = assignment.spec.region, assignment.status.replicas
+            own = service.slots.get(region, 0)
+            enough = min(service.minimum, own)
+            placeless = told.unknown + told.pending
+            mark = (service.key, region)
+            if region not in regions.healthy or not enough or told.serving >= enough or placeless <= own - enough:
+                self._failing_since.pop(mark, None)
+                continue
+            since_ms = self._failing_since.setdefault(mark, now_ms)
+            if now_ms - since_ms >= self._rules.failing_s * 1000:
+                out.add(region)
+        return frozenset(out)
+
+    # --- what follows ----------------------------------------------------------------------------------------------------
+
+    def _orders(
+        self, cache: Cache, services: Mapping[ServiceKey, Service], regions: Regions, found: Plan, now_ms: int
+    ) -> list[Body]:
+        out: list[Body] = []
+        for key in sorted({*found.orders, *found.short}):
+            workload: Workload = cache.get("workloads", *key)
+            before: RecoveryOrder | None = cache.get("recoveryorders", *key)
+            short = found.short.get(key)
+            service = services[key]
+            gone = sorted(region for region in regions.lost | service.failing if service.slots.get(region))
+            since = before.spec.since_time if before is not None else instant(now_ms)
+            spec = RecoveryOrderSpec(
+                workload=key[1],
+                workload_uid=workload.metadata.uid,
+                regions=dict(sorted(found.orders.get(key, {}).items())),
+                lost=tuple(gone),
+                missing=short.missing if short is not None else 0,
+                why=short.why if short is not None else "",
+                since_time=since,
+            )
+            if before is None or before.spec != spec:
+                meta = Metadata(name=key[1], namespace=key[0], owner_references=(owner_of(workload),))
+                out.append(Put("RecoveryOrder", RecoveryOrder(metadata=meta, spec=spec)))
+        for item in cache.all("recoveryorders"):
+            if item.key not in found.orders and item.key not in found.short:
+                out.append(Delete("RecoveryOrder", item.tenant, item.name, uid=item.hot.metadata.uid))
+        return out
+
+    def _outlooks(
+        self, cache: Cache, services: list[Service], regions: Regions, held: Mapping[Place, Mapping[Resources, int]]
+    ) -> list[Body]:
+        out: list[Body] = []
+        known = {item.name: item.hot for item in cache.all("regionoutlooks")}
+        there = {item.name for item in cache.all("regions")}
+        for region in sorted(there & regions.healthy):
+            spec = _outlook_of(region, outlook(region, services, regions, held, self._rules.pace))
+            if region not in known or known[region].spec != spec:
+                out.append(Put("RegionOutlook", RegionOutlook(metadata=Metadata(name=region), spec=spec)))
+        return out + [Delete("RegionOutlook", "", name) for name in sorted(known.keys() - there)]
+
+
+def _recovers(workload: Workload) -> bool:
+    """It names a minimum, serves, and may run more than once at a time."""
+    spec = workload.spec
+    wanted = spec.recovery.min_serving > 0 and spec.job is None and not spec.suspend and not spec.gang
+    return wanted and execution_of(spec) == "Replicated" and workload.metadata.deletion_time is None
+
+
+def _held(cache: Cache) -> dict[Place, dict[Resources, int]]:
+    """What may be claimed, as the regions say: rooms on nodes that are heard."""
+    out: dict[Place, dict[Resources, int]] = {}
+    for item in cache.all("recoverybudgets"):
+        budget: RecoveryBudget = item.hot
+        for row in budget.status.regions:
+            shapes = out.setdefault((f"{item.tenant}/{item.name}", row.region), {})
+            for shape in row.shapes:
+                shapes[shape.requests] = shapes.get(shape.requests, 0) + shape.held
+    return out
+
+
+def _outlook_of(region: str, found: list[Outlook]) -> RegionOutlookSpec:
+    short = [one for one in found if one.missing]
+    ready = [one for one in found if not one.missing]
+    listed = [*short, *sorted(ready, key=lambda one: (-one.seconds, one.key))][:LISTED_MAX]
+    return RegionOutlookSpec(
+        region=region,
+        services=tuple(
+            ServiceOutlook(
+                tenant=one.key[0],
+                workload=one.key[1],
+                region=one.region,
+                new_slots=one.new_slots,
+                seconds=one.seconds,
+                missing=one.missing,
+                why=one.why,
+            )
+            for one in listed
+        ),
+        ready=len(ready),
+        short=len(short),
+        seconds=max((one.seconds for one in ready), default=0.0),
+    )

@@ -1,0 +1,106 @@
+"""Keeps the rooms of recovery budgets in a region: asks for those that are missing, gives up those that should not be, and says
+how many there are. Finding a node is the scheduler's, claiming one is the binder's. Runs in every region plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Cache, Indexes, Item, Name
+from fairlead.controllers.contract import Result, View
+from fairlead.decide.standing import Here, bodies, in_region, wanted
+from fairlead.model.commands import Body, PutStatus
+from fairlead.model.kinds.capacity import RecoveryBudget
+from fairlead.model.kinds.slot import STANDING
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+
+_BUDGETS: Final = "recoverybudgets"
+
+
+def _of_reservation(item: Item) -> Hashable:
+    return (item.tenant, item.hot.spec.budget) if item.hot.spec.budget else None
+
+
+def _of_request(item: Item) -> Hashable:
+    return (item.tenant, item.hot.spec.budget_name) if item.hot.spec.standing else None
+
+
+def _of_claimer(item: Item) -> Hashable:
+    claimed: str = item.hot.claimed
+    return (item.tenant, claimed.rpartition("-")[0].removeprefix(STANDING)) if claimed else None
+
+
+class StandingController:
+    name = "standing"
+    follows = (_BUDGETS, "nodes", "reservations", "bindings", "schedulingrequests")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {
+        "reservations": {"budget": _of_reservation},
+        "schedulingrequests": {"budget": _of_request},
+        "bindings": {"budget": _of_claimer},
+    }
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "recoverybudgets":
+                return (item.key,)
+            case "nodes":
+                return self.resync(view) if _standing_of(item) != _standing_of(view.cache.item("nodes", *item.key)) else ()
+            case "reservations":
+                found = _of_reservation(item)
+            case "schedulingrequests":
+                found = _of_request(item)
+            case _:
+                found = _of_claimer(item)
+        return (found,) if isinstance(found, tuple) else ()
+
+    def resync(self, view: View) -> Iterable[Name]:
+        keys = {item.key: None for item in view.cache.all(_BUDGETS)}
+        keys |= {(item.tenant, item.hot.spec.budget): None for item in view.cache.all("reservations") if item.hot.spec.budget}
+        return keys
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        budget: RecoveryBudget | None = cache.get(_BUDGETS, *key)
+        want = wanted(budget, self._region, now_ms)
+        here = self._here(cache, key)
+        out: list[Body] = bodies(budget, want, here)
+        if budget is None:
+            return Result(out)
+        said = replace(
+            budget.status,
+            observed_generation=budget.metadata.generation,
+            regions=(in_region(budget, self._region, want, here),),
+        )
+        if said != budget.status:
+            out.append(PutStatus("RecoveryBudget", *key, said, uid=budget.metadata.uid))
+        ends = budget.spec.expiry_time
+        wake = round(ends.timestamp() * 1000) if ends is not None and ends.timestamp() * 1000 > now_ms else None
+        return Result(out, wake)
+
+    def _here(self, cache: Cache, key: Name) -> Here:
+        rooms = [item.hot for item in cache.by("reservations", "budget", key)]
+        claimers = [item.hot for item in cache.by("bindings", "budget", key)]
+        standing = {room.spec.node: _standing_of(cache.item("nodes", "", room.spec.node)) for room in rooms}
+        return Here(
+            rooms,
+            [item.hot for item in cache.by("schedulingrequests", "budget", key)],
+            frozenset(int(hot.claimed.rpartition("-")[2]) for hot in claimers if hot.state in HOLDS_CAPACITY),
+            frozenset(node for node, how in standing.items() if how == "gone"),
+            frozenset(node for node, how in standing.items() if how == "silent"),
+        )
+
+
+def _standing_of(node: Item | None) -> str:
+    """What room on this node is worth: kept, nothing for now, or to be found elsewhere."""
+    if node is None or node.hot.status.health == "Lost" or node.hot.spec.drain is not None:
+        return "gone"
+    return "" if node.hot.status.health == "Ready" else "silent"

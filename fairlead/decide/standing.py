@@ -1,0 +1,113 @@
+"""Which rooms a recovery budget should have in a region, and what brings the region there. Pure; used by the standing controller.
+
+Each shape of a budget numbers its rooms in a block of its own, so that an index says its shape. A room that a slot has claimed is
+there: it is held again when that slot is released. A room on a node that is lost or leaves is given up and placed elsewhere; one
+on a node that is merely silent is kept, and counts for nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from fairlead.decide.spans import spans_of
+from fairlead.model.commands import Body, Delete, Enqueue, ReleaseReservation
+from fairlead.model.kinds.capacity import BudgetInRegion, HeldShape, RecoveryBudget, Reservation
+from fairlead.model.kinds.intent import Placement, SpreadRule
+from fairlead.model.kinds.slot import STANDING, SlotRef
+from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+
+BLOCK: Final = 10_000  # rooms of one shape, at most
+ENQUEUE_MAX: Final = 256
+PRIORITY: Final = 900  # behind critical work that wants to run, ahead of everything else
+
+# One lost node or zone should take as little of a budget with it as can be; where that cannot be, held is better than not.
+_SPREAD: Final = (
+    SpreadRule(topology_key="zone", when_unsatisfiable="ScheduleAnyway"),
+    SpreadRule(topology_key="hostname", when_unsatisfiable="ScheduleAnyway"),
+)
+
+
+class Here(NamedTuple):
+    """What there is of a budget in this region."""
+
+    rooms: Iterable[Reservation]
+    waiting: Iterable[SchedulingRequest]
+    claimed: frozenset[int]  # indices whose room a live slot has taken
+    gone: frozenset[str]  # nodes that are lost, unknown here, or on their way out
+    silent: frozenset[str]  # nodes of which nobody knows
+
+
+def wanted(budget: RecoveryBudget | None, region: str, now_ms: int) -> dict[int, Resources]:
+    """Index -> how much room. None where the budget is over, or is not for this region."""
+    if budget is None or budget.metadata.deletion_time is not None:
+        return {}
+    spec = budget.spec
+    if spec.regions and region not in spec.regions:
+        return {}
+    if spec.expiry_time is not None and now_ms >= spec.expiry_time.timestamp() * 1000:
+        return {}
+    return {block * BLOCK + number: shape.requests for block, shape in enumerate(spec.shapes) for number in range(shape.count)}
+
+
+def request_for(budget: RecoveryBudget, index: int, requests: Resources) -> SchedulingRequest:
+    meta = budget.metadata
+    slot = SlotRef(workload=f"{STANDING}{meta.name}", uid=meta.uid, index=index)
+    ask = Ask(requests=requests, workload_class=budget.spec.workload_class, placement=Placement(spread=_SPREAD))
+    return SchedulingRequest(
+        metadata=Metadata(name=slot.object_name, namespace=meta.namespace),
+        spec=SchedulingRequestSpec(slot=slot, ask=ask, priority=PRIORITY, budget_name=meta.name, standing=True),
+    )
+
+
+def bodies(budget: RecoveryBudget | None, want: Mapping[int, Resources], here: Here) -> list[Body]:
+    """Rooms that should not be are given up, those that are missing are asked for."""
+    out: list[Body] = []
+    there = set(here.claimed)
+    for room in here.rooms:
+        spec, meta = room.spec, room.metadata
+        if spec.index in there or spec.node in here.gone or want.get(spec.index) != spec.requests:
+            assert spec.token is not None, "a standing reservation has a token"
+            out.append(ReleaseReservation(meta.namespace, meta.name, spec.token))
+        there.add(spec.index)  # one that is given up is asked for again once it is gone
+    for request in here.waiting:
+        index = request.spec.slot.index
+        if index in there or want.get(index) != request.spec.ask.requests:
+            out.append(Delete("SchedulingRequest", request.metadata.namespace, request.metadata.name))
+        there.add(index)
+    missing = [index for index in want if index not in there]
+    if budget is not None:
+        for span in spans_of(missing):
+            out += _enqueues(budget, want, span.first, span.last)
+    return out
+
+
+def _enqueues(budget: RecoveryBudget, want: Mapping[int, Resources], first: int, last: int) -> list[Body]:
+    out: list[Body] = []
+    while first <= last:
+        block_end = min(last, first // BLOCK * BLOCK + BLOCK - 1, first + ENQUEUE_MAX - 1)
+        out.append(Enqueue(request_for(budget, first, want[first]), block_end - first + 1))
+        first = block_end + 1
+    return out
+
+
+def in_region(budget: RecoveryBudget, region: str, want: Mapping[int, Resources], here: Here) -> BudgetInRegion:
+    """What the region says of it: how many rooms of each shape are free, claimed, silent and still to be found."""
+    found: dict[int, list[int]] = {}  # block -> held, claimed, silent
+    for index in here.claimed:
+        found.setdefault(index // BLOCK, [0, 0, 0])[1] += 1
+    for room in here.rooms:
+        if want.get(room.spec.index) == room.spec.requests and room.spec.node not in here.gone:
+            found.setdefault(room.spec.index // BLOCK, [0, 0, 0])[2 if room.spec.node in here.silent else 0] += 1
+    counts: dict[int, int] = {}
+    for index in want:
+        counts[index // BLOCK] = counts.get(index // BLOCK, 0) + 1
+    shapes = []
+    for block, count in counts.items():
+        held, claimed, silent = found.get(block, (0, 0, 0))
+        shape = budget.spec.shapes[block].requests
+        waiting = max(0, count - held - claimed - silent)
+        shapes.append(HeldShape(requests=shape, held=held, claimed=claimed, waiting=waiting, silent=silent))
+    return BudgetInRegion(region=region, shapes=tuple(shapes))

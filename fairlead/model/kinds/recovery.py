@@ -1,0 +1,61 @@
+"""What is done about a lost region, and what would be: orders for recovery slots, and readiness. Global plane."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fairlead.model.meta import Condition, Metadata, Record
+
+
+class RecoveryOrderSpec(Record, frozen=True):
+    """Slots a workload is given beyond its own while regions are lost. Named as the workload; gone once it is well without."""
+
+    workload: str
+    workload_uid: str
+    regions: dict[str, int] = {}  # region -> recovery slots there
+    lost: tuple[str, ...] = ()  # the regions they stand in for
+    missing: int = 0  # of the minimum, what no budget has room for
+    why: str = ""  # something is missing
+    since_time: datetime | None = None
+
+
+class RecoveryOrderStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class RecoveryOrder(Record, frozen=True):
+    metadata: Metadata
+    spec: RecoveryOrderSpec
+    status: RecoveryOrderStatus = RecoveryOrderStatus()
+
+
+class ServiceOutlook(Record, frozen=True):
+    """What would become of one service."""
+
+    tenant: str
+    workload: str
+    region: str = ""  # where it would have its minimum; empty: nowhere
+    new_slots: int = 0
+    seconds: float = 0.0  # until they serve, as far as can be told
+    missing: int = 0
+    why: str = ""
+
+
+class RegionOutlookSpec(Record, frozen=True):
+    """If this region died now. Named as the region; written when the answer changes."""
+
+    region: str
+    services: tuple[ServiceOutlook, ...] = ()  # those that would fall short, then the slowest; at most a hundred are listed
+    ready: int = 0  # services that would reach their minimum
+    short: int = 0  # services that would not
+    seconds: float = 0.0  # until the last of the ready ones has its minimum
+
+
+class RegionOutlookStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class RegionOutlook(Record, frozen=True):
+    metadata: Metadata
+    spec: RegionOutlookSpec
+    status: RegionOutlookStatus = RegionOutlookStatus()

@@ -1,0 +1,184 @@
+"""Standing reservations (P12): held, claimed in one entry, held again in one entry, and never for sale in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.model.commands import Caller, Delete, Put, ReleaseReservation
+from fairlead.model.kinds.capacity import BudgetShape, RecoveryBudget, RecoveryBudgetSpec, Reservation
+from fairlead.model.kinds.work import Binding
+from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from tests.authority.planes import (
+    GI,
+    OPERATOR,
+    PlaneForTest,
+    agent_of,
+    bind_of,
+    move_of,
+    no,
+    ok,
+    report_of,
+    running_plane,
+)
+
+SHAPE = Resources(4000, 4 * GI)
+ASK: dict[str, Any] = {"cpu": SHAPE.cpu, "memory": SHAPE.memory}
+_S = SlotState
+
+
+class Rig:
+    """A plane with one node of 16 cores, a budget, and those who act on it."""
+
+    def __init__(self, plane: PlaneForTest, recovery: Caller, assigner: Caller, scheduler: Caller) -> None:
+        self.plane, self.recovery, self.assigner, self.scheduler = plane, recovery, assigner, scheduler
+
+    async def stand(self, index: int = 0, node: str = "n1", **spec: Any) -> Reservation:
+        made = {**ASK, "budget_name": "eu", "standing": True, **spec}
+        ok(await self.plane.request("risk", "standing.eu", index, self.recovery, **made))
+        ok(await self.plane.send(self.scheduler, bind_of("risk", f"standing.eu-{index}", node)))
+        found: Reservation = self.hot("reservations", f"standing.eu-{index}")
+        return found
+
+    def hot(self, plural: str, name: str) -> Any:
+        rec = self.plane.authority.view().get(plural, "risk", name)
+        return rec.hot if rec is not None else None
+
+    def binding(self, name: str) -> Binding:
+        rec = self.plane.authority.view().get("bindings", "risk", name)
+        assert rec is not None
+        found: Binding = rec.decode()
+        return found
+
+    def account(self, node: str = "n1") -> Any:
+        return self.plane.authority._ctx.ledger.node(node)
+
+    def used(self) -> int:
+        return int(self.plane.authority._ctx.ledger.tenant("risk").used["cpu"])
+
+
+async def rig_on(plane: PlaneForTest, *, cpu: int = 100_000) -> Rig:
+    await plane.add_node("n1")
+    await plane.grant("risk", cpu=cpu)
+    spec = RecoveryBudgetSpec(shapes=(BudgetShape(requests=SHAPE, count=2),))
+    budget = RecoveryBudget(metadata=Metadata(name="eu", namespace="risk"), spec=spec)
+    ok(await plane.send(OPERATOR, Put("RecoveryBudget", budget)))
+    roles = [await plane.as_role(role) for role in (Role.RECOVERY, Role.ASSIGNMENT, Role.SCHEDULER)]
+    return Rig(plane, *roles)
+
+
+async def test_a_standing_request_becomes_room_that_is_held_charged_and_kept_from_firm_work() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        room = await rig.stand()
+        assert (room.spec.budget, room.spec.index, room.spec.node) == ("eu", 0, "n1")
+        assert rig.hot("schedulingrequests", "standing.eu-0") is None, "nobody waits for it any more"
+        assert (rig.account().cpu_free, rig.account().cpu_unlent) == (12_000, 16_000)
+        assert rig.used() == 4000, "a budget carries quota as well as capacity"
+        ok(await plane.request("risk", "api", 0, rig.assigner, cpu=13_000))
+        no(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1")), "NoFit")
+
+
+async def test_only_recovery_stands_and_it_queues_nothing_else() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        no(await plane.request("risk", "standing.eu", 0, rig.assigner, budget_name="eu", standing=True), "NotOwner")
+        no(await plane.request("risk", "api", 0, rig.recovery), "NotOwner")
+        no(await plane.request("risk", "api", 0, rig.recovery, budget_name="eu", standing=True), "Invalid")
+        room = await rig.stand()
+        again = await plane.request("risk", "standing.eu", 0, rig.recovery, **ASK, budget_name="eu", standing=True)
+        no(again, "AlreadyBound")
+        assert room.spec.token is not None
+        no(await plane.send(rig.scheduler, ReleaseReservation("risk", "standing.eu-0", room.spec.token)), "NotOwner")
+        ok(await plane.send(rig.recovery, ReleaseReservation("risk", "standing.eu-0", room.spec.token)))
+        assert (rig.account().cpu_free, rig.used()) == (16_000, 0)
+
+
+async def test_a_claim_takes_the_room_in_one_entry_and_is_charged_once() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane, cpu=4000)  # the quota is what the budget holds, and not a core more
+        await rig.stand()
+        ok(await plane.request("risk", "api", 0, rig.assigner, **ASK, budget_name="eu"))
+        no(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1")), "GrantExceeded")
+        before = plane.authority.view().revision
+        ok(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0")))
+        assert rig.hot("reservations", "standing.eu-0") is None
+        assert rig.binding("api-0").spec.claimed == "standing.eu-0"
+        assert (rig.account().cpu_free, rig.used()) == (12_000, 4000)
+        ended = plane.authority.watch("reservations", before).take_nowait()
+        bound = plane.authority.watch("bindings", before).take_nowait()
+        assert len(ended) == len(bound) == 1
+
+
+async def test_nobody_claims_what_is_another_budgets_another_nodes_or_no_budgets() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        await plane.add_node("n2")
+        await rig.stand()
+        ok(await plane.request("risk", "api", 0, rig.assigner, **ASK, budget_name="other"))
+        no(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0")), "StandingGone")
+        ok(await plane.request("risk", "api", 1, rig.assigner, **ASK))
+        no(await plane.send(rig.scheduler, bind_of("risk", "api-1", "n1", claims="standing.eu-0")), "StandingGone")
+        ok(await plane.request("risk", "api", 2, rig.assigner, **ASK, budget_name="eu"))
+        no(await plane.send(rig.scheduler, bind_of("risk", "api-2", "n2", claims="standing.eu-0")), "StandingGone")
+        no(await plane.send(rig.scheduler, bind_of("risk", "api-2", "n1", claims="standing.eu-7")), "StandingGone")
+        await plane.grant("bank")
+        ok(await plane.request("bank", "api", 0, rig.assigner, **ASK, budget_name="eu"))
+        no(await plane.send(rig.scheduler, bind_of("bank", "api-0", "n1", claims="standing.eu-0")), "StandingGone")
+
+
+async def test_borrowers_use_held_room_and_leave_in_the_entry_that_claims_it() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        for index in range(4):
+            await rig.stand(index)
+        ok(await plane.request("risk", "scan", 0, rig.assigner, cpu=14_000, may_borrow=True))
+        ok(await plane.send(rig.scheduler, bind_of("risk", "scan-0", "n1")))
+        assert rig.account().cpu_free == 0, "all of it is held still"
+        ok(await plane.request("risk", "api", 0, rig.assigner, **ASK, budget_name="eu", priority=1000))
+        no(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0")), "NoFit")
+        claim = bind_of("risk", "api-0", "n1", claims="standing.eu-0", victims=("risk/scan-0",))
+        ok(await plane.send(rig.scheduler, claim))
+        assert rig.binding("scan-0").status.state is _S.DRAINING
+        assert rig.binding("api-0").spec.start_after == ("risk/scan-0",), "it starts when its borrower is gone"
+
+
+async def test_a_released_claimer_leaves_its_room_held_and_not_free() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        await rig.stand()
+        ok(await plane.request("risk", "api", 0, rig.assigner, **ASK, budget_name="eu"))
+        token = ok(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0"))).token
+        disruption = await plane.as_role(Role.DISRUPTION)
+        ok(await plane.send(disruption, move_of("risk", "api-0", _S.DRAINING, token=token)))
+        before = plane.authority.view().revision
+        ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", _S.RELEASED)))
+        room = rig.hot("reservations", "standing.eu-0")
+        assert (room.spec.budget, room.spec.index, room.spec.requests) == ("eu", 0, SHAPE)
+        assert (rig.account().cpu_free, rig.used()) == (12_000, 4000)
+        assert len(plane.authority.watch("reservations", before).take_nowait()) == 1
+        ok(await plane.request("risk", "api", 1, rig.assigner, **ASK, budget_name="eu"))
+        ok(await plane.send(rig.scheduler, bind_of("risk", "api-1", "n1", claims="standing.eu-0")))
+
+
+async def test_room_is_not_held_again_for_a_budget_that_is_gone_or_on_a_node_that_is_cordoned() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        tokens = []
+        for index in range(2):
+            await rig.stand(index)
+            ok(await plane.request("risk", "api", index, rig.assigner, **ASK, budget_name="eu"))
+            bound = ok(await plane.send(rig.scheduler, bind_of("risk", f"api-{index}", "n1", claims=f"standing.eu-{index}")))
+            tokens.append(bound.token)
+        disruption = await plane.as_role(Role.DISRUPTION)
+        for index, token in enumerate(tokens):
+            ok(await plane.send(disruption, move_of("risk", f"api-{index}", _S.DRAINING, token=token)))
+        await plane.add_node("n1", unschedulable=True)
+        ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", _S.RELEASED)))
+        assert rig.hot("reservations", "standing.eu-0") is None
+        await plane.add_node("n1")
+        ok(await plane.send(OPERATOR, Delete("RecoveryBudget", "risk", "eu")))
+        ok(await plane.send(agent_of("n1"), report_of("risk", "api-1", _S.RELEASED)))
+        assert rig.hot("reservations", "standing.eu-1") is None
+        assert (rig.account().cpu_free, rig.used()) == (16_000, 0)
