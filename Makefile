@@ -13,7 +13,7 @@ SEEDS ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help kubectl setup run test check format sim bench docs tour soak requirements clean
+.PHONY: help kubectl setup run test check format sim bench docs tour drills soak requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,11 @@ tour: $(STAMP) ## Run the README's tour on a platform of its own and write docs/
 docs: $(STAMP) ## Write docs/reference from the model, and test that the documents describe the tree
 	@$(BIN)/python -m fairlead.cli.reference
 	@$(BIN)/python -m pytest -q --no-header tests/docs
+
+drills: $(STAMP) ## Run every drill, each on a platform of its own (or DRILLS="NAME ..." on the one that runs)
+	@status=0; for drill in $(or $(DRILLS),$$($(BIN)/python -m fairlead.drills)); do \
+		$(BIN)/fairlead drill $$drill || status=1; \
+	done; exit $$status
 
 soak: $(STAMP) ## The long versions of the tests that have one
 	@$(BIN)/python -m fairlead.sim.commit_model --first-seed $(SEED) --seeds 20000

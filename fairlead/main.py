@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
+    from fairlead.cli.drill import Drills
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Batch, Store, StoreError
     from fairlead.store.etcd_client import Tls
@@ -277,6 +278,11 @@ class LocalPrograms:
         from fairlead.compose.programs import chaos
 
         return chaos(Path(state), _clock())
+
+    def drills(self) -> Drills:
+        from fairlead.drills.program import Drills
+
+        return Drills(_clock(), _ids(), archived_batches)
 
 
 class LocalSimulator:

@@ -16,6 +16,7 @@ import click
 
 if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
+    from fairlead.cli.drill import Drills
     from fairlead.cli.sim import Simulator
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Batch, Store
@@ -50,6 +51,8 @@ class Programs(Protocol):
     def down(self, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, bool]: ...
 
     def chaos(self, state: str) -> Chaos: ...
+
+    def drills(self) -> Drills: ...
 
 
 class World(NamedTuple):
@@ -139,6 +142,7 @@ class LazyGroup(click.Group):
         "describe": ("fairlead.cli.describe", "Tell all about objects, with their conditions and events"),
         "diff": ("fairlead.cli.apply:diff", "Show what applying files would change"),
         "drain": ("fairlead.cli.drain:drain", "Move everything off nodes, within budgets and a deadline"),
+        "drill": ("fairlead.cli.drill", "Practise a failure on the local platform and check what was promised"),
         "down": ("fairlead.cli.programs:down", "Stop the local platform"),
         "edit": ("fairlead.cli.edit:edit", "Change an object in your editor"),
         "endpoints": ("fairlead.cli.programs:endpoints", "Run the directory of endpoints: DNS and documents"),

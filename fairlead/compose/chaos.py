@@ -121,6 +121,11 @@ class Chaos:
         if not self._processes.signal(name, signal.SIGSTOP):
             raise NotPossible(f"{name} does not run")
 
+    def resume(self, name: str) -> None:
+        """SIGCONT, of one process: it goes on with what it knew."""
+        if not self._processes.signal(name, signal.SIGCONT):
+            raise NotPossible(f"{name} does not run")
+
     # --- links -----------------------------------------------------------------------------------------------------------
 
     def links_between(self, one: str, other: str) -> dict[str, Direction]:

@@ -1,0 +1,82 @@
+"""`fairlead drill`: practises a failure on the local platform and says whether what was promised held.
+
+Owns the words and the exit code. What is done is fairlead/drills', handed over by main.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import click
+
+from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, Told, World
+from fairlead.cli.output import json_option, note, put_json, put_table
+from fairlead.cli.programs import programs_of, state_option
+
+LIST = "list"
+
+
+class Drills(Protocol):
+    """Raises LookupError for a name that no drill has, ValueError where it cannot be run."""
+
+    def known(self, state: str) -> list[dict[str, Any]]: ...
+
+    def run(self, name: str, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, dict[str, Any]]: ...
+
+
+@click.command("drill")
+@click.argument("name", metavar="NAME|list")
+@state_option
+@json_option
+@click.pass_obj
+def command(world: World, name: str, state: str, as_json: bool) -> int:
+    """Practise a failure on the local platform that runs, or on one that is started for it and goes with it.
+
+    \b
+    fairlead drill list
+    fairlead drill region-loss
+    fairlead drill leader-restart --json
+
+    Real processes are killed and real links are cut; everything is put back at the end, also after Ctrl-C. The result is kept
+    under `drills` in the platform's directory. Exit code 8 if something was not as expected.
+    """
+    drills = programs_of(world).drills()
+    if name == LIST:
+        return _list(drills.known(state), as_json)
+    try:
+        result: dict[str, Any] = world.run(drills.run(name, state, note))
+    except LookupError as error:
+        raise Told(str(error.args[0]), code=NOT_FOUND) from error
+    except ValueError as error:
+        raise Told(str(error)) from error
+    except asyncio.CancelledError:
+        raise click.Abort from None
+    if as_json:
+        put_json(result)
+    else:
+        _tell(result["results"])
+    return OK if result["results"]["passed"] else CHECK_FAILED
+
+
+def _list(known: list[dict[str, Any]], as_json: bool) -> int:
+    if as_json:
+        put_json({"drills": known})
+        return OK
+    rows = []
+    for one in known:
+        last = one["last"] or {}
+        word = "-" if not last else "passed" if last["passed"] else "failed"
+        rows.append((one["name"], f"{one['about_s']} s", word, last.get("time", "-"), one["does"]))
+    put_table(("DRILL", "ABOUT", "LAST", "WHEN", "WHAT IT DOES"), rows)
+    return OK
+
+
+def _tell(results: dict[str, Any]) -> None:
+    put_table(("CHECK", "", "WHAT WAS SEEN"), [
+        (check["name"], "ok" if check["passed"] else "FAILED", check["detail"]) for check in results["checks"]
+    ])  # fmt: skip
+    times = ", ".join(f"{name} {seconds:g} s" for name, seconds in results["timings_s"].items())
+    click.echo()
+    click.echo(f"{results['drill']}: {'passed' if results['passed'] else 'FAILED'}" + (f" ({times})" if times else ""))

@@ -1,0 +1,120 @@
+"""Drills in which writes are in doubt or cannot be made: commit-timeout, store-down-90s. Run by running.py."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead.client.rest_errors import Conflict, OutcomeUnknown
+from fairlead.client.rest_shapes import Write
+from fairlead.drills.asking import kind
+from fairlead.drills.contract import BILLING, RISK, Drill
+from fairlead.drills.restarts import PLACED_S, tokens
+from fairlead.drills.scene import TENANT, Scene
+from fairlead.wire.json_codec import API_VERSION
+
+ASK_S: Final = 3.0  # a person's patience in this drill
+HELD_S: Final = 8.0  # below the leader's lease
+DOWN_S: Final = 90.0
+RESUME_S: Final = 90.0
+
+
+class CommitTimeout(Drill):
+    name = "commit-timeout"
+    does = "lets requests to global through and loses the answers, then holds the store of a region for 8 s while it places"
+    expects = (
+        "whoever asked is told that the outcome is unknown, never that it failed",
+        "the same request again is answered from its receipt: there is one object, with the uid of the first attempt",
+        "six replicas are bound once each after the store is back",
+        "no client sees an error",
+    )
+    about_s = 45
+    COUNT: Final = 6
+
+    async def run(self, scene: Scene) -> None:
+        await self._answer_lost(scene)
+        await self._store_held(scene)
+        scene.check_lowest(RISK, 6)
+        for workload in (RISK, BILLING):
+            scene.check_errors(workload, 0, "clients do not wait for commits")
+
+    async def _answer_lost(self, scene: Scene) -> None:
+        key, name = f"drill-{scene.since_s():.6f}-{scene.clock.wall():.0f}", "drill-doubt"
+        body = {"apiVersion": API_VERSION, "kind": "Config", "metadata": {"name": name}, "spec": {"data": {"drill": "1"}}}
+        replays = await scene.asking.metric("idempotent_replays_total", "global")
+        impatient = await scene.asking.client(timeout_s=ASK_S)
+        await impatient.read("/version")  # so that there is a connection for the request to go out on
+        scene.made.append(("configs", TENANT, name))
+        scene.begin("answers of global to people are lost; a Config is created")
+        await scene.chaos.cut({"people>global": "back"}, one_way=True)
+        said = "it was answered"
+        try:
+            await impatient.create(kind("configs"), TENANT, body, Write(key=key))
+        except OutcomeUnknown as error:
+            said = f"unknown, receipt {error.key}"
+        scene.check("the outcome is called unknown", said.startswith("unknown"), said)
+        await scene.chaos.heal(lambda text: None)
+        stored = await scene.asking.get("configs", TENANT, name) or {}
+        uid = (stored.get("metadata") or {}).get("uid", "")
+        scene.check("it had taken effect", bool(uid), f"uid {uid}" if uid else "there is no such object")
+        try:
+            again = (await (await scene.asking.client()).create(kind("configs"), TENANT, body, Write(key=key))).object
+            same = (again.get("metadata") or {}).get("uid", uid) == uid
+            scene.check("the same again is answered with the first one's outcome", same, f"uid {uid}")
+        except Conflict as error:
+            scene.check("the same again is answered with the first one's outcome", False, f"refused: {error}")
+        scene.figures["idempotent_replays"] = await scene.asking.metric("idempotent_replays_total", "global") - replays
+        scene.timing("detect")
+
+    async def _store_held(self, scene: Scene) -> None:
+        name, region = "drill-held", scene.sqlite_region()
+        await scene.chaos.stop_store(region)
+        scene.saw(f"the store of {region} is held; {self.COUNT} replicas are asked for")
+        await scene.sleepers(name, self.COUNT, region)
+        await scene.clock.sleep(HELD_S)
+        await scene.chaos.heal(lambda text: None)
+        scene.saw("the store is back")
+
+        async def bound() -> bool:
+            return len(tokens(await scene.asking.slots("bindings", TENANT, name, region))) == self.COUNT
+
+        async def running() -> bool:
+            return (await scene.asking.counts(TENANT, name)).get("ready", 0) == self.COUNT
+
+        await scene.expect(f"all {self.COUNT} are bound", bound, PLACED_S, "bound")
+        await scene.expect(f"all {self.COUNT} run", running, PLACED_S, "ready")
+        for metric in ("commit_unknown_total", "store_unavailable_total"):
+            scene.figures[metric] = await scene.asking.metric(metric, region)
+
+
+class StoreDown90s(Drill):
+    name = "store-down-90s"
+    does = "holds the store of a region for 90 s: its plane can read and cannot commit; meanwhile more work is asked for there"
+    expects = (
+        "what serves goes on serving, in that region too: no client sees an error",
+        "nothing is bound there while the store is held",
+        "what was asked for meanwhile runs within 90 s of its return",
+    )
+    about_s = 200
+    COUNT: Final = 4
+
+    async def run(self, scene: Scene) -> None:
+        name, region = "drill-down", scene.sqlite_region()
+        scene.begin(f"the store of {region} is held")
+        await scene.chaos.stop_store(region)
+        await scene.sleepers(name, self.COUNT, region)
+        await scene.clock.sleep(DOWN_S - scene.since_s())
+        look = scene.census.last(RISK)
+        here = look.by_region().get(region, 0) if look is not None else 0
+        scene.check(f"risk-api serves in {region} while the store is held", here >= 2, f"{here} counted there after {DOWN_S:g} s")
+        placed = (await scene.asking.counts(TENANT, name)).get("bound", 0)
+        scene.check("nothing was placed meanwhile", placed == 0, f"{placed} bound")
+        await scene.chaos.heal(lambda text: None)
+        scene.saw("the store is back")
+
+        async def running() -> bool:
+            return (await scene.asking.counts(TENANT, name)).get("ready", 0) == self.COUNT
+
+        await scene.expect(f"all {self.COUNT} run", running, RESUME_S, "ready")
+        scene.check_lowest(RISK, 6)
+        for workload in (RISK, BILLING):
+            scene.check_errors(workload, 0, "what serves needs no store")

@@ -1,0 +1,228 @@
+"""Drills in which a region, or the way between regions, is lost: region-loss, region-loss-during-recovery, region-cut,
+global-cut-90s. Run by running.py."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from fairlead.compose.links import Direction
+from fairlead.compose.wiring import REGIONS
+from fairlead.drills.contract import BILLING, RISK, Drill
+from fairlead.drills.losses import BACK_S
+from fairlead.drills.scene import Scene
+
+LOST: Final = "eu-central"
+LEAST: Final = 4  # serving replicas of a critical workload, within one healthy region
+GOAL_S: Final = 60.0
+LIMIT_S: Final = 300.0  # L5
+CUT_S: Final = 90.0
+
+
+async def health(scene: Scene, region: str) -> str:
+    found = await scene.asking.get("regions", "", region, "global") or {}
+    return str((found.get("status") or {}).get("health") or "")
+
+
+async def stage(scene: Scene, region: str, states: tuple[str, ...]) -> int:
+    """How many of risk-api are in one of these states in a region, as its plane says."""
+    found = await scene.asking.slots("bindings", *RISK, region)
+    return sum(one["status"].get("state") in states for one in found)
+
+
+async def recovered(scene: Scene, healthy: tuple[str, ...]) -> None:
+    """Measures the way back to four serving within one of these regions."""
+    steps = (
+        ("bound", ("Bound", "Starting", "Ready", "Serving")),
+        ("ready", ("Ready", "Serving")),
+    )
+
+    async def reached(states: tuple[str, ...]) -> bool:
+        return max([await stage(scene, region, states) for region in healthy]) >= LEAST
+
+    for timing, states in steps:
+        what = f"{LEAST} of risk-api are {timing} within one healthy region"
+        await scene.expect(what, lambda states=states: reached(states), LIMIT_S, timing)  # type: ignore[misc]
+
+    async def served() -> bool:
+        return any([await scene.serving(RISK, LEAST, region) for region in healthy])
+
+    if await scene.expect(
+        f"{LEAST} of risk-api serve within one healthy region, counted from outside", served, LIMIT_S, "serving"
+    ):
+        took_s = scene.timings_s["serving"]
+        scene.check(f"under {GOAL_S:g} s", took_s < GOAL_S, f"{took_s:.1f} s from the loss")
+
+
+class RegionLoss(Drill):
+    name = "region-loss"
+    does = "kills eu-central, its plane and every machine with all that runs there, with SIGKILL"
+    expects = (
+        "at least four replicas of risk-api serve within one healthy region, counted from outside through the endpoints",
+        "under 60 s from the loss, with the default leases",
+        "risk-api never has fewer than four serving in all",
+        "work that may not leave Europe waits and says why",
+    )
+    about_s = 150
+
+    async def run(self, scene: Scene) -> None:
+        scene.begin(f"{LOST} loses power")
+        await scene.chaos.kill([LOST, *scene.chaos.nodes(region=LOST)])
+        await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S, "detect")
+        await recovered(scene, ("us-east", "us-west"))
+        scene.check_lowest(RISK, 4)
+
+        async def blocked() -> bool:
+            found = await scene.asking.get("workloads", "fraud", "fraud-batch") or {}
+            return any(one["reason"] == "ResidencyBlocked" for one in (found.get("status") or {}).get("pending") or ())
+
+        await scene.expect("fraud-batch waits with ResidencyBlocked", blocked, BACK_S)
+        sent = scene.census.probers[RISK].measures.all.sent
+        scene.check_errors(RISK, sent // 2, "only what is dead fails, until it is withdrawn")
+
+
+async def is_lost(scene: Scene, region: str) -> bool:
+    return await health(scene, region) == "Lost"
+
+
+class RegionLossDuringRecovery(Drill):
+    name = "region-loss-during-recovery"
+    does = "kills eu-central, and us-west as soon as eu-central is called lost, while its work is being recovered"
+    expects = (
+        "at least four replicas of risk-api serve in us-east, which is left, counted from outside",
+        "under 60 s from the second loss",
+        "no slot is served twice",
+    )
+    about_s = 200
+
+    async def run(self, scene: Scene) -> None:
+        scene.begin(f"{LOST} loses power")
+        await scene.chaos.kill([LOST, *scene.chaos.nodes(region=LOST)])
+        await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S)
+        scene.begin("us-west loses power while the work of eu-central is recovered")
+        await scene.chaos.kill(["us-west", *scene.chaos.nodes(region="us-west")])
+        await scene.expect("us-west is called lost", lambda: is_lost(scene, "us-west"), BACK_S, "detect")
+        await recovered(scene, ("us-east",))
+        scene.check("no slot is served twice", not scene.census.twice, "; ".join(scene.census.twice[:3]) or "never seen")
+        scene.check_lowest(RISK, 2)
+
+
+class RegionCut(Drill):
+    name = "region-cut"
+    does = (
+        "cuts eu-central off from global and from DNS while it goes on running, until it is called lost and recovered, then heals"
+    )
+    expects = (
+        "no slot is served twice: what stands in for it elsewhere are other slots",
+        "exclusive work runs once at a time: the witness of its processes shows no overlap",
+        "what runs in eu-central goes on there",
+        "four of risk-api serve within one region that is not cut off",
+    )
+    about_s = 180
+
+    async def run(self, scene: Scene) -> None:
+        witness = Path(scene.folder, "witness")
+        await self._exclusive(scene, witness)
+        await scene.until("the exclusive job runs", lambda: _lives(witness, 1), BACK_S)
+        scene.begin(f"{LOST} is cut off")
+        await scene.chaos.cut(scene.chaos.links_of(LOST), one_way=False)
+        await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S, "detect")
+        await recovered(scene, ("us-east", "us-west"))
+        look = scene.census.last(RISK)
+        there = {one.slot for one in look.answers if one.region == LOST} if look is not None else set()
+        scene.check(f"what runs in {LOST} goes on", len(there) >= 2, f"{len(there)} answer there")
+        await scene.chaos.heal(lambda text: None)
+        scene.saw("healed")
+
+        async def heard() -> bool:
+            return await health(scene, LOST) == "Healthy"
+
+        await scene.expect(f"{LOST} is healthy again", heard, BACK_S)
+        await scene.expect("six of risk-api serve", lambda: scene.serving(RISK, 6), BACK_S)
+        scene.check("no slot is served twice", not scene.census.twice, "; ".join(scene.census.twice[:3]) or "never seen")
+        overlaps = overlapping(witness.read_text() if witness.exists() else "")
+        scene.check("exclusive runs are disjoint in time", not overlaps, "; ".join(overlaps) or "no two at once")
+
+    @staticmethod
+    async def _exclusive(scene: Scene, witness: Path) -> None:
+        spec = {
+            "workloadClass": "batch",
+            "job": {"completions": 1, "parallelism": 1, "retries": 50},
+            "exclusive": "global",
+            "template": {
+                "driver": "process", "command": [sys.executable, "-m", "fairlead.samples.fraud_batch"], "restartPolicy": "Never",
+                "env": [{"name": "DURATION_S", "value": "3600"}, {"name": "WITNESS_FILE", "value": str(witness)}],
+                "stopGraceSeconds": 1,
+            },
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+            "placement": {"regions": {"allowed": list(REGIONS)}},
+        }  # fmt: skip
+        await scene.make("workloads", "analytics", "drill-witness", spec)
+
+
+async def _lives(witness: Path, count: int) -> bool:
+    return witness.exists() and len({line.split()[0] for line in witness.read_text().splitlines() if line}) >= count
+
+
+def overlapping(text: str) -> list[str]:
+    """Runs of one exclusive slot that a witness file shows to have been alive at the same time: `TOKEN NODE SECONDS` a line."""
+    runs: dict[tuple[str, str], tuple[float, float]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) != 3:
+            continue
+        token, node, at_s = words[0], words[1], float(words[2])
+        first, last = runs.get((token, node), (at_s, at_s))
+        runs[token, node] = (min(first, at_s), max(last, at_s))
+    ordered = sorted(runs.items(), key=lambda item: item[1])
+    return [
+        f"{one[0]} on {one[1]} until {until:.2f} s, {other[0]} on {other[1]} from {since:.2f} s"
+        for (one, (_, until)), (other, (since, _)) in pairwise(ordered)
+        if since <= until
+    ]
+
+
+class GlobalCut90s(Drill):
+    name = "global-cut-90s"
+    does = "cuts every region off from the global plane for 90 s; meanwhile a node of us-east loses power"
+    expects = (
+        "no region is called lost: when none is heard, it is rather global that is deaf",
+        "us-east replaces by itself what the node ran: six of risk-api serve while global is cut off",
+        "when the way is back, global knows it",
+    )
+    about_s = 180
+
+    async def run(self, scene: Scene) -> None:
+        links: dict[str, Direction] = {}
+        for region in REGIONS:
+            links |= scene.chaos.links_between(region, "global")
+        found = await scene.asking.slots("bindings", *RISK, "us-east")
+        node = str(found[0]["spec"]["node"])
+        scene.begin(f"all regions are cut off from global; {node} loses power")
+        await scene.chaos.cut(links, one_way=False)
+        await scene.chaos.kill([scene.chaos.node(node)])
+
+        async def fewer() -> bool:
+            look = scene.census.last(RISK)
+            return look is not None and look.at_s > scene.began_s and node not in {one.node for one in look.named}
+
+        await scene.until("what ran there is withdrawn", fewer, CUT_S)
+        scene.timing("detect")
+        await scene.expect("six of risk-api serve without global", lambda: scene.serving(RISK, 6), CUT_S, "serving")
+        called = {region: await health(scene, region) for region in REGIONS}
+        scene.check("no region is called lost", "Lost" not in called.values(), str(called))
+        await scene.clock.sleep(max(0.0, CUT_S - scene.since_s()))
+        called = {region: await health(scene, region) for region in REGIONS}
+        scene.check(f"nor after {CUT_S:g} s", "Lost" not in called.values(), str(called))
+        await scene.chaos.heal(lambda text: None)
+        scene.saw("the way is back")
+
+        async def known() -> bool:
+            counts = await scene.asking.counts(*RISK)
+            return counts.get("serving", 0) == 6 and not counts.get("unknown")
+
+        await scene.expect("global knows of the six", known, BACK_S)
+        scene.check_lowest(RISK, 4)
+        scene.check_lowest(BILLING, 2)

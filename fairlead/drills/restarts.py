@@ -1,0 +1,170 @@
+"""Drills in which a server stops, dies or forgets: leader-restart, watch-loss, stale-cache. Run by running.py."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead.drills.asking import Tree
+from fairlead.drills.contract import BILLING, RISK, Drill
+from fairlead.drills.scene import TENANT, Scene
+
+REGION: Final = "us-east"
+PLACED_S: Final = 60.0  # L1 and L2 together, with room for a busy machine
+MISSED_S: Final = 60.0  # L3 is 35 s; so much more for a busy machine
+PAUSE_S: Final = 14.0  # longer than the leader's lease
+
+
+def tokens(bindings: list[Tree]) -> dict[str, tuple[str, str]]:
+    """Slot -> the node and token of its binding."""
+    return {one["metadata"]["name"]: (one["spec"]["node"], str(one["spec"]["token"])) for one in bindings}
+
+
+class LeaderRestart(Drill):
+    name = "leader-restart"
+    does = "kills the server of us-east with SIGKILL while it places twelve replicas, starts it again, then the same with global"
+    expects = (
+        "all twelve replicas run within 60 s, each bound once",
+        "what was bound before the restart is bound to the same node under the same token afterwards",
+        "no client of risk-api or billing-api sees an error",
+    )
+    about_s = 40
+    COUNT: Final = 12
+
+    async def run(self, scene: Scene) -> None:
+        name = "drill-restart"
+        await scene.sleepers(name, self.COUNT, REGION)
+
+        async def arrived() -> bool:
+            found = await scene.asking.items("assignments", TENANT, REGION)
+            return any(one["metadata"]["name"].startswith(name) for one in found)
+
+        async def bound() -> list[Tree]:
+            return await scene.asking.slots("bindings", TENANT, name, REGION)
+
+        await scene.until("us-east has got its part of it", arrived, PLACED_S, poll_s=0.01)
+        so_far, before = len(await bound()), tokens(await scene.asking.items("bindings", plane=REGION))
+        scene.begin(f"SIGKILL to the server of {REGION}; {so_far} of {self.COUNT} are bound")
+        await scene.chaos.kill([REGION])
+        await scene.local.bring([REGION])
+        scene.saw("the server is ready again")
+        scene.timing("detect")
+
+        async def all_bound() -> bool:
+            return len(await bound()) == self.COUNT
+
+        if await scene.expect(f"all {self.COUNT} are bound", all_bound, PLACED_S, "bound"):
+            after = tokens(await scene.asking.items("bindings", plane=REGION))
+            moved = {slot for slot, place in before.items() if after.get(slot) != place}
+            scene.check("what was bound stays as it was", not moved, f"{len(before)} looked at, {len(moved)} differ")
+        scene.saw("SIGKILL to the server of global")
+        await scene.chaos.kill(["global"])
+        await scene.local.bring(["global"])
+
+        async def told() -> bool:
+            return (await scene.asking.counts(TENANT, name)).get("ready", 0) == self.COUNT
+
+        await scene.expect("the workload's status says that all run", told, PLACED_S, "ready")
+        scene.check_lowest(RISK, 6)
+        for workload in (RISK, BILLING):
+            scene.check_errors(workload, 0, "what serves needs no server")
+
+
+class WatchLoss(Drill):
+    name = "watch-loss"
+    does = "closes every connection of the platform twice, and changes what is wanted at the same moment"
+    expects = (
+        "what was changed meanwhile is carried out: four replicas run within 60 s",
+        "everybody connects and lists again: no controller stays stalled",
+        "no client sees an error",
+    )
+    about_s = 30
+
+    async def run(self, scene: Scene) -> None:
+        name = "drill-watch"
+        await scene.sleepers(name, 1, "us-west")
+        await scene.until("its one replica runs", lambda: self._runs(scene, name, 1), PLACED_S)
+        scene.begin("every connection is closed")
+        closed = await scene.chaos.drop_watches("")
+        await scene.asking.patch("workloads", TENANT, name, {"replicas": 4})
+        closed += await scene.chaos.drop_watches("")
+        scene.figures["connections_closed"] = closed
+        scene.check("connections were closed", closed > 0, f"{closed} in all")
+        await scene.expect("four replicas run", lambda: self._runs(scene, name, 4), MISSED_S, "ready")
+
+        async def none_stalled() -> bool:
+            for plane in ("global", "us-east", "us-west", "eu-central"):
+                if await scene.asking.metric("controller_stalled", plane):
+                    return False
+            return True
+
+        await scene.expect("no controller is stalled", none_stalled, MISSED_S)
+        await scene.dwell(5.0)
+        scene.check_lowest(RISK, 6)
+        for workload in (RISK, BILLING):
+            scene.check_errors(workload, 0, "clients do not depend on watches")
+
+    @staticmethod
+    async def _runs(scene: Scene, name: str, count: int) -> bool:
+        return (await scene.asking.counts(TENANT, name)).get("ready", 0) == count
+
+
+class StaleCache(Drill):
+    name = "stale-cache"
+    does = (
+        "stops the server of us-east for longer than its lease while a node of it dies and more work is asked for, then lets it "
+        "go on with what it knew"
+    )
+    expects = (
+        "what it decides on old knowledge is refused or repaired: all eight replicas run, none on the dead node",
+        "no living node is taken for lost, and nothing that it runs is replaced",
+        "risk-api keeps the four that it must",
+    )
+    about_s = 90
+    COUNT: Final = 8
+
+    async def run(self, scene: Scene) -> None:
+        name = "drill-stale"
+        await scene.sleepers(name, 2, REGION)
+        await scene.until("its first two run", lambda: WatchLoss._runs(scene, name, 2), PLACED_S)
+        bindings = await scene.asking.slots("bindings", TENANT, name, REGION)
+        dead = str(bindings[0]["spec"]["node"])
+        stale = await scene.asking.metric("stale_commits_rejected_total", REGION)
+        before = tokens(await scene.asking.items("bindings", plane=REGION))
+        scene.begin(f"the server of {REGION} stops; {dead} loses power; {self.COUNT} replicas are wanted instead of 2")
+        scene.chaos.pause(REGION)
+        await scene.chaos.kill([scene.chaos.node(dead)])
+        await scene.asking.patch("workloads", TENANT, name, {"replicas": self.COUNT})
+        await scene.clock.sleep(PAUSE_S)
+        scene.chaos.resume(REGION)
+        scene.saw("the server goes on")
+
+        async def placed_elsewhere() -> bool:
+            found = await scene.asking.slots("bindings", TENANT, name, REGION)
+            running = [one for one in found if one["status"].get("state") in ("Ready", "Serving")]
+            return len(running) == self.COUNT and all(one["spec"]["node"] != dead for one in running)
+
+        async def detected() -> bool:
+            node = await scene.asking.get("nodes", "", dead, REGION) or {}
+            return (node.get("status") or {}).get("health") in ("Unknown", "Lost")
+
+        await scene.expect(f"{dead} is known to be silent", detected, MISSED_S, "detect")
+        await scene.expect(f"all {self.COUNT} run, none on {dead}", placed_elsewhere, 2 * MISSED_S, "ready")
+        await self._living(scene, dead, before)
+        refused = await scene.asking.metric("stale_commits_rejected_total", REGION) - stale
+        scene.figures["stale_commits_rejected"] = refused
+        scene.saw(f"{refused:g} commands were refused because what they were decided on was no longer so")
+        scene.check_lowest(RISK, 4)
+
+    @staticmethod
+    async def _living(scene: Scene, dead: str, before: dict[str, tuple[str, str]]) -> None:
+        """A living node may have been Unknown for a moment: its heartbeats waited at the door of a server that stood still."""
+        health = {
+            one["metadata"]["name"]: (one.get("status") or {}).get("health")
+            for one in await scene.asking.items("nodes", "", REGION)
+        }
+        scene.figures["node_health"] = health
+        lost = sorted(name for name, said in health.items() if said == "Lost" and name != dead)
+        scene.check("no living node is taken for lost", not lost, ", ".join(lost) or str(health))
+        after = tokens(await scene.asking.items("bindings", plane=REGION))
+        moved = sorted(slot for slot, place in before.items() if place[0] != dead and after.get(slot) != place)
+        scene.check("what living nodes run is not replaced", not moved, ", ".join(moved) or "as before")
