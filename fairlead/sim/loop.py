@@ -24,6 +24,7 @@ import contextvars
 import gc
 import hashlib
 import heapq
+import inspect
 import itertools
 import random
 import struct
@@ -194,6 +195,8 @@ class SimLoop(asyncio.BaseEventLoop):
         try:
             for task in self._tasks.values():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if inspect.iscoroutine(work := task.get_coro()) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                    work.close()  # Killed before its first step, which Python would complain about.
                 if task.process is not None:
                     task.process.kept = []
             self._tasks.clear()
