@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -250,6 +252,38 @@ def test_broken_connections_a_held_store_and_a_stopped_agent_are_got_over(platfo
     platform.chaos("heal")
     assert platform.takes_work(node)
     platform.wait(lambda: platform.counts("billing", "steady")["serving"] == 3, "three replicas of steady")
+
+
+def test_a_drill_checks_what_it_promises_puts_everything_back_and_is_kept(platform: Platform) -> None:
+    whole = {"risk-api": 6, "billing-api": 3}
+    platform.wait(lambda: platform.serving() | whole == platform.serving(), "what drills watch serving")
+    said = platform.fairlead("drill", "watch-loss", "--state", str(platform.state), "--json", check=False)
+    result = json.loads(said)
+    failed = [check for check in result["results"]["checks"] if not check["passed"]]
+    assert not failed, said
+    assert result["results"]["passed"]
+    assert result["params"]["platform"] == "running"
+    assert result["results"]["audit"]["us-east"]["checked"]["S1"] > 0, "the history was really read"
+    assert platform.chaos("status").strip() == "nothing is broken"
+    assert platform.workload("billing", "drill-watch") is None
+    known = json.loads(platform.inside("drill", "list", "--state", str(platform.state), "--json"))["drills"]
+    assert next(one for one in known if one["name"] == "watch-loss")["last"]["passed"] is True
+
+
+def test_a_drill_that_is_interrupted_puts_everything_back(platform: Platform) -> None:
+    words = [PYTHON, "-m", "fairlead.main", "drill", "stale-cache", "--state", str(platform.state)]
+    drill = subprocess.Popen(words, env=platform.environment, stderr=subprocess.PIPE, text=True)
+    assert drill.stderr is not None
+    for line in drill.stderr:
+        if "loses power" in line:
+            break
+    platform.wait(lambda: "paused" in platform.chaos("status"), "the failure in force")
+    drill.send_signal(signal.SIGINT)
+    rest = drill.stderr.read()
+    assert drill.wait(180) == 130, rest
+    assert "interrupted: putting everything back" in rest
+    assert platform.chaos("status").strip() == "nothing is broken"
+    assert platform.workload("billing", "drill-stale") is None
 
 
 def test_of_a_machine_that_dies_no_client_is_told_any_more(platform: Platform) -> None:
