@@ -31,7 +31,7 @@ class Simulator(Protocol):
     def determinism(self, seeds: list[int], profile: str, minutes: float, say: Say) -> dict[str, Any]: ...
 
 
-profile_option = click.option("--profile", default="swarm", show_default=True, help="What the worlds are like.")
+profile_option = click.option("--profile", default="mixed", show_default=True, help="What the worlds are like.")
 minutes_option = click.option(
     "--minutes", default=MINUTES, show_default=True, type=click.FloatRange(min=0.1), help="Simulated minutes of faults per seed."
 )
@@ -63,19 +63,24 @@ def command(ctx: click.Context, path: str | None) -> int | None:
 @minutes_option
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to run them in.")
 @click.option("--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Where failed seeds are kept.")
+@click.option("--thin", is_flag=True, help="Do not ask whether every fault and refusal was met often enough.")
 @json_option
 @click.pass_obj
-def run(world: World, seeds: int, first_seed: int, profile: str, minutes: float, jobs: int, out: str, as_json: bool) -> int:
-    """Run seeds of a profile: safety under faults, then convergence once everything is healed."""
+def run(
+    world: World, seeds: int, first_seed: int, profile: str, minutes: float, jobs: int, out: str, thin: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Run seeds of a profile: safety under faults, then convergence once everything is healed.
+
+    A campaign that met a fault or a refusal too seldom, or excused too many seeds, is void: exit code 8 as well."""
     numbers = list(range(first_seed, first_seed + seeds))
     try:
         told = simulator_of(world).run(numbers, profile, minutes, jobs, Path(out), note)
     except KeyError as error:
         raise Told(f"there is no profile {error}", hint="see docs/simulation.md", code=ERROR) from error
-    return _tell_run(told, as_json)
+    return _tell_run(told, as_json, thin)
 
 
-def _tell_run(told: dict[str, Any], as_json: bool) -> int:
+def _tell_run(told: dict[str, Any], as_json: bool, thin: bool) -> int:
     results = told["results"]
     if as_json:
         put_json(told)
@@ -85,9 +90,14 @@ def _tell_run(told: dict[str, Any], as_json: bool) -> int:
         if results["violations"]:
             rows = [(one["invariant"], one["seed"], one["detail"]) for one in results["violations"]]
             put_table(("INVARIANT", "SEED", "DETAIL"), rows)
-        if results["void"]:
-            note(f"says nothing about {', '.join(results['void'])}: not one of these faults was injected")
-    return CHECK_FAILED if results["violations"] else OK
+        put_pairs([("refusals", _text(results["refusals"]))])
+    if results["void"] and not thin:
+        note("this campaign is void: " + "; ".join(_in_words(reason) for reason in results["void"]))
+    return CHECK_FAILED if results["violations"] or (results["void"] and not thin) else OK
+
+
+def _in_words(reason: dict[str, Any]) -> str:
+    return f"{reason['kind']} {reason['name']} {reason['counted']} of {reason['floor']}"
 
 
 def _text(value: Any) -> str:

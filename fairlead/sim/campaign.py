@@ -18,13 +18,11 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.ports import Clock
+from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, void_reasons
 from fairlead.sim.loop import draws_of
 from fairlead.sim.mutants import MUTANTS
 from fairlead.sim.scenario import PROFILES, Scenario, draw
 from fairlead.sim.world import Finding, Verdict, run_scenario
-
-FAULTS: Final = tuple(f"F{number}" for number in range(1, 21))
-NOT_INJECTED: Final = ("F18", "F19")  # no second version of a format exists yet; poison input is the API's tests'
 
 Say = Callable[[str], None]
 
@@ -37,7 +35,13 @@ class Failure(msgspec.Struct, rename="camel"):
     trace: str
 
 
+# What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
+MIXED: Final = "mixed"
+MIX: Final = ("swarm", "tight", "swarm", "exclusive", "swarm", "leaders", "swarm", "unknown", "swarm", "twins")
+
+
 def scenario_of(seed: int, profile: str, minutes: float, mutant: str = "") -> Scenario:
+    profile = MIX[seed % len(MIX)] if profile == MIXED else profile
     return draw(seed, profile, draws_of(seed, "scenario"), minutes, mutant)
 
 
@@ -47,7 +51,7 @@ def environment() -> dict[str, Any]:
 
 def run(seeds: Sequence[int], profile: str, minutes: float, jobs: int, out: Path, clock: Clock, say: Say) -> dict[str, Any]:
     """The object to print; its `results` have violations where there are any."""
-    if profile not in PROFILES:
+    if profile not in PROFILES and profile != MIXED:
         raise KeyError(profile)
     began, load = clock.monotonic(), environment()
     scenarios = [scenario_of(seed, profile, minutes) for seed in seeds]
@@ -57,18 +61,30 @@ def run(seeds: Sequence[int], profile: str, minutes: float, jobs: int, out: Path
         say(f"{number + 1} of {len(scenarios)} seeds, {sum(len(v.findings) > 0 for v in verdicts)} failed")
         if verdict.findings:
             say(told(scenario, verdict, keep(scenario, verdict, out)))
-    results = summed(verdicts)
-    results["wall_s"] = round(clock.monotonic() - began, 1)
+    wall_s = clock.monotonic() - began
+    results = summed(verdicts) | {"wall_s": round(wall_s, 1)} | _speed(verdicts, wall_s * min(jobs, len(seeds)))
     params = {"seeds": [seeds[0], seeds[-1]] if seeds else [], "profile": profile, "minutes": minutes, "jobs": jobs}
     return {"name": "sim run", "params": params, "environment": load, "results": results}
+
+
+def _speed(verdicts: Sequence[Verdict], core_s: float) -> dict[str, Any]:
+    """Of one core. Time depends on the machine and on its neighbours; steps do not."""
+    simulated_s, commits = sum(v.simulated_s for v in verdicts), sum(v.commits for v in verdicts)
+    return {
+        "times_real": round(simulated_s / core_s, 1) if core_s else None,
+        "us_per_simulated_s": round(1e6 * core_s / simulated_s) if simulated_s else None,
+        "us_per_commit": round(1e6 * core_s / commits) if commits else None,
+    }
 
 
 def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     checked: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
     for verdict in verdicts:
         counts.update(verdict.counts)
         checked.update(verdict.checked)
+        refused.update(verdict.refusals)
     violations = [
         {"invariant": finding.invariant, "seed": verdict.seed, "detail": finding.detail}
         for verdict in verdicts
@@ -76,19 +92,25 @@ def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     ]
     agreed = sorted(verdict.agreed_s for verdict in verdicts if verdict.agreed_s is not None)
     faults = {name: counts.get(name, 0) for name in FAULTS if name not in NOT_INJECTED}
+    excuses = {name: count for name, count in sorted(counts.items()) if name.startswith("excused_")}
+    excused = sum(any(name in excuses for name in verdict.counts) for verdict in verdicts)
+    simulated_s, steps = sum(verdict.simulated_s for verdict in verdicts), sum(verdict.steps for verdict in verdicts)
     return {
         "seeds": len(verdicts),
-        "simulated_s": round(sum(verdict.simulated_s for verdict in verdicts), 1),
-        "steps": sum(verdict.steps for verdict in verdicts),
+        "simulated_s": round(simulated_s, 1),
+        "steps": steps,
+        "steps_per_simulated_s": round(steps / simulated_s, 1) if simulated_s else None,
         "commits": sum(verdict.commits for verdict in verdicts),
         "violations": violations,
         "faults": faults,
-        "refusals": {name: count for name, count in sorted(counts.items()) if name.startswith("http_")},
+        "refusals": dict.fromkeys(SAFEGUARDS, 0) | dict(sorted(refused.items())),
+        "answers": {name: count for name, count in sorted(counts.items()) if name.startswith("http_")},
         "checked": dict(sorted(checked.items())),
-        "excused": counts.get("excused_disk_full", 0),
+        "excused": excused,
+        "excuses": excuses,
         "agreed_p50_s": agreed[len(agreed) // 2] if agreed else None,
         "agreed_max_s": agreed[-1] if agreed else None,
-        "void": [name for name, count in faults.items() if not count],
+        "void": void_reasons(faults, refused, len(verdicts), excused),
     }
 
 

@@ -40,6 +40,7 @@ class Instances:
         self.runs: dict[InstanceId, _Run] = {}
         self.owner: Running | None = None  # the present agent's process
         self.told: Ended = lambda *_: None  # where that agent wants to hear of ends
+        self.refused: Callable[[str], None] = lambda name: None  # told when a fence ends a run
         self.fails: Callable[[Launch], float] = lambda launch: 0.0  # seconds after which a run ends by itself; 0: never
 
     def begin(self, launch: Launch) -> None:
@@ -77,6 +78,8 @@ class Instances:
         if run.interval.end is None:
             run.interval.end = self._loop.now
             run.exit = exit
+            if exit.cause == "fenced":
+                self.refused("AgentFence")
             if self.owner is not None and not self.owner.dead:
                 self._loop.soon(self.owner, self.told, run.launch.id, run.launch.run, exit)
 

@@ -31,6 +31,7 @@ from fairlead.sim.network import Network
 from fairlead.sim.outside import SimDialling, SimHttp, SimOutside
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.store import SimStore, StoreService
+from fairlead.sim.tally import Tally
 
 OFFICE: Final = "office/people"
 
@@ -64,6 +65,7 @@ class Platform:
         self.scenario = scenario
         self.machines = Machines(loop)
         self.network = Network(self.machines)
+        self.tally = Tally(self.machines)
         self.names: dict[str, Machine] = {}
         self.regions = born.REGIONS[: scenario.regions]
         self.intervals: list[Interval] = []
@@ -85,6 +87,7 @@ class Platform:
 
     def _add_plane(self, name: str) -> None:
         service = StoreService(self.network, name)
+        service.refused = self.tally.add
         machine = self.machines.machine(f"{name}/store")
         service.program = self.machines.program(f"store {name}", machine, lambda running: for_ever())
         plane = self.planes[name] = Plane(name, service)
@@ -130,6 +133,8 @@ class Platform:
                 loop.stream(f"random {running.name}"), outside=outside, timing=timing,
             )  # fmt: skip
             plane.made[running.program.name] = server
+            meters = server.authority.meters
+            self.tally.watch(running, lambda: {**meters.refusals, "Repeated": meters.replays_total})
             await server.run()
 
         return main
@@ -147,6 +152,7 @@ class Platform:
 
     def add_agent_program(self, program_name: str, machine: Machine, declared: NodeDeclaration) -> Agent:
         instances = Instances(self.loop, machine, self.intervals, self.loop.stream(f"instances {machine.name}"))
+        instances.refused = self.tally.add
         program = self.machines.program(f"agent {program_name}", machine, self._agent_main(declared, instances))
         made = self.agents[program_name] = Agent(program, declared, instances)
         return made
@@ -167,6 +173,7 @@ class Platform:
                 fence_file=machine.file(FENCE_FILE),
             )
             host = Host([declared], PlaneRegion(plane), {"process": SimDriver(instances)}, clock, random, settings)
+            self.tally.watch(running, lambda: {"AgentToken": sum(node.refused_tokens for node in host.nodes.values())})
             async with Tasks() as tasks:
                 tasks.start(plane.run(), "plane")
                 tasks.start(host.run(), "host")

@@ -15,7 +15,18 @@ import msgspec
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Program, Running
 from fairlead.sim.network import Network
-from fairlead.store.contract import Batch, CommitResult, Committed, Fence, OutcomeUnknown, StoreUnreachable, Unavailable
+from fairlead.store.contract import (
+    Batch,
+    CommitResult,
+    Committed,
+    Contended,
+    Fence,
+    Fenced,
+    OutcomeUnknown,
+    StoreUnreachable,
+    Superseded,
+    Unavailable,
+)
 from fairlead.store.memory import MemoryDisk, MemoryStore
 
 RPC_S: Final = 2.0
@@ -67,6 +78,7 @@ class StoreService:
         self.draws: Draws = network.loop.stream(f"store {name}")
         self.program: Program | None = None
         self.holds: list[asyncio.Future[None]] = []
+        self.refused: Callable[[str], None] = lambda name: None  # told what its guards turned down
 
 
 class _NoAnswer(Exception):
@@ -130,6 +142,8 @@ class SimStore(MemoryStore):
                 result = Unavailable("DiskFull" if faults.full else "Refused", f"{call} was refused", 0.5)
             else:
                 result = effect()
+                if isinstance(result, Fenced | Superseded | Contended):
+                    service.refused(f"Store{type(result).__name__}")
             if unheard < faults.unheard:
                 counts["F10"] += writes
             else:

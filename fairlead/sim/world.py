@@ -276,7 +276,7 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
 def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) -> Verdict:
     world = outcome.value
     machines = world.platform.machines
-    refusals: Counter[str] = Counter()
+    refusals = world.platform.tally.total()
     checked: Counter[str] = Counter()
     for watch in world.watches.values():
         checked += watch.checked

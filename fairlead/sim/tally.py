@@ -1,0 +1,38 @@
+"""Owns the count of refusals in a simulated platform: what each authority, agent and store said no to, over all their lives.
+
+Reads the counters that production keeps anyway; a life's are taken when it dies. A safeguard that never refused anything was
+not tested: coverage.py says how often is enough. Fed by platform.py, read by world.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from fairlead.sim.machines import Machines, Running
+
+Source = Callable[[], Mapping[str, int]]
+
+
+class Tally:
+    def __init__(self, machines: Machines) -> None:
+        self._alive: dict[Running, Source] = {}
+        self._over: Counter[str] = Counter()
+        machines.on_death.append(self._died)
+
+    def watch(self, running: Running, source: Source) -> None:
+        self._alive[running] = source
+
+    def add(self, name: str) -> None:
+        self._over[name] += 1
+
+    def total(self) -> Counter[str]:
+        out = Counter(self._over)
+        for source in self._alive.values():
+            out.update(source())
+        return out
+
+    def _died(self, running: Running, silent: bool) -> None:
+        source = self._alive.pop(running, None)
+        if source is not None:
+            self._over.update(source())

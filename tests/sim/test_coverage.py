@@ -1,0 +1,61 @@
+"""What makes a campaign void: a fault or a refusal that was met too seldom, and too many excuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+from fairlead.model.refusals import REFUSALS
+from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, floor_of, void_reasons
+from fairlead.sim.machines import Machines
+from fairlead.sim.tally import Tally
+
+ENOUGH_FAULTS = dict.fromkeys(FAULTS, 1_000)
+ENOUGH_REFUSALS = dict.fromkeys(SAFEGUARDS, 100)
+
+
+def names(reasons: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(reason["kind"], reason["name"]) for reason in reasons]
+
+
+def test_a_campaign_that_met_everything_often_enough_is_not_void() -> None:
+    assert not void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 40)
+
+
+def test_one_fault_or_refusal_below_its_floor_makes_it_void() -> None:
+    assert names(void_reasons({**ENOUGH_FAULTS, "F5": 999}, ENOUGH_REFUSALS, 2_000, 0)) == [("fault", "F5")]
+    assert names(void_reasons(ENOUGH_FAULTS, {**ENOUGH_REFUSALS, "NoFit": 99}, 2_000, 0)) == [("refusal", "NoFit")]
+
+
+def test_more_than_two_in_a_hundred_excused_seeds_make_it_void() -> None:
+    assert names(void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 41)) == [("excused", "seeds")]
+
+
+def test_floors_follow_the_number_of_seeds_and_are_never_nothing() -> None:
+    assert [floor_of(1_000, seeds) for seeds in (2_000, 1_000, 3, 1)] == [1_000, 500, 2, 1]
+    assert floor_of(100, 1) == 1
+    assert ("fault", "F1") in names(void_reasons({}, ENOUGH_REFUSALS, 1, 0)), "not one is too few of anything"
+
+
+def test_what_is_not_injected_is_not_asked_for_and_says_why() -> None:
+    assert all(name in FAULTS and why for name, why in NOT_INJECTED.items())
+    assert not void_reasons({name: 1_000 for name in FAULTS if name not in NOT_INJECTED}, ENOUGH_REFUSALS, 2_000, 0)
+
+
+def test_every_refusal_that_is_asked_for_is_one_that_can_be_counted() -> None:
+    others = {"AgentFence", "AgentToken", "Repeated", "StoreContended", "StoreFenced"}
+    assert set(SAFEGUARDS) - others <= set(REFUSALS)
+
+
+def test_refusals_of_a_life_that_ended_still_count() -> None:
+    machines = SimpleNamespace(on_death=[])
+    tally = Tally(cast(Machines, machines))
+    first, second = cast(Any, object()), cast(Any, object())
+    tally.watch(first, lambda: {"NoFit": 2})
+    tally.watch(second, lambda: {"NoFit": 1})
+    tally.add("StoreFenced")
+    (died,) = machines.on_death
+    died(first, False)
+    died(first, False)
+    assert tally.total() == Counter({"NoFit": 3, "StoreFenced": 1})
