@@ -20,7 +20,7 @@ from fairlead.decide.admission.workload import execution_of
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.folding import owner_of
 from fairlead.decide.plugins import BUILT_INS, Registry
-from fairlead.decide.recovery import Outlook, Pace, Place, Plan, Regions, Service, ServiceKey, outlook, plan
+from fairlead.decide.recovery import Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Delete, Put
 from fairlead.model.kinds.capacity import RecoveryBudget
@@ -88,11 +88,11 @@ class RecoveryController:
         cache = view.cache
         regions = self._regions(cache, now_ms)
         services = self._services(cache, regions, now_ms)
-        held = _held(cache)
-        bodies = self._orders(cache, services, regions, plan(services.values(), regions, held), now_ms)
+        rooms = _rooms(cache)
+        bodies = self._orders(cache, services, regions, plan(services.values(), regions, rooms), now_ms)
         if now_ms >= self._told_ms + self._rules.outlook_ms:
             self._told_ms = now_ms
-            bodies += self._outlooks(cache, list(services.values()), regions, held)
+            bodies += self._outlooks(cache, list(services.values()), regions, rooms)
         return Result(bodies, now_ms + self._rules.outlook_ms)
 
     # --- what there is ---------------------------------------------------------------------------------------------------
@@ -190,14 +190,12 @@ class RecoveryController:
                 out.append(Delete("RecoveryOrder", item.tenant, item.name, uid=item.hot.metadata.uid))
         return out
 
-    def _outlooks(
-        self, cache: Cache, services: list[Service], regions: Regions, held: Mapping[Place, Mapping[Resources, int]]
-    ) -> list[Body]:
+    def _outlooks(self, cache: Cache, services: list[Service], regions: Regions, rooms: Rooms) -> list[Body]:
         out: list[Body] = []
         known = {item.name: item.hot for item in cache.all("regionoutlooks")}
         there = {item.name for item in cache.all("regions")}
         for region in sorted(there & regions.healthy):
-            spec = _outlook_of(region, outlook(region, services, regions, held, self._rules.pace))
+            spec = _outlook_of(region, outlook(region, services, regions, rooms, self._rules.pace))
             if region not in known or known[region].spec != spec:
                 out.append(Put("RegionOutlook", RegionOutlook(metadata=Metadata(name=region), spec=spec)))
         return out + [Delete("RegionOutlook", "", name) for name in sorted(known.keys() - there)]
@@ -210,16 +208,19 @@ def _recovers(workload: Workload) -> bool:
     return wanted and execution_of(spec) == "Replicated" and workload.metadata.deletion_time is None
 
 
-def _held(cache: Cache) -> dict[Place, dict[Resources, int]]:
+def _rooms(cache: Cache) -> Rooms:
     """What may be claimed, as the regions say: rooms on nodes that are heard."""
     out: dict[Place, dict[Resources, int]] = {}
+    claimed: dict[Place, int] = {}
     for item in cache.all("recoverybudgets"):
         budget: RecoveryBudget = item.hot
         for row in budget.status.regions:
-            shapes = out.setdefault((f"{item.tenant}/{item.name}", row.region), {})
+            place = (f"{item.tenant}/{item.name}", row.region)
+            shapes = out.setdefault(place, {})
             for shape in row.shapes:
                 shapes[shape.requests] = shapes.get(shape.requests, 0) + shape.held
-    return out
+                claimed[place] = claimed.get(place, 0) + shape.claimed
+    return Rooms(out, claimed)
 
 
 def _outlook_of(region: str, found: list[Outlook]) -> RegionOutlookSpec:

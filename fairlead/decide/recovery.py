@@ -12,6 +12,7 @@ last copy is never removed first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fairlead.model.resources import Resources
@@ -69,10 +70,19 @@ class Standing:
         assert count <= 0, f"{count} more were taken from {place} than it holds"
 
 
-def plan(services: Iterable[Service], regions: Regions, held: Mapping[Place, Mapping[Resources, int]]) -> Plan:
-    standing = Standing(held)
+class Rooms(NamedTuple):
+    """What the regions say of budgets: rooms nobody has claimed, by shape, and how many were claimed."""
+
+    held: Mapping[Place, Mapping[Resources, int]]
+    claimed: Mapping[Place, int] = MappingProxyType({})
+
+
+def plan(services: Iterable[Service], regions: Regions, rooms: Rooms) -> Plan:
+    services = sorted(services, key=lambda s: (-s.priority, s.key))
+    standing = Standing(rooms.held)
+    _take_owed(services, standing, rooms.claimed)
     found = Plan({}, {})
-    for service in sorted(services, key=lambda s: (-s.priority, s.key)):
+    for service in services:
         kept = {region: count for region, count in service.ordered.items() if count and region in regions.healthy}
         if not any(service.slots.get(region) for region in regions.lost | service.failing):
             if kept and not _well(service, regions):
@@ -80,6 +90,21 @@ def plan(services: Iterable[Service], regions: Regions, held: Mapping[Place, Map
             continue
         _recover(service, regions, standing, kept, found)
     return found
+
+
+def _take_owed(services: Iterable[Service], standing: Standing, claimed: Mapping[Place, int]) -> None:
+    """Slots that were ordered and have not claimed yet will: their rooms are given away already."""
+    owed: dict[Place, int] = {}
+    for service in services:
+        for region, count in service.ordered.items():
+            owed[service.budget, region] = owed.get((service.budget, region), -claimed.get((service.budget, region), 0)) + count
+    for service in services:
+        for region, count in service.ordered.items():
+            place = (service.budget, region)
+            taken = min(count, owed[place], standing.room(place, service.shape))
+            if taken > 0:
+                standing.take(place, service.shape, taken)
+                owed[place] -= taken
 
 
 def _well(service: Service, regions: Regions) -> bool:
@@ -135,13 +160,11 @@ class Pace(NamedTuple):
     start_s: float  # from bound to serving
 
 
-def outlook(
-    lost: str, services: Iterable[Service], regions: Regions, held: Mapping[Place, Mapping[Resources, int]], pace: Pace
-) -> list[Outlook]:
+def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
     """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
     services = list(services)
     gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost})
-    planned = plan(services, gone, held)
+    planned = plan(services, gone, rooms)
     out = []
     for service in sorted(services, key=lambda s: (-s.priority, s.key)):
         if not service.slots.get(lost):

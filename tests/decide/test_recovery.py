@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.decide.recovery import Pace, Plan, Regions, Service, outlook, plan
+from fairlead.decide.recovery import Pace, Plan, Regions, Rooms, Service, outlook, plan
 from fairlead.model.resources import Resources
 
 SMALL, LARGE = Resources(500, 1 << 29), Resources(2000, 1 << 32)
@@ -26,8 +26,8 @@ def regions(*lost: str, settled: frozenset[str] | None = None) -> Regions:
     return Regions(frozenset(lost), healthy, healthy if settled is None else settled)
 
 
-def held(shape: Resources = SMALL, **counts: int) -> dict[tuple[str, str], dict[Resources, int]]:
-    return {("critical", region): {shape: count} for region, count in counts.items()}
+def held(shape: Resources = SMALL, **counts: int) -> Rooms:
+    return Rooms({("critical", region): {shape: count} for region, count in counts.items()})
 
 
 def test_nothing_is_ordered_while_every_region_is_there() -> None:
@@ -66,7 +66,7 @@ def test_a_service_without_a_budget_says_so_and_takes_nobody_elses() -> None:
 
 def test_an_ask_takes_the_smallest_reservation_that_holds_it() -> None:
     both = {("critical", "west"): {LARGE: 2, SMALL: 2}}
-    found = plan([service("a", priority=2), service("b", shape=LARGE)], regions("east"), both)
+    found = plan([service("a", priority=2), service("b", shape=LARGE)], regions("east"), Rooms(both))
     assert found.orders == {("risk", "a"): {"west": 2}, ("risk", "b"): {"west": 2}}
     assert found.short == {}
 
@@ -74,9 +74,9 @@ def test_an_ask_takes_the_smallest_reservation_that_holds_it() -> None:
 def test_what_was_ordered_stays_until_the_region_has_settled_and_its_own_slots_serve_again() -> None:
     recovering = service(ordered={"west": 2}, alive={"east": 0, "west": 2})
     there = {("risk", "risk-api"): {"west": 2}}
-    assert plan([recovering], regions(settled=frozenset({"west", "centre"})), {}).orders == there
-    assert plan([recovering], regions(), {}).orders == there, "settled, but nothing of it serves there yet"
-    assert plan([recovering._replace(alive={"east": 4, "west": 2})], regions(), {}).orders == {}
+    assert plan([recovering], regions(settled=frozenset({"west", "centre"})), Rooms({})).orders == there
+    assert plan([recovering], regions(), Rooms({})).orders == there, "settled, but nothing of it serves there yet"
+    assert plan([recovering._replace(alive={"east": 4, "west": 2})], regions(), Rooms({})).orders == {}
 
 
 def test_a_second_loss_moves_it_on_and_what_is_not_lost_stays() -> None:
@@ -85,14 +85,34 @@ def test_a_second_loss_moves_it_on_and_what_is_not_lost_stays() -> None:
     assert found.orders == {("risk", "risk-api"): {"centre": 4}}
 
 
+def test_a_room_that_was_given_away_and_not_claimed_yet_is_not_given_away_again() -> None:
+    ordered = service("a", ordered={"west": 2})
+    found = plan([ordered, service("b")], regions("east"), held(west=3))
+    assert found.orders == {("risk", "a"): {"west": 2}, ("risk", "b"): {"west": 1}}
+    claimed = Rooms(held(west=3).held, {("critical", "west"): 2})
+    assert plan([ordered, service("b")], regions("east"), claimed).orders == {
+        ("risk", "a"): {"west": 2},
+        ("risk", "b"): {"west": 2},
+    }
+
+
 def test_the_outlook_names_where_how_many_how_soon_and_what_is_missing() -> None:
     pace = Pace(detect_s=20, bind_s=1, start_s=9)
     (seen,) = outlook("east", [service(), service("other", slots={"west": 4})], regions(), held(west=9), pace)
     assert seen == (("risk", "risk-api"), "west", 2, 30.0, 0, "")
-    (seen,) = outlook("west", [service()], regions(), {}, pace)
+    (seen,) = outlook("west", [service()], regions(), Rooms({}), pace)
     assert seen == (("risk", "risk-api"), "east", 0, 20.0, 0, ""), "it has its minimum elsewhere already"
     (seen,) = outlook("east", [service()], regions(), held(west=1), pace)
     assert (seen.missing, seen.new_slots) == (1, 1)
+
+
+def claimed_by(services: list[Service]) -> dict[tuple[str, str], int]:
+    """Every slot that was ordered has claimed its room."""
+    out: dict[tuple[str, str], int] = {}
+    for each in services:
+        for region, count in each.ordered.items():
+            out[each.budget, region] = out.get((each.budget, region), 0) + count
+    return out
 
 
 COUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5))
@@ -118,7 +138,7 @@ LOST = st.frozensets(st.sampled_from(NAMES), max_size=3)
 def test_a_plan_keeps_to_budgets_and_regions_and_says_what_is_missing(
     services: list[Service], budgets: dict[tuple[str, str], dict[Resources, int]], lost: frozenset[str]
 ) -> None:
-    found = plan(services, regions(*lost), budgets)
+    found = plan(services, regions(*lost), Rooms(budgets, claimed_by(services)))
     taken: dict[tuple[str, str], int] = {}
     for each in services:
         orders = found.orders.get(each.key, {})
@@ -141,6 +161,10 @@ def test_carrying_a_plan_out_and_planning_again_changes_nothing(
     services: list[Service], budgets: dict[tuple[str, str], dict[Resources, int]], lost: frozenset[str]
 ) -> None:
     there = regions(*lost)
-    found = plan(services, there, budgets)
+    before = claimed_by(services)
+    found = plan(services, there, Rooms(budgets, before))
     done = [each._replace(ordered=found.orders.get(each.key, {})) for each in services]
-    assert plan(done, there, {}).orders == found.orders
+    assert plan(done, there, Rooms({}, claimed_by(done))).orders == found.orders, "every room was claimed"
+    kept = [each for each in done if not any(region in lost for region in each.ordered)]
+    if kept == done and all(each.shape == SMALL for each in services):
+        assert plan(done, there, Rooms(budgets, before)).orders == found.orders, "ordered, and nobody has claimed yet"

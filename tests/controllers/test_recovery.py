@@ -1,0 +1,191 @@
+"""A region is lost, another takes over from the room its budget holds, and gives it back: recovery controller, mirrors, standing
+controller, scheduler and rollout together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.controllers.recovery import RecoveryController, RecoveryRules
+from fairlead.controllers.standing import StandingController
+from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import BudgetShape, HeldShape, RecoveryBudget, RecoveryBudgetSpec
+from fairlead.model.kinds.intent import Placement, RecoveryRule, RegionStatus, Residency, StageCounts
+from fairlead.model.kinds.recovery import RecoveryOrder, RegionOutlook
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Condition, Metadata
+from fairlead.model.resources import Resources
+from tests.authority.planes import GI, OPERATOR, REGION, ok
+from tests.controllers.test_planes import World, add_region, grant_at, world
+
+SHAPE = Resources(1000, GI)
+RULES = RecoveryRules(look_ms=20, outlook_ms=50, failback_s=0.2, failing_s=0.3)
+
+
+class Recovering:
+    """Two regions: `local`, which is real, and `west`, of which there is only what is said of it."""
+
+    def __init__(self, w: World) -> None:
+        self.w = w
+        self._health: Any = None
+        self._mirror: Any = None
+
+    async def health(self, region: str, health: Any) -> None:
+        top = self.w.top.plane
+        if self._health is None:
+            self._health = await top.as_role(Role.REGION_HEALTH)
+        ready = Condition(
+            type="Ready",
+            status="True" if health == "Healthy" else "False",
+            reason="Test",
+            last_transition_time=top.authority._ctx.now,
+        )
+        said = RegionStatus(health=health, conditions=(ready,))
+        ok(await top.send(self._health, PutStatus("Region", "", region, said)))
+
+    async def west_serves(self, count: int) -> None:
+        top = self.w.top
+        if self._mirror is None:
+            self._mirror = await top.plane.as_role(Role.MIRROR, "west-mirror", "mirror-up-west")
+        found = top.get("assignments", "api.west")
+        counts = StageCounts(desired=2, bound=count, started=count, ready=count, serving=count, pending=2 - count)
+        said = replace(found.status, observed_generation=found.metadata.generation, replicas=counts)
+        ok(await top.plane.send(self._mirror, PutStatus("Assignment", "risk", "api.west", said)))
+
+    def order(self) -> RecoveryOrder | None:
+        found: RecoveryOrder | None = self.w.top.get("recoveryorders", "api")
+        return found
+
+    def outlook(self, region: str) -> RegionOutlook | None:
+        found: RegionOutlook | None = self.w.top.get("regionoutlooks", region, "")
+        return found
+
+    def held(self) -> HeldShape | None:
+        """As the global plane knows it."""
+        budget: RecoveryBudget = self.w.top.get("recoverybudgets", "eu")
+        rows = [row for row in budget.status.regions if row.region == REGION and row.shapes]
+        return rows[0].shapes[0] if rows else None
+
+
+@asynccontextmanager
+async def two_regions(*, rooms: int = 2, **spec: Any) -> AsyncIterator[Recovering]:
+    async with world() as w:
+        top = w.top
+        made = Recovering(w)
+        await add_region(top.plane, "west", "us")
+        await grant_at(top.plane, name="west")
+        for name in (REGION, "west"):
+            await made.health(name, "Healthy")
+        budget = RecoveryBudgetSpec(regions=(REGION,), shapes=(BudgetShape(requests=SHAPE, count=rooms),))
+        ok(await top.plane.send(OPERATOR, Put("RecoveryBudget", RecoveryBudget(
+            metadata=Metadata(name="eu", namespace="risk"), spec=budget))))  # fmt: skip
+        w.low.control(StandingController(REGION))
+        top.control(RecoveryController(RULES))
+        recovery = RecoveryRule(budget_name="eu", min_serving=4)
+        await w.apply(**{"replicas": 4, "recovery": recovery, **spec})
+        await w.until(lambda: top.get("assignments", "api.west") is not None)
+        await made.west_serves(2)
+        await w.until(lambda: len(w.low.serving()) == 2)
+        await w.until(lambda: rooms == 0 or made.held() == HeldShape(requests=SHAPE, held=rooms))
+        yield made
+
+
+async def test_a_lost_region_is_stood_in_for_from_the_rooms_of_the_budget_and_the_rooms_come_back() -> None:
+    async with two_regions() as r:
+        w = r.w
+        await w.until(lambda: (o := r.outlook("west")) is not None and (o.spec.ready, o.spec.short) == (1, 0))
+        assert r.outlook("west").spec.services[0].new_slots == 2  # type: ignore[union-attr]
+        await r.health("west", "Lost")
+        await w.until(lambda: len(w.low.serving()) == 4)
+        order = r.order()
+        assert order is not None
+        assert (order.spec.regions, order.spec.lost, order.spec.missing) == ({REGION: 2}, ("west",), 0)
+        claimed = {i: w.low.binding(f"api-{i}").spec.claimed for i in w.low.slots() if i >= 10_000}  # type: ignore[union-attr]
+        assert sorted(claimed.values()) == ["standing.eu-0", "standing.eu-1"]
+        await w.until(lambda: r.held() == HeldShape(requests=SHAPE, claimed=2))
+        await w.until(lambda: (c := w.condition("Recovering")) is not None and (c.status, c.reason) == ("True", "RegionLost"))
+
+        await r.health("west", "Healthy")
+        await r.west_serves(1)
+        await w.until(lambda: (o := r.order()) is not None and o.spec.lost == ())
+        assert len(w.low.serving()) == 4, "what stands in stays until its service is well without"
+        await r.west_serves(2)
+        await w.until(lambda: r.order() is None and len(w.low.slots()) == 2)
+        await w.until(lambda: r.held() == HeldShape(requests=SHAPE, held=2))
+        await w.until(lambda: (c := w.condition("Recovering")) is not None and c.status == "False")
+        await w.low.quiet()
+
+
+async def test_what_no_budget_has_room_for_is_said_aloud_before_and_after() -> None:
+    async with two_regions(rooms=1) as r:
+        w = r.w
+        await w.until(lambda: (o := r.outlook("west")) is not None and o.spec.short == 1)
+        outlook = r.outlook("west")
+        assert outlook is not None
+        assert (outlook.spec.services[0].missing, outlook.spec.services[0].workload) == (1, "api")
+        await r.health("west", "Lost")
+        await w.until(lambda: len(w.low.serving()) == 3)
+        order = r.order()
+        assert order is not None
+        assert order.spec.missing == 1
+        assert "holds no more" in order.spec.why
+        await w.until(lambda: (c := w.condition("Recovering")) is not None and c.reason == "RecoveryShort")
+
+
+async def test_residency_is_kept_when_a_region_is_lost() -> None:
+    placement = Placement(residency=Residency(areas=("us",)))
+    async with world() as w:
+        r = Recovering(w)
+        await add_region(w.top.plane, "west", "us")
+        await grant_at(w.top.plane, name="west")
+        for name in (REGION, "west"):
+            await r.health(name, "Healthy")
+        w.top.control(RecoveryController(RULES))
+        await w.apply(placement=placement, recovery=RecoveryRule(min_serving=2))
+        await w.until(lambda: w.top.get("assignments", "api.west") is not None)
+        await r.health("west", "Lost")
+        await w.until(lambda: (o := r.order()) is not None and o.spec.missing == 2)
+        order = r.order()
+        assert order is not None
+        assert order.spec.regions == {}
+        assert "no healthy region may carry it" in order.spec.why
+        assert w.low.slots() == {}
+
+
+async def test_a_region_that_has_no_place_for_a_service_for_a_while_is_lost_for_it() -> None:
+    async with two_regions() as r:
+        w = r.w
+        await r.west_serves(0)  # the region is healthy, its nodes are gone
+        await w.until(lambda: (o := r.order()) is not None and o.spec.lost == ("west",))
+        await w.until(lambda: len(w.low.serving()) == 4)
+
+
+async def test_rooms_move_off_a_lost_node_and_go_with_their_budget() -> None:
+    async with two_regions() as r:
+        w = r.w
+        reservations = {name: w.low.get("reservations", name) for name in ("standing.eu-0", "standing.eu-1")}
+        nodes = {found.spec.node for found in reservations.values()}
+        assert len(nodes) == 2, "one lost node takes one room with it, not both"
+        gone = min(nodes)
+        w.low.agent.dead.add(gone)
+
+        def places() -> set[str]:
+            found = [w.low.get("reservations", f"standing.eu-{index}") for index in (0, 1)]
+            return {one.spec.node for one in found if one is not None}
+
+        await w.until(lambda: len(places()) == 2 and gone not in places())
+        await w.until(lambda: r.held() == HeldShape(requests=SHAPE, held=2))
+        ok(await w.top.plane.send(OPERATOR, Delete("RecoveryBudget", "risk", "eu")))
+        await w.until(lambda: not places())
+
+
+async def test_a_workload_that_names_no_minimum_is_not_recovered() -> None:
+    async with two_regions(recovery=RecoveryRule()) as r:
+        w = r.w
+        await r.health("west", "Lost")
+        await w.until(lambda: (o := r.outlook(REGION)) is not None and o.spec.services == ())
+        assert r.order() is None
+        assert len(w.low.slots()) == 2
