@@ -13,6 +13,8 @@ from fairlead.controllers.garbage import GarbageController, GarbageGlobalControl
 from fairlead.controllers.job import JobController
 from fairlead.controllers.mirror import MirrorDown, MirrorUp
 from fairlead.controllers.node import NodeController
+from fairlead.controllers.override import OverrideController
+from fairlead.controllers.policy import PolicyController
 from fairlead.controllers.region import RegionController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.rollout import RolloutController
@@ -25,9 +27,16 @@ Placed = tuple[Controller, Plane, Plane | None]  # the controller, the plane it 
 
 def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) -> list[Placed]:
     if config.plane == "global":
-        return [(WorkloadController(), own, None), (RegionController(), own, None), (GarbageGlobalController(), own, None)]
+        return [
+            (OverrideController("override-global"), own, None),
+            (PolicyController(), own, None),
+            (WorkloadController(), own, None),
+            (RegionController(), own, None),
+            (GarbageGlobalController(), own, None),
+        ]
     region, above = config.region, peers.get(GLOBAL)
     here: list[Placed] = [
+        (OverrideController(), own, None),
         (AssignmentController(region), own, None),
         (RolloutController(), own, None),
         (JobController(region), own, None),

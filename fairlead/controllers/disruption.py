@@ -26,11 +26,13 @@ from fairlead.controllers.gathering import (
     slots_of,
 )
 from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, rule
+from fairlead.decide.overrides import Where, ends_ms, in_force, words
 from fairlead.decide.slots import RUNNING, Table, instant, millis
-from fairlead.decide.spans import size
+from fairlead.decide.spans import holds, size
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.capacity import Node
+from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import Assignment, EvictionRequest, EvictionRequestSpec
 from fairlead.model.lifecycle import ON_NODE, SlotState
@@ -47,7 +49,7 @@ def _open(item: Item) -> Name | None:
 
 class DisruptionController:
     name = "disruption"
-    follows = ("assignments", "nodes", "endpoints", *SLOT_OBJECTS)
+    follows = ("assignments", "nodes", "endpoints", "overrides", *SLOT_OBJECTS)
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {**SLOT_INDEXES, "evictionrequests": {**SLOT_INDEXES["evictionrequests"], "open": _open}}
     indexes_other: Indexes = {}
@@ -61,6 +63,8 @@ class DisruptionController:
                 return self._asked_of(view.cache, item.key)
             case "nodes":
                 return (("", item.name),)
+            case "overrides":
+                return {workload_of(each): None for each in view.cache.all("evictionrequests") if is_open(each.hot)}
             case "bindings":
                 return *self._asked_of(view.cache, workload_of(item)), *self._drained(view.cache, item.hot.node)
             case "evictionrequests":
@@ -100,11 +104,13 @@ class DisruptionController:
         if not evictions:
             return Result()
         assignment, slots = assignment_of(cache, key), slots_of(cache, key)
-        asked = [_asked(eviction) for eviction in evictions.values()]
+        frozen = _frozen(cache, key, assignment, now_ms)
+        asked = [_asked(eviction, assignment) for eviction in evictions.values()]
         over = [one.slot for one in asked if not _is_about(cache.item("bindings", key[0], f"{key[1]}-{one.slot}"), evictions)]
-        rulings = rule(asked, _without(slots, over), _budget(key, assignment), now_ms)
+        budget = _budget(key, assignment, words(frozen) if frozen is not None else "")
+        rulings = rule(asked, _without(slots, over), budget, now_ms)
         bodies: list[Body] = []
-        wakes: list[int] = []
+        wakes: list[int] = [ends_ms(frozen)] if frozen is not None else []
         grace_s = float(assignment.spec.drain_timeout_seconds) if assignment is not None else DRAIN_DEFAULT_S
         for ruling in rulings:
             eviction, slot = evictions[ruling.asked.name], slots.get(ruling.asked.slot)
@@ -158,7 +164,12 @@ class DisruptionController:
         return Result(bodies, millis(order.deadline_time) if order.deadline_time is not None and not over else None)
 
 
-def _asked(eviction: EvictionRequest) -> Asked:
+def _frozen(cache: Cache, key: Name, assignment: Assignment | None, now_ms: int) -> Override | None:
+    region = assignment.spec.region if assignment is not None else ""
+    return in_force((item.hot for item in cache.all("overrides")), "freeze", now_ms, Where(*key, region))
+
+
+def _asked(eviction: EvictionRequest, assignment: Assignment | None) -> Asked:
     approved = condition(eviction.status.conditions, "Approved") if is_approved(eviction) else None
     return Asked(
         eviction.metadata.name,
@@ -166,6 +177,7 @@ def _asked(eviction: EvictionRequest) -> Asked:
         millis(eviction.metadata.creation_time),
         millis(approved.last_transition_time) if approved is not None else 0,
         millis(eviction.spec.deadline_time),
+        assignment is not None and not _leaves(assignment) and holds(assignment.spec.slots, eviction.spec.slot.index),
     )
 
 
@@ -180,12 +192,16 @@ def _without(slots: Table, over: list[int]) -> Table:
     return Table(slot for index, slot in slots.items() if index not in gone) if gone else slots
 
 
-def _budget(key: Name, assignment: Assignment | None) -> Budget:
+def _leaves(assignment: Assignment) -> bool:
+    return assignment.spec.suspend or assignment.metadata.deletion_time is not None
+
+
+def _budget(key: Name, assignment: Assignment | None, frozen: str = "") -> Budget:
     if assignment is None:
         return Budget("/".join(key), 0, 0)
     order = assignment.spec
-    leaves = order.suspend or assignment.metadata.deletion_time is not None or order.job is not None
-    return Budget("/".join(key), order.min_serving, 0 if leaves else size(order.slots))
+    leaves = _leaves(assignment) or order.job is not None
+    return Budget("/".join(key), order.min_serving, 0 if leaves else size(order.slots), frozen)
 
 
 def _ruled(eviction: EvictionRequest, ruling: Ruling, now_ms: int) -> PutStatus | None:

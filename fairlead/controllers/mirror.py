@@ -16,7 +16,10 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import is_true
+from fairlead.decide.overrides import AGE_MS
+from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import Metadata
 from fairlead.model.registry import KINDS
@@ -113,6 +116,8 @@ class MirrorDown:
         if source is None or not self._wants(view.other, source):
             return Result(self._gone(view, kind, copy))
         wanted = _copy_of(source.object)
+        if plural == "overrides":
+            wanted = _aged(wanted, source.object, copy.object if copy is not None else None, view.other_ms)
         if copy is None:
             return Result([Put(kind, wanted, mode="create")])
         before = copy.object
@@ -200,6 +205,15 @@ def _copy_of(source: Any) -> Any:
     return type(source)(
         metadata=Metadata(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations), spec=source.spec
     )
+
+
+def _aged(wanted: Override, source: Override, before: Override | None, other_ms: int) -> Override:
+    """The copy of an override with how old the original was when it came, by the global plane's clock alone: the region counts on
+    from there by its own."""
+    said = before.metadata.annotations.get(AGE_MS) if before is not None else None
+    age = said if said is not None else str(max(0, other_ms - millis(source.metadata.creation_time)))
+    meta = wanted.metadata
+    return replace(wanted, metadata=replace(meta, annotations={**meta.annotations, AGE_MS: age}))
 
 
 def _without(assignment: Assignment) -> Assignment:

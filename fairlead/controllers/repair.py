@@ -1,7 +1,8 @@
 """Owns Unknown, Failed -> Released and Released -> Pending: lets go of a slot once it is safe, and queues its next life.
 
 Safe means: its node is declared Lost and no traffic goes there (Replicated), or the fence time has passed (Exclusive); the
-authority judges both again. The smallest repair that lets a killed node's work move; levels, budgets and pauses come later.
+authority judges both again. Waits where an override asks for approval first. The smallest repair that lets a killed node's work
+move.
 Never declares a node lost, never evicts. Runs in every region plane.
 """
 
@@ -14,11 +15,13 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignment_of, revision_of, slots_of
 from fairlead.decide.jobs import counted
+from fairlead.decide.overrides import Where, ends_ms, in_force
 from fairlead.decide.queueing import request_for
 from fairlead.decide.slots import Slot, millis
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Move, Put
 from fairlead.model.ids import born_at
+from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Assignment, Binding
 from fairlead.model.lifecycle import SlotState
 
@@ -28,6 +31,13 @@ PAUSE_FIRST_MS: Final = 1000  # after a failure, doubled with every life: a slot
 PAUSE_MAX_MS: Final = 60_000
 
 
+def _paused(cache: Cache, key: Name, assignment: Assignment | None, now_ms: int) -> Override | None:
+    """The override that repair waits under: until a second person approves it, or it ends."""
+    region = assignment.spec.region if assignment is not None else ""
+    asked = (item.hot for item in cache.all("overrides") if not item.hot.spec.approver)
+    return in_force(asked, "repair-approval", now_ms, Where(*key, region))
+
+
 def _broken(item: Item) -> Name | None:
     """The workload of a slot that something may have to be done about."""
     return workload_of(item) if item.hot.state in _BROKEN else None
@@ -35,7 +45,7 @@ def _broken(item: Item) -> Name | None:
 
 class RepairController:
     name = "repair"
-    follows = ("assignments", "revisions", "nodes", "endpoints", *SLOT_OBJECTS)
+    follows = ("assignments", "revisions", "nodes", "endpoints", "overrides", *SLOT_OBJECTS)
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {**SLOT_INDEXES, "bindings": {**SLOT_INDEXES["bindings"], "broken": _broken}}
     indexes_other: Indexes = {}
@@ -51,6 +61,8 @@ class RepairController:
             case "nodes":
                 broken = [each for each in cache.by("bindings", "node", item.name) if each.hot.state in _BROKEN]
                 return {workload_of(each): None for each in broken}
+            case "overrides":
+                return self.resync(view) if item.hot.spec.kind == "repair-approval" else ()
             case _:
                 key = workload_of(item)
         return (key,) if cache.any("bindings", "broken", key) else ()
@@ -64,6 +76,9 @@ class RepairController:
         if not broken:
             return Result()
         assignment = assignment_of(cache, key)
+        paused = _paused(cache, key, assignment, now_ms)
+        if paused is not None:
+            return Result((), ends_ms(paused))
         slots = slots_of(cache, key)
         want = wanted(assignment, slots, now_ms)
         bodies: list[Body] = []

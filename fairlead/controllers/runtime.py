@@ -216,6 +216,7 @@ class Runtime(Leased):
     async def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> None:
         """Each key decided on the same picture; what follows goes out together, and is heard before the next look."""
         began = self._clock.monotonic()
+        self.view.other_ms = self._other.plane_ms() if self._other is not None else 0
         todo: list[tuple[Taken, Sequence[Body]]] = []
         count = 0
         for at, each in enumerate(taken):

@@ -24,12 +24,14 @@ class Asked(NamedTuple):
     filed_ms: int
     approved_ms: int  # 0: not yet
     deadline_ms: int  # 0: none
+    wanted: bool = True  # the slot is: it would come back elsewhere
 
 
 class Budget(NamedTuple):
     workload: str
     min_serving: int
     desired: int  # slots wanted here: 0 where the workload goes away altogether
+    frozen: str = ""  # by which override; what is wanted then stays where it is
 
 
 class Ruling(NamedTuple):
@@ -54,6 +56,9 @@ def rule(asked: Iterable[Asked], slots: Slots, budget: Budget, now_ms: int) -> l
 def _rule_one(one: Asked, slot: Slot | None, serving: int, budget: Budget, now_ms: int) -> Ruling:
     if slot is None or slot.state not in RUNNING | {_S.UNKNOWN}:
         return Ruling(one, "Gone", "not running any more" if slot is None else slot.state.value)
+    if budget.frozen and one.wanted:
+        expired = one.deadline_ms and now_ms >= one.deadline_ms
+        return Ruling(one, "Expired" if expired else "Block", budget.frozen)
     if one.approved_ms:
         withdrawn = slot.state is not _S.SERVING and not slot.in_traffic
         if slot.state is _S.UNKNOWN:

@@ -224,12 +224,15 @@ def built_in_policy(registry: Registry = BUILT_INS) -> CompiledPolicy:
     return compiled
 
 
-def revision_for(channel: PolicyChannelSpec, tenant: str) -> int:
-    """The one revision that decides for this tenant: the canary's if it is named or falls in its share, else the current."""
+def revision_for(channel: PolicyChannelSpec, tenant: str, region: str = "") -> int:
+    """The one revision that decides for this tenant in this region: the canary's if it is tried there, on a tenant that is named
+    or falls in its share (on all, where neither is said); else the current. An empty region is the global plane."""
     canary = channel.canary
-    if canary is not None and (tenant in canary.tenants or tenant_share(tenant) < canary.share_percent):
-        return canary.revision
-    return channel.current
+    if canary is None or (canary.regions and region not in canary.regions):
+        return channel.current
+    everyone = bool(canary.regions) and not canary.tenants and canary.share_percent == 0
+    tried = everyone or tenant in canary.tenants or tenant_share(tenant) < canary.share_percent
+    return canary.revision if tried else channel.current
 
 
 def tenant_share(tenant: str) -> int:

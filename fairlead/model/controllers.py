@@ -141,6 +141,15 @@ def _of_people() -> tuple[ControllerInfo, ...]:
     )  # fmt: skip
 
 
+def _override(name: str, plane: str) -> ControllerInfo:
+    return ControllerInfo(
+        name, Role.OVERRIDE, plane, "says until when each override holds; takes off its finalizer and removes it after its end",
+        "overrides, plane time", _FRESH_S, ("Override.status", "Override.spec", "Override.delete"),
+        "it is extended, approved or revoked", "the authority: an override holds until its end, whatever is said of it here",
+        "every override says whether it holds, and none is kept a day after its end",
+    )  # fmt: skip
+
+
 def _of_trouble() -> tuple[ControllerInfo, ...]:
     r, fresh = Role, _FRESH_S
     return (
@@ -151,6 +160,7 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "the agent, once it is heard; the authority about leases",
             "silence is explained: by the node, or by its own observation (ObservationSuspect)",
         ),
+        *_of_people(),
         *_of_people(),
         ControllerInfo(
             "repair", r.REPAIR, REGION, "releases lost and failed slots once it is safe, and queues their next life",

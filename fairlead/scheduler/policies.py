@@ -14,8 +14,9 @@ from fairlead.model.kinds.policy import Override, PolicyChannel, SchedulerPolicy
 
 
 class Policies:
-    def __init__(self, registry: Registry = BUILT_INS) -> None:
+    def __init__(self, registry: Registry = BUILT_INS, region: str = "") -> None:
         self._registry = registry
+        self._region = region
         self._built_in = built_in_policy(registry)
         self._channel: PolicyChannel | None = None
         self._specs: dict[int, SchedulerPolicy] = {}
@@ -53,7 +54,7 @@ class Policies:
     def policy_for(self, tenant: str) -> CompiledPolicy | None:
         """None: the revision in force is not here, or cannot be compiled with what this process has loaded."""
         if tenant not in self._of_tenant:
-            revision = revision_for(self._channel.spec, tenant) if self._channel is not None else 0
+            revision = revision_for(self._channel.spec, tenant, self._region) if self._channel is not None else 0
             self._of_tenant[tenant] = self._compile(revision)
         return self._of_tenant[tenant]
 

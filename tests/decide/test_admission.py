@@ -32,6 +32,15 @@ def example(kind: str, **spec: Any) -> Any:
     return replace(record, spec=replace(record.spec, **spec))
 
 
+def _override(kind: Any, scope: policy.OverrideScope | None = None, **parameters: str) -> Any:
+    record: Any = valid()["Override"]
+    return replace(record, spec=replace(record.spec, kind=kind, scope=scope or record.spec.scope, parameters=parameters))
+
+
+def _quota(tenants: tuple[str, ...] = ("risk",), **parameters: str) -> Any:
+    return _override("emergency-quota", policy.OverrideScope(tenants=tenants), **parameters)
+
+
 def with_meta(record: Any, **meta: Any) -> Any:
     return replace(record, metadata=replace(record.metadata, **meta))
 
@@ -250,7 +259,7 @@ def test_capacity_and_work_that_is_wrong_is_told(record: Record, path: str, says
         (with_meta(valid()["PolicyChannel"], name="other"), "metadata.name", "must be 'default': a plane has one channel"),
         (example("PolicyChannel", current=0), "spec.current", "must be 1 to"),
         (example("PolicyChannel", canary=Canary(revision=7, tenants=("a",))), "spec.canary.revision", "is the current revision"),
-        (example("PolicyChannel", canary=Canary(revision=8)), "spec.canary", "needs tenants or sharePercent"),
+        (example("PolicyChannel", canary=Canary(revision=8)), "spec.canary", "needs tenants, sharePercent or regions"),
         (example("PolicyChannel", canary=Canary(revision=8, share_percent=101)), "spec.canary.sharePercent", "must be 0 to 100"),
         (example("PolicyChannel", history=(1, 1)), "spec.history[1]", "repeats spec.history[0]"),
         (example("Override", ttl_seconds=0), "spec.ttlSeconds", "must be 1 to 14400, got 0"),
@@ -258,6 +267,12 @@ def test_capacity_and_work_that_is_wrong_is_told(record: Record, path: str, says
         (example("Override", reason=" \n"), "spec.reason", "is required: say why"),
         (example("Override", requester="ann", approver="ann"), "spec.approver", "must be another person than the requester"),
         (example("Override", scope=policy.OverrideScope()), "spec.scope", "needs at least one of tenants"),
+        (_override("hold"), "spec.scope.zones", "zones are for zone-avoidance"),
+        (example("Override", scope=policy.OverrideScope(regions=("r",))), "spec.scope.zones", "name the zones to be avoided"),
+        (_override("recovery", policy.OverrideScope(tenants=("risk",))), "spec.scope", "name them"),
+        (_quota(), "spec.parameters", "say how much more"),
+        (_quota(cpu="lots"), "spec.parameters[cpu]", "is not a quantity"),
+        (_quota(("*",), cpu="1"), "spec.scope.tenants", "for tenants that are named, not for all"),
     ],
 )
 def test_a_policy_that_is_wrong_is_told(record: Record, path: str, says: str) -> None:

@@ -99,7 +99,7 @@ class Context:
         self.ledger = Ledger(state)
         self.owners = Owners(state)
         self.settings = settings
-        self.policies = Policies(state, settings.plugins)
+        self.policies = Policies(state, settings.plugins, settings.region if settings.plane == "region" else "")
         self.policy_in_force = self.policies.in_force
         self.overrides = Overrides()
         self.begin(1)

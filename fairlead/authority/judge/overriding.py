@@ -48,3 +48,10 @@ def refuse_override(ctx: Context, caller: Caller, new: Override, old: Override |
 def _ttl_max(ctx: Context, tenant: str) -> int:
     policy = ctx.policies.compiled(ctx.policy_in_force(tenant)[0])
     return policy.spec.max_override_ttl_seconds if isinstance(policy, CompiledPolicy) else BUILT_IN.max_override_ttl_seconds
+
+
+def refuse_override_delete(ctx: Context, old: Override) -> Refused | None:
+    """Its controller removes what has ended; to end one is for people."""
+    if ctx.now_ms >= ends_ms(old):
+        return None
+    return Refused("InUse", f"override {old.metadata.name} holds until {ends_ms(old)}", {"untilMs": ends_ms(old)})

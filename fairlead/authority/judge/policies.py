@@ -17,8 +17,9 @@ _CHANNELS, _POLICIES = "policychannels", "schedulerpolicies"
 
 
 class Policies:
-    def __init__(self, state: State, registry: Registry) -> None:
+    def __init__(self, state: State, registry: Registry, region: str = "") -> None:
         self._state = state
+        self._region = region
         self._registry = registry
         self._channel: PolicyChannel | None = None
         self._in_force: dict[str, tuple[int]] = {}
@@ -39,7 +40,7 @@ class Policies:
         if found is None:
             if len(self._in_force) >= _TENANTS_MAX:
                 self._in_force.clear()
-            revision = revision_for(self._channel.spec, tenant) if self._channel is not None else BUILT_IN.revision
+            revision = revision_for(self._channel.spec, tenant, self._region) if self._channel is not None else BUILT_IN.revision
             found = self._in_force[tenant] = (revision,)
         return found
 

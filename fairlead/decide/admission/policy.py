@@ -30,6 +30,7 @@ AGE_S_MAX: Final = 86_400
 PROBE_MAX: Final = 1_024  # more than this is a cycle
 NAMED_MAX: Final = 64  # of one sort in one revision; each score is a column operation per shape
 GANG_TIMEOUT_S_MAX: Final = 86_400
+CANARY_TTL_S_MAX: Final = 14_400  # as of an override, and for the same reason
 CHANNEL_NAME: Final = "default"
 EVERYONE: Final = "*"  # as a tenant of an override's scope: all of them
 APPROVED_KINDS: Final = frozenset({"recovery", "emergency-quota"})  # lift what protects others, so a second person must agree
@@ -182,8 +183,10 @@ def check_policy_channel(report: Report, new: PolicyChannel, old: PolicyChannel 
     report.labels("spec.canary.tenants", spec.canary.tenants)
     if spec.canary.revision == spec.current:
         report.add("spec.canary.revision", f"is the current revision, {spec.current}; name the one to try")
-    if not spec.canary.tenants and spec.canary.share_percent == 0:
-        report.add("spec.canary", "needs tenants or sharePercent: say on whom it is tried")
+    report.labels("spec.canary.regions", spec.canary.regions)
+    report.within("spec.canary.ttlSeconds", spec.canary.ttl_seconds, 1, CANARY_TTL_S_MAX)
+    if not spec.canary.tenants and spec.canary.share_percent == 0 and not spec.canary.regions:
+        report.add("spec.canary", "needs tenants, sharePercent or regions: say on whom it is tried")
 
 
 def check_override(report: Report, new: Override, old: Override | None) -> None:

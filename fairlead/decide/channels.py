@@ -1,0 +1,47 @@
+"""What becomes of a policy channel: a revision is tried, promoted, taken back; a trial ends by its deadline. Pure.
+
+No step here touches a slot: what was placed under a revision keeps the revision it was placed under, and nothing is restarted
+because another decides from now on. Called by the policy controller and the command line.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.model.kinds.policy import Canary, PolicyChannelSpec
+
+HISTORY_MAX: Final = 50  # promoted revisions that can be gone back to
+
+
+def tried(channel: PolicyChannelSpec, canary: Canary) -> PolicyChannelSpec:
+    return replace(channel, canary=canary)
+
+
+def promoted(channel: PolicyChannelSpec) -> PolicyChannelSpec | None:
+    """The canary decides for everybody; None: there is none."""
+    if channel.canary is None:
+        return None
+    return _moved(channel, channel.canary.revision)
+
+
+def rolled_back(channel: PolicyChannelSpec, to: int = 0) -> PolicyChannelSpec | None:
+    """Without its canary, where one is tried; else as before the last promotion; or at the one named. None: nowhere to go."""
+    if to:
+        return _moved(channel, to) if to != channel.current or channel.canary is not None else None
+    if channel.canary is not None:
+        return replace(channel, canary=None)
+    before = next((revision for revision in channel.history if revision != channel.current), None)
+    return _moved(channel, before) if before is not None else None
+
+
+def _moved(channel: PolicyChannelSpec, current: int) -> PolicyChannelSpec:
+    past = (channel.current, *channel.history) if channel.current != current else channel.history
+    history = tuple(dict.fromkeys(revision for revision in past if revision != current))
+    return PolicyChannelSpec(current=current, canary=None, history=history[:HISTORY_MAX])
+
+
+def trial_end(canary: Canary, since: datetime) -> datetime:
+    return since + timedelta(seconds=canary.ttl_seconds)
