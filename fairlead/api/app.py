@@ -28,6 +28,7 @@ from fairlead.api.reading import expired
 from fairlead.api.rules import Rules, rules_of
 from fairlead.api.watching import Watches, watch
 from fairlead.client.plane import Expired
+from fairlead.client.resources import Unreachable
 from fairlead.ports import Clock, Ids, SystemIds
 from fairlead.security.strongbox import Strongbox
 from fairlead.wire.json_codec import encode
@@ -57,6 +58,9 @@ class Api:
             response = refusal(failure)
         except Expired as error:
             response = refusal(expired(str(error)))
+        except Unreachable as error:  # went away in the middle of it; what was sent may have been done
+            detail = f"{error} cannot be reached; ask again with the same Idempotency-Key"
+            response = refusal(Failure(503, detail, retry_after_s=2.0))
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
             response = refusal(Failure(500, "an error of the server; its log has the details"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.versions import component, parse
 from fairlead.authority.local import LocalPlane
+from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Node, NodeSpec
 from fairlead.model.meta import Metadata
@@ -130,6 +133,20 @@ async def test_what_only_an_absent_region_could_have_is_503_and_never_404() -> N
         assert (await call(door, "POST", NODES, node("us-n1", "us"))).status == 201
         door.cuttable["eu"].mend()
         assert (await call(door, "GET", f"{NODES}/eu-n9")).status == 404
+
+
+async def test_a_plane_that_goes_away_in_the_middle_of_a_request_is_503_and_no_error_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def gone(*_: object, **__: object) -> None:
+        raise Unreachable("eu")
+
+    async with open_door("us", "eu") as door:
+        await call(door, "POST", NODES, node("eu-n1", "eu"))
+        monkeypatch.setattr(door.cuttable["eu"], "submit", gone)
+        change, media = {"spec": {"unschedulable": True}}, "application/merge-patch+json"
+        got = await call(door, "PATCH", f"{NODES}/eu-n1", change, media=media)
+        assert (got.status, got.headers["retry-after"]) == (503, "2")
 
 
 async def test_a_regions_own_server_serves_everything_from_its_one_plane() -> None:
