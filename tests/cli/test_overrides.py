@@ -1,0 +1,90 @@
+"""`fairlead override` and `fairlead policy` against the real resource API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from fairlead.cli import frame
+from tests.cli.runs import Ran, fairlead
+from tests.cli.test_real_door import applied as applied
+from tests.cli.test_real_door import contexts_file as contexts_file
+from tests.cli.test_real_door import door as door
+
+POLICY = """
+apiVersion: fairlead.dev/v1alpha1
+kind: SchedulerPolicy
+metadata: {{name: r{revision}}}
+spec: {{revision: {revision}, probeSize: {probes}}}
+---
+"""
+CHANNEL = """
+apiVersion: fairlead.dev/v1alpha1
+kind: PolicyChannel
+metadata: {name: default}
+spec: {current: 1}
+"""
+
+
+def run(*arguments: object) -> Ran:
+    return fairlead(*arguments)
+
+
+def test_an_override_is_ordered_after_its_reach_is_told_then_extended_and_revoked(applied: Path) -> None:
+    asked = ("override", "create", "hold", "stop", "--reason", "incident 7", "--for", "10m", "--workload", "risk-api")
+    denied = run(*asked)
+    assert denied.code == frame.DENIED, "nobody was there to agree"
+    assert "1 workloads with 0 slots" in denied.err
+    assert "risk/risk-api" in denied.err
+    assert run(*asked, "--dry-run", "server").out == "override/stop created (server dry run)\n"
+    assert run("get", "overrides/stop").code == frame.NOT_FOUND
+    assert run(*asked, "--yes").out == "override/stop created\n"
+    lines = run("override", "list").out.splitlines()
+    assert lines[0].split()[:4] == ["NAME", "TENANT", "KIND", "ACTIVE"]
+    assert lines[1].split()[:3] == ["stop", "risk", "hold"]
+    assert "incident 7" in lines[1]
+    assert run("override", "extend", "stop", "--for", "20m").out == "override/stop lasts 1200 s from now\n"
+    ttl = int(run("get", "overrides/stop", "-o", "jsonpath={.spec.ttlSeconds}").out)
+    assert 1200 <= ttl < 1500
+    too_long = run("override", "extend", "stop", "--for", "5h")
+    assert too_long.code == frame.ERROR
+    assert "spec.ttlSeconds" in too_long.err
+    assert run("override", "revoke", "stop").out == "override/stop revoked\n"
+    # Its finalizer is its controller's, and none runs here: the mark is what ends its effect.
+    assert run("get", "overrides/stop", "-o", "jsonpath={.metadata.deletionTimestamp}").out
+
+
+def test_what_is_wrong_with_an_override_is_told_and_what_needs_a_second_person_says_so(applied: Path) -> None:
+    silent = run("override", "create", "hold", "x", "--reason", " ", "--yes")
+    assert "spec.reason" in silent.err
+    zone = run("override", "create", "zone-avoidance", "dry", "--reason", "flood", "--of", "*", "--zone", "a", "--yes")
+    assert zone.code == 0, zone
+    assert "nodes take nothing new" in zone.err
+    quota = run("override", "create", "emergency-quota", "more", "--reason", "flood", "--of", "risk", "--set", "cpu=20", "--yes")
+    assert quota.code == 0, quota
+    assert "no effect until another person says 'fairlead override approve more" in quota.err
+
+
+def test_a_policy_is_tried_promoted_and_gone_back_from(contexts_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(POLICY.format(revision=1, probes=4) + POLICY.format(revision=2, probes=8) + CHANNEL)
+    assert run("apply", "-f", file).code == 0
+    assert run("policy", "promote").code == frame.CONFLICT
+    assert run("policy", "canary", "2").code == frame.ERROR, "on whom?"
+    assert run("policy", "canary", "7", "--share", "10").code == frame.NOT_FOUND
+    tried = run("policy", "canary", "2", "--share", "10", "--in-region", "eu", "--for", "20m")
+    assert tried.out == "revision 2 is tried on 10 % of tenants; regions eu for 1200 s\n"
+    rows = {line.split()[0]: line for line in run("policy", "list").out.splitlines()}
+    assert "canary" in rows["r2"]
+    assert "decides" in rows["r1"]
+    assert run("policy", "promote").out == "revision 2 decides\n"
+    changed = run("policy", "diff", "1", "2")
+    assert changed.code == frame.CHANGES
+    assert '+  "probeSize": 8' in changed.out
+    assert run("policy", "diff", "2", "2").code == 0
+    assert run("policy", "rollback").out == "revision 1 decides\n"
+    channel = msgspec.json.decode(run("get", "policychannels/default", "-o", "json").out)
+    assert (channel["spec"]["current"], channel["spec"]["history"]) == (1, [2])
+    assert run("policy", "rollback", "--to", "2").out == "revision 2 decides\n"
+    assert "probeSize: 8" in run("policy", "show", "2").out
