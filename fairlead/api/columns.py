@@ -55,6 +55,10 @@ def _at(path: str) -> Callable[[Any], Any]:
     return cell
 
 
+def _rooms(budget: Any, which: str) -> int:
+    return sum(getattr(shape, which) for row in budget.status.regions for shape in row.shapes)
+
+
 def _joined(path: str) -> Callable[[Any], str]:
     found = _at(path)
     return lambda o: ",".join(str(item) for item in found(o) or ()) or "<none>"
@@ -136,6 +140,30 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Health", _at("status.health"), "As the global plane sees it."),
         Column("Areas", _joined("spec.areas"), "Residency areas it lies in."),
         Column("Zones", _joined("spec.zones"), "Its zones."),
+    ),
+    "recoverybudgets": (
+        Column("Regions", _joined("spec.regions"), "Where room is held; none named: everywhere."),
+        Column("Held", lambda o: _rooms(o, "held"), "Rooms that could be claimed now.", "integer"),
+        Column("Claimed", lambda o: _rooms(o, "claimed"), "Rooms that slots have taken.", "integer"),
+        Column(
+            "Missing",
+            lambda o: _rooms(o, "waiting") + _rooms(o, "silent"),
+            "Rooms that are not placed, or not heard of.",
+            "integer",
+        ),
+    ),
+    "recoveryorders": (
+        Column("Lost", _joined("spec.lost"), "The regions it stands in for."),
+        Column(
+            "Slots", lambda o: ",".join(f"{r}={n}" for r, n in o.spec.regions.items()) or "<none>", "Recovery slots by region."
+        ),
+        Column("Missing", _at("spec.missing"), "Of the minimum, what nobody has room for.", "integer"),
+        Column("Why", _at("spec.why"), "Something is missing.", wide=True),
+    ),
+    "regionoutlooks": (
+        Column("Ready", _at("spec.ready"), "Services that would reach their minimum were it lost now.", "integer"),
+        Column("Short", _at("spec.short"), "Services that would not.", "integer"),
+        Column("Seconds", _at("spec.seconds"), "Until the last of the ready ones serves.", "number"),
     ),
     "grants": (
         Column("Region", _at("spec.region"), "Where it holds."),

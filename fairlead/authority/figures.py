@@ -49,6 +49,23 @@ class Figures:
         ages = sorted(max(0, now_ms - ms) / 1000 for ms in heard if ms)  # one not heard in this term has no age yet
         return (ages[len(ages) // 2], ages[-1]) if ages else None
 
+    def outlooks(self) -> dict[str, tuple[bool, float]]:
+        """If a region died now: whether every critical service would reach its minimum, and in how many seconds."""
+        found = {rec.name: rec.hot.spec for rec in self._state().live("regionoutlooks")}
+        return {region: (not spec.short, spec.seconds) for region, spec in found.items()}
+
+    def rooms(self) -> dict[str, tuple[int, int]]:
+        """By region: rooms of recovery budgets that could be claimed now, and how many there should be."""
+        out: dict[str, tuple[int, int]] = {}
+        for rec in self._state().live("recoverybudgets"):
+            for row in rec.hot.status.regions:
+                held, wanted = out.get(row.region, (0, 0))
+                for shape in row.shapes:
+                    held += shape.held
+                    wanted += shape.held + shape.claimed + shape.waiting + shape.silent
+                out[row.region] = (held, wanted)
+        return out
+
     async def finalizers_s(self) -> dict[str, float]:
         """How long the longest waiting object waits, by finalizer; strangers' together."""
         out = dict.fromkeys(FINALIZERS, 0.0)

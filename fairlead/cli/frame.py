@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.cli.sim import Simulator
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Batch, Store
+    from fairlead.store.export import Plane
 
 # The exit codes of CONVENTIONS.md. Code 2 belongs to `plan` and `diff`, so a wrong usage is a plain error here.
 OK, ERROR, CHANGES, NOT_FOUND, CONFLICT, DENIED, TIMED_OUT, UNKNOWN, CHECK_FAILED, STALE = range(10)
@@ -53,6 +54,9 @@ class Programs(Protocol):
     def chaos(self, state: str) -> Chaos: ...
 
     def drills(self) -> Drills: ...
+
+    def history(self, config: str) -> Plane:
+        """What the server of that configuration is and where its history lies. ValueError: it is none."""
 
 
 class World(NamedTuple):
@@ -147,6 +151,7 @@ class LazyGroup(click.Group):
         "edit": ("fairlead.cli.edit:edit", "Change an object in your editor"),
         "endpoints": ("fairlead.cli.programs:endpoints", "Run the directory of endpoints: DNS and documents"),
         "events": ("fairlead.cli.events", "Show what happened to objects"),
+        "export": ("fairlead.cli.history:export", "Write a plane's history into one file"),
         "explain": ("fairlead.cli.explain:explain", "Say what a kind and its fields are"),
         "get": ("fairlead.cli.get:get", "Show objects"),
         "logs": ("fairlead.cli.logs", "Show what the processes of a workload wrote"),
@@ -155,16 +160,19 @@ class LazyGroup(click.Group):
         "policy": ("fairlead.cli.policy", "Look at policy revisions, try one on some, promote it, or go back"),
         "probe": ("fairlead.cli.probe", "Ask a workload's endpoints from outside and tell what a client sees"),
         "receipt": ("fairlead.cli.receipt", "Say what a write came to"),
+        "replay": ("fairlead.cli.history:replay", "Judge an exported history again and compare"),
         "rollout": ("fairlead.cli.rollout", "Follow, pause, resume or undo a rollout"),
         "scale": ("fairlead.cli.edit:scale", "Change how many replicas a workload has"),
         "server": ("fairlead.cli.programs:server", "Run a plane's server"),
         "sim": ("fairlead.cli.sim", "Run whole platforms through simulated faults and check every promise"),
         "store": ("fairlead.cli.store", "Look at a plane's store, back it up, restore, compact or verify it"),
+        "timeline": ("fairlead.cli.history:timeline", "Show every step of a workload, who made it and on what evidence"),
         "top": ("fairlead.cli.top", "Show how full nodes are and what workloads use"),
         "uncordon": ("fairlead.cli.drain:uncordon", "Let new work onto nodes again"),
         "up": ("fairlead.cli.programs:up", "Run the local platform: a global plane, three regions, agents, sample work"),
         "version": ("fairlead.cli.version", "Say which Fairlead this is"),
         "why": ("fairlead.cli.why", "Say what a workload waits for, and on whom"),
+        "plan": ("fairlead.cli.plan", "Say what would happen if a region were lost"),
         "wait": ("fairlead.cli.wait", "Wait until objects have a condition, a value, or are gone"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},

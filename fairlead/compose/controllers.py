@@ -10,14 +10,18 @@ from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.contract import Controller
 from fairlead.controllers.disruption import DisruptionController
 from fairlead.controllers.garbage import GarbageController, GarbageGlobalController
+from fairlead.controllers.grant import GrantController
 from fairlead.controllers.job import JobController
 from fairlead.controllers.mirror import MirrorDown, MirrorUp
 from fairlead.controllers.node import NodeController
 from fairlead.controllers.override import OverrideController
 from fairlead.controllers.policy import PolicyController
+from fairlead.controllers.quota import QuotaController
+from fairlead.controllers.recovery import RecoveryController
 from fairlead.controllers.region import RegionController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.rollout import RolloutController
+from fairlead.controllers.standing import StandingController
 from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.nodes import NodeRules
 from fairlead.model.registry import GLOBAL
@@ -32,7 +36,9 @@ def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) 
             (PolicyController(), own, None),
             (WorkloadController(), own, None),
             (RegionController(), own, None),
+            (RecoveryController(), own, None),
             (GarbageGlobalController(), own, None),
+            (QuotaController(config.grant_lease_s), own, None),
         ]
     region, above = config.region, peers.get(GLOBAL)
     here: list[Placed] = [
@@ -43,7 +49,9 @@ def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) 
         (NodeController(NodeRules(lease_s=config.node_lease_s)), own, None),
         (RepairController(), own, None),
         (DisruptionController(), own, None),
+        (StandingController(region), own, None),
         (GarbageController(), own, None),
+        (GrantController(region), own, None),
     ]
     if above is not None:
         here.append((MirrorDown(region), own, above))

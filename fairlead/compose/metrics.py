@@ -156,6 +156,12 @@ class ServerMetrics:
             page.put("observation_age_seconds", ages[1], of="oldest")
         for finalizer, age_s in (await figures.finalizers_s()).items():
             page.put("finalizer_age_seconds", age_s, finalizer=finalizer)
+        for region, (ready, seconds) in figures.outlooks().items():
+            page.put("recovery_ready", float(ready), lost_region=region)
+            page.put("recovery_time_predicted_seconds", seconds, lost_region=region)
+        for region, (held, wanted) in figures.rooms().items():
+            page.put("recovery_budget_remaining_ratio", held / wanted if wanted else 1.0, region=region)
+        page.put("recovering", figures.objects()["recoveryorders"])
         await figures.look_for_leaks()
         page.put("reservation_leaked_total", figures.reservations_leaked_total)
 

@@ -19,6 +19,7 @@ from fairlead.controllers.gathering import is_true
 from fairlead.decide.overrides import AGE_MS
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import RecoveryBudget
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import Metadata
@@ -34,11 +35,13 @@ KINDS_DOWN: Final = tuple(
     plural
     for plural in (
         "regions", "tenants", "accessroles", "accessbindings", "serviceaccounts", "tokens", "schedulerpolicies", "policychannels",
-        "overrides", "grants", "configs", "secrets", "revisions", "assignments",
+        "overrides", "grants", "grantterms", "recoverybudgets", "configs", "secrets", "revisions", "assignments",
     )
     if plural in KINDS
 )  # fmt: skip
-_OF_REGION: Final = frozenset({"assignments", "grants"})  # say themselves which region they are for
+_OF_REGION: Final = frozenset({"assignments", "grants", "grantterms"})  # say themselves which region they are for
+_SAID: Final = ("grants", "grantterms")  # their statuses are said by the region, and by nobody else
+BUDGETS: Final = "recoverybudgets"  # are for several regions; each keeps a row of the status
 _FILES: Final = frozenset({"configs", "secrets"})  # go where a slot is given them, and to no other region
 
 
@@ -66,7 +69,7 @@ class MirrorDown:
         self.indexes_other: Indexes = _tenant_here(region)
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        out = [] if item.plural == "assignments" and self._is_copied(view, item) else [_key(item)]
+        out = [] if item.plural in _OF_REGION and self._is_copied(view, item) else [_key(item)]
         if other and item.plural == "assignments":  # with the first assignment come its revisions and their files
             out += self._with_assignment(view, item)
         if other and item.plural == "revisions":
@@ -76,7 +79,7 @@ class MirrorDown:
         return out
 
     def _is_copied(self, view: View, item: Item) -> bool:
-        """Most changes of assignments are of their statuses, on either side: nothing to copy."""
+        """Most changes of what is for this region are of its statuses, on either side: nothing to copy."""
         source, copy = view.other.item(item.plural, *item.key), view.cache.item(item.plural, *item.key)
         if source is None or copy is None:
             return False
@@ -133,6 +136,9 @@ class MirrorDown:
     def _wants(self, source: Cache, item: Item) -> bool:
         if item.plural in _OF_REGION:
             return bool(item.object.spec.region == self._region) and item.object.metadata.deletion_time is None
+        if item.plural == BUDGETS:
+            where = item.object.spec.regions
+            return (not where or self._region in where) and item.object.metadata.deletion_time is None
         if item.plural in _FILES:
             return any(
                 (item.plural, item.name) in _mounted(each) and source.any("assignments", "workload", workload_in_spec(each))
@@ -159,8 +165,8 @@ class MirrorUp:
     """Writes the global plane; `other` is the region's."""
 
     name = "mirror-up"
-    follows = ("assignments",)
-    follows_other = ("assignments",)
+    follows = ("assignments", *_SAID, BUDGETS)
+    follows_other = ("assignments", *_SAID, BUDGETS)
     indexes: Indexes = {}
     indexes_other: Indexes = {}
     hears = False
@@ -170,12 +176,45 @@ class MirrorUp:
         self.lease = f"{UP}{region}"
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        return (item.key,) if item.hot.spec.region == self._region and self.reconcile(item.key, view, 0).bodies else ()
+        if not self._is_ours(item):
+            return ()
+        key = item.key if item.plural == "assignments" else _key(item)
+        return (key,) if self.reconcile(key, view, 0).bodies else ()
+
+    def _is_ours(self, item: Item) -> bool:
+        return item.plural == BUDGETS or bool(item.hot.spec.region == self._region)
 
     def resync(self, view: View) -> Iterable[Name]:
-        return [item.key for item in view.cache.all("assignments") if item.hot.spec.region == self._region]
+        own = [item for plural in self.follows for item in view.cache.all(plural) if self._is_ours(item)]
+        return [item.key if item.plural == "assignments" else _key(item) for item in own]
+
+    def _budget(self, key: Name, view: View) -> Result:
+        """Each region writes its own row of the status, and leaves the others'."""
+        item, copy = view.cache.item(BUDGETS, *key), view.other.get(BUDGETS, *key)
+        if item is None:
+            return Result()
+        original: RecoveryBudget = item.hot
+        mine = copy.status.regions if copy is not None and copy.metadata.annotations.get(UID) == original.metadata.uid else ()
+        others = (row for row in original.status.regions if row.region != self._region)
+        rows = tuple(sorted((*others, *mine), key=lambda row: row.region))
+        if rows == original.status.regions:
+            return Result()
+        status, uid = replace(original.status, regions=rows), original.metadata.uid
+        return Result([PutStatus("RecoveryBudget", *key, status, expected_revision=view.revision(item), uid=uid)])
+
+    def _said(self, plural: str, tenant: str, name: str, view: View) -> Result:
+        """The status of what the region only reports on."""
+        original, copy = view.cache.get(plural, tenant, name), view.other.get(plural, tenant, name)
+        if original is None or copy is None or copy.metadata.annotations.get(UID) != original.metadata.uid:
+            return Result()
+        status = _as_seen_above(copy, original)
+        put = PutStatus(KINDS[plural].kind, tenant, name, status, uid=original.metadata.uid)
+        return Result([put] if status != original.status else [])
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        plural, said, tenant = key[0].partition("/")
+        if said:
+            return self._budget((tenant, key[1]), view) if plural == BUDGETS else self._said(plural, tenant, key[1], view)
         original: Assignment | None = view.cache.get("assignments", *key)
         if original is None or original.spec.region != self._region:
             return Result()
@@ -221,7 +260,7 @@ def _without(assignment: Assignment) -> Assignment:
     return replace(assignment, metadata=replace(assignment.metadata, finalizers=left))
 
 
-def _as_seen_above(copy: Assignment, original: Assignment) -> Any:
+def _as_seen_above(copy: Any, original: Any) -> Any:
     """The region's status in the global plane's generations. It has seen the generation its copy was made of once it has seen
     its copy; until then what it says is about the one before."""
     seen = original.status.observed_generation

@@ -112,6 +112,18 @@ _SCHEDULER: Final = Group(
     ),
 )  # fmt: skip
 
+_RECOVERY: Final = Group(
+    "Recovery", "servers of the global plane; remaining_ratio also a region's, of itself",
+    (
+        Metric("recovery_ready", _G, "", "1 if every critical service would reach its minimum were this region lost now.",
+               ("lost_region",)),
+        Metric("recovery_time_predicted_seconds", _G, "seconds", "How long that would take.", ("lost_region",)),
+        Metric("recovery_budget_remaining_ratio", _G, "", "Rooms of recovery budgets to be claimed, of all there should be.",
+               ("region",)),
+        Metric("recovering", _G, "workloads", "Workloads that have slots in place of a lost region's, or lack them."),
+    ),
+)  # fmt: skip
+
 _COMPONENTS: Final = Group(
     "Components under a lease", "the leader of each plane: controllers, schedulers, the narrator",
     (
@@ -160,5 +172,5 @@ _AGENTS: Final = Group(
     ),
 )  # fmt: skip
 
-GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _COMPONENTS, _SLOTS, _AGENTS)
+GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _RECOVERY, _COMPONENTS, _SLOTS, _AGENTS)
 METRICS: Final = {row.name: row for group in GROUPS for row in group.rows}

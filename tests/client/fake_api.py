@@ -25,6 +25,7 @@ KINDS = {
     "revisions": ("Revision", True, ["rev"]),
     "evictionrequests": ("EvictionRequest", True, []),
     "events": ("Event", True, ["ev"]),
+    "regionoutlooks": ("RegionOutlook", False, []),
     "gadgets": ("Gadget", True, ["gd"]),  # a kind this program does not know
 }
 Object = dict[str, Any]
