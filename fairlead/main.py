@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.cli.drill import Drills
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Batch, Store, StoreError
+    from fairlead.store.export import Plane
     from fairlead.store.etcd_client import Tls
 
 T = TypeVar("T")
@@ -283,6 +284,14 @@ class LocalPrograms:
         from fairlead.drills.program import Drills
 
         return Drills(_clock(), _ids(), archived_batches)
+
+    def history(self, config: str) -> Plane:
+        from fairlead.compose.config import PlaneConfig, read_config
+        from fairlead.model.registry import GLOBAL
+        from fairlead.store.export import Plane
+
+        found: PlaneConfig = read_config(Path(config), PlaneConfig)
+        return Plane(found.plane, found.region or GLOBAL, found.node_lease_s, os.path.join(found.data, "history"))
 
 
 class LocalSimulator:

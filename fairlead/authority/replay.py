@@ -6,17 +6,19 @@ Called by `fairlead replay --verify` and by tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from fairlead.authority.hot import hot_of
 from fairlead.authority.judge import Context, Settings, judge
 from fairlead.authority.state import RECEIPTS, SESSIONS, State
+from fairlead.model import codec
 from fairlead.model.commands import Refused
 from fairlead.model.ids import split_key
 from fairlead.model.journal import Entry, decode_blob, decode_command
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, ObjectRow
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -31,6 +33,23 @@ class Replay:
         self.differences: list[Difference] = []
         self.judged = 0
         self._epoch = 0
+        self._then, self._now = hashlib.sha256(), hashlib.sha256()
+
+    def begin(self, rows: Iterable[ObjectRow], position: int, epoch: int, leader_since_ms: int) -> None:
+        """From the state at a point instead of from nothing, in the term that was then."""
+        self._state.load(rows, position)
+        self._state.loaded(position)
+        self._epoch, self._ctx.leader_since_ms = epoch, leader_since_ms
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """Of every verdict's effects: as they were recorded, and as they are now."""
+        return self._then.hexdigest(), self._now.hexdigest()
+
+    def objects(self) -> Iterator[tuple[str, bytes]]:
+        """What is there after the last batch, in order of keys."""
+        found = [(rec.key, rec.raw) for plural in self._state.plurals() for rec in self._state.live(plural)]
+        yield from sorted((str(key), raw) for key, raw in found if raw is not None)
 
     def feed(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
@@ -57,12 +76,15 @@ class Replay:
         position = self._state.position + 1
         judged = judge(self._ctx, command)
         self._state.undo_to(position - 1)  # the parts of a command see each other; what was recorded is applied below
+        then = [(key, raw) for key, raw in entry.effects if not key.startswith((f"{RECEIPTS}/", f"{SESSIONS}/"))]
+        self._then.update(codec.encode(then))
         if isinstance(judged, Refused):
+            self._now.update(judged.reason.encode())
             self.differences.append(Difference(position, f"refused now: {judged.reason}: {judged.detail}"))
             return
-        now = [(effect.key, effect.raw) for effect in judged.effects]
-        then = [(key, raw) for key, raw in entry.effects if not key.startswith((f"{RECEIPTS}/", f"{SESSIONS}/"))]
-        if [pair for pair in now if not pair[0].startswith(f"{RECEIPTS}/")] != then:
+        now = [(effect.key, effect.raw) for effect in judged.effects if not effect.key.startswith(f"{RECEIPTS}/")]
+        self._now.update(codec.encode(now))
+        if now != then:
             self.differences.append(
                 Difference(position, f"effects differ: {[k for k, _ in then]} then, {[k for k, _ in now]} now")
             )

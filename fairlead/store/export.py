@@ -1,0 +1,163 @@
+"""A stretch of a plane's history as one file that can be carried away: what the plane was configured with, every object as it
+stood at the beginning, and every batch since, byte for byte.
+
+Owns the file's form. Reads an archive and never writes one; judges nothing. Called by `fairlead export`, `fairlead replay` and
+`fairlead timeline`.
+
+    file    "FLDEXPT1" | gzip of records; a record is length u32, little-endian, and so many bytes of msgpack
+            first About, then rows [key, position, value] in order of keys, an empty array, then batches
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import msgspec
+
+from fairlead.model.journal import decode_blob
+from fairlead.store.archive import GENESIS, Archive, Point
+from fairlead.store.contract import Batch, ObjectRow, StoreError
+
+MAGIC: Final = b"FLDEXPT1"
+_RECORD_BYTES_MAX: Final = 256 << 20
+
+
+class Plane(NamedTuple):
+    """What a server of the plane is configured with, as far as verdicts depend on it; and where it keeps its history."""
+
+    plane: str
+    region: str
+    node_lease_s: float
+    history: str
+
+
+class About(msgspec.Struct, frozen=True):
+    plane: str
+    region: str
+    node_lease_s: float
+    build: str
+    incarnation: int  # where the batches begin: right after this point
+    position: int
+    time_ms: int  # plane time there; 0: at the very beginning
+    epoch: int  # of the leader then, and since when it led
+    leader_since_ms: int
+    last: int  # position of the last effect
+    batches: int
+    state_hash: str  # of every object right after the last batch
+
+
+class Exported(NamedTuple):
+    about: About
+    rows: Iterable[ObjectRow]  # read these before the batches
+    batches: Iterable[Batch]
+
+
+class BadExport(StoreError):
+    """The file is none of ours, or is not whole."""
+
+
+def state_hash(rows: Iterable[tuple[str, bytes]]) -> str:
+    """Of objects in order of their keys."""
+    digest = hashlib.sha256()
+    for key, value in rows:
+        for part in (key.encode(), value):
+            digest.update(len(part).to_bytes(4, "little") + part)
+    return digest.hexdigest()
+
+
+def write_export(plane: Plane, since_ms: int, path: Path, build: str) -> About:
+    """Everything since that plane time; since the beginning of what is kept where it is 0. Raises StoreError."""
+    archive = Archive(Path(plane.history), writable=False)
+    begin, last = _begin(archive, since_ms), archive.last()
+    time_ms, epoch, led_ms = _term(archive, begin)
+    batches = list(archive.batches(begin, last))
+    about = About(
+        plane.plane, plane.region, plane.node_lease_s, build, begin.incarnation, begin.position, time_ms, epoch, led_ms,
+        last.position, len(batches), state_hash((row[0], row[2]) for row in archive.state_at(last)),
+    )  # fmt: skip
+    with path.open("wb") as file:
+        file.write(MAGIC)
+        with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
+            _put(packed, about)
+            if begin != GENESIS:
+                for row in archive.state_at(begin):
+                    _put(packed, row)
+            _put(packed, ())
+            for batch in batches:
+                _put(packed, (batch.first, batch.last, batch.previous, batch.hash, batch.blob))
+    return about
+
+
+def _begin(archive: Archive, since_ms: int) -> Point:
+    horizon = archive.horizon()
+    oldest = horizon.point if horizon is not None else GENESIS
+    if since_ms == 0 or (horizon is not None and since_ms <= horizon.time_ms):
+        return oldest
+    first = next(iter(archive.batches(oldest, archive.last())), None)
+    if first is None or decode_blob(first.blob).header.time_ms > since_ms:
+        return oldest
+    return archive.position_at(since_ms)
+
+
+def _term(archive: Archive, begin: Point) -> tuple[int, int, int]:
+    """Plane time, epoch and the beginning of that epoch at a point: verdicts ask how long the leader has led."""
+    horizon = archive.horizon()
+    oldest = horizon.point if horizon is not None else GENESIS
+    time_ms = epoch = led_ms = 0
+    for batch in archive.batches(oldest, begin) if begin != oldest else ():
+        header = decode_blob(batch.blob).header
+        time_ms = header.time_ms
+        if header.epoch != epoch:
+            epoch, led_ms = header.epoch, header.time_ms
+    return time_ms, epoch, led_ms
+
+
+def _put(file: gzip.GzipFile, value: object) -> None:
+    data = msgspec.msgpack.encode(value)
+    file.write(len(data).to_bytes(4, "little") + data)
+
+
+def read_export(path: Path) -> Exported:
+    """Raises BadExport; also while its rows and batches are read."""
+    file = path.open("rb")
+    if file.read(len(MAGIC)) != MAGIC:
+        file.close()
+        raise BadExport(f"{path} is no exported history")
+    records = _records(path, file)
+    about = msgspec.convert(_next(path, records), About)
+    return Exported(about, _rows(path, records), _batches(path, records, about.batches))
+
+
+def _next(path: Path, records: Iterator[object]) -> object:
+    found = next(records, None)
+    if found is None:
+        raise BadExport(f"{path} ends too early")
+    return found
+
+
+def _records(path: Path, file: IO[bytes]) -> Iterator[object]:
+    try:
+        with file, gzip.GzipFile(fileobj=file, mode="rb") as packed:
+            while head := packed.read(4):
+                length = int.from_bytes(head, "little")
+                data = packed.read(length) if length <= _RECORD_BYTES_MAX else b""
+                if len(data) != length:
+                    raise BadExport(f"{path} ends too early")
+                yield msgspec.msgpack.decode(data)
+    except (OSError, EOFError, msgspec.DecodeError) as error:
+        raise BadExport(f"{path} cannot be read: {error}") from error
+
+
+def _rows(path: Path, records: Iterator[object]) -> Iterator[ObjectRow]:
+    while row := _next(path, records):
+        yield msgspec.convert(row, tuple[str, int, bytes])
+
+
+def _batches(path: Path, records: Iterator[object], count: int) -> Iterator[Batch]:
+    for _ in range(count):
+        first, last, previous, hashed, blob = msgspec.convert(_next(path, records), tuple[int, int, bytes, bytes, bytes])
+        yield Batch(first, last, previous, hashed, blob)
