@@ -75,14 +75,25 @@ def _access_kinds(both: frozenset[str]) -> list[KindInfo]:
     ]  # fmt: skip
 
 
-def _kinds() -> dict[str, KindInfo]:
-    glo, reg, both = frozenset({GLOBAL}), frozenset({REGION}), frozenset({GLOBAL, REGION})
+def _quota_kinds(glo: frozenset[str], both: frozenset[str]) -> list[KindInfo]:
     r = Role
-    rows = [
+    return [
         KindInfo("Tenant", "tenants", intent.Tenant, both, _OPERATORS | {r.MIRROR}, frozenset({r.QUOTA}),
                  "deletion is refused while anything of the tenant is charged", namespaced=False),
         KindInfo("Quota", "quotas", intent.Quota, glo, _OPERATORS, frozenset({r.QUOTA}),
                  "deletion is refused while a grant is exposed"),
+        KindInfo("Grant", "grants", capacity.Grant, both, _OPERATORS | {r.QUOTA, r.MIRROR},
+                 frozenset({r.AUTHORITY, r.QUOTA, r.MIRROR}),
+                 "expiry or return"),
+        KindInfo("GrantTerm", "grantterms", quota.GrantTerm, both, frozenset({r.QUOTA, r.MIRROR}), frozenset({r.QUOTA, r.MIRROR}),
+                 "with its region", namespaced=False),
+    ]  # fmt: skip
+
+
+def _kinds() -> dict[str, KindInfo]:
+    glo, reg, both = frozenset({GLOBAL}), frozenset({REGION}), frozenset({GLOBAL, REGION})
+    r = Role
+    rows = [
         KindInfo("Region", "regions", intent.Region, both, _OPERATORS | {r.MIRROR}, frozenset({r.REGION_HEALTH}),
                  "decommission drill", namespaced=False),
         KindInfo("Workload", "workloads", intent.Workload, both, _PEOPLE, frozenset({r.WORKLOAD}),
@@ -104,11 +115,6 @@ def _kinds() -> dict[str, KindInfo]:
                  "when the workload is well without it"),
         KindInfo("RegionOutlook", "regionoutlooks", recovery.RegionOutlook, glo, frozenset({r.RECOVERY}),
                  frozenset({r.RECOVERY}), "with its region", namespaced=False),
-        KindInfo("Grant", "grants", capacity.Grant, both, _OPERATORS | {r.QUOTA, r.MIRROR},
-                 frozenset({r.AUTHORITY, r.QUOTA, r.MIRROR}),
-                 "expiry or return"),
-        KindInfo("GrantTerm", "grantterms", quota.GrantTerm, both, frozenset({r.QUOTA, r.MIRROR}), frozenset({r.QUOTA, r.MIRROR}),
-                 "with its region", namespaced=False),
         KindInfo("Assignment", "assignments", work.Assignment, both, frozenset({r.WORKLOAD, r.RECOVERY, r.MIRROR}),
                  frozenset({r.ASSIGNMENT, r.JOB, r.MIRROR}), "slots released", finalizers=("fairlead.dev/region-released",)),
         KindInfo("Revision", "revisions", work.Revision, both, frozenset({r.WORKLOAD, r.MIRROR}), frozenset({r.WORKLOAD}),
@@ -140,6 +146,7 @@ def _kinds() -> dict[str, KindInfo]:
         KindInfo("Plane", "planes", ledger.Plane, both, frozenset({r.AUTHORITY}), frozenset({r.AUTHORITY}),
                  "never: one a plane", namespaced=False, commands_only=True),
         *_access_kinds(both),
+        *_quota_kinds(glo, both),
     ]  # fmt: skip
     return {row.plural: row for row in rows}
 

@@ -15,7 +15,7 @@ import msgspec
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.extensions import Stop
 from fairlead.decide.fit import Need
-from fairlead.decide.granting import in_force, version_of
+from fairlead.decide.granting import version_of
 from fairlead.decide.grants import limits_of, shortage
 from fairlead.decide.preempt import Plan
 from fairlead.model.kinds.capacity import Grant
@@ -371,7 +371,7 @@ class Cycle:
         if grant is None:
             return Failure(item, "WaitingForQuota", f"tenant {item.tenant} has no grant here", {"quota": 1}, shape)
         snapshot = self._snapshot
-        limits = limits_of(in_force(grant, snapshot.term, snapshot.incarnation, snapshot.now_ms).limit)
+        limits = limits_of(snapshot.grants.limit(grant, snapshot.revision, snapshot.now_ms))
         charge = dict(item.amounts) if shape.need.devices else shape.need.charge
         used = self._snapshot.used.get(item.tenant)
         short = shortage(used or {}, charge, limits)

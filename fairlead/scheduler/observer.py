@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead.client.plane import Change
+from fairlead.decide.slots import millis
 from fairlead.model.kinds.work import Marks
 from fairlead.model.lifecycle import SlotState
 from fairlead.scheduler.holding import Holding
@@ -18,8 +19,8 @@ from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, Placeme
 
 # What the scheduler looks at. Nodes before what lies on them, so that a list is applied in an order that makes sense.
 FOLLOWED: Final = (
-    "regions", "nodepools", "nodes", "grants", "tenants", "schedulerpolicies", "policychannels", "overrides", "reservations",
-    "bindings", "schedulingrequests",
+    "regions", "nodepools", "nodes", "grants", "grantterms", "tenants", "schedulerpolicies", "policychannels", "overrides",
+    "reservations", "bindings", "schedulingrequests",
 )  # fmt: skip
 
 Claimed = Callable[[SlotKey, str, tuple[str, ...]], None]  # slot, node, the victims it waits for
@@ -48,6 +49,7 @@ class Observer:
             "nodepools": lambda change: self._snapshot.set_pool(change.name, change.hot if change.raw is not None else None),
             "nodes": self._node,
             "grants": self._grant,
+            "grantterms": self._term,
             "tenants": self._tenant,
             "schedulerpolicies": self._policy,
             "policychannels": self._channel,
@@ -140,6 +142,17 @@ class Observer:
         else:
             self._snapshot.grants[change.tenant] = change.hot
             self._queue.wake(GrantGrew(change.tenant), self._snapshot.now_ms)
+
+    def _term(self, change: Change) -> None:
+        """Leases that begin, or begin again, give room to everybody who waits for it."""
+        if change.name != self._region:
+            return
+        grants, now_ms = self._snapshot.grants, self._snapshot.now_ms
+        old, grants.term = grants.term, change.hot if change.raw is not None else None
+        end = old.status.end_time if old is not None else None
+        if grants.term is not None and grants.term.status.end_time != end and millis(end) <= now_ms:
+            for tenant in grants:
+                self._queue.wake(GrantGrew(tenant), now_ms)
 
     def _tenant(self, change: Change) -> None:
         self._queue.set_weight(change.name, change.hot.spec.weight if change.raw is not None else 1)

@@ -17,13 +17,12 @@ from fairlead.decide.classes import Classes
 from fairlead.decide.preempt_rules import SERVING_CAPABLE
 from fairlead.decide.scores.room import scale_of
 from fairlead.decide.topology import Topology
-from fairlead.model.ids import split_revision
-from fairlead.model.kinds.capacity import Grant, Node, NodePool, Reservation
+from fairlead.model.kinds.capacity import Node, NodePool, Reservation
 from fairlead.model.kinds.intent import Region
-from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import SHARE_WHOLE
 from fairlead.scheduler.fleet import Fleet, OneRow
+from fairlead.scheduler.granted import Grants
 from fairlead.scheduler.rooms import Rooms
 from fairlead.scheduler.uses import FIRM as FIRM
 from fairlead.scheduler.uses import HELD as HELD
@@ -47,13 +46,11 @@ class Snapshot:
         self.names: list[str] = []
         self.uses: dict[SlotKey, Use] = {}
         self.rooms = Rooms()
-        self.grants: dict[str, Grant] = {}
-        self.term: GrantTerm | None = None  # of the leases on them
+        self.grants = Grants()
         self.used: dict[str, dict[str, int]] = {}  # tenant -> dimension -> amount
         self.capacity: dict[str, int] = {"cpu": 0, "memory": 0}
-        self.revision = 0
+        self.revision = self.now_ms = 0
         self.reached_ms = 0  # when the watch last stood at `revision`
-        self.now_ms = 0
         # Rows whose free capacity or state changed, in order. A ranking remembers how far it has read.
         self.changed: list[int] = []
         self.changed_base = 0
@@ -66,10 +63,6 @@ class Snapshot:
         self._corrections: list[Correction] = []
         self._failures: deque[tuple[int, int]] = deque()  # (when it is forgotten, row)
         self._heard_early: dict[str, int] = {}
-
-    @property
-    def incarnation(self) -> int:
-        return split_revision(self.revision)[0]
 
     def row(self, number: int) -> OneRow:
         return OneRow(self.fleet, number)

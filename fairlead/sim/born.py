@@ -1,4 +1,4 @@
-"""Owns the objects a simulated platform is born with: regions, tenants, quotas, grants, policies, pools, an administrator.
+"""Owns the objects a simulated platform is born with: regions, tenants, quotas, policies, pools, an administrator.
 
 Records only, the same for every server of a plane; nothing is drawn here but the administrator's token. Called by platform.py.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fairlead.agent.settings import NodeDeclaration
 from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
-from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodePool, NodePoolSpec, NodeSpec
+from fairlead.model.kinds.capacity import Node, NodePool, NodePoolSpec, NodeSpec
 from fairlead.model.kinds.intent import Quota, QuotaSpec, Region, RegionSpec, Tenant, TenantSpec
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, ResidencyRule, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.meta import Metadata
@@ -41,14 +41,10 @@ def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool) -> tuple[Bor
     made: Born = [
         ("Region", Region(Metadata(name=r), RegionSpec((AREAS[r],), tuple(f"{r}-{z}" for z in ZONES)))) for r in regions
     ]
-    quota = Resources(GRANT.cpu * len(regions), GRANT.memory * len(regions), [("gpu", 4 * len(regions))])
+    quota = (TIGHT_GRANT if tight else GRANT).times(len(regions))
     for tenant in TENANTS:
         made.append(("Tenant", Tenant(Metadata(name=tenant), TenantSpec(display_name=tenant))))
         made.append(("Quota", Quota(Metadata(name="default", namespace=tenant), QuotaSpec(limits=quota))))
-        for region in regions:
-            limit = TIGHT_GRANT if tight else GRANT
-            grant = GrantSpec(region=region, version=1, during=limit, after=limit)
-            made.append(("Grant", Grant(Metadata(name=region, namespace=tenant), grant)))
     for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
         residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()
         policy = SchedulerPolicySpec(revision=revision, spread="Zone", residency=residency)

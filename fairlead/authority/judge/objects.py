@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
+from fairlead.authority.judge.granting import judged_status
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
 from fairlead.authority.state import RECEIPTS, Rec
 from fairlead.decide.admission import OBJECT_BYTES_MAX, faults
@@ -75,9 +76,12 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus) -> Judgement:
     refused = _refuse_status(info, caller, old, body)
     if refused is not None:
         return refused
-    if old.status == body.status:
+    status = judged_status(ctx, caller, info, old, body.status)
+    if isinstance(status, Refused):
+        return status
+    if old.status == status:
         return Draft([], rec.key, old.metadata.uid, position=rec.position, dry_run=body.dry_run)
-    new = msgspec.structs.replace(old, status=body.status)
+    new = msgspec.structs.replace(old, status=status)
     return Draft([put(info.plural, body.tenant, body.name, new)], rec.key, old.metadata.uid, dry_run=body.dry_run)
 
 

@@ -8,6 +8,7 @@ from fairlead.decide.admission.report import COUNT_MAX, Report, shown
 from fairlead.decide.admission.workload import TOTAL_BITS, check_requests
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, NodeSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Quota, Region, Tenant
+from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.resources import NOTHING
 
 SLOTS_MAX: Final = 10_000  # on one node; Kubernetes stops at a few hundred
@@ -48,12 +49,24 @@ def check_grant(report: Report, new: Grant, old: Grant | None) -> None:
     for name, after, during in spec.after.exceeding(spec.during):
         message = f"may be at most what `during` has of it, {during} units, got {after}"
         report.add(f"spec.after.{name[:80]}", message)
+    report.amounts("spec.emergency", spec.emergency)
+    report.within("spec.leaseSeconds", spec.lease_seconds, 0, 86_400)
+    for index, offer in enumerate(spec.offers):
+        report.within(f"spec.offers[{index}].version", offer.version, 1, spec.version - 1)
     if old is None:
         return
     report.unchanged("spec.region", spec.region, old.spec.region)
     # Offers are told apart by version (P13): one version with two contents could be accepted as the one and used as the other.
     if spec != old.spec and spec.version <= old.spec.version:
         report.add("spec.version", f"must grow with every change, above {old.spec.version}, got {spec.version}")
+
+
+def check_grant_term(report: Report, new: GrantTerm, old: GrantTerm | None) -> None:
+    spec = new.spec
+    report.label("spec.region", spec.region)
+    report.within("spec.leaseSeconds", spec.lease_seconds, 0, 86_400)
+    if old is not None:
+        report.unchanged("spec.region", spec.region, old.spec.region)
 
 
 def check_recovery_budget(report: Report, new: RecoveryBudget, old: RecoveryBudget | None) -> None:

@@ -1,0 +1,118 @@
+"""What the authority says of grants: how much of one is in force, and whether a region may say that it stands on an offer (P13).
+
+An offer is taken on what the ledger says is used at that moment, so that nothing placed meanwhile is forgotten; `used` is the
+ledger's as well. A question is stamped with the plane's time when it is asked, before anybody can hear it. Called by placing.py
+and objects.py.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.authority.judge.context import Context, instant
+from fairlead.decide.granting import (
+    InForce,
+    answered,
+    ended_early,
+    in_force,
+    next_question,
+    outrun,
+    resources,
+    stop_ms,
+    take,
+    taken_answer,
+    tell,
+)
+from fairlead.decide.grants import limits_of, shortage
+from fairlead.model.commands import Caller, Refused
+from fairlead.model.kinds.capacity import Grant, GrantStatus
+from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
+from fairlead.model.lifecycle import Role
+from fairlead.model.registry import REGION, KindInfo
+from fairlead.model.resources import Resources
+
+
+def grant_in_force(ctx: Context, grant: Grant) -> InForce:
+    term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region) if grant.spec.lease_seconds else None
+    return in_force(grant, term, ctx.incarnation, ctx.now_ms)
+
+
+def provisional_until(ctx: Context, tenant: str, ask: Resources, asked_for: datetime | None) -> datetime | None:
+    """By when a slot that is bound now must have stopped, unless the lease goes on: where it is above what stays."""
+    grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
+    if grant is None or not grant.spec.lease_seconds:
+        return asked_for
+    allowed = grant_in_force(ctx, grant)
+    if not shortage(ctx.ledger.tenant(tenant).used, ask.amounts(), limits_of(allowed.after)):
+        return asked_for
+    until = instant(max(ctx.now_ms, allowed.end_ms - stop_ms(grant.spec)))
+    return min(until, asked_for) if asked_for is not None else until
+
+
+def judged_status(ctx: Context, caller: Caller, info: KindInfo, old: Any, status: Any) -> Any | Refused:
+    """The status as it will be written; in the global plane it is what the region's mirror says."""
+    if ctx.settings.plane != REGION or caller.role is not Role.QUOTA:
+        return status
+    if info.plural == "grants":
+        return _grant_status(ctx, old, status)
+    return _term_status(ctx, old, status) if info.plural == "grantterms" else status
+
+
+def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatus | Refused:
+    used = ctx.ledger.tenant(grant.metadata.namespace).used
+    term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region)
+    told, stays = grant.status.told, grant.status.told_after
+    if status.heard != grant.status.heard:
+        told, stays = tell(grant, term, ctx.incarnation, used, ctx.now_ms)
+    status = replace(status, used=resources(used), told=told, told_after=stays)
+    said = _stand(status)
+    if said == _stand(grant.status):
+        return status
+    if term is not None and outrun(grant, term, ctx.incarnation) and said == _stand(ended_early(grant, term)):
+        return status
+    taken = take(grant, term, ctx.incarnation, used)
+    if isinstance(taken, str):
+        return Refused("GrantExceeded", f"offer {grant.spec.version} of {grant.metadata.namespace}: {taken}")
+    if said != _stand(taken):
+        return Refused(
+            "Conflict", f"version {status.accepted_version} is not the offer as it is here", {"version": grant.spec.version}
+        )
+    return status
+
+
+def _stand(status: GrantStatus) -> tuple[Any, ...]:
+    return (
+        status.accepted_version, status.during, status.after, status.emergency, status.emergency_end_time, status.lease_end_time,
+        status.incarnation,
+    )  # fmt: skip
+
+
+def _term_status(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> GrantTermStatus | Refused:
+    before = term.status
+    same = _question(status) == _question(before)
+    if same and status == replace(before, conditions=status.conditions, observed_generation=status.observed_generation):
+        return status
+    if same:
+        return _taken_term(ctx, term, status)
+    asked = next_question(term, ctx.incarnation, ctx.now)
+    if _question(status) != _question(asked):
+        return Refused("Conflict", f"the next question is {asked.asked}", {"asked": asked.asked})
+    return replace(asked, conditions=status.conditions, observed_generation=status.observed_generation)
+
+
+def _taken_term(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> GrantTermStatus | Refused:
+    if not answered(term, ctx.incarnation):
+        return Refused("Conflict", "there is no new answer to the last question")
+    for tenant in term.spec.floors:
+        grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
+        if grant is not None and outrun(grant, term, ctx.incarnation):
+            return Refused("Conflict", f"the grant of {tenant} was outrun, and its lease must be seen to end first")
+    taken = taken_answer(term)
+    return replace(taken, conditions=status.conditions, observed_generation=status.observed_generation)
+
+
+def _question(status: GrantTermStatus) -> tuple[int, int]:
+    return status.incarnation, status.asked

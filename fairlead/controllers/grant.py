@@ -1,0 +1,151 @@
+"""A region's side of its grants: asks the global plane for their leases to go on, takes offers that what runs is within, says
+what is used and what waits.
+
+One question for all tenants (GrantTerm), asked anew when a fifth of the lease is over. The authority judges every word of it on
+its ledger (fairlead/authority/judge/granting.py): this controller only proposes. What it says of usage goes up with mirror-up, at
+most once a second a tenant. Runs in a region's plane; never speaks with the global one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Indexes, Item, Name
+from fairlead.controllers.contract import Result, View
+from fairlead.decide.granting import answered, ended_early, next_question, outrun, take, taken_answer
+from fairlead.decide.grants import limits_of
+from fairlead.decide.slots import instant, millis
+from fairlead.model.commands import Body, PutStatus
+from fairlead.model.kinds.capacity import Grant, GrantStatus
+from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.kinds.work import Assignment, Revision
+from fairlead.model.resources import NOTHING, SHARE_WHOLE, Resources
+
+TERM: Final[Name] = ("", "term")
+SAY_MS: Final = 1000  # at most so often a tenant
+ASK_AGAIN_MS: Final = 5000  # while nothing was ever answered
+WAITS: Final = frozenset({"WaitingForQuota", "ExceedsMaxQuota"})
+
+
+def _tenant(item: Item) -> str:
+    return item.tenant
+
+
+class GrantController:
+    name = "grant"
+    follows = ("grants", "grantterms", "assignments", "revisions")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {"assignments": {"tenant": _tenant}}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._said: dict[str, tuple[int, object]] = {}  # tenant -> when, and the estimate it was said on
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "grantterms":
+                if item.name != self._region:
+                    return ()
+                return (TERM, *((each.tenant, self._region) for each in view.cache.all("grants")))
+            case "revisions":
+                return ()
+            case _:
+                return ((item.tenant, self._region),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [TERM, *((each.tenant, self._region) for each in view.cache.all("grants"))]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        item = view.cache.item("grantterms", "", self._region)
+        if key == TERM:
+            return self._ask(view, item, now_ms) if item is not None else Result()
+        found = view.cache.item("grants", *key)
+        if found is None or not found.object.spec.lease_seconds:
+            return Result()
+        return self._stand(view, found, item.object if item is not None else None, now_ms)
+
+    # --- the leases of all tenants -----------------------------------------------------------------------------------------
+
+    def _ask(self, view: View, item: Item, now_ms: int) -> Result:
+        term: GrantTerm = item.object
+        if answered(term, view.incarnation):
+            early = self._outrun(view, term)
+            if early:
+                return Result(early, now_ms + 50)
+            return Result([_term_status(view, item, taken_answer(term))], now_ms + 50)
+        status = term.status
+        lease_ms = term.spec.lease_seconds * 1000
+        after_ms = lease_ms // 5 if lease_ms else ASK_AGAIN_MS
+        news = status.taken == status.asked and status.knows == term.spec.incarnation and not term.spec.lease_seconds
+        due_ms = 0 if news or status.incarnation != view.incarnation else millis(status.asked_time) + after_ms
+        if now_ms < due_ms:
+            return Result((), due_ms)
+        return Result([_term_status(view, item, next_question(term, view.incarnation, instant(now_ms)))])
+
+    def _outrun(self, view: View, term: GrantTerm) -> list[Body]:
+        out: list[Body] = []
+        for tenant in term.spec.floors:
+            item = view.cache.item("grants", tenant, self._region)
+            if item is not None and outrun(item.object, term, view.incarnation):
+                out.append(_grant_status(view, item, ended_early(item.object, term)))
+        return out
+
+    # --- one tenant ----------------------------------------------------------------------------------------------------------
+
+    def _stand(self, view: View, item: Item, term: GrantTerm | None, now_ms: int) -> Result:
+        grant: Grant = item.object
+        tenant = item.tenant
+        assignments: list[Assignment] = [each.object for each in view.cache.by("assignments", "tenant", tenant)]
+        waiting = _waiting(view, assignments)
+        estimate = (_in_use(assignments), waiting)
+        said_ms, said = self._said.get(tenant, (0, None))
+        heard = term.spec.incarnation if term is not None else 0
+        status = replace(grant.status, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
+        taken = take(grant, term, view.incarnation, limits_of(grant.status.used))
+        if not isinstance(taken, str):
+            status = replace(taken, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
+        elif status == grant.status and said == estimate:
+            return Result()
+        elif status.heard == grant.status.heard and now_ms < said_ms + SAY_MS:
+            return Result((), said_ms + SAY_MS)
+        self._said[tenant] = (now_ms, estimate)
+        return Result([_grant_status(view, item, status)], now_ms + SAY_MS)
+
+
+def _term_status(view: View, item: Item, status: object) -> Body:
+    return PutStatus("GrantTerm", "", item.name, status, expected_revision=view.revision(item))
+
+
+def _grant_status(view: View, item: Item, status: GrantStatus) -> Body:
+    return PutStatus("Grant", item.tenant, item.name, status, expected_revision=view.revision(item))
+
+
+def _in_use(assignments: Sequence[Assignment]) -> tuple[tuple[str, int], ...]:
+    """Tells when it is worth asking the ledger again; the ledger's figure is what counts."""
+    counts = [(each.metadata.name, each.status.replicas) for each in assignments]
+    return tuple((name, n.reserved + n.bound + n.draining + n.unknown) for name, n in sorted(counts))
+
+
+def _waiting(view: View, assignments: Sequence[Assignment]) -> Resources:
+    total = NOTHING
+    for each in assignments:
+        count = sum(why.count for why in each.status.pending if why.reason in WAITS)
+        if count:
+            total += _of_one(view, each).times(count)
+    return total
+
+
+def _of_one(view: View, assignment: Assignment) -> Resources:
+    """What one slot is charged, devices as whole ones."""
+    spec = assignment.spec
+    revision: Revision | None = view.cache.get("revisions", assignment.metadata.namespace, f"{spec.workload}.g{spec.generation}")
+    if revision is None:
+        return spec.requests
+    ask = revision.spec.ask
+    devices = [(each.resource, -(-each.count * each.share_thousandths // SHARE_WHOLE)) for each in ask.devices]
+    return ask.requests + Resources(0, 0, devices)

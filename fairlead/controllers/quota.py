@@ -1,0 +1,212 @@
+"""Owns the grants of tenants that have a Quota: shares it out to regions by demand (fairlead/decide/rebalancing.py) as far as
+escrow allows (fairlead/decide/escrow.py), and answers regions that ask for their leases to go on.
+
+Two sorts of keys: a tenant, whose grants are decided together, and a region, whose question is answered for all tenants at once.
+What it has sent and not seen come back is remembered, so that no answer leases an offer that was just superseded, and no offer
+is made on a lease that was just prolonged. Grants made by hand, of tenants without a Quota, are left alone. Runs in the global
+plane; never looks at what single slots do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Indexes, Item, Name
+from fairlead.controllers.contract import Result, View
+from fairlead.decide import escrow
+from fairlead.decide.escrow import Account
+from fairlead.decide.granting import (
+    LEASE_S,
+    RHO,
+    account_of,
+    answer_spec,
+    first_version,
+    floor_of,
+    is_asked,
+    offer_spec,
+    resources,
+    told_spec,
+)
+from fairlead.decide.sharing import QuotaNow, condition_of, limits_now, wished
+from fairlead.decide.slots import millis
+from fairlead.model.commands import Body, Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import Grant, GrantSpec
+from fairlead.model.kinds.intent import Quota
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
+from fairlead.model.meta import Metadata, set_condition
+
+_REGION: Final = "region/"  # and the name, in a key that is no tenant's
+SOON_MS: Final = 1000
+
+
+def _tenant(item: Item) -> str:
+    return item.tenant
+
+
+def _region(item: Item) -> str:
+    return str(item.hot.spec.region)
+
+
+class QuotaController:
+    name = "quota"
+    follows = ("quotas", "grants", "grantterms", "regions", "overrides")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {"quotas": {"tenant": _tenant}, "grants": {"tenant": _tenant, "region": _region}}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, lease_s: int = LEASE_S) -> None:
+        self._lease_s = lease_s
+        self._made: dict[Name, int] = {}  # (tenant, region) -> the newest version sent to be written
+        self._until_ms: dict[str, int] = {}  # region -> when the last lease given to it certainly has ended
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "grantterms":
+                return ((_REGION, item.name),)
+            case "regions":
+                return ((_REGION, item.name), *self._tenants(view))
+            case "overrides":
+                return self._tenants(view) if item.hot.spec.kind == "emergency-quota" else ()
+            case _:
+                return ((item.tenant, ""),)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [*self._tenants(view), *((_REGION, item.name) for item in view.cache.all("regions"))]
+
+    @staticmethod
+    def _tenants(view: View) -> list[Name]:
+        return [(str(tenant), "") for tenant in view.cache.values("quotas", "tenant")]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        if key[0] == _REGION:
+            return Result(self._answer(key[1], view, now_ms))
+        if not view.cache.any("quotas", "tenant", key[0]):
+            return Result()
+        return self._share(key[0], view, now_ms)
+
+    # --- a region asks ---------------------------------------------------------------------------------------------------
+
+    def _answer(self, region: str, view: View, now_ms: int) -> list[Body]:
+        term: GrantTerm | None = view.cache.get("grantterms", "", region)
+        known = view.cache.item("regions", "", region) is not None
+        if term is None:
+            return [_created_term(region)] if known else []
+        if not known:
+            return [Delete("GrantTerm", "", region)]
+        if not is_asked(term, view.incarnation):
+            return []
+        floors = {}
+        for item in view.cache.each("grants", "region", region):
+            if item.hot.spec.lease_seconds:
+                floor = floor_of(item.hot, view.incarnation, term.status.incarnation, self._made.get((item.tenant, region), 0))
+                if floor:
+                    floors[item.tenant] = floor
+        spec = answer_spec(term, view.incarnation, floors, self._lease_s, now_ms)
+        self._until_ms[region] = max(self._until_ms.get(region, 0), millis(spec.until_time))
+        return [Put("GrantTerm", replace(term, spec=spec))]
+
+    # --- a tenant's quota --------------------------------------------------------------------------------------------------
+
+    def _share(self, tenant: str, view: View, now_ms: int) -> Result:
+        quotas: list[Quota] = [item.object for item in view.cache.by("quotas", "tenant", tenant)]
+        overrides = [item.object for item in view.cache.all("overrides")]
+        now = limits_now(tenant, quotas, overrides, now_ms)
+        regions = sorted(item.name for item in view.cache.all("regions") if item.object.metadata.deletion_time is None)
+        grants: dict[str, Grant] = {}
+        bodies: list[Body] = []
+        for item in view.cache.by("grants", "tenant", tenant):
+            if item.name in regions:
+                grants[item.name] = item.object
+            elif item.object.spec.lease_seconds:  # an operator wrote its region off
+                bodies.append(Delete("Grant", tenant, item.name, uid=item.object.metadata.uid))
+        floor_ms = view.since_ms + escrow.giver_ms(self._lease_s * 1000, RHO)
+        accounts = {
+            region: account_of(grants[region], view.incarnation, floor_ms)
+            if region in grants
+            else Account(reported=view.incarnation == 1)
+            for region in regions
+        }
+        made = self._offers(tenant, view, now, grants, accounts, now_ms)
+        for region in regions:
+            self._made.pop((tenant, region), None)  # everything this key wrote before is in the picture by now
+        for region, spec in made.items():
+            self._made[tenant, region] = spec.version
+            before = grants.get(region)
+            metadata = before.metadata if before is not None else Metadata(name=region, namespace=tenant)
+            bodies.append(Put("Grant", Grant(metadata, spec), mode="upsert" if before is not None else "create"))
+        bodies += _statuses(view, quotas, now, grants, accounts, now_ms)
+        return Result(bodies, _wake(now, accounts, now_ms))
+
+    def _offers(
+        self, tenant: str, view: View, now: QuotaNow, grants: dict[str, Grant], accounts: dict[str, Account], now_ms: int
+    ) -> dict[str, GrantSpec]:
+        """The new offers. Who is to have less comes first: what it has not been offered yet is free at once."""
+        made: dict[str, GrantSpec] = {}
+        for region, account in accounts.items():
+            grant = grants.get(region)
+            if grant is None and not account.reported:  # perhaps the books have forgotten it
+                made[region] = GrantSpec(region, first_version(view.incarnation) - 1, lease_seconds=self._lease_s)
+            elif grant is not None and not account.reported and grant.status.heard == view.incarnation:
+                made[region] = told_spec(grant, view.incarnation, self._lease_s)
+        if made:
+            return made
+        wishes = wished(now, grants, accounts)
+        for region in sorted(wishes, key=lambda name: (not wishes[name].shrinks, name)):
+            wish, before = wishes[region], accounts[region]
+            after = escrow.answer(now.limits, accounts, region, wish.during, wish.after, now_ms, 1 << 62)
+            grant = grants.get(region)
+            leased = grant is not None and grant.spec.lease_seconds == self._lease_s
+            if after.newest.version == before.newest.version and leased:
+                continue
+            if after.newest.version == before.newest.version:  # made by hand, or leased for another time: the same, offered anew
+                newest = replace(after.newest, version=before.newest.version + 1)
+                after = replace(after, offers=(*after.offers, newest))
+            accounts[region] = after
+            blank = Grant(Metadata(name=region, namespace=tenant), GrantSpec(region, 0))
+            term: GrantTerm | None = view.cache.get("grantterms", "", region)
+            until_ms = max(self._until_ms.get(region, 0), millis(term.spec.until_time) if term is not None else 0)
+            spec = offer_spec(grant or blank, after, self._lease_s, until_ms)
+            emergency = resources(escrow.smallest(wish.emergency, after.newest.during))
+            made[region] = replace(
+                spec, emergency=emergency, emergency_end_time=now.emergency_end if emergency.amounts() else None
+            )
+        return made
+
+
+def _created_term(region: str) -> Body:
+    return Put("GrantTerm", GrantTerm(Metadata(name=region), GrantTermSpec(region)), mode="create")
+
+
+def _statuses(
+    view: View, quotas: list[Quota], now: QuotaNow, grants: dict[str, Grant], accounts: dict[str, Account], now_ms: int
+) -> list[Body]:
+    exposed: dict[str, int] = {}
+    used: dict[str, int] = {}
+    for region, account in accounts.items():
+        exposed = escrow.added(exposed, escrow.exposure(account, now_ms))
+        if region in grants:
+            used = escrow.added(used, grants[region].status.used.amounts())
+    bodies: list[Body] = []
+    for quota in quotas:
+        condition = condition_of(now, used, quota.metadata.generation, now_ms)
+        status: Any = replace(
+            quota.status, observed_generation=quota.metadata.generation, exposed=resources(exposed), used=resources(used),
+            conditions=set_condition(quota.status.conditions, condition),
+        )  # fmt: skip
+        if status != quota.status:
+            meta = quota.metadata
+            bodies.append(PutStatus("Quota", meta.namespace, meta.name, status, uid=meta.uid))
+    return bodies
+
+
+def _wake(now: QuotaNow, accounts: dict[str, Account], now_ms: int) -> int | None:
+    """When something changes by time alone: a superseded lease ends, an emergency quota does."""
+    times = [offer.until_ms for account in accounts.values() for offer in account.offers]
+    if now.emergency_end is not None:
+        times.append(millis(now.emergency_end))
+    later = [ms for ms in times if now_ms < ms < 1 << 60]
+    return min(later) if later else None

@@ -1,0 +1,262 @@
+"""Grants as leased escrow, on the objects that carry it: what a region may use now, which offers it takes, what the global plane
+has promised to each region. The arithmetic is escrow.py's; here it meets Grant and GrantTerm. Pure.
+
+A region asks once for all its tenants, and is answered once (GrantTerm). The answer leases every grant whose newest version the
+region stands on; `floors` names those it does not. So a renewal costs one write a region, not one a tenant. In return the global
+plane charges the newest offer of a region with all of `during` whether its lease runs or not: only what was superseded ends
+with its lease. Used by the judge, the scheduler, both quota controllers and the checkers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from fairlead.decide import escrow
+from fairlead.decide.escrow import Account, Amounts, Offer, Standing
+from fairlead.decide.grants import limits_of
+from fairlead.decide.slots import instant, millis
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
+from fairlead.model.kinds.quota import GrantOffer, GrantTerm, GrantTermSpec, GrantTermStatus
+from fairlead.model.resources import NOTHING, SHARE_WHOLE, Resources
+
+LEASE_S: Final = 600
+RHO: Final = 10  # per mille: the most a clock's rate may be wrong
+FOREVER: Final = 1 << 62
+STOP_MS: Final = 30_000  # before the end of a lease: what is above `after` is being stopped, and nothing is added to it
+_VERSIONS: Final = 1 << 32  # a later incarnation's versions are above all of an earlier one's
+
+
+class InForce(NamedTuple):
+    """What a region may use of a grant, at one moment."""
+
+    version: int
+    limit: Resources
+    after: Resources  # what stays when the lease ends
+    end_ms: int  # by when what is above `after` must be gone; FOREVER: there is no lease
+
+
+# --- the region's side ---------------------------------------------------------------------------------------------------
+
+
+def in_force(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int) -> InForce:
+    spec, status = grant.spec, grant.status
+    if not spec.lease_seconds:
+        end = spec.lease_end_time
+        ended = end is not None and now_ms >= millis(end)
+        return InForce(spec.version, spec.after if ended else spec.during, spec.after if end else spec.during, FOREVER)
+    if not status.accepted_version or status.incarnation != incarnation:
+        return InForce(status.accepted_version, NOTHING, NOTHING, 0)
+    end_ms = lease_end(grant, term, incarnation)
+    during, after = status.during, status.after
+    if status.emergency_end_time is not None and now_ms >= millis(status.emergency_end_time):
+        during, after = _less(during, status.emergency), _less(after, status.emergency)
+    return InForce(status.accepted_version, during if now_ms < end_ms - stop_ms(spec) else after, after, end_ms)
+
+
+def version_of(grant: Grant) -> int:
+    """Which version a proposal names that relies on this grant."""
+    return grant.status.accepted_version if grant.spec.lease_seconds else grant.spec.version
+
+
+def stop_ms(spec: GrantSpec) -> int:
+    """How long before its lease ends a region begins to stop what is above `after`."""
+    return min(STOP_MS, spec.lease_seconds * 100)
+
+
+def lease_end(grant: Grant, term: GrantTerm | None, incarnation: int) -> int:
+    """When the lease on the offer this region stands on ends, in the region's own time."""
+    if grant.status.lease_end_time is not None:
+        return millis(grant.status.lease_end_time)
+    if term is None or term.status.incarnation != incarnation or term.status.end_time is None:
+        return 0
+    return millis(term.status.end_time)
+
+
+def standing_of(grant: Grant, term: GrantTerm | None, incarnation: int) -> Standing:
+    status = grant.status
+    end_ms = lease_end(grant, term, incarnation)
+    confirmed = status.incarnation == incarnation
+    return Standing(status.accepted_version, limits_of(status.during), limits_of(status.after), end_ms, confirmed)
+
+
+def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) -> GrantStatus | str:
+    """The status of a grant whose offer is taken; or why it is not, yet. `used` is all that is charged to the tenant here."""
+    spec, status = grant.spec, grant.status
+    if not spec.lease_seconds:
+        return "it has no lease, and needs no taking"
+    if term is None or term.status.incarnation != incarnation or not term.status.taken:
+        return "the global plane has not answered this region yet"
+    if spec.version < max(first_version(term.spec.incarnation), term.spec.floors.get(grant.metadata.namespace, 0)):
+        return "a newer offer was made"
+    standing = standing_of(grant, term, incarnation)
+    if spec.version == standing.version and standing.confirmed:
+        return "it is taken"
+    end_ms = millis(term.status.end_time) if term.status.end_time is not None else 0
+    # What is above `after` is stopped when the lease ends: only the rest is without an end.
+    firm = escrow.smallest(used, standing.after) if standing.confirmed and standing.version else used
+    offer = Offer(spec.version, limits_of(spec.during), limits_of(spec.after))
+    if escrow.taken(standing, offer, end_ms, firm, used) is None:
+        return "more is used than it allows"
+    return replace(
+        status, accepted_version=spec.version, during=spec.during, after=spec.after, emergency=spec.emergency,
+        emergency_end_time=spec.emergency_end_time, lease_end_time=None, incarnation=incarnation,
+    )  # fmt: skip
+
+
+def tell(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, now_ms: int) -> tuple[Resources, Resources]:
+    """What a region can use, and what of it stays, for books that were restored: no offer of the incarnation before is taken
+    from now on."""
+    allowed = in_force(grant, term, incarnation, now_ms)
+    stays = escrow.largest((allowed.after.amounts(), used if not allowed.version else {}))
+    return resources(escrow.largest((allowed.limit.amounts(), stays, used))), resources(stays)
+
+
+def answered(term: GrantTerm, incarnation: int) -> bool:
+    """The copy of the global plane's answer is to the last question of this incarnation, and has not been taken yet."""
+    spec, status = term.spec, term.status
+    return (
+        status.incarnation == incarnation == spec.asker
+        and spec.answered == status.asked > status.taken
+        and spec.incarnation >= status.knows
+    )
+
+
+def outrun(grant: Grant, term: GrantTerm, incarnation: int) -> bool:
+    """The region stands on an older offer than the one this answer gives a lease to: its lease ends when it would have."""
+    status = grant.status
+    return (
+        status.incarnation == incarnation
+        and status.accepted_version > 0
+        and status.lease_end_time is None
+        and status.accepted_version < term.spec.floors.get(grant.metadata.namespace, 0)
+    )
+
+
+def ended_early(grant: Grant, term: GrantTerm) -> GrantStatus:
+    return replace(grant.status, lease_end_time=term.status.end_time or instant(0))
+
+
+def taken_answer(term: GrantTerm) -> GrantTermStatus:
+    """The leases run from when the question was asked, by a clock that may be slow."""
+    spec, status = term.spec, term.status
+    assert status.asked_time is not None
+    end = status.end_time
+    if spec.lease_seconds:
+        mine = instant(millis(status.asked_time) + escrow.holder_ms(spec.lease_seconds * 1000, RHO))
+        end = mine if end is None else max(end, mine)
+    return replace(status, taken=status.asked, knows=spec.incarnation, end_time=end)
+
+
+def next_question(term: GrantTerm, incarnation: int, now: datetime) -> GrantTermStatus:
+    """Asked anew: answers to earlier questions count for nothing from now on. In a new incarnation nothing is leased."""
+    status = term.status
+    if status.incarnation != incarnation:
+        status = GrantTermStatus(
+            observed_generation=status.observed_generation, incarnation=incarnation, knows=term.spec.incarnation
+        )
+    return replace(status, asked=status.asked + 1, asked_time=now)
+
+
+# --- the global plane's side ---------------------------------------------------------------------------------------------
+
+
+def first_version(incarnation: int) -> int:
+    """Versions of offers that a plane makes in this incarnation begin here."""
+    return (incarnation - 1) * _VERSIONS
+
+
+def is_reported(grant: Grant, incarnation: int) -> bool:
+    """The books of this grant are this incarnation's: in restored ones nothing is known until the region has spoken."""
+    return grant.spec.version >= first_version(incarnation)
+
+
+def account_of(grant: Grant, incarnation: int, floor_ms: int = 0) -> Account:
+    """`floor_ms`: no lease counts as ended before, because whoever judges has not watched the clock for long enough."""
+    spec, status = grant.spec, grant.status
+    older = tuple(
+        Offer(
+            o.version,
+            o.during.amounts(),
+            o.after.amounts(),
+            FOREVER if o.until_time is None else max(millis(o.until_time), floor_ms),
+        )
+        for o in spec.offers
+    )
+    reported = is_reported(grant, incarnation)
+    account = Account(0, (*older, Offer(spec.version, spec.during.amounts(), spec.after.amounts(), FOREVER)), reported)
+    known = reported and spec.lease_seconds > 0 and status.accepted_version <= spec.version
+    return escrow.stands_on(account, status.accepted_version) if known else account
+
+
+def offer_spec(grant: Grant, account: Account, lease_s: int, until_ms: int) -> GrantSpec:
+    """The grant with the newest offer of `account`. The one before it, and older ones the region may still stand on, go along;
+    its lease was last prolonged by the answer that runs until `until_ms`."""
+    spec, made = grant.spec, account.newest
+    kept = {offer.version for offer in account.offers[:-1]}
+    older = [offer for offer in spec.offers if offer.version in kept]
+    if spec.version in kept:
+        until = instant(until_ms) if spec.lease_seconds else None
+        older.append(GrantOffer(spec.version, spec.during, spec.after, until))
+    return replace(
+        spec, version=made.version, during=resources(made.during), after=resources(made.after), lease_seconds=lease_s,
+        lease_end_time=None, offers=tuple(older),
+    )  # fmt: skip
+
+
+def told_spec(grant: Grant, incarnation: int, lease_s: int) -> GrantSpec:
+    """A region has told a restored plane what it stands on and what it uses. That is all it can use."""
+    status = grant.status
+    return GrantSpec(grant.spec.region, first_version(incarnation), status.told, status.told_after, lease_seconds=lease_s)
+
+
+def floor_of(grant: Grant, incarnation: int, asker: int, made: int) -> int:
+    """From which version on an answer leases this grant; 0: whichever the region stands on. `made` is the newest version that
+    was sent to be written, and may not be seen yet."""
+    spec, status = grant.spec, grant.status
+    if not is_reported(grant, incarnation):
+        return max(first_version(incarnation), made)
+    if spec.version == status.accepted_version and status.incarnation == asker and made <= spec.version:
+        return 0
+    return max(spec.version, made)
+
+
+def answer_spec(term: GrantTerm, incarnation: int, floors: Mapping[str, int], lease_s: int, now_ms: int) -> GrantTermSpec:
+    """The answer to a region's last question. One that does not know this incarnation yet is only told of it (ADR 0016)."""
+    status = term.status
+    leased = status.knows == incarnation
+    until = instant(now_ms + escrow.giver_ms(lease_s * 1000, RHO)) if leased else term.spec.until_time
+    return GrantTermSpec(
+        term.spec.region,
+        incarnation,
+        status.incarnation,
+        status.asked,
+        lease_s if leased else 0,
+        until,
+        dict(floors) if leased else {},
+    )
+
+
+def is_asked(term: GrantTerm, incarnation: int) -> bool:
+    spec, status = term.spec, term.status
+    return status.asked > 0 and (spec.incarnation, spec.asker, spec.answered) != (incarnation, status.incarnation, status.asked)
+
+
+# --- amounts -------------------------------------------------------------------------------------------------------------
+
+
+def resources(amounts: Amounts) -> Resources:
+    """Amounts as an object has them. Devices are charged in thousandths and granted whole."""
+    out: dict[str, int] = {}
+    for name, amount in amounts.items():
+        whole = name.removeprefix("device:")
+        out[whole] = max(out.get(whole, 0), amount if whole == name else -(-amount // SHARE_WHOLE))
+    return Resources(out.pop("cpu", 0), out.pop("memory", 0), out.items())
+
+
+def _less(one: Resources, other: Resources) -> Resources:
+    left = one - other
+    return Resources(max(0, left.cpu), max(0, left.memory), ((name, max(0, n)) for name, n in left.scalars))

@@ -1,0 +1,109 @@
+"""What a tenant may use over all regions at a moment, and what each region is wished to have of it. Pure; used by the quota
+controller.
+
+Limits are those of the tenant's Quotas, all of which hold, raised by emergency quotas in force: an override counts until its
+expiry and not a moment longer, whoever cleans up and when. `after` follows what a region uses with some room above, so that
+most of what is placed stays when a lease ends, and an offer is not made anew for each slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from fairlead.decide import escrow
+from fairlead.decide.escrow import Account, Amounts
+from fairlead.decide.granting import resources
+from fairlead.decide.overrides import EVERYONE, all_in_force, ends_ms, tenants_of
+from fairlead.decide.rebalancing import Demand, wishes
+from fairlead.decide.slots import instant
+from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.intent import Quota
+from fairlead.model.kinds.policy import Override
+from fairlead.model.meta import Condition
+from fairlead.model.quantity import BadQuantity
+from fairlead.model.resources import NOTHING, Resources
+
+KEEP_PERMILLE: Final = 250  # of `during`: so far above what is used may `after` be without being taken back
+ROOM_PERMILLE: Final = 125  # of `during`: so far above it is put
+DRAIN_S: Final = 600  # within which what is above an expired emergency quota is to be gone
+EMERGENCY: Final = "emergency-quota"
+
+
+class QuotaNow(NamedTuple):
+    limits: Amounts
+    base: Amounts  # without emergency quotas
+    protected: Mapping[str, Amounts]  # by region
+    emergency_end: datetime | None
+
+
+class Wished(NamedTuple):
+    during: Amounts
+    after: Amounts
+    emergency: Amounts
+    shrinks: bool
+
+
+def limits_now(tenant: str, quotas: Sequence[Quota], overrides: Iterable[Override], now_ms: int) -> QuotaNow:
+    base: dict[str, int] = {}
+    protected: dict[str, Amounts] = {}
+    for number, quota in enumerate(sorted(quotas, key=lambda each: each.metadata.name)):
+        amounts = quota.spec.limits.amounts()
+        base = dict(amounts) if not number else escrow.smallest(base, amounts)
+        for region, share in quota.spec.protected.items():
+            protected[region] = escrow.largest((protected.get(region, {}), share.amounts()))
+    limits, end = dict(base), None
+    for override in all_in_force(overrides, EMERGENCY, now_ms):
+        if {tenant, EVERYONE} & set(tenants_of(override)):
+            limits = escrow.added(limits, emergency_of(override).amounts())
+            ends = instant(ends_ms(override))
+            end = ends if end is None else min(end, ends)
+    return QuotaNow(limits, base, protected, end)
+
+
+def emergency_of(override: Override) -> Resources:
+    """What an emergency quota adds: its parameters, as quantities."""
+    try:
+        return Resources.parse(override.spec.parameters)
+    except BadQuantity:
+        return NOTHING
+
+
+def wished(now: QuotaNow, grants: Mapping[str, Grant], accounts: Mapping[str, Account]) -> dict[str, Wished]:
+    demands = {region: _demand(now, region, grants.get(region), account) for region, account in accounts.items()}
+    best = wishes(now.limits, demands)
+    normal = wishes(now.base, demands) if now.emergency_end is not None else best
+    out = {}
+    for region, wish in best.items():
+        newest, demand = accounts[region].newest, demands[region]
+        after = {
+            name: _after(amount, max(demand.used.get(name, 0), demand.protected.get(name, 0)), newest.after.get(name, 0))
+            for name, amount in wish.during.items()
+        }
+        over = {name: max(0, amount - normal[region].during.get(name, 0)) for name, amount in wish.during.items()}
+        out[region] = Wished(wish.during, after, over, not escrow.within(newest.during, wish.during))
+    return out
+
+
+def _demand(now: QuotaNow, region: str, grant: Grant | None, account: Account) -> Demand:
+    used = grant.status.used.amounts() if grant is not None else {}
+    waits = grant.status.waiting.amounts() if grant is not None else {}
+    return Demand(used, waits, now.protected.get(region, {}), account.newest.during)
+
+
+def _after(during: int, needed: int, before: int) -> int:
+    """Kept while it is above what is needed, and not too far above; else put a little above."""
+    needed = min(needed, during)
+    if (needed < before or needed == during) and before <= min(during, needed + during * KEEP_PERMILLE // 1000):
+        return before
+    return min(during, needed + during * ROOM_PERMILLE // 1000)
+
+
+def condition_of(now: QuotaNow, used: Amounts, generation: int, now_ms: int) -> Condition:
+    over = {name: amount - now.limits.get(name, 0) for name, amount in used.items() if amount > now.limits.get(name, 0)}
+    time = instant(now_ms)
+    if not over:
+        return Condition("OverQuota", "False", generation, time, "WithinLimits", "")
+    text = ", ".join(f"{name} {amount}" for name, amount in resources(over).as_quantities().items())
+    return Condition("OverQuota", "True", generation, time, "LimitsWereLowered", f"in use above the limits: {text}")

@@ -1,0 +1,52 @@
+"""How grants are leased to regions (P13): offers that were superseded, the term of a region's leases, the report after a cut."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fairlead.model.meta import Condition, Metadata, Record
+from fairlead.model.resources import NOTHING, Resources
+
+
+class GrantOffer(Record, frozen=True):
+    """An offer that was superseded, and that the region may still stand on. `until_time` is the global plane's: from then on
+    no region believes that a lease on it still runs."""
+
+    version: int
+    during: Resources = NOTHING
+    after: Resources = NOTHING
+    until_time: datetime | None = None  # None: it has no lease, and ends when the region takes a newer one
+
+
+class GrantTermSpec(Record, frozen=True):
+    """The global plane's last answer to a region: all its grants whose newest version it stands on are leased for
+    `leaseSeconds` from when it asked. `floors` names the other ones, and the version from which on a lease is given."""
+
+    region: str
+    incarnation: int = 0  # of the global plane that answers
+    asker: int = 0  # incarnation of the region's plane whose question this is
+    answered: int = 0  # the question's number
+    lease_seconds: int = 0  # 0: nothing is leased, say first what you stand on
+    until_time: datetime | None = None  # when the region has certainly stopped to believe in it; the global plane's time
+    floors: dict[str, int] = {}  # tenant -> version
+
+
+class GrantTermStatus(Record, frozen=True):
+    """The region's side: its last question, and until when its leases run, all in its own plane's time."""
+
+    observed_generation: int = 0
+    incarnation: int = 0  # of the region's plane
+    asked: int = 0
+    asked_time: datetime | None = None
+    taken: int = 0  # the last question whose answer was taken
+    end_time: datetime | None = None  # of the leases
+    knows: int = 0  # the incarnation of the global plane it has heard from
+    conditions: tuple[Condition, ...] = ()
+
+
+class GrantTerm(Record, frozen=True):
+    """Named like its region; one question and one answer for all tenants."""
+
+    metadata: Metadata
+    spec: GrantTermSpec
+    status: GrantTermStatus = GrantTermStatus()
