@@ -1,7 +1,7 @@
 """Independent checks of a plane's journal: the promises of INVARIANTS.md asked of what was committed, entry by entry.
 
 Shares nothing with the authority but the model: its own sums, its own state. One class serves property tests, the simulator and
-`fairlead audit verify`. Covers S1, S2, S3, S4, S6, S7, S8, S9, S18, S19 and S20; the others need more than one plane's journal.
+`fairlead audit verify`. Covers S1 to S4, S6 to S9, S11, S18, S19 and S20; the others need more than one plane's journal.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROL
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
+from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
 from fairlead.store.contract import Batch
 
@@ -51,6 +52,8 @@ class JournalChecker:
         self._term = (0, 0)  # incarnation and epoch of the newest batch
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
+        self._overrides = OverrideChecker(self._objects, self._found)
+        self._now_ms = 0
 
     @property
     def objects(self) -> dict[str, dict[tuple[str, str], Any]]:
@@ -66,6 +69,7 @@ class JournalChecker:
         self._hash = batch.hash
         blob = decode_blob(batch.blob)
         self._position = batch.first - 1
+        self._now_ms = blob.header.time_ms
         term = (blob.header.incarnation, blob.header.epoch)
         if term < self._term:
             self._found("S9", f"batch {batch.first} is of term {term}, and {self._term} has begun")
@@ -101,6 +105,9 @@ class JournalChecker:
                 self._reservation_step(old, new)
             if plural in ("schedulingrequests", "reservations", "bindings"):
                 self.checked["S6"] += self._places.changed(plural, old, new)
+            if plural in ("overrides", "bindings", "schedulingrequests"):
+                by_scheduler = command is not None and command.caller.role is Role.SCHEDULER
+                self.checked["S11"] += self._overrides.changed(plural, old, new, self._now_ms, by_scheduler)
             self._generation(plural, old, new)
             self._apply(plural, tenant, name, new)
             if plural in ("bindings", "reservations") and new is not None and old is None:

@@ -19,7 +19,10 @@ from fairlead.authority.judge import callers, placing, running
 from fairlead.authority.pipeline import Pipeline
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.term import Term
+from fairlead.decide import overrides
 from fairlead.model.commands import IdempotencyKey, Refused
+from fairlead.scheduler import holding
+from fairlead.scheduler.holding import Holding
 from fairlead.sim.driver import Instances
 from fairlead.sim.store import SimStore
 from fairlead.store import memory
@@ -163,7 +166,28 @@ def _watch_drops() -> list[Swap]:
     return [(Hub, "publish", lossy)]
 
 
+def _override_ends_at_clean_up() -> list[Swap]:
+    def lasts(override: Any, now_ms: int) -> bool:
+        return bool(override.metadata.deletion_time is None and overrides.is_agreed(override))
+
+    def never(override: Any) -> int:
+        return 1 << 50
+
+    return [(overrides, "is_in_force", lasts), (holding, "is_in_force", lasts), (holding, "ends_ms", never)]
+
+
+def _no_override_at_commit() -> list[Swap]:
+    return [(placing, "refuse_held", lambda ctx, tenant, workload: None), (Holding, "_sync", lambda self, now_ms: None)]
+
+
+def _zones_not_avoided() -> list[Swap]:
+    return [(overrides.Avoidance, "check", lambda self, need, row, view: row.node_class >= 0)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
+    "override-ends-at-clean-up": Mutant("an override ends by evaluation", "overrides", ("S11",), _override_ends_at_clean_up),
+    "override-not-at-commit": Mutant("a hold is asked for at commit", "overrides", ("S11",), _no_override_at_commit),
+    "override-zones-ignored": Mutant("avoided zones are a gate at commit", "overrides", ("S11",), _zones_not_avoided),
     "store-any-fence": Mutant("an engine compares the fence", "leaders", ("S9", "S13", "S18"), _any_fence),
     "store-any-position": Mutant("an engine compares the position", "unknown", ("S9", "S18"), _any_position),
     "store-ack-before-sync": Mutant("a store answers when it is durable", "unknown", ("S13", "S14"), _ack_before_sync),

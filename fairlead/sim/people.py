@@ -26,6 +26,7 @@ from fairlead.wire import json_codec
 API: Final = "/apis/fairlead.dev/v1alpha1"
 TRIES_MAX: Final = 6
 NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail")
+ORDERED: Final = ("hold", "freeze", "zone-avoidance", "repair-approval")
 _CHECKED: Final = ("workloads", "policychannels")  # of the global plane: their revision is a position of its journal
 
 _decode = msgspec.json.decode
@@ -50,6 +51,7 @@ class People:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._users(group))
             group.create_task(self._operators())
+            group.create_task(self._orders())
             await self.done.wait()  # its connections end with it
 
     # --- users -------------------------------------------------------------------------------------------------------------
@@ -151,6 +153,30 @@ class People:
                 await self._promote(revision)
             else:
                 await self._write("DELETE", f"{API}/nodes/{node}", None, node)  # with work on it: must be refused or drained
+
+    async def _orders(self) -> None:
+        """Exceptions that end by themselves; some are taken back, some prolonged."""
+        draws = self._platform.loop.stream("overrides")
+        for number in range(1_000_000):
+            if self.stopped or not self._work.overrides:
+                return
+            await sleep(draws.expovariate(self._work.overrides / 60))
+            kind, tenant, name = draws.choice(ORDERED), draws.choice(TENANTS), draws.choice(NAMES[:4])
+            ttl, zone, then, wide = draws.randrange(2, 15), draws.choice("abc"), draws.random(), draws.random() < 0.3
+            scope: dict[str, Any] = {"tenants": [tenant]} if wide else {"workloads": [name]}
+            if kind == "zone-avoidance":
+                scope["zones"] = [zone]
+            if self.stopped:
+                return
+            self._tell(f"orders {kind} o{number} of {tenant} for {ttl} s")
+            path = f"{API}/namespaces/{tenant}/overrides"
+            spec = {"kind": kind, "reason": "drill", "ttlSeconds": ttl, "scope": scope}
+            body = {"apiVersion": json_codec.API_VERSION, "kind": "Override", "metadata": {"name": f"o{number}"}, "spec": spec}
+            await self._write("POST", path, body, f"o{number}")
+            if then < 0.2:
+                await self._write("DELETE", f"{path}/o{number}", None, f"o{number}")
+            elif then < 0.4:
+                await self._write("PATCH", f"{path}/o{number}", {"spec": {"ttlSeconds": ttl + 5}}, f"o{number}")
 
     async def _cordon(self, node: str, yes: bool) -> None:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
