@@ -1,5 +1,7 @@
-"""What the authority does by itself, as commands like everybody's: ends reservations that ran out, follows owners' deletions,
-forgets old receipts. Bounded work each round; everything it does is judged, journalled and audited."""
+"""What the authority does by itself, as commands like everybody's: ends reservations that ran out, stops what a lease that ends
+leaves no room for, follows owners' deletions, forgets old receipts.
+
+Bounded work each round; everything it does is judged, journalled and audited."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.authority.ending import ended_leases
 from fairlead.authority.judge.context import Context, to_ms
 from fairlead.authority.owners import may_have_owners
 from fairlead.authority.receipts import Receipts
@@ -86,7 +89,7 @@ class Chores:
         self.find_dangling()
         while True:
             await self._clock.sleep(EVERY_S)
-            commands = self._expired_reservations() + self._garbage() + self._old_receipts()
+            commands = self._expired_reservations() + self._garbage() + self._old_receipts() + ended_leases(self._ctx)
             if commands:
                 await self._submit(commands)
 

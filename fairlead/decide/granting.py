@@ -27,6 +27,7 @@ LEASE_S: Final = 600
 RHO: Final = 10  # per mille: the most a clock's rate may be wrong
 FOREVER: Final = 1 << 62
 STOP_MS: Final = 30_000  # before the end of a lease: what is above `after` is being stopped, and nothing is added to it
+EMERGENCY_DRAIN_MS: Final = 300_000  # after its end: what an emergency quota had allowed is gone within so long, and the grace
 _VERSIONS: Final = 1 << 32  # a later incarnation's versions are above all of an earlier one's
 
 
@@ -65,6 +66,15 @@ def version_of(grant: Grant) -> int:
 def stop_ms(spec: GrantSpec) -> int:
     """How long before its lease ends a region begins to stop what is above `after`."""
     return min(STOP_MS, spec.lease_seconds * 100)
+
+
+def must_end_ms(grant: Grant, allowed: InForce) -> int:
+    """From when on what is above the limit in force is stopped: when a lease is about to end; and at the deadline of what an
+    emergency quota had allowed."""
+    status = grant.status
+    if status.emergency_end_time is None:
+        return allowed.end_ms - stop_ms(grant.spec)
+    return min(allowed.end_ms - stop_ms(grant.spec), millis(status.emergency_end_time) + EMERGENCY_DRAIN_MS)
 
 
 def lease_end(grant: Grant, term: GrantTerm | None, incarnation: int) -> int:

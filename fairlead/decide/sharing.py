@@ -27,7 +27,7 @@ from fairlead.model.resources import NOTHING, Resources
 
 KEEP_PERMILLE: Final = 250  # of `during`: so far above what is used may `after` be without being taken back
 ROOM_PERMILLE: Final = 125  # of `during`: so far above it is put
-DRAIN_S: Final = 600  # within which what is above an expired emergency quota is to be gone
+
 EMERGENCY: Final = "emergency-quota"
 
 

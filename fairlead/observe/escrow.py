@@ -1,0 +1,101 @@
+"""Quota over several planes (S5), and what a region may use of a grant (S4), asked of objects with sums of their own.
+
+Shares no code with the controllers or the judge that keep the promise. At any true moment, what runs in all regions of a tenant,
+or could be placed there without asking anybody, is no more than its quota. Fed by the simulator's world and by checkers.py; says
+what is broken and mends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.model.resources import NOTHING, Resources
+
+Objects = Mapping[str, Mapping[tuple[str, str], Any]]
+
+
+class RegionNow(NamedTuple):
+    name: str
+    objects: Objects
+    incarnation: int
+    now_ms: int | None  # None: nobody leads it, and nothing can be placed
+
+
+def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int) -> Resources:
+    """The most that may be placed of this grant at that moment of the region's time."""
+    spec, status = grant.spec, grant.status
+    if not spec.lease_seconds:
+        return spec.after if spec.lease_end_time is not None and now_ms >= _ms(spec.lease_end_time) else spec.during
+    if status.incarnation != incarnation or not status.accepted_version:
+        return NOTHING
+    end = status.lease_end_time
+    if end is None and term is not None and term.status.incarnation == incarnation:
+        end = term.status.end_time
+    return status.during if end is not None and now_ms < _ms(end) else status.after
+
+
+def in_use(objects: Objects, tenant: str) -> Resources:
+    """What is charged to a tenant: its bindings that hold capacity, and its reservations."""
+    used = NOTHING
+    for (owner, _), binding in objects.get("bindings", {}).items():
+        if owner == tenant and binding.status.state in HOLDS_CAPACITY:
+            used += binding.spec.requests
+    for (owner, _), reservation in objects.get("reservations", {}).items():
+        if owner == tenant:
+            used += reservation.spec.requests
+    return used
+
+
+class EscrowChecker:
+    """Keeps the highest limits it has seen: a quota that is lowered leaves what was promised until it is given up."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self._limits: dict[str, Resources] = {}
+        self._told: set[str] = set()
+
+    def look(self, above: Objects, regions: Iterable[RegionNow]) -> list[str]:
+        regions = list(regions)
+        for (tenant, _), quota in above.get("quotas", {}).items():
+            self._limits[tenant] = _most(self._limits.get(tenant, NOTHING), quota.spec.limits)
+        out = []
+        for tenant, limits in self._limits.items():
+            self.checked += 1
+            found = self._of_tenant(tenant, limits, regions)
+            if found and tenant not in self._told:
+                self._told.add(tenant)
+                out.append(found)
+        return out
+
+    @staticmethod
+    def _of_tenant(tenant: str, limits: Resources, regions: list[RegionNow]) -> str:
+        total, parts = NOTHING, {}
+        for region in regions:
+            grant: Grant | None = region.objects.get("grants", {}).get((tenant, region.name))
+            may = NOTHING
+            if grant is not None and region.now_ms is not None:
+                term = region.objects.get("grantterms", {}).get(("", region.name))
+                may = spendable(grant, term, region.incarnation, region.now_ms)
+            parts[region.name] = _most(in_use(region.objects, tenant), may)
+            total += parts[region.name]
+        over = total.exceeding(limits)
+        if not over:
+            return ""
+        name, amount, limit = over[0]
+        return f"tenant {tenant} uses or could use {amount} {name} of {limit}: {parts}"
+
+
+def _most(one: Resources, other: Resources) -> Resources:
+    scalars = dict(one.scalars)
+    for name, amount in other.scalars:
+        scalars[name] = max(amount, scalars.get(name, 0))
+    return Resources(max(one.cpu, other.cpu), max(one.memory, other.memory), scalars.items())
+
+
+def _ms(when: datetime) -> int:
+    return round(when.timestamp() * 1000)
