@@ -298,16 +298,29 @@ class LocalSimulator:
     """fairlead/sim, imported when it is asked for."""
 
     def run(
-        self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Callable[[str], None]
-    ) -> dict[str, Any]:
+        self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Callable[[str], None],
+        advanced: Callable[[int, int], None],
+    ) -> dict[str, Any]:  # fmt: skip
         from fairlead.sim import campaign
 
-        return campaign.run(seeds, profile, minutes, jobs, out, _clock(), say)
+        return campaign.run(seeds, profile, minutes, jobs, out, _clock(), say, advanced)
 
     def replay(self, path: Path) -> dict[str, Any]:
         from fairlead.sim import campaign
 
         return campaign.replayed(path)
+
+    def shrink(self, path: Path, budget: int, say: Callable[[str], None]) -> dict[str, Any]:
+        from fairlead.sim import campaign
+
+        return campaign.shrunk(path, budget, say)
+
+    def sieve(
+        self, names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Callable[[str], None]
+    ) -> dict[str, Any]:
+        from fairlead.sim import sieve
+
+        return sieve.sifted(names, patterns, points, out, say)
 
     def mutants(self, names: Sequence[str], seeds: int, say: Callable[[str], None]) -> dict[str, Any]:
         from fairlead.sim import campaign

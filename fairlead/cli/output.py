@@ -79,3 +79,41 @@ def progress(doing: str) -> Iterator[Progress]:
     console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
     with console.status(doing) as status:
         yield Progress(status)
+
+
+class Bar:
+    """How much of a known amount is done. Off a terminal it says so in lines."""
+
+    def __init__(self, what: str, total: int, console: Any = None, shown: Any = None) -> None:
+        self._what = what
+        self._total = total
+        self._console = console
+        self._shown = shown
+        self._task = shown.add_task(what, total=total, note="") if shown is not None else None
+
+    def __call__(self, done: int, remark: str = "") -> None:
+        if self._shown is None:
+            note(f"{done} of {self._total} {self._what}{', ' if remark else ''}{remark}")
+        else:
+            self._shown.update(self._task, completed=done, note=remark)
+
+    def say(self, text: str) -> None:
+        if self._console is None:
+            note(text)
+        else:
+            self._console.print(text, markup=False, highlight=False)  # above the bar
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Bar]:
+    if not sys.stderr.isatty():
+        yield Bar(what, total)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Shown
+
+    console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    with Shown(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as shown:
+        yield Bar(what, total, console, shown)

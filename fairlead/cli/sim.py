@@ -12,19 +12,27 @@ from typing import Any, Protocol
 import click
 
 from fairlead.cli.frame import CHECK_FAILED, ERROR, OK, LazyGroup, Told, World
-from fairlead.cli.output import json_option, note, put_json, put_pairs, put_table
+from fairlead.cli.output import bar, json_option, note, put_json, put_pairs, put_table
 
 MINUTES = 2.0
+PATTERNS = ("crash", "missed", "stale")
 
 Say = Callable[[str], None]
+Advanced = Callable[[int, int], None]  # seeds that are done, and those of them that failed
 
 
 class Simulator(Protocol):
     """What main.py hands over. Each answers with the object to print; seeds that fail are kept in `out`."""
 
-    def run(self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Say) -> dict[str, Any]: ...
+    def run(
+        self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Say, advanced: Advanced
+    ) -> dict[str, Any]: ...
 
     def replay(self, path: Path) -> dict[str, Any]: ...
+
+    def shrink(self, path: Path, budget: int, say: Say) -> dict[str, Any]: ...
+
+    def sieve(self, names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Say) -> dict[str, Any]: ...
 
     def mutants(self, names: Sequence[str], seeds: int, say: Say) -> dict[str, Any]: ...
 
@@ -34,6 +42,9 @@ class Simulator(Protocol):
 profile_option = click.option("--profile", default="mixed", show_default=True, help="What the worlds are like.")
 minutes_option = click.option(
     "--minutes", default=MINUTES, show_default=True, type=click.FloatRange(min=0.1), help="Simulated minutes of faults per seed."
+)
+out_option = click.option(
+    "--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Where runs that failed are kept."
 )
 first_option = click.option("--first-seed", default=1, show_default=True, help="Seeds are counted from here.")
 
@@ -62,7 +73,7 @@ def command(ctx: click.Context, path: str | None) -> int | None:
 @profile_option
 @minutes_option
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to run them in.")
-@click.option("--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Where failed seeds are kept.")
+@out_option
 @click.option("--thin", is_flag=True, help="Do not ask whether every fault and refusal was met often enough.")
 @json_option
 @click.pass_obj
@@ -74,7 +85,10 @@ def run(
     A campaign that met a fault or a refusal too seldom, or excused too many seeds, is void: exit code 8 as well."""
     numbers = list(range(first_seed, first_seed + seeds))
     try:
-        told = simulator_of(world).run(numbers, profile, minutes, jobs, Path(out), note)
+        with bar("seeds", seeds) as moved:
+            told = simulator_of(world).run(
+                numbers, profile, minutes, jobs, Path(out), moved.say, lambda done, failed: moved(done, f"{failed} failed")
+            )
     except KeyError as error:
         raise Told(f"there is no profile {error}", hint="see docs/simulation.md", code=ERROR) from error
     return _tell_run(told, as_json, thin)
@@ -106,26 +120,74 @@ def _text(value: Any) -> str:
 
 @command.command("replay")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--html", type=click.Path(dir_okay=False), help="Also write a page with a lane for each machine, and nothing outside it."
+)
 @json_option
 @click.pass_obj
-def replay(world: World, path: str, as_json: bool) -> int:
+def replay(world: World, path: str, html: str | None, as_json: bool) -> int:
     """Run a seed that failed again, from the file it left, and print what happened."""
-    return _replay(world, path, as_json)
+    return _replay(world, path, as_json, html)
 
 
-def _replay(world: World, path: str, as_json: bool) -> int:
+def _replay(world: World, path: str, as_json: bool, html: str | None = None) -> int:
     try:
         told = simulator_of(world).replay(Path(path))
     except ValueError as error:
         raise Told(f"{path}: {error}", hint="give a file that `fairlead sim run` left", code=ERROR) from error
+    if html is not None:
+        Path(html).write_text(told["page"], encoding="utf-8")
+        note(f"wrote {html}")
     if as_json:
-        put_json({name: value for name, value in told.items() if name != "timeline"})
+        put_json({name: value for name, value in told.items() if name not in ("timeline", "page")})
     else:
         for line in told["timeline"]:
             click.echo(line)
         if not told["results"]["same"]:
             note("this run differs from the one that was kept: the code has changed, or a run is not deterministic")
     return CHECK_FAILED if told["results"]["violations"] else OK
+
+
+@command.command("shrink")
+@click.argument("path", type=click.Path(exists=True, dir_okay=False))
+@click.option("--budget", default=60, show_default=True, type=click.IntRange(min=1), help="Runs that may be spent.")
+@json_option
+@click.pass_obj
+def shrink(world: World, path: str, budget: int, as_json: bool) -> int:
+    """Make a smaller file of a seed that failed: fewer faults, plainer order, the same invariant broken."""
+    try:
+        told = simulator_of(world).shrink(Path(path), budget, note)
+    except ValueError as error:
+        raise Told(f"{path}: {error}", hint="give a file that `fairlead sim run` left", code=ERROR) from error
+    if as_json:
+        put_json(told)
+    else:
+        put_pairs([(name, str(value)) for name, value in told["results"].items()])
+    return OK
+
+
+@command.command("sieve")
+@click.option("--controller", "names", multiple=True, help="Which controllers; all without it.")
+@click.option("--pattern", "patterns", multiple=True, type=click.Choice(PATTERNS), help="What befalls it; all three without it.")
+@click.option("--points", default=0, show_default=True, help="At how many of its calls, spread evenly; 0: at every one of them.")
+@out_option
+@json_option
+@click.pass_obj
+def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], points: int, out: str, as_json: bool) -> int:
+    """Crash a controller, hide an event from it or show it the past, at each of its calls, and demand that all comes right."""
+    try:
+        told = simulator_of(world).sieve(names, patterns or PATTERNS, points, Path(out), note)
+    except KeyError as error:
+        raise Told(f"there is no controller {error}", hint="without --controller all of them are tried", code=ERROR) from error
+    rows = told["results"]["controllers"]
+    if as_json:
+        put_json(told)
+    else:
+        put_table(
+            ("CONTROLLER", "PATTERN", "CALLS", "TRIED", "FAILED", "AGREED_MAX_S"),
+            [(r["controller"], r["pattern"], r["calls"], r["tried"], len(r["failed"]), r["agreed_max_s"]) for r in rows],
+        )
+    return CHECK_FAILED if any(row["failed"] for row in rows) else OK
 
 
 @command.command("mutants")

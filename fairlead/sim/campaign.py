@@ -21,7 +21,9 @@ from fairlead.ports import Clock
 from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, void_reasons
 from fairlead.sim.loop import draws_of
 from fairlead.sim.mutants import MUTANTS
-from fairlead.sim.scenario import PROFILES, Scenario, draw
+from fairlead.sim.scenario import PROFILES, Faults, Scenario, draw
+from fairlead.sim.shrink import Shrinking
+from fairlead.sim.timeline import lines, page
 from fairlead.sim.world import Finding, Verdict, run_scenario
 
 Say = Callable[[str], None]
@@ -49,7 +51,10 @@ def environment() -> dict[str, Any]:
     return {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
 
 
-def run(seeds: Sequence[int], profile: str, minutes: float, jobs: int, out: Path, clock: Clock, say: Say) -> dict[str, Any]:
+def run(
+    seeds: Sequence[int], profile: str, minutes: float, jobs: int, out: Path, clock: Clock, say: Say,
+    advanced: Callable[[int, int], None] = lambda done, failed: None,
+) -> dict[str, Any]:  # fmt: skip
     """The object to print; its `results` have violations where there are any."""
     if profile not in PROFILES and profile != MIXED:
         raise KeyError(profile)
@@ -58,7 +63,7 @@ def run(seeds: Sequence[int], profile: str, minutes: float, jobs: int, out: Path
     verdicts: list[Verdict] = []
     for number, (scenario, verdict) in enumerate(_all(scenarios, jobs)):
         verdicts.append(verdict)
-        say(f"{number + 1} of {len(scenarios)} seeds, {sum(len(v.findings) > 0 for v in verdicts)} failed")
+        advanced(number + 1, sum(bool(v.findings) for v in verdicts))
         if verdict.findings:
             say(told(scenario, verdict, keep(scenario, verdict, out)))
     wall_s = clock.monotonic() - began
@@ -119,7 +124,8 @@ def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 def keep(scenario: Scenario, verdict: Verdict, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"sim-{scenario.profile}-{scenario.seed}.json"
+    point = f"-{scenario.sieve.controller}-{scenario.sieve.pattern}-{scenario.sieve.at}" if scenario.sieve is not None else ""
+    path = out / f"sim-{scenario.profile}-{scenario.seed}{point}.json"
     path.write_bytes(msgspec.json.encode(Failure(scenario, verdict.findings, verdict.trace)))
     return path
 
@@ -127,24 +133,56 @@ def keep(scenario: Scenario, verdict: Verdict, out: Path) -> Path:
 def told(scenario: Scenario, verdict: Verdict, path: Path) -> str:
     first = verdict.findings[0]
     return (
-        f"seed {scenario.seed}: {first.invariant} {first.plane} at {first.at_s} s: {first.detail}\n"
-        f"reproduce: fairlead sim --replay {path}"
+        f"seed {scenario.seed}: {first.invariant} {first.plane} at {first.at_s} s: {first.detail}\nreproduce: {command_for(path)}"
     )
 
 
 def replayed(path: Path) -> dict[str, Any]:
-    """Runs it again, with a timeline. Raises ValueError for what is no such file."""
+    """Runs it again, with a timeline in lines and as a page. Raises ValueError for what is no such file."""
     load = environment()
     failure = msgspec.json.decode(path.read_bytes(), type=Failure)
     verdict = run_scenario(failure.scenario, timeline=True)
     results = summed([verdict]) | {"same": verdict.trace == failure.trace}
-    params = {"seed": failure.scenario.seed, "profile": failure.scenario.profile}
-    return {"name": "sim replay", "params": params, "environment": load, "results": results, "timeline": [*timeline(verdict)]}
+    return {
+        "name": "sim replay",
+        "params": {"seed": failure.scenario.seed, "profile": failure.scenario.profile},
+        "environment": load,
+        "results": results,
+        "timeline": [*lines(verdict)],
+        "page": page(verdict, command_for(path)),
+    }
 
 
-def timeline(verdict: Verdict) -> Iterator[str]:
-    for at_s, who, what in verdict.timeline:
-        yield f"{at_s:10.3f}  {who:<24}  {what}"
+def command_for(path: Path) -> str:
+    return f"fairlead sim --replay {path}"
+
+
+def shrunk(path: Path, budget: int, say: Say) -> dict[str, Any]:
+    """Makes a smaller file beside it that fails in the same way. Raises ValueError for what is no such file, or fails no more."""
+    load = environment()
+    failure = msgspec.json.decode(path.read_bytes(), type=Failure)
+    if not failure.findings:
+        raise ValueError("nothing was found in this run")
+    work = Shrinking(failure.scenario, failure.findings[0].invariant, budget, run_scenario, say)
+    if not work.shrink():
+        raise ValueError(f"{work.invariant} is not found any more: the code has changed since")
+    assert work.verdict is not None
+    small = path.with_name(f"{path.stem}-small.json")
+    small.write_bytes(msgspec.json.encode(Failure(work.scenario, work.verdict.findings, work.verdict.trace)))
+    left = [name for name in Faults.__struct_fields__ if getattr(work.scenario.faults, name)]
+    results = {
+        "invariant": work.invariant,
+        "runs": work.runs,
+        "faults": left,
+        "strikes": work.verdict.strikes,
+        "seeded_steps": work.scenario.seeded,
+        "rough_s": work.scenario.rough_s,
+        "steps": work.verdict.steps,
+        "file": str(small),
+        "reproduce": command_for(small),
+    }
+    params = {"seed": failure.scenario.seed, "profile": failure.scenario.profile, "budget": budget}
+    return {"name": "sim shrink", "params": params, "environment": load, "results": results}
 
 
 # --- in other processes ----------------------------------------------------------------------------------------------------
@@ -155,12 +193,13 @@ def _all(scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[Scenario, V
         for scenario in scenarios:
             yield scenario, run_scenario(scenario)
         return
-    shares = [share for share in (scenarios[start::jobs] for start in range(jobs)) if share]
-    workers = [_worker(share, {}) for share in shares]
-    for share, worker in zip(shares, workers, strict=True):
-        assert worker.stdout is not None
-        for scenario, line in zip(share, worker.stdout, strict=True):
-            yield scenario, msgspec.json.decode(line, type=Verdict)
+    jobs = min(jobs, len(scenarios))
+    workers = [_worker(scenarios[start::jobs], {}) for start in range(jobs)]
+    for number, scenario in enumerate(scenarios):
+        stdout = workers[number % jobs].stdout
+        assert stdout is not None
+        yield scenario, msgspec.json.decode(stdout.readline(), type=Verdict)
+    for worker in workers:
         worker.wait()
 
 

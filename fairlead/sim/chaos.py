@@ -32,6 +32,8 @@ class Chaos:
         self.healed = False
         self._twins: list[Agent] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._striking = ""
+        self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         kinds: dict[str, Callable[[Draws], Awaitable[None]]] = {
@@ -46,12 +48,21 @@ class Chaos:
         self._lose(self._faults.loss)
 
     async def _repeat(self, name: str, per_minute: float, strike: Callable[[Draws], Awaitable[None]]) -> None:
-        draws = self._loop.stream(f"chaos {name}")
+        draws, number = self._loop.stream(f"chaos {name}"), 0
         while True:
             await sleep(draws.expovariate(per_minute / 60))
             if self.healed:
                 return
+            number += 1
+            self._striking = f"{name}:{number}"
             await strike(draws)
+
+    def _left_out(self) -> bool:
+        """Asked by each strike when it has drawn: one that shrinking found to be needless is drawn, and does nothing."""
+        if self._striking in self._platform.scenario.skips:
+            return True
+        self.strikes.append(self._striking)
+        return False
 
     def _lose(self, chance: float) -> None:
         for source in self._machines.all.values():
@@ -76,6 +87,8 @@ class Chaos:
 
     async def _crash(self, draws: Draws) -> None:
         program, down_s = self._program(draws), draws.uniform(*DOWN_S)
+        if self._left_out():
+            return
         if not program.alive:
             return
         self.counts["F9"] += 1
@@ -91,6 +104,8 @@ class Chaos:
     async def _power(self, draws: Draws) -> None:
         """A node's machine, or a server's, goes without a word and comes back with what was durable."""
         at, down_s, of_server = draws.random(), draws.uniform(2.0, 60.0), draws.random() < 0.3
+        if self._left_out():
+            return
         programs = [agent.program for agent in self._platform.agents.values()]
         if of_server:
             programs = [program for plane in self._platform.planes.values() for program in plane.servers]
@@ -122,6 +137,8 @@ class Chaos:
 
     async def _pause(self, draws: Draws) -> None:
         program, for_s = self._program(draws), draws.uniform(0.3, 3.0) * self._platform.scenario.lease_s
+        if self._left_out():
+            return
         if not program.alive or program.running is None or program.running.paused:
             return
         self.counts["F8"] += 1
@@ -131,6 +148,8 @@ class Chaos:
 
     async def _instance(self, draws: Draws) -> None:
         at, which = draws.random(), draws.random()
+        if self._left_out():
+            return
         agents = list(self._platform.agents.values())
         runs = [run for run in agents[int(at * len(agents))].instances.runs.values() if run.interval.end is None]
         if runs:
@@ -142,6 +161,8 @@ class Chaos:
     async def _twin(self, draws: Draws) -> None:
         """A second agent speaks for a node: restored from an image of its disk, or started by mistake (F16)."""
         at, for_s, copies = draws.random(), draws.uniform(5.0, 60.0), draws.random() < 0.5
+        if self._left_out():
+            return
         agents = [agent for agent in self._platform.agents.values() if agent not in self._twins]
         original = agents[int(at * len(agents))]
         name = f"{original.node.name}-twin-{len(self._twins)}"
@@ -165,6 +186,8 @@ class Chaos:
     async def _cut(self, draws: Draws) -> None:
         """One machine from another, one way or both, or one from all of them."""
         first, second, way, whole, for_s = draws.random(), draws.random(), draws.random(), draws.random(), draws.uniform(*CUT_S)
+        if self._left_out():
+            return
         every = list(self._machines.all.values())
         one, other = every[int(first * len(every))], every[int(second * len(every))]
         others = [machine for machine in every if machine is not one] if whole < 0.3 else [other]
@@ -181,6 +204,8 @@ class Chaos:
 
     async def _slow(self, draws: Draws) -> None:
         at, by, for_s = draws.random(), draws.uniform(0.2, 4.0), draws.uniform(1.0, 30.0)
+        if self._left_out():
+            return
         links = list(self._network.links().values())
         link = links[int(at * len(links))]
         low_s, high_s = link.low_s, link.high_s
@@ -197,6 +222,8 @@ class Chaos:
 
     async def _reset(self, draws: Draws) -> None:
         at, herd = draws.random(), draws.random()
+        if self._left_out():
+            return
         ends = self._network.all_ends()
         if not ends:
             return
@@ -214,6 +241,8 @@ class Chaos:
 
     async def _clock(self, draws: Draws) -> None:
         at, step_s, rate, stepped = draws.random(), draws.uniform(-3600, 3600), draws.choice(RATES), draws.random() < 0.5
+        if self._left_out():
+            return
         every = list(self._machines.all.values())
         machine = every[int(at * len(every))]
         self.counts["F7"] += 1
@@ -225,6 +254,8 @@ class Chaos:
 
     async def _disk(self, draws: Draws) -> None:
         at, for_s, of_store = draws.random(), draws.uniform(1.0, 20.0), draws.random() < 0.5
+        if self._left_out():
+            return
         self.counts["F13"] += 1
         if of_store:
             planes = list(self._platform.planes.values())
@@ -242,6 +273,8 @@ class Chaos:
     async def _store(self, draws: Draws) -> None:
         at, for_s = draws.random(), draws.uniform(2.0, 30.0)
         chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(4)]
+        if self._left_out():
+            return
         planes = list(self._platform.planes.values())
         store = planes[int(at * len(planes))].store
         self._tell(f"store {store.name} is faulty, for {for_s:.1f} s")
@@ -256,6 +289,8 @@ class Chaos:
 
     async def _store_down(self, draws: Draws) -> None:
         at, for_s, paused = draws.random(), draws.uniform(0.5, 20.0), draws.random() < 0.5
+        if self._left_out():
+            return
         planes = list(self._platform.planes.values())
         program = planes[int(at * len(planes))].store.program
         assert program is not None
@@ -272,6 +307,8 @@ class Chaos:
 
     async def _lost_tail(self, draws: Draws) -> None:
         at, count, fence_too = draws.random(), draws.randrange(1, 6), draws.random() < 0.5
+        if self._left_out():
+            return
         planes = list(self._platform.planes.values())
         store = planes[int(at * len(planes))].store
         lost = store.disk.lose_tail(count, fence_too=fence_too)

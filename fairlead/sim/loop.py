@@ -111,6 +111,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.now = 0.0  # true time, which nobody inside the simulation can read
         self.current: Process | None = None  # whose step is being taken
+        self.seeded: tuple[float, float] = (0, float("inf"))  # outside of these steps whoever came first runs first
         self._steps_max = steps_max
         self._serials = itertools.count(1)
         self._picks = random.Random(f"{seed}/picks")
@@ -299,8 +300,7 @@ class SimLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)
             self._timers_cancelled = max(0, self._timers_cancelled - 1)
         if not timers:
-            waiting = self.waiting_tasks()
-            raise SimDeadlock(f"nothing can happen any more at {self.now:.3f} s; waiting: {'; '.join(waiting)}")
+            raise SimDeadlock(f"nothing can happen any more at {self.now:.3f} s; waiting: {'; '.join(self.waiting_tasks())}")
         self.now = max(self.now, timers[0][0])
         while timers and timers[0][0] <= self.now:
             _, _, handle, process = heapq.heappop(timers)
@@ -345,7 +345,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 break
             candidates += 1
         index = self._picks.randrange(candidates)
-        if not index:
+        if not index or not self.seeded[0] <= self.steps < self.seeded[1]:
             return first
         # One task's own callbacks (a step, then a cancel someone scheduled) stay in order.
         chosen = queue[index - 1][1]

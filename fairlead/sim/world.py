@@ -29,6 +29,7 @@ from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.mutants import planted
 from fairlead.sim.people import People
 from fairlead.sim.platform import Plane, Platform
+from fairlead.sim.probe import sifting
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.walls import unheard, walls
 from fairlead.store.contract import Batch
@@ -62,6 +63,7 @@ class Verdict(msgspec.Struct):
     checked: dict[str, int]
     agreed_s: float | None  # after healing; None: never
     timeline: list[tuple[float, str, str]] = []
+    strikes: list[str] = []  # of the chaos, as `skips` of a scenario names them
 
 
 class PlaneWatch:
@@ -71,6 +73,7 @@ class PlaneWatch:
         self._world = world
         self.name = plane.name
         self.batches: list[Batch] = []
+        self.times: dict[bytes, float] = {}  # when each batch became durable, by its hash
         self.checker = JournalChecker()
         self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
         self.feeds = FeedChecker(FOLLOWED, self._feed_found)
@@ -83,6 +86,7 @@ class PlaneWatch:
     def committed(self, batch: Batch) -> None:
         self._world.loop.note(batch.hash.hex())
         self.batches.append(batch)
+        self.times[batch.hash] = self._world.loop.now
         self.checker.feed(batch)
         if not self.lost_tail:
             blob = decode_blob(batch.blob)
@@ -219,14 +223,15 @@ class World:
             self.found("L4", "", f"was as desired, and is not any more: {'; '.join(different[:5])}")
 
 
-def _writes(batch: Batch) -> Counter[str]:
+def _writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
+    """Without leases, and without tidying where that is not asked for."""
     out: Counter[str] = Counter()
     for entry in decode_blob(batch.blob).entries:
         command = decode_command(entry.command)
         kind = type(command.body).__name__ if command is not None else "own"
         # What is over is cleared away, and what happened is told, after a while of their own: that is no fight.
-        tidying = command is not None and (command.caller.role is Role.GARBAGE or _tells(entry.effects))
-        if command is not None and kind not in _LEASE_BODIES and not tidying:
+        tidies = command is not None and (command.caller.role is Role.GARBAGE or _tells(entry.effects))
+        if command is not None and kind not in _LEASE_BODIES and (tidying or not tidies):
             key = entry.effects[0][0] if entry.effects else ""
             out[f"{command.caller.role.value} {kind} {key}"] += 1
     return out
@@ -254,11 +259,15 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
     root = logging.getLogger("fairlead")
 
     async def main(loop: SimLoop) -> World:
+        loop.seeded = scenario.seeded or loop.seeded
         world = World(loop, scenario)
         heard.append(_Log(world))
         root.addHandler(heard[0])
         try:
-            await world.live()
+            with sifting(loop, scenario.sieve) as probe:
+                await world.live()
+            if probe is not None:
+                world.platform.machines.counts["sieve_calls"] = probe.calls
         finally:
             heard[0].setLevel(logging.CRITICAL + 1)  # what is destroyed at the end may say what it likes
         return world
@@ -286,5 +295,17 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
     return Verdict(
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),
         outcome.trace, sum(len(watch.batches) for watch in world.watches.values()), dict(sorted(machines.counts.items())),
-        dict(sorted(refusals.items())), dict(sorted(checked.items())), world.agreed_s, machines.timeline if timeline else [],
+        dict(sorted(refusals.items())), dict(sorted(checked.items())), world.agreed_s, _timeline(world) if timeline else [],
+        world.chaos.strikes,
     )  # fmt: skip
+
+
+def _timeline(world: World) -> list[tuple[float, str, str]]:
+    """What was told, and every commit but renewals, in the order in which they happened."""
+    told = list(world.platform.machines.timeline)
+    for name, watch in world.watches.items():
+        for batch in watch.batches:
+            written = _writes(batch, tidying=True)
+            if written:
+                told.append((watch.times[batch.hash], f"plane {name}", f"commits {batch.first}: {'; '.join(written)}"))
+    return sorted(told, key=lambda line: line[0])

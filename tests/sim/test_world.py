@@ -15,6 +15,7 @@ from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimForbidden, SimLoop, sleep
 from fairlead.sim.platform import Platform
 from fairlead.sim.scenario import PROFILES, Scenario
+from fairlead.sim.timeline import lines
 from fairlead.sim.walls import unheard, walls
 from fairlead.sim.world import Verdict, run_scenario
 
@@ -27,7 +28,7 @@ def run(seed: int, profile: str, **fields: object) -> Verdict:
 
 
 def told(verdict: Verdict) -> str:
-    return "\n".join([str(finding) for finding in verdict.findings] + list(campaign.timeline(verdict))[-40:])
+    return "\n".join([str(finding) for finding in verdict.findings] + list(lines(verdict))[-40:])
 
 
 def test_a_platform_left_alone_serves_what_is_asked_and_comes_to_rest() -> None:

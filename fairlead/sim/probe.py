@@ -1,0 +1,147 @@
+"""Owns the three patterns that break real controllers, at one call of one controller: a crash in the middle of a look, a change
+it never hears of, a picture of the past.
+
+Puts itself between the controllers' runtime and its plane while a world runs; the controller and the runtime are unchanged. What
+comes after is judged by the world's checkers. `Sieve` is part of a scenario, so that a point that fails is a file like any other.
+Called by world.py; sieve.py goes through the points.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from fairlead.client.plane import Change, Feed, Plane
+from fairlead.controllers.runtime import Runtime
+from fairlead.model.commands import Command, Outcome
+from fairlead.sim.loop import SimLoop
+from fairlead.sim.machines import Running
+from fairlead.sim.scenario import Sieve
+
+HOLD_S: Final = 12.0  # a picture of the past lasts longer than any lease is renewed
+DOWN_S: Final = 1.0
+
+
+class Probe:
+    """Counts the calls at which the pattern could strike, and strikes at one of them."""
+
+    def __init__(self, loop: SimLoop, sieve: Sieve) -> None:
+        self.loop = loop
+        self.pattern = sieve.pattern
+        self.calls = 0
+        self.struck_s: float | None = None
+        self._at = sieve.at
+
+    def strikes(self, pattern: str) -> bool:
+        if pattern != self.pattern:
+            return False
+        self.calls += 1
+        if self.calls - 1 != self._at:
+            return False
+        self.struck_s = self.loop.now
+        return True
+
+    async def crash(self) -> None:
+        """The process that the controller runs in is killed, and started again a little later."""
+        running = self.loop.current
+        assert isinstance(running, Running)
+        program = running.program
+        program.kill()
+        self.loop.after(DOWN_S, lambda: None if program.alive else program.start())
+        await self.loop.create_future()  # nothing of this process runs again
+
+
+class SievedFeed:
+    def __init__(self, feed: Feed, probe: Probe) -> None:
+        self._feed = feed
+        self._probe = probe
+        self._held = False
+        self._kept: Sequence[Change] = ()  # what was held back
+        self._told = feed.revision
+        self._signal = asyncio.Event()
+
+    def take_nowait(self) -> Sequence[Change]:
+        if self._held:
+            return []
+        changes = self._feed.take_nowait()
+        kept, self._kept = self._kept, ()
+        if changes and not kept and self._probe.strikes("stale"):
+            self._held, self._kept = True, changes
+            self._probe.loop.after(HOLD_S, self._release)
+            return []
+        self._told = self._feed.revision
+        if changes and not kept and self._probe.strikes("missed"):
+            return []
+        return [*kept, *changes]
+
+    def _release(self) -> None:
+        self._held = False
+        self._signal.set()
+        self._feed.poke()
+
+    @property
+    def revision(self) -> int:
+        return self._told  # whoever sees the past does not say that it is the present
+
+    async def wait(self) -> None:
+        if not self._held:
+            await self._feed.wait()
+            return
+        self._signal.clear()
+        await self._signal.wait()
+
+    def poke(self) -> None:
+        self._signal.set()
+        self._feed.poke()
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+class SievedPlane:
+    """A plane as one controller sees it. What is not named here goes straight through."""
+
+    def __init__(self, plane: Plane, probe: Probe) -> None:
+        self._plane = plane
+        self._probe = probe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plane, name)
+
+    async def submit(self, commands: list[Command]) -> list[Outcome]:
+        outcomes = await self._plane.submit(commands)
+        if self._probe.strikes("crash"):
+            await self._probe.crash()  # it was done, and whoever asked for it never learns
+        return outcomes
+
+    async def list(self, plural: str) -> Sequence[Change]:
+        listed = await self._plane.list(plural)
+        if self._probe.strikes("crash"):
+            await self._probe.crash()
+        return listed
+
+    def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> SievedFeed:
+        return SievedFeed(self._plane.follow(plurals, after, nodes=nodes), self._probe)
+
+
+@contextmanager
+def sifting(loop: SimLoop, sieve: Sieve | None) -> Iterator[Probe | None]:
+    """While it lasts, runtimes of that controller are made with a probe in between."""
+    if sieve is None:
+        yield None
+        return
+    probe = Probe(loop, sieve)
+    made = Runtime.__init__
+
+    def probed(self: Runtime, controller: Any, plane: Any, *rest: Any, other: Any = None, **more: Any) -> None:
+        if controller.name == sieve.controller:
+            plane, other = SievedPlane(plane, probe), SievedPlane(other, probe) if other is not None else None
+        made(self, controller, plane, *rest, other=other, **more)
+
+    Runtime.__init__ = probed  # type: ignore[method-assign]
+    try:
+        yield probe
+    finally:
+        Runtime.__init__ = made  # type: ignore[method-assign]
