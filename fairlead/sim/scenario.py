@@ -43,6 +43,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     operators: float = 2.0  # drains, cordons, deletions of nodes, policy changes, a minute (F20)
     replays: float = 0.1  # chance that a request is sent twice (F2)
     names_again: bool = True  # what was deleted is made again under the same name
+    overrides: float = 0.0  # holds, freezes, zones to avoid and repairs to be approved, a minute; each lasts seconds
 
 
 class Sieve(msgspec.Struct, frozen=True, rename="camel"):
@@ -152,12 +153,20 @@ def _twins(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=1, nodes=3, faults=faults, work=work, node_lease_s=6.0)
 
 
+def _overrides(scenario: Scenario) -> Scenario:
+    """People order exceptions that end within seconds, while servers crash and regions are cut off."""
+    work = replace(scenario.work, overrides=12.0, actions=60.0, jobs=0.1)
+    faults = Faults(crash=2.0, cut=3.0, instance=3.0, power=0.5)
+    return replace(scenario, regions=2, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
+
+
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "calm": _calm,
     "exclusive": _exclusive,
     "first": _first,
     "full": _full,
     "leaders": _leaders,
+    "overrides": _overrides,
     "swarm": lambda scenario: scenario,
     "tight": _tight,
     "twins": _twins,
