@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.authority.candidate import Candidate, Timing
 from fairlead.authority.chores import Chores
+from fairlead.authority.early import EarlyFeed
 from fairlead.authority.figures import Figures
 from fairlead.authority.history import History
 from fairlead.authority.hub import Expired, Feed, Watch
@@ -185,14 +186,9 @@ class Authority:
         return revision_of(point.incarnation, point.position)
 
     def watch(
-        self,
-        plural: str,
-        after_revision: int,
-        *,
-        tenant: str | None = None,
-        node: str | None = None,
+        self, plural: str, after_revision: int, *, tenant: str | None = None, node: str | None = None,
         accepts: Callable[[Rec], bool] | None = None,
-    ) -> Watch:
+    ) -> Watch:  # fmt: skip
         self.view(after_revision)
         _, position = split_revision(after_revision)
         return self._candidate.memory.hub.watch(plural, position, tenant=tenant, node=node, accepts=accepts)
@@ -201,6 +197,11 @@ class Authority:
         """Several kinds together, from a revision on; with `nodes`, of bindings and nodes only what concerns those."""
         self.view(after_revision)
         return Feed(self._candidate.memory.hub, plurals, split_revision(after_revision)[1], nodes)
+
+    def follow_early(self, plurals: Sequence[str], after_revision: int) -> EarlyFeed:
+        """The same, before it is durable: for components of this process that write to this plane only."""
+        self.view(after_revision)
+        return self._candidate.memory.early.follow(plurals, split_revision(after_revision)[1])
 
     @property
     def leader_address(self) -> str:
@@ -321,8 +322,9 @@ class Authority:
         self._materialiser.note(memory.state.position, term.plane_ms(), [rec.key for rec in behind], behind)
         self._chores = Chores(memory.ctx, memory.receipts, self._clock, self._submit)
         self._pipeline = pipeline = Pipeline(
-            memory.ctx, memory.receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable
-        )
+            memory.ctx, memory.receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable,
+            memory.early,
+        )  # fmt: skip
         archived = self._history.archived if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, archived)
         await pipeline.commit_own([self._epoch_start(term)])

@@ -55,6 +55,7 @@ class Candidate:
     def forget(self) -> None:
         """Everything in memory was ours only while we led (P3)."""
         self.memory.hub.end()
+        self.memory.early.end("this server stopped leading; list again from another")
         self.memory = self._fresh()
 
     async def open(self) -> None:

@@ -114,8 +114,10 @@ class Feed:
         self.position = after
 
     def take_nowait(self) -> list[Rec]:
-        self._signal.clear()
         self.position = self._hub.durable
+        if not self._signal.is_set():  # whatever is told, and every end, comes with the signal
+            return []
+        self._signal.clear()
         out: list[Rec] = []
         for watch in self._watches:
             out += watch.take_nowait()

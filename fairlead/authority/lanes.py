@@ -23,12 +23,13 @@ _TURNS: Final = (COMPONENTS, COMPONENTS, COMPONENTS, TENANTS)
 class Call:
     """Commands sent together. Each is judged alone; the caller hears when all have an answer."""
 
-    __slots__ = ("commands", "done", "next", "outcomes", "waiting")
+    __slots__ = ("commands", "done", "history", "next", "outcomes", "waiting")
 
     def __init__(self, commands: list[Command], done: asyncio.Future[list[Outcome]]) -> None:
         self.commands = commands
         self.done = done
         self.next = 0  # the first command not judged yet
+        self.history = 0  # how often a batch had been taken back when this was sent
         self.waiting = len(commands)
         self.outcomes: list[Outcome | None] = [None] * len(commands)
 
@@ -52,6 +53,7 @@ class Lanes:
         self._calls: tuple[deque[Call], deque[Call], deque[Call]] = (deque(), deque(), deque())
         self._waiting = [0, 0, 0]
         self._turn = 0
+        self.history = 0
 
     def __len__(self) -> int:
         return sum(self._waiting)
@@ -61,6 +63,7 @@ class Lanes:
         waiting = self._waiting[lane]
         if waiting and waiting + len(call.commands) > self._bounds[lane]:
             return Refused("Overloaded", f"{waiting} commands wait already", {"waiting": waiting}, retry_after_s=1.0)
+        call.history = self.history
         self._calls[lane].append(call)
         self._waiting[lane] += len(call.commands)
         return None

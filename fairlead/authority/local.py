@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.authority.authority import Authority
+from fairlead.authority.early import EarlyFeed
 from fairlead.authority.hub import Expired, Feed
 from fairlead.authority.reader import PAGE_MAX
 from fairlead.authority.state import Rec
@@ -20,7 +21,7 @@ _SLICE = 5000  # nodes looked at between two yields to the loop: about a millise
 class LocalFeed:
     """A feed that speaks in revisions."""
 
-    def __init__(self, feed: Feed, incarnation: int) -> None:
+    def __init__(self, feed: Feed | EarlyFeed, incarnation: int) -> None:
         self._feed = feed
         self._incarnation = incarnation
 
@@ -45,8 +46,10 @@ class LocalFeed:
 
 
 class LocalPlane:
-    def __init__(self, authority: Authority, clock: Clock) -> None:
+    def __init__(self, authority: Authority, clock: Clock, *, early: bool = False) -> None:
+        """`early`: feeds tell what is judged and not durable yet, for whoever writes to this plane and acts nowhere else."""
         self._authority = authority
+        self._early = early
         self._clock = clock
         self.explains: DecisionSource | None = None  # where its schedulers' decisions are kept, if they are
 
@@ -73,7 +76,9 @@ class LocalPlane:
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> LocalFeed:
         self._check_ready()
-        return LocalFeed(self._authority.follow(plurals, after, nodes=nodes), split_revision(after)[0])
+        early = self._early and not nodes
+        feed = self._authority.follow_early(plurals, after) if early else self._authority.follow(plurals, after, nodes=nodes)
+        return LocalFeed(feed, split_revision(after)[0])
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Rec | None:
         self._check_ready()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+from fairlead.authority.early import Early
 from fairlead.authority.follower import Follower
 from fairlead.authority.hot import hot_of
 from fairlead.authority.hub import Hub
@@ -18,6 +19,7 @@ class PlaneMemory:
     def __init__(self, store: Store, clock: Clock, settings: Settings, ring_size: int) -> None:
         self.state = State(hot_of, ring_size)
         self.hub = Hub(self.state)
+        self.early = Early(self.state)
         self.follower = Follower(store, clock, self.state, self.hub.publish)
         self.ctx = Context(self.state, settings)
         self.receipts = Receipts(self.state)

@@ -16,11 +16,13 @@ from collections.abc import Callable
 from fairlead.authority.building import Building as Building
 from fairlead.authority.building import Deposed as Deposed
 from fairlead.authority.building import Sealed as Sealed
+from fairlead.authority.early import Early
 from fairlead.authority.judge import Context, Draft, judge
 from fairlead.authority.judge.context import Effect
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.meters import Meters
 from fairlead.authority.receipts import Receipts, hash_of
+from fairlead.authority.state import Rec
 from fairlead.authority.term import Term
 from fairlead.model import codec
 from fairlead.model.commands import (
@@ -35,6 +37,7 @@ from fairlead.model.commands import (
     Reserve,
     Unknown,
 )
+from fairlead.model.ids import split_revision
 from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_command, encode_entry
 from fairlead.ports import Clock
 from fairlead.store.contract import (
@@ -61,8 +64,8 @@ _BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around
 _ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the command's body and as its effect
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
+_HISTORIES_MAX = 50  # ended by a batch taken back, and remembered
 _OWN_RECEIPT = (Bind, BindMany, Reserve, BindGang, ReleaseReservation)
-
 
 Published = Callable[[Batch, Building], None]
 
@@ -70,7 +73,7 @@ Published = Callable[[Batch, Building], None]
 class Pipeline:
     def __init__(
         self, ctx: Context, receipts: Receipts, store: Store, clock: Clock, term: Term, lanes: Lanes, meters: Meters,
-        published: Published,
+        published: Published, early: Early,
     ) -> None:  # fmt: skip
         self._ctx = ctx
         self._receipts = receipts
@@ -80,6 +83,9 @@ class Pipeline:
         self._lanes = lanes
         self._meters = meters
         self._published = published
+        self._early = early
+        self._judged: list[Rec] = []  # accepted in this slice
+        self._undone: dict[int, int] = {}  # history that a batch taken back has ended -> what of it still holds
         self._building: Building | None = None
         self._ready: deque[Sealed] = deque()
         self._sending: Sealed | None = None
@@ -102,6 +108,9 @@ class Pipeline:
             self._judge_slice()
             if self._sending is None and not self._ready and self._building is not None:
                 self._seal()
+            if self._judged:  # after the batch is on its way: what follows from it is worked out while the store is at it
+                self._early.tell(self._judged)
+                self._judged = []
             await self._clock.sleep(0)
 
     def _judge_slice(self) -> None:
@@ -140,6 +149,10 @@ class Pipeline:
         if building is None:
             building = self._start()
         command = call.commands[index]
+        if call.history != self._lanes.history and self._rests_on_undone(call, command):
+            no = Refused("StaleEvidence", "what this was decided on was taken back before it was durable")
+            building.answers.append((call, index, no))
+            return 1
         if command.term and command.term != self._term.fence.epoch:
             no = Refused("NotLeader", f"this was meant for term {command.term}; this is {self._term.fence.epoch}")
             building.answers.append((call, index, no))
@@ -211,10 +224,12 @@ class Pipeline:
             detail = f"the command takes {len(entry)} bytes of at most {_ENTRY_MAX}; split it"
             return Refused("TooLarge", detail) if too_large else None
         position = before + len(draft.effects)
-        building.recs += draft.applied
         apply = ctx.state.apply
+        recs = [*draft.applied]
         for effect in effects[len(draft.applied) :]:
-            building.recs.append(apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
+            recs.append(apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
+        building.recs += recs
+        self._judged += recs
         building.keys += keys
         building.entries.append(entry)
         building.size += len(entry)
@@ -222,6 +237,11 @@ class Pipeline:
         if hashed:
             building.size += self._receipts.accepted(ctx, command, hashed, draft, position) * _SESSION_ANSWER_BYTES
         return Accepted(ctx.revision(position), draft.key, draft.uid, draft.epoch, draft.token, False, draft.refused)
+
+    def _rests_on_undone(self, call: Call, command: Command) -> bool:
+        """Sent before a batch was taken back, by somebody who had seen of it: the positions it names are others' now."""
+        seen = command.evidence.observed_revision if command.evidence is not None else 0
+        return split_revision(seen)[1] > self._undone.get(call.history, 0) if seen else False
 
     def _start(self) -> Building:
         self._ctx.set_time(self._term.plane_ms())
@@ -331,6 +351,9 @@ class Pipeline:
         before = sealed.building.first - 1
         self._ctx.state.undo_to(before)
         self._receipts.undone(before)
+        self._undone = {**dict([*self._undone.items()][-_HISTORIES_MAX:]), self._lanes.history: before}
+        self._lanes.history += 1
+        self._early.end("a batch was taken back before it was durable; list again")
         self._chain = self._term.chain
         self._again.extend((call, index) for call, index, _ in follow)
         self._meters.unavailable_total += 1

@@ -29,7 +29,8 @@ from fairlead.model.registry import GLOBAL
 Placed = tuple[Controller, Plane, Plane | None]  # the controller, the plane it writes, the second one it looks at
 
 
-def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) -> list[Placed]:
+def controllers_of(config: PlaneConfig, own: Plane, durable: Plane, peers: Mapping[str, Plane]) -> list[Placed]:
+    """`own` may tell of what is not durable yet; `durable` is the same plane for who writes to another."""
     if config.plane == "global":
         return [
             (OverrideController("override-global"), own, None),
@@ -55,5 +56,5 @@ def controllers_of(config: PlaneConfig, own: Plane, peers: Mapping[str, Plane]) 
     ]
     if above is not None:
         here.append((MirrorDown(region), own, above))
-        here.append((MirrorUp(region), above, own))
+        here.append((MirrorUp(region), above, durable))
     return here

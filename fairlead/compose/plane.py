@@ -158,14 +158,14 @@ class PlaneServer:
 
     def _new_parts(self) -> list[Part]:
         settings = RuntimeSettings(holder=self.config.name)
-        plane = LocalPlane(self.authority, self._clock)
+        plane, early = LocalPlane(self.authority, self._clock), LocalPlane(self.authority, self._clock, early=True)
         parts: list[Part] = [Resealing(plane, self._strongbox, self._clock)]
-        for controller, writes, other in controllers_of(self.config, plane, self.peers):
+        for controller, writes, other in controllers_of(self.config, early, plane, self.peers):
             parts.append(Runtime(controller, writes, self._clock, self._random, settings, other=other))
         narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
         if self.config.plane == "region":
             parts.append(Patrolling(plane, self._clock, self.patrol))
-        return [*parts, *self._schedulers(plane), narrator]
+        return [*parts, *self._schedulers(early), narrator]
 
     def _schedulers(self, plane: LocalPlane) -> list[Scheduler]:
         config = self.config

@@ -114,6 +114,7 @@ class RegionRig:
         self.plane = plane
         self.tasks = tasks
         self.local = LocalPlane(plane.authority, plane.clock)
+        self.early = LocalPlane(plane.authority, plane.clock, early=True)  # as controllers and schedulers see it
         self.agent = FakeAgent(self)
         self.runtimes: list[Runtime] = []
         self.schedulers: list[Scheduler] = []
@@ -126,7 +127,7 @@ class RegionRig:
         self, controller: Controller, *, plane: Plane | None = None, other: Plane | None = None, **fields: Any
     ) -> Runtime:
         settings = RuntimeSettings(**{"renew_s": 0.2, "resync_s": 0.5, "lease_ttl_s": 2.0, "hear_s": 0.02, **fields})
-        made = Runtime(controller, plane or self.local, self.plane.clock, random.Random(1), settings, other=other)
+        made = Runtime(controller, plane or self.early, self.plane.clock, random.Random(1), settings, other=other)
         self.runtimes.append(made)
         self.tasks.start(made.run(), made.info.name)
         return made
@@ -135,7 +136,7 @@ class RegionRig:
         return {each.name: self.control(each, plane=plane, **fields) for each in all_controllers()}
 
     def schedule(self) -> None:
-        made = Scheduler(self.local, self.plane.clock, random.Random(1), SchedulerSettings(hear_s=0.02, renew_s=0.2))
+        made = Scheduler(self.early, self.plane.clock, random.Random(1), SchedulerSettings(hear_s=0.02, renew_s=0.2))
         self.schedulers.append(made)
         self.tasks.start(made.run(), "scheduler")
 
