@@ -28,6 +28,7 @@ from fairlead.security.sealing import CannotOpen
 from fairlead.security.strongbox import Strongbox
 
 CORRELATION_MAX: Final = 256
+_ROWS_MAX: Final = 10_000
 Accepts = Callable[[Change], bool]
 
 
@@ -72,11 +73,11 @@ class Access:
         if not whole.allowed and not whole.some:
             return None
 
-        def accepts(row: Change) -> bool:
-            node = _node_of(row) if who.kind == "agent" else ""
-            return self.answer(who, Question(verb, plural, row.tenant, row.name, subresource), node).allowed
+        return Rows(self, self._directory, who, verb, subresource)
 
-        return accepts
+    def rows(self, who: Identity) -> Accepts:
+        """What the other end of a channel is shown of what it reads and follows."""
+        return Rows(self, self._directory, who, "get")
 
     def why_not_valid(self, who: Identity) -> str:
         """For streams: when this says something, end them with 401."""
@@ -136,6 +137,43 @@ class Access:
         return Facts(self._plane, self._holdings, node, self._directory.profile_of(who), self._region)
 
 
+class Rows:
+    """Which rows somebody may see. The credential is looked at for each; what the rules say of a kind in a tenant is kept until
+    a rule changes, unless one of them names single objects."""
+
+    def __init__(self, decisions: Access, directory: AccessDirectory, who: Identity, verb: str, subresource: str = "") -> None:
+        self._access = decisions
+        self._directory = directory
+        self._who = who
+        self._verb = verb
+        self._subresource = subresource
+        self._known: dict[tuple[str, str], bool] = {}  # (kind, tenant)
+        self._version = -1  # of the rules
+        self._by_name = False
+
+    def __call__(self, row: Change) -> bool:
+        who, plural, tenant = self._who, row.plural, row.tenant
+        question = Question(self._verb, plural, tenant, row.name, self._subresource)
+        if who.kind == "agent":
+            return self._access.answer(who, question, _node_of(row)).allowed
+        try:
+            why, statements = self._directory.standing(who)
+        except NotReady:
+            return False
+        if why:
+            return False
+        if self._version != self._directory.version or len(self._known) > _ROWS_MAX:
+            self._known.clear()
+            self._version = self._directory.version
+            self._by_name = any(statement.names is not None for statement in statements)
+        if self._by_name or plural == "tenants":  # a Tenant is in the tenant that it is: its name counts
+            return decide(who, statements, question).allowed
+        known = self._known.get((plural, tenant))
+        if known is None:
+            known = self._known[plural, tenant] = decide(who, statements, question).allowed
+        return known
+
+
 class Gate:
     """What one end of a channel may do: `may` is the service's May; `sees` is asked for each row of get, list and follow;
     `speaks` before heartbeats and the bindings of nodes."""
@@ -144,13 +182,10 @@ class Gate:
         self._access = decisions
         self._secrets = secrets
         self.who = who
+        self.sees = decisions.rows(who)
 
     def may(self, command: Command) -> Refused | None:
         return self._access.refuse_command(self.who, command)
-
-    def sees(self, row: Change) -> bool:
-        node = _node_of(row) if self.who.kind == "agent" else ""
-        return self._access.answer(self.who, Question("get", row.plural, row.tenant, row.name), node).allowed
 
     def shows(self, row: Change) -> bytes | None:
         """Secrets are opened for the agent whose node needs them. Components pass them on as they are."""

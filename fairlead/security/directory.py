@@ -8,7 +8,7 @@ fairlead/decide/access.py. Called by fairlead/api/identity.py and authz.py; `run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from fairlead.security.oidc import LEEWAY_S
 KINDS: Final = ("accessroles", "accessbindings", "serviceaccounts", "tokens")
 RETRY_S: Final = 0.2
 _MEMO_MAX: Final = 10_000
+_SKEW_S: Final = certificates.SKEW.total_seconds()
 
 
 class NotReady(Exception):
@@ -152,10 +153,10 @@ class AccessDirectory:
         if identity.fingerprint and identity.fingerprint in self._refused:
             return "the certificate was revoked"
         if identity.expiry_ms:
-            wall, ends = certificates.instant(self._clock.wall()), certificates.instant(identity.expiry_ms / 1000)
-            if not identity.fingerprint and wall >= ends + timedelta(seconds=LEEWAY_S):
+            late_s = self._clock.wall() - identity.expiry_ms / 1000
+            if not identity.fingerprint and late_s >= LEEWAY_S:
                 return "the token has expired"  # of an OpenID Connect provider
-            if wall >= ends + certificates.SKEW:
+            if late_s >= _SKEW_S:
                 return "the certificate has expired"
         if identity.token is None:
             return ""
