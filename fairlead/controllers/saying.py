@@ -8,7 +8,7 @@ from typing import Final
 
 from fairlead.model.meta import Condition
 
-GATHER_MS: Final = 100  # most slots are through several stages by then; each would be a write in both planes
+GATHER_MS: Final = 250  # most slots are through several stages by then; each would be a write in both planes
 EVERY_MS: Final = 1000
 
 # Ends of something: whoever waits, waits for these.
