@@ -11,7 +11,7 @@ from typing import Final
 from fairlead.authority.judge.context import Context
 from fairlead.authority.state import Rec
 from fairlead.decide import escrow
-from fairlead.decide.granting import in_force, must_end_ms
+from fairlead.decide.granting import in_force, margin_ms, must_end_ms
 from fairlead.decide.grants import limits_of
 from fairlead.decide.preempt_rules import SERVING_CAPABLE
 from fairlead.model.commands import Caller, Command, Move
@@ -32,7 +32,9 @@ def ended_leases(ctx: Context) -> list[Command]:
     now_ms = ctx.plane_ms()
     out: list[Command] = []
     for rec in ctx.state.live("grants"):
-        if rec.name == ctx.settings.region and rec.hot.spec.lease_seconds and len(out) < ROUND_MAX:
+        lease_s = rec.hot.spec.lease_seconds
+        # A plane that has been away asks first: its leases may go on.
+        if lease_s and now_ms >= ctx.leader_since_ms + margin_ms(lease_s) // 2 and len(out) < ROUND_MAX:
             out += _above(ctx, rec.hot, now_ms)
     return out
 

@@ -20,11 +20,11 @@ from fairlead.decide import escrow
 from fairlead.decide.escrow import Account
 from fairlead.decide.granting import (
     LEASE_S,
-    RHO,
     account_of,
     answer_spec,
     first_version,
     floor_of,
+    honoured_ms,
     is_asked,
     offer_spec,
     resources,
@@ -123,7 +123,7 @@ class QuotaController:
                 grants[item.name] = item.object
             elif item.object.spec.lease_seconds:  # an operator wrote its region off
                 bodies.append(Delete("Grant", tenant, item.name, uid=item.object.metadata.uid))
-        floor_ms = view.since_ms + escrow.giver_ms(self._lease_s * 1000, RHO)
+        floor_ms = view.since_ms + honoured_ms(self._lease_s)
         accounts = {
             region: account_of(grants[region], view.incarnation, floor_ms)
             if region in grants

@@ -65,7 +65,12 @@ def version_of(grant: Grant) -> int:
 
 def stop_ms(spec: GrantSpec) -> int:
     """How long before its lease ends a region begins to stop what is above `after`."""
-    return min(STOP_MS, spec.lease_seconds * 100)
+    return margin_ms(spec.lease_seconds)
+
+
+def margin_ms(lease_s: int) -> int:
+    """What whoever gave a lease waits beyond it: a region that changes its leader at the end of one stops a little late."""
+    return min(STOP_MS, lease_s * 100)
 
 
 def must_end_ms(grant: Grant, allowed: InForce) -> int:
@@ -234,11 +239,16 @@ def floor_of(grant: Grant, incarnation: int, asker: int, made: int) -> int:
     return max(spec.version, made)
 
 
+def honoured_ms(lease_s: int) -> int:
+    """How long after an answer a region may still act on it."""
+    return escrow.giver_ms(lease_s * 1000, RHO) + margin_ms(lease_s)
+
+
 def answer_spec(term: GrantTerm, incarnation: int, floors: Mapping[str, int], lease_s: int, now_ms: int) -> GrantTermSpec:
     """The answer to a region's last question. One that does not know this incarnation yet is only told of it (ADR 0016)."""
     status = term.status
     leased = status.knows == incarnation
-    until = instant(now_ms + escrow.giver_ms(lease_s * 1000, RHO)) if leased else term.spec.until_time
+    until = instant(now_ms + honoured_ms(lease_s)) if leased else term.spec.until_time
     return GrantTermSpec(
         term.spec.region,
         incarnation,

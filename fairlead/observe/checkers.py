@@ -22,6 +22,7 @@ from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROL
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
+from fairlead.observe.escrow import spendable
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
 from fairlead.store.contract import Batch
@@ -59,6 +60,10 @@ class JournalChecker:
     def objects(self) -> dict[str, dict[tuple[str, str], Any]]:
         """What is there after the last batch: plural -> (tenant, name) -> object."""
         return self._objects
+
+    @property
+    def incarnation(self) -> int:
+        return self._term[0]
 
     def feed(self, batch: Batch) -> None:
         self.checked["S18"] += 1
@@ -172,7 +177,7 @@ class JournalChecker:
         if before is after:
             return
         step = STEPS.get((before, after))
-        by_claim = (before, after) in AUTHORITY_STEPS and role is Role.SCHEDULER
+        by_claim = (before, after) in AUTHORITY_STEPS and role in (Role.SCHEDULER, Role.AUTHORITY)
         if step is None or (step.owner is not role and not by_claim):
             self._found("S7", f"{new.metadata.name} went from {before.value} to {after.value} by {role}")
         if new.spec.token != old.spec.token or new.spec.node != old.spec.node:
@@ -247,5 +252,6 @@ class JournalChecker:
         for (plural, _), use in self._of_tenant[tenant].items():
             if plural == "reservations" or use.status.state in HOLDS_CAPACITY:
                 used += use.spec.requests
-        for dimension, amount, limit in used.exceeding(grants[0].spec.during):
+        term = next(iter(self._objects["grantterms"].values()), None)
+        for dimension, amount, limit in used.exceeding(spendable(grants[0], term, self._term[0], self._now_ms)):
             self._found("S4", f"tenant {tenant} uses {amount} {dimension} of {limit}")
