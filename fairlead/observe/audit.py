@@ -12,7 +12,7 @@ from typing import Any, Final
 from fairlead.observe.checkers import JournalChecker
 from fairlead.store.contract import Batch
 
-CHECKED: Final = ("S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9", "S11", "S18", "S19", "S20")
+CHECKED: Final = ("S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9", "S10", "S11", "S18", "S19", "S20")
 
 
 def audit(batches: Iterable[Batch]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.escrow import spendable
+from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
 from fairlead.store.contract import Batch
@@ -53,6 +54,7 @@ class JournalChecker:
         self._term = (0, 0)  # incarnation and epoch of the newest batch
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
+        self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
         self._overrides = OverrideChecker(self._objects, self._found)
         self._now_ms = 0
 
@@ -81,6 +83,7 @@ class JournalChecker:
         self._term = max(term, self._term)
         for entry in blob.entries:
             self._entry(entry, blob.header.incarnation)
+        self._leftovers.batch_ended(blob.header.time_ms)
 
     def _found(self, invariant: str, detail: str) -> None:
         self.violations.append(Violation(invariant, self._position, detail))

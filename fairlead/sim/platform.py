@@ -32,6 +32,7 @@ from fairlead.sim.outside import SimDialling, SimHttp, SimOutside
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.store import SimStore, StoreService
 from fairlead.sim.tally import Tally
+from fairlead.sim.viewers import viewers
 
 OFFICE: Final = "office/people"
 
@@ -72,6 +73,8 @@ class Platform:
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
         self._global_objects, self.token = born.global_objects(self.regions, SimIds(loop.stream("tokens")), scenario.tight)
+        people, self.reader_tokens = viewers(SimIds(loop.stream("reader tokens"))) if scenario.work.readers else ([], {})
+        self._global_objects += people
         for name in (GLOBAL, *self.regions):
             self._add_plane(name)
         for region in self.regions:

@@ -43,6 +43,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     operators: float = 2.0  # drains, cordons, deletions of nodes, policy changes, a minute (F20)
     replays: float = 0.1  # chance that a request is sent twice (F2)
     names_again: bool = True  # what was deleted is made again under the same name
+    readers: float = 0.0  # reads of people who may see one tenant, a minute
     overrides: float = 0.0  # holds, freezes, zones to avoid and repairs to be approved, a minute; each lasts seconds
 
 
@@ -160,6 +161,12 @@ def _overrides(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=2, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
 
 
+def _tenants(scenario: Scenario) -> Scenario:
+    """People of one tenant who ask for everything, while servers crash and access rules are copied about."""
+    work = replace(scenario.work, readers=120.0, actions=40.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(crash=2.0, cut=1.0, reset=4.0), work=work)
+
+
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "calm": _calm,
     "exclusive": _exclusive,
@@ -168,6 +175,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "leaders": _leaders,
     "overrides": _overrides,
     "swarm": lambda scenario: scenario,
+    "tenants": _tenants,
     "tight": _tight,
     "twins": _twins,
     "unknown": _unknown,

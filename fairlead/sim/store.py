@@ -79,6 +79,7 @@ class StoreService:
         self.program: Program | None = None
         self.holds: list[asyncio.Future[None]] = []
         self.refused: Callable[[str], None] = lambda name: None  # told what its guards turned down
+        self.in_doubt: dict[bytes, tuple[float, Running]] = {}  # commits nobody knows the outcome of: since when, whose
 
 
 class _NoAnswer(Exception):
@@ -102,6 +103,14 @@ class SimStore(MemoryStore):
         else:
             self._service.network.machines.counts["F12"] += 1
         return await self._read("tail", lambda: self._disk.tail(after, limit_bytes, hidden))
+
+    async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
+        result = await super().commit(fence, batch)
+        if isinstance(result, OutcomeUnknown):
+            self._service.in_doubt.setdefault(batch.hash, (self._service.network.loop.now, self._process))
+        elif not isinstance(result, Unavailable):
+            self._service.in_doubt.pop(batch.hash, None)
+        return result
 
     async def _write(self, call: str, effect: Callable[[], T]) -> T | Unavailable | OutcomeUnknown:
         try:

@@ -22,6 +22,8 @@ from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import overlaps, went_back
+from fairlead.observe.reads import ReadChecker
+from fairlead.observe.waiting import WaitingChecker, room_for
 from fairlead.sim import loop as sim
 from fairlead.sim.chaos import Chaos
 from fairlead.sim.follower import FOLLOWED, follower
@@ -30,12 +32,14 @@ from fairlead.sim.mutants import planted
 from fairlead.sim.people import People
 from fairlead.sim.platform import Plane, Platform
 from fairlead.sim.probe import sifting
+from fairlead.sim.readers import readers
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.walls import unheard, walls
 from fairlead.store.contract import Batch
 
 LEADER_S: Final = 15.0  # L2
 AGREED_S: Final = 60.0  # L4
+RESOLVED_S: Final = 10.0  # L7
 FOUND_MAX: Final = 20
 _LEASE_BODIES: Final = ("LeaseAcquire", "LeaseRenew", "LeaseRelease")
 
@@ -137,6 +141,10 @@ class World:
         for name, plane in self.platform.planes.items():
             main = follower(self.platform, plane, self.watches[name].feeds)
             self.platform.machines.program(f"auditor {name}", self.platform.office, main)
+        self.reads = ReadChecker(lambda invariant, detail: self.found(invariant, GLOBAL, detail))
+        if scenario.work.readers:
+            self.platform.machines.program("readers", self.platform.office, readers(self.platform, self.reads))
+        self.waiting = WaitingChecker()
         self.agreed_s: float | None = None
         self._healed_s = 0.0
 
@@ -188,6 +196,7 @@ class World:
         different: list[str] = []
         while self.loop.now < healed_s + self.scenario.calm_s and not self.findings:
             await sleep(1.0)
+            self._bounds()
             different = self._different()
             if not different:
                 self.agreed_s = round(self.loop.now - healed_s, 1)
@@ -198,12 +207,37 @@ class World:
         elif self.agreed_s is not None and self.agreed_s > AGREED_S:
             self.found("L4", "", f"actual was desired only {self.agreed_s} s after healing")
 
+    def _bounds(self) -> None:
+        """L1 and L7, while the platform comes to rest."""
+        now = self.loop.now
+        for name, plane in self.platform.planes.items():
+            watch, leaders = self.watches[name], plane.leaders()
+            if leaders and name != GLOBAL:
+                plane_ms = leaders[0].authority.plane_ms()
+                for detail in self.waiting.look(now, name, watch.objects, watch.checker.incarnation, plane_ms):
+                    self.found("L1", name, detail)
+            leading = [server.config.name for server in leaders]
+            for since_s, running in plane.store.in_doubt.values():
+                age_s = now - max(since_s, self._healed_s)
+                if age_s > RESOLVED_S and not running.dead and running.program.name in leading:
+                    self.found("L7", name, f"{running.name} has not resolved a commit for {age_s:.0f} s")
+
+    def _no_room(self) -> bool:
+        """Whatever waits is proven to have no place to go."""
+        for name, plane in self.platform.planes.items():
+            if name != GLOBAL:
+                watch, plane_ms = self.watches[name], max((s.authority.plane_ms() for s in plane.leaders()), default=0)
+                for request in watch.objects.get("schedulingrequests", {}).values():
+                    if room_for(request, watch.objects, watch.checker.incarnation, plane_ms):
+                        return False
+        return True
+
     def _different(self) -> list[str]:
         regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
         running = [run for run in self.platform.intervals if run.end is None]
         found = differences(self.watches[GLOBAL].objects, regions, running)
-        if self.scenario.tight and any("waits: " in one for one in found):
-            self.platform.machines.counts["excused_no_room"] += 1
+        if self.scenario.tight and any("waits: " in one for one in found) and self._no_room():
+            self.platform.machines.counts["proven_no_room"] += 1
             return []
         return found
 
@@ -291,6 +325,8 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
         checked += watch.checked
     checked["S13"] += world.watches[GLOBAL].answers.checked
     checked["S15"] += sum(watch.feeds.checked for watch in world.watches.values())
+    checked["S17"] += world.reads.checked
+    checked["L1"] += world.waiting.checked
     checked["S12"] += sum(1 for run in world.platform.intervals if run.exclusive)
     return Verdict(
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),
