@@ -132,6 +132,13 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Address", _at("spec.address"), "Where it is reached.", wide=True),
     ),
     "tenants": (Column("Weight", _at("spec.weight"), "Its share between tenants of one priority.", "integer"),),
+    "autoscalers": (
+        Column("Workload", _at("spec.workload"), "Whose replicas it sets."),
+        Column("Min", _at("spec.minReplicas"), "Never fewer.", "integer"),
+        Column("Max", _at("spec.maxReplicas"), "Never more.", "integer"),
+        Column("Replicas", _at("status.replicas"), "Ordered.", "integer"),
+        Column("Wanted", _at("status.wanted"), "By the load alone.", "integer"),
+    ),
     "quotas": (
         Column("Limits", _amounts("spec.limits"), "At most this, over all regions."),
         Column("Used", _amounts("status.used"), "In use."),

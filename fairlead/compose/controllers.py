@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fairlead.client.plane import Plane
 from fairlead.compose.config import PlaneConfig
 from fairlead.controllers.assignment import AssignmentController
+from fairlead.controllers.autoscaler import AutoscalerController
 from fairlead.controllers.contract import Controller
 from fairlead.controllers.disruption import DisruptionController
 from fairlead.controllers.garbage import GarbageController, GarbageGlobalController
@@ -35,6 +36,7 @@ def controllers_of(config: PlaneConfig, own: Plane, durable: Plane, peers: Mappi
         return [
             (OverrideController("override-global"), own, None),
             (PolicyController(), own, None),
+            (AutoscalerController(), own, None),
             (WorkloadController(), own, None),
             (RegionController(), own, None),
             (RecoveryController(), own, None),

@@ -36,6 +36,7 @@ _TENANT_WRITES: Final = frozenset(
     {
         "workloads",
         "workloads/scale",
+        "autoscalers",
         "configs",
         "secrets",
         "serviceaccounts",

@@ -75,6 +75,11 @@ def _access_kinds(both: frozenset[str]) -> list[KindInfo]:
     ]  # fmt: skip
 
 
+def _autoscaler(glo: frozenset[str]) -> KindInfo:
+    return KindInfo("Autoscaler", "autoscalers", intent.Autoscaler, glo, _PEOPLE, frozenset({Role.AUTOSCALER}),
+                    "by whoever made it; the workload keeps its replicas")  # fmt: skip
+
+
 def _quota_kinds(glo: frozenset[str], both: frozenset[str]) -> list[KindInfo]:
     r = Role
     return [
@@ -96,7 +101,8 @@ def _kinds() -> dict[str, KindInfo]:
     rows = [
         KindInfo("Region", "regions", intent.Region, both, _OPERATORS | {r.MIRROR}, frozenset({r.REGION_HEALTH}),
                  "decommission drill", namespaced=False),
-        KindInfo("Workload", "workloads", intent.Workload, both, _PEOPLE, frozenset({r.WORKLOAD}),
+        _autoscaler(glo),
+        KindInfo("Workload", "workloads", intent.Workload, both, _PEOPLE | {r.AUTOSCALER}, frozenset({r.WORKLOAD}),
                  "finalizer until all slots are released", short_names=("wl",),
                  finalizers=("fairlead.dev/slots-released",)),
         KindInfo("Config", "configs", intent.Config, both, _PEOPLE | {r.MIRROR}, frozenset(),

@@ -97,6 +97,7 @@ def valid() -> dict[str, Record]:
     rows = [
         _named("Tenant", intent.TenantSpec(), name="risk"),
         _named("Quota", intent.QuotaSpec(limits=SMALL), name="default", **risk),
+        _named("Autoscaler", intent.AutoscalerSpec(workload="api", max_replicas=9), name="api", **risk),
         _named("Region", intent.RegionSpec(areas=("eu",), zones=("a", "b")), name="eu-west"),
         workload(),
         _named("Config", intent.ConfigSpec(data={"colour": "blue"}), name="app", **risk),

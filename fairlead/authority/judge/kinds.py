@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.overriding import refuse_override, refuse_override_delete
@@ -14,7 +16,7 @@ from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Refused
 from fairlead.model.kinds.capacity import Node
-from fairlead.model.kinds.intent import Tenant
+from fairlead.model.kinds.intent import Tenant, Workload
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.registry import REGION, KindInfo
@@ -38,8 +40,17 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
             return ctx.policies.refuse_channel(new)
         case "overrides":
             return refuse_override(ctx, caller, new, old)
+        case "workloads" if caller.role is Role.AUTOSCALER:
+            return _refuse_scaling(new, old)
         case _:
             return None
+
+
+def _refuse_scaling(new: Workload, old: Workload | None) -> Refused | None:
+    """An autoscaler sets the number of replicas, and nothing else of a workload."""
+    if old is not None and replace(new.spec, replicas=old.spec.replicas) == old.spec:
+        return None
+    return Refused("NotOwner", f"of {new.metadata.name} an autoscaler may set the replicas, and nothing else")
 
 
 def _refuse_mirror() -> Refused:

@@ -33,6 +33,7 @@ RULES: Final[dict[str, Callable[[Report, Any, Any], None]]] = {
     "Quota": capacity.check_quota,
     "Region": capacity.check_region,
     "Workload": workload.check_workload,
+    "Autoscaler": workload.check_autoscaler,
     "Config": mounts.check_data,
     "Secret": mounts.check_data,
     "SchedulerPolicy": policy.check_scheduler_policy,

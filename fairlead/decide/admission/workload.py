@@ -11,7 +11,17 @@ from typing import Final, Literal
 from fairlead.decide.admission.mounts import check_mounts
 from fairlead.decide.admission.placement import check_placement
 from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
-from fairlead.model.kinds.intent import EnvVar, Port, Probe, Probes, ResourceSpec, Template, Workload, WorkloadSpec
+from fairlead.model.kinds.intent import (
+    Autoscaler,
+    EnvVar,
+    Port,
+    Probe,
+    Probes,
+    ResourceSpec,
+    Template,
+    Workload,
+    WorkloadSpec,
+)
 from fairlead.model.resources import SHARE_WHOLE, DeviceAsk, Resources
 
 REPLICAS_MAX: Final = 10_000
@@ -62,6 +72,17 @@ def execution_of(spec: WorkloadSpec) -> Literal["Replicated", "Exclusive"]:
 def slots_of(spec: WorkloadSpec) -> int:
     """How many slots run at once when all is well."""
     return max(spec.job.parallelism if spec.job is not None else spec.replicas, 0)
+
+
+def check_autoscaler(report: Report, new: Autoscaler, old: Autoscaler | None) -> None:
+    spec = new.spec
+    report.subdomain("spec.workload", spec.workload)
+    report.within("spec.minReplicas", spec.min_replicas, 1, REPLICAS_MAX)
+    report.within("spec.maxReplicas", spec.max_replicas, max(1, spec.min_replicas), REPLICAS_MAX)
+    report.within("spec.targetPercent", spec.target_percent, 1, 100)
+    report.within("spec.surge", spec.surge, 0, SURGE_MAX)
+    report.within("spec.upWaitSeconds", spec.up_wait_seconds, 1, SECONDS_MAX)
+    report.within("spec.downWindowSeconds", spec.down_window_seconds, 1, SECONDS_MAX)
 
 
 def check_workload(report: Report, new: Workload, old: Workload | None) -> None:

@@ -287,6 +287,39 @@ class Workload(Record, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
+class AutoscalerSpec(Record, frozen=True):
+    workload: str  # whose replicas it sets
+    max_replicas: int
+    min_replicas: int = 1
+    target_percent: int = 70  # how busy a serving replica should be
+    surge: int = 1  # ordered replicas that may still be on their way while more are ordered
+    up_wait_seconds: float = 30.0  # between two additions
+    down_window_seconds: float = 300.0  # down only to the most that was wanted within this time
+
+
+class WantedThen(Record, frozen=True):
+    time: datetime
+    replicas: int
+
+
+class AutoscalerStatus(Record, frozen=True):
+    observed_generation: int = 0
+    replicas: int = 0  # ordered, as it was seen last
+    wanted: int = 0  # by the load alone
+    busy_permille: int = 0  # of those that serve, as it was reported last
+    last_up_time: datetime | None = None
+    wanted_lately: tuple[WantedThen, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Autoscaler(Record, frozen=True):
+    """Sets a service's replicas by how busy they are. Who measures writes that into an annotation, with the time."""
+
+    metadata: Metadata
+    spec: AutoscalerSpec
+    status: AutoscalerStatus = AutoscalerStatus()
+
+
 class ConfigSpec(Record, frozen=True):
     data: dict[str, str] = {}
 

@@ -1,0 +1,148 @@
+"""Sets a service's replicas by how busy those are that serve, and says why it did or did not.
+
+Decides nothing itself (decide/autoscaling.py does): reads the load that was reported, the workload's counts and the overrides;
+while what was ordered has not come, or most are not ready, nothing is added, whatever the load. Writes `spec.replicas` as a
+manager of its own, so that a manifest that names replicas and this one are seen to disagree. Runs in the global plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Indexes, Item, Name
+from fairlead.controllers.contract import Result, View
+from fairlead.decide.autoscaling import Load, ReplicaRule, Scaling, replicas
+from fairlead.decide.loads import reported, taken_over
+from fairlead.decide.overrides import Where, ends_ms, in_force, words
+from fairlead.decide.slots import instant, millis
+from fairlead.model.commands import Body, Put, PutStatus
+from fairlead.model.kinds.intent import Autoscaler, AutoscalerStatus, WantedThen, Workload
+from fairlead.model.kinds.policy import Override
+from fairlead.model.meta import Condition, set_condition
+
+MANAGER: Final = "autoscaler"
+LOOK_MS: Final = 5_000
+LATELY_MAX: Final = 60  # remembered amounts: the window is cut into so many parts
+_API: Final = "fairlead.dev/v1alpha1"
+
+
+def _workload(item: Item) -> Name | None:
+    return item.tenant, item.hot.spec.workload
+
+
+class AutoscalerController:
+    name = "autoscaler"
+    follows = ("autoscalers", "workloads", "overrides")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {"autoscalers": {"workload": _workload}}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        match item.plural:
+            case "autoscalers":
+                return (item.key,)
+            case "workloads":
+                return [each.key for each in view.cache.by("autoscalers", "workload", item.key)]
+            case _:
+                return self.resync(view) if item.hot.spec.kind == "autoscaler-pause" else ()
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [item.key for item in view.cache.all("autoscalers")]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        scaler: Autoscaler | None = view.cache.get("autoscalers", *key)
+        if scaler is None or scaler.metadata.deletion_time is not None:
+            return Result()
+        item = view.cache.item("workloads", key[0], scaler.spec.workload)
+        workload: Workload | None = item.object if item is not None else None
+        paused = in_force(
+            (each.hot for each in view.cache.all("overrides")), "autoscaler-pause", now_ms, Where(key[0], scaler.spec.workload)
+        )
+        busy, silent = reported(scaler.metadata, now_ms)
+        held = _held(view, key, scaler, workload, paused, silent)
+        if held is not None or workload is None or item is None or busy is None:
+            reason, message = held or ("NoLoad", silent)
+            status = _said(scaler.status, scaler, workload, reason, message, now_ms)
+            wake_ms = min(now_ms + LOOK_MS, ends_ms(paused)) if paused is not None else now_ms + LOOK_MS
+            return Result(_status(key, scaler, status), wake_ms)
+        found = replicas(_rule(scaler), _load(scaler, workload, busy, now_ms))
+        status = _after(scaler, workload, busy, found, now_ms)
+        bodies: list[Body] = []
+        if found.replicas != workload.spec.replicas:
+            managed = taken_over(workload.metadata.managed_fields, MANAGER, _API)
+            meta = replace(workload.metadata, managed_fields=managed)
+            made = replace(workload, metadata=meta, spec=replace(workload.spec, replicas=found.replicas))
+            bodies.append(Put("Workload", made, "update", view.revision(item)))
+        return Result([*bodies, *_status(key, scaler, status)], now_ms + LOOK_MS)
+
+
+def _held(
+    view: View, key: Name, scaler: Autoscaler, workload: Workload | None, paused: Override | None, silent: str
+) -> tuple[str, str] | None:
+    """(reason, message) of what keeps it from deciding at all."""
+    first = min(each.key for each in view.cache.by("autoscalers", "workload", (key[0], scaler.spec.workload)))
+    if first != key:
+        return "Contested", f"autoscaler {first[1]} sets the replicas of {scaler.spec.workload} already"
+    if workload is None or workload.metadata.deletion_time is not None:
+        return "NoWorkload", f"there is no workload {scaler.spec.workload}"
+    if workload.spec.job is not None or workload.spec.suspend:
+        return "NotScaled", "it is a job or suspended"
+    if paused is not None:
+        return "Paused", words(paused)
+    if workload.status.observed_generation != workload.metadata.generation:
+        return "NotSeen", "what was ordered last is not counted yet"
+    return ("NoLoad", silent) if silent else None
+
+
+def _rule(scaler: Autoscaler) -> ReplicaRule:
+    spec = scaler.spec
+    return ReplicaRule(
+        spec.min_replicas, spec.max_replicas, spec.target_percent * 10, surge=spec.surge, up_wait_s=spec.up_wait_seconds,
+        down_window_s=spec.down_window_seconds,
+    )  # fmt: skip
+
+
+def _load(scaler: Autoscaler, workload: Workload, busy: int, now_ms: int) -> Load:
+    status = scaler.status
+    since_up_s = (now_ms - millis(status.last_up_time)) / 1000 if status.last_up_time is not None else 1e9
+    lately = [((now_ms - millis(then.time)) / 1000, then.replicas) for then in status.wanted_lately]
+    return Load(workload.spec.replicas, workload.status.replicas.serving, busy, since_up_s, lately)
+
+
+def _after(scaler: Autoscaler, workload: Workload, busy: int, found: Scaling, now_ms: int) -> AutoscalerStatus:
+    """Its memory after a decision: the load in tenths, and one wanted amount in each part of the window, so that a steady load
+    writes nothing for a while."""
+    status, window_s = scaler.status, scaler.spec.down_window_seconds
+    part = timedelta(seconds=window_s / LATELY_MAX)
+    oldest = instant(now_ms) - timedelta(seconds=window_s)
+    lately = [then for then in status.wanted_lately if then.time >= oldest]
+    if not lately or lately[-1].replicas != found.wanted or instant(now_ms) - lately[-1].time >= part:
+        lately.append(WantedThen(time=instant(now_ms), replicas=found.wanted))
+    up = found.replicas > workload.spec.replicas
+    status = replace(
+        status, replicas=found.replicas, wanted=found.wanted, busy_permille=busy, wanted_lately=tuple(lately[-2 * LATELY_MAX :]),
+        last_up_time=instant(now_ms) if up else status.last_up_time,
+    )  # fmt: skip
+    return _said(status, scaler, workload, "Following", found.why, now_ms)
+
+
+def _said(
+    status: AutoscalerStatus, scaler: Autoscaler, workload: Workload | None, reason: str, message: str, now_ms: int
+) -> AutoscalerStatus:
+    generation = scaler.metadata.generation
+    condition = Condition(
+        type="Scaling", status="True" if reason == "Following" else "False", reason=reason, message=message,
+        observed_generation=generation, last_transition_time=instant(now_ms),
+    )  # fmt: skip
+    ordered = status.replicas if reason == "Following" or workload is None else workload.spec.replicas
+    conditions = set_condition(status.conditions, condition)
+    return replace(status, observed_generation=generation, replicas=ordered, conditions=conditions)
+
+
+def _status(key: Name, scaler: Autoscaler, status: AutoscalerStatus) -> list[Body]:
+    return [PutStatus("Autoscaler", *key, status, uid=scaler.metadata.uid)] if status != scaler.status else []

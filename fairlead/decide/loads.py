@@ -1,0 +1,51 @@
+"""How busy a service is, as somebody measured it: one line in an annotation, with the time. Pure.
+
+This is where any metric comes in: an adapter beside the service, a script, a person. What is older than a minute is not believed.
+Also here: how a number is taken over from whoever else manages it, in the form the API keeps that in. Called by the autoscaler.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.decide.slots import millis
+from fairlead.model.meta import FieldsV1, ManagedFields, Metadata
+
+LOAD: Final = "fairlead.dev/busy"  # PERMILLE@RFC3339, of the mean over those that serve
+BELIEVED_MS: Final = 60_000
+PERMILLE_MAX: Final = 100_000  # a hundred times its capacity: beyond it somebody has the unit wrong
+_SHAPE: Final = re.compile(r"(\d{1,6})@(\S{1,40})", re.ASCII)
+_OWNED: Final = '{"f:spec":{"f:replicas":{}}}'
+_ITS_PLACE: Final = re.compile(r'("f:replicas":\{\},)|(,"f:replicas":\{\})|("f:replicas":\{\})')
+
+
+def reported(metadata: Metadata, now_ms: int) -> tuple[int | None, str]:
+    """The load in thousandths, or None and why there is none to go by."""
+    found = _SHAPE.fullmatch(metadata.annotations.get(LOAD, ""))
+    if found is None:
+        return None, f"nobody reports a load: annotation {LOAD}, such as 850@2030-01-01T12:00:00Z"
+    try:
+        when_ms = millis(datetime.fromisoformat(found[2]))
+    except ValueError:
+        return None, f"{found[2]!r} is not a time"
+    if int(found[1]) > PERMILLE_MAX:
+        return None, f"{found[1]} thousandths is not a load"
+    age_ms = now_ms - when_ms
+    if age_ms > BELIEVED_MS:
+        return None, f"the load was reported {age_ms // 1000} s ago"
+    return int(found[1]), ""
+
+
+def taken_over(entries: tuple[ManagedFields, ...], manager: str, api_version: str) -> tuple[ManagedFields, ...]:
+    """The managers of a workload after `manager` has set its replicas: nobody else does any more."""
+    others = [
+        replace(entry, fields_v1=FieldsV1(_ITS_PLACE.sub("", entry.fields_v1.text)))
+        for entry in entries
+        if entry.manager != manager
+    ]
+    mine = ManagedFields(manager=manager, api_version=api_version, fields_type="FieldsV1", fields_v1=FieldsV1(_OWNED))
+    return (*others, mine)

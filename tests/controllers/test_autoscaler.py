@@ -1,0 +1,139 @@
+"""The replica autoscaler, looked at as a value: a picture in, commands out; and a slow service under load, minute by minute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.controllers.autoscaler import MANAGER, AutoscalerController
+from fairlead.controllers.contract import View
+from fairlead.decide.loads import LOAD, reported, taken_over
+from fairlead.decide.slots import instant
+from fairlead.model.commands import Put, PutStatus
+from fairlead.model.ids import Uid
+from fairlead.model.kinds.intent import Autoscaler, AutoscalerSpec, JobRule, StageCounts, Workload, WorkloadSpec, WorkloadStatus
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.meta import FieldsV1, ManagedFields, Metadata
+from tests.controllers.test_overrides import fill
+
+NOW = 1_700_000_000_000
+
+
+def load(permille: int, at_ms: int = NOW) -> dict[str, str]:
+    return {LOAD: f"{permille}@{instant(at_ms).isoformat()}"}
+
+
+def scaler(annotations: dict[str, str], name: str = "s", status: Any = None, **spec: Any) -> Autoscaler:
+    meta = Metadata(name=name, namespace="risk", uid=Uid("u-s"), generation=1, annotations=annotations)
+    made = Autoscaler(metadata=meta, spec=AutoscalerSpec(**{"workload": "api", "max_replicas": 20, **spec}))
+    return replace(made, status=status) if status is not None else made
+
+
+def service(ordered: int, serving: int, generation: int = 1, seen: int = 1, **spec: Any) -> Workload:
+    meta = Metadata(name="api", namespace="risk", uid=Uid("u-w"), generation=generation)
+    status = WorkloadStatus(observed_generation=seen, replicas=StageCounts(desired=ordered, serving=serving))
+    return Workload(metadata=meta, spec=WorkloadSpec(replicas=ordered, **spec), status=status)
+
+
+def decided(*objects: tuple[str, Any], now_ms: int = NOW, key: str = "s") -> tuple[int | None, Any]:
+    """The replicas it orders, if it does, and its status, if it says something."""
+    result = AutoscalerController().reconcile(("risk", key), fill(View(AutoscalerController.indexes, {}), *objects), now_ms)
+    assert result.wake_ms is None or result.wake_ms > now_ms
+    ordered = [body.object.spec.replicas for body in result.bodies if isinstance(body, Put)]
+    said = [body.status for body in result.bodies if isinstance(body, PutStatus)]
+    return ordered[0] if ordered else None, said[0] if said else None
+
+
+def test_a_busy_service_gets_more_in_the_autoscaler_s_own_name() -> None:
+    view = fill(View(AutoscalerController.indexes, {}), ("autoscalers", scaler(load(1400))), ("workloads", service(4, 4)))
+    put, told = AutoscalerController().reconcile(("risk", "s"), view, NOW).bodies
+    assert isinstance(put, Put)
+    assert put.object.spec.replicas == 8
+    assert put.expected_revision, "not over what somebody scaled meanwhile"
+    assert put.object.metadata.managed_fields[-1].manager == MANAGER
+    assert isinstance(told, PutStatus)
+    assert (told.status.replicas, told.status.last_up_time) == (8, instant(NOW))
+
+
+def pause(**scope: Any) -> Override:
+    spec = OverrideSpec(kind="autoscaler-pause", reason="x", ttl_seconds=60, requester="a", scope=OverrideScope(**scope))
+    return Override(metadata=Metadata(name="p", namespace="risk", creation_time=instant(NOW)), spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("found", "work", "more", "reason"),
+    [
+        (scaler({}), service(4, 4), (), "NoLoad"),
+        (scaler(load(1400, NOW - 61_000)), service(4, 4), (), "NoLoad"),
+        (scaler({LOAD: "lots@now"}), service(4, 4), (), "NoLoad"),
+        (scaler(load(1400)), service(4, 4), (("overrides", pause(workloads=("api",))),), "Paused"),
+        (scaler(load(1400)), service(4, 4, generation=2), (), "NotSeen"),
+        (scaler(load(1400)), service(4, 4, job=JobRule()), (), "NotScaled"),
+        (scaler(load(1400), "z"), service(4, 4), (("autoscalers", scaler({}, "a")),), "Contested"),
+        (scaler(load(1400), workload="other"), service(4, 4), (), "NoWorkload"),
+        (scaler(load(1400)), service(8, 4), (), "Following"),  # four are on their way
+        (scaler(load(1400)), service(20, 20), (), "Following"),  # no more than its maximum
+    ],
+)
+def test_nothing_is_ordered_and_the_reason_is_said(found: Autoscaler, work: Workload, more: Any, reason: str) -> None:
+    name = found.metadata.name
+    ordered, said = decided(("autoscalers", found), ("workloads", work), *more, key=name)
+    assert ordered is None
+    assert said.conditions[0].reason == reason
+
+
+def test_a_pause_ends_by_itself_and_one_for_others_pauses_nobody_else() -> None:
+    objects = (("autoscalers", scaler(load(1400, NOW + 60_000))), ("workloads", service(4, 4)))
+    assert decided(*objects, ("overrides", pause(workloads=("api",))), now_ms=NOW + 60_000)[0] == 8
+    assert decided(*objects, ("overrides", pause(workloads=("web",))))[0] == 8
+
+
+def test_who_managed_the_replicas_before_does_not_any_more_and_keeps_the_rest() -> None:
+    before = (
+        ManagedFields(manager="kubectl", fields_v1=FieldsV1('{"f:spec":{"f:gang":{},"f:replicas":{}}}')),
+        ManagedFields(manager="ci", fields_v1=FieldsV1('{"f:spec":{"f:replicas":{},"f:suspend":{}}}')),
+        ManagedFields(manager=MANAGER, fields_v1=FieldsV1("{}")),
+    )
+    after = [(entry.manager, entry.fields_v1.text) for entry in taken_over(before, MANAGER, "v1")]
+    assert after == [
+        ("kubectl", '{"f:spec":{"f:gang":{}}}'),
+        ("ci", '{"f:spec":{"f:suspend":{}}}'),
+        (MANAGER, '{"f:spec":{"f:replicas":{}}}'),
+    ]
+
+
+def test_a_load_beyond_reason_is_a_wrong_unit() -> None:
+    assert reported(Metadata(name="s", annotations=load(850)), NOW) == (850, "")
+    assert reported(Metadata(name="s", annotations=load(900_000)), NOW)[0] is None
+
+
+def ordered_at_most(naive: bool) -> int:
+    """A service that needs six replicas at its target; half of it falls, and a new one takes ninety seconds to serve. The load of
+    those left doubles: the naive one orders by it at every look."""
+    needed, starts_s = 6, 90
+    serving, ordered, coming, most = 3, 6, list[tuple[int, int]](), 6
+    coming.append((starts_s, 3))
+    found = scaler({}, max_replicas=100)
+    for second in range(0, 600, 5):
+        serving += sum(count for due, count in coming if due <= second)
+        coming = [(due, count) for due, count in coming if due > second]
+        busy = needed * 700 // max(1, serving)
+        now_ms = NOW + second * 1000
+        if naive:
+            wanted: int | None = -(-ordered * busy // 700)
+        else:
+            found = replace(found, metadata=replace(found.metadata, annotations=load(busy, now_ms)))
+            wanted, said = decided(("autoscalers", found), ("workloads", service(ordered, min(serving, ordered))), now_ms=now_ms)
+            found = replace(found, status=said) if said is not None else found
+        if wanted is not None and wanted > ordered:
+            coming.append((second + starts_s, min(wanted, 100) - ordered))
+        ordered = min(wanted, 100) if wanted is not None else ordered
+        most = max(most, ordered)
+    return most
+
+
+def test_in_an_outage_a_naive_one_orders_twice_as_many_and_this_one_no_more_than_needed_and_its_surge() -> None:
+    assert ordered_at_most(naive=True) >= 2 * 6
+    assert ordered_at_most(naive=False) <= 6 + 1
