@@ -158,6 +158,8 @@ class WorkloadController:
             name = region.metadata.name
             grant: Grant | None = cache.get("grants", tenant, name)
             room = 0
+            if grant is not None and grant.spec.lease_seconds and not grant.spec.during.amounts():
+                grant = None  # nothing of the quota is for this region, as it stands
             if grant is not None:
                 room = room_for(grant.spec.during, self._given(cache, workload, name), spec.resources.requests)
             lost = region.status.health == "Lost"

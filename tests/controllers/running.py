@@ -258,12 +258,13 @@ class RegionRig:
 
 @asynccontextmanager
 async def region(
-    nodes: int = 3, *, zones: str = "abc", region_settings: Settings | None = None, **of_plane: Any
+    nodes: int = 3, *, zones: str = "abc", region_settings: Settings | None = None, grants: bool = True, **of_plane: Any
 ) -> AsyncIterator[RegionRig]:
     """Ends with everything stopped as it would stop by itself."""
     settings = region_settings or Settings(region=REGION, node_lease_s=0.6, fence_margin_s=0.2)
     async with running_plane(settings=settings, **of_plane) as made, Tasks() as tasks:
-        await made.grant("risk")
+        if grants:
+            await made.grant("risk")
         for number in range(nodes):
             await made.add_node(f"n{number}", zone=zones[number % len(zones)], address=f"10.0.0.{number}")
         rig = RegionRig(made, tasks)

@@ -56,7 +56,9 @@ def test_no_object_stands_there_twice_and_what_others_need_comes_first() -> None
     keys = [(o.info.kind, o.record.metadata.namespace, o.record.metadata.name) for t in FILES.values() for o in decoded(t)]  # type: ignore[attr-defined]
     assert [key for key, count in Counter(keys).items() if count > 1] == []
     kinds = list(dict.fromkeys(kind for kind, _, _ in keys))
-    assert kinds == ["Region", "Tenant", "Quota", "Grant", "SchedulerPolicy", "PolicyChannel", "NodePool", "Node", "Workload"]
+    assert kinds == [
+        "Region", "Tenant", "Quota", "RecoveryBudget", "SchedulerPolicy", "PolicyChannel", "NodePool", "Node", "Workload",
+    ]  # fmt: skip
 
 
 def test_every_command_runs_a_sample_with_the_interpreter_that_is_given() -> None:
@@ -72,34 +74,32 @@ def test_every_command_runs_a_sample_with_the_interpreter_that_is_given() -> Non
         manifests('py"thon')
 
 
-def test_no_more_is_granted_than_the_quota_has_and_every_region_of_a_workload_has_a_grant() -> None:
-    grants = every("Grant")
+def protected(tenant: str) -> dict[str, Any]:
+    return next(quota.spec.protected for quota in every("Quota") if quota.metadata.namespace == tenant)
+
+
+def test_no_more_is_protected_than_the_quota_has_and_every_region_of_a_workload_has_a_part() -> None:
     for quota in every("Quota"):
-        tenant = quota.metadata.namespace
-        assert total(g.spec.during for g in grants if g.metadata.namespace == tenant) == quota.spec.limits
-    assert all(g.metadata.name == g.spec.region for g in grants)
+        assert total(quota.spec.protected.values()) == quota.spec.limits
     for workload in WORKLOADS.values():
-        granted = {g.spec.region for g in grants if g.metadata.namespace == workload.metadata.namespace}
-        assert set(workload.spec.placement.regions.allowed) <= granted
+        assert set(workload.spec.placement.regions.allowed) <= set(protected(workload.metadata.namespace))
 
 
-def test_a_grant_has_room_for_its_workload_and_a_surge() -> None:
+def test_a_regions_part_has_room_for_its_workload_and_a_surge() -> None:
     for workload in WORKLOADS.values():
         spec = workload.spec
         regions = spec.placement.regions.allowed or ("eu-central",)
         share = -(-slots_of(spec) // len(regions)) + spec.rollout.max_surge
-        for grant in every("Grant"):
-            if grant.metadata.namespace == workload.metadata.namespace:
-                assert spec.resources.requests.times(share).exceeding(grant.spec.during) == []
+        for part in protected(workload.metadata.namespace).values():
+            assert spec.resources.requests.times(share).exceeding(part) == []
 
 
 def test_risk_api_could_run_with_four_replicas_in_any_one_region() -> None:
     risk = WORKLOADS["risk-api"].spec
     assert risk.recovery.min_serving == 4
     assert set(risk.placement.regions.allowed) == {region.metadata.name for region in every("Region")}
-    for grant in every("Grant"):
-        if grant.metadata.namespace == "risk":
-            assert risk.resources.requests.times(6).exceeding(grant.spec.during) == []
+    for part in protected("risk").values():
+        assert risk.resources.requests.times(6).exceeding(part) == []
 
 
 def test_nodes_lie_in_zones_and_pools_that_exist_and_have_different_shapes() -> None:

@@ -1,0 +1,108 @@
+"""A tenant with a Quota, a global plane and one region, with the controllers that run: from the quota to slots that serve."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fairlead.authority.judge import Settings
+from fairlead.controllers.grant import GrantController
+from fairlead.controllers.quota import QuotaController
+from fairlead.controllers.workload import WorkloadController
+from fairlead.decide.slots import millis
+from fairlead.model.commands import Put
+from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.intent import Quota, QuotaSpec
+from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from fairlead.ports import Tasks
+from tests.authority.planes import GI, OPERATOR, REGION, ok, running_plane
+from tests.controllers.running import RegionRig, region
+from tests.controllers.test_planes import World, add_region
+
+LEASE_S = 600
+
+
+async def limit_to(w: World, cpu: int, name: str = "default") -> None:
+    spec = QuotaSpec(limits=Resources(cpu, 100 * GI))
+    ok(await w.top.plane.send(OPERATOR, Put("Quota", Quota(Metadata(name=name, namespace="risk"), spec))))
+
+
+@asynccontextmanager
+async def quota_world(lease_s: int = LEASE_S, cpu: int = 4000) -> AsyncIterator[World]:
+    async with (
+        running_plane(settings=Settings(plane="global", region="global")) as above,
+        Tasks() as tasks,
+        region(grants=False) as low,
+    ):
+        top = RegionRig(above, tasks)
+        await add_region(above, REGION, "eu")
+        made = World(top, low)
+        await limit_to(made, cpu)
+        low.schedule()
+        low.control_all()
+        low.control(GrantController(REGION))
+        top.control(WorkloadController())
+        top.control(QuotaController(lease_s))
+        made.mirrors()
+        try:
+            yield made
+        finally:
+            for runtime in top.runtimes + low.runtimes:
+                runtime.stop()
+
+
+def grant_of(rig: RegionRig) -> Grant | None:
+    found: Grant | None = rig.get("grants", REGION)
+    return found
+
+
+def term_of(rig: RegionRig) -> GrantTerm | None:
+    found: GrantTerm | None = rig.get("grantterms", REGION, "")
+    return found
+
+
+async def test_a_quota_becomes_a_leased_grant_and_work_runs_within_it() -> None:
+    async with quota_world() as w:
+        await w.apply(replicas=3)
+        await w.until(lambda: w.serves(3))
+        here, above = grant_of(w.low), grant_of(w.top)
+        assert here is not None
+        assert above is not None
+        assert here.status.accepted_version > 0
+        assert here.spec.lease_seconds == LEASE_S
+        await w.until(lambda: above_says(w, cpu=3000))
+        term = term_of(w.low)
+        assert term is not None
+        counted_ms = millis(term.status.end_time) - millis(term.status.asked_time)
+        assert counted_ms <= LEASE_S * 990, "a lease is counted from the question, on a clock that may be slow"
+
+        await w.apply(replicas=6)  # two more than the quota has room for
+        await w.until(lambda: waits(w, 2))
+        assert sum(1 for _ in w.low.states()) >= 4
+        await limit_to(w, 8000)
+        await w.until(lambda: w.serves(6))
+
+
+def above_says(w: World, **used: int) -> bool:
+    found = grant_of(w.top)
+    return found is not None and all(getattr(found.status.used, name) == amount for name, amount in used.items())
+
+
+def waits(w: World, count: int) -> bool:
+    found = w.workload()
+    return found is not None and sum(why.count for why in found.status.pending if why.reason == "WaitingForQuota") == count
+
+
+async def test_no_global_call_is_made_for_a_bind_inside_a_grant() -> None:
+    """The region places with the global plane gone: everything that runs between the two is stopped first."""
+    async with quota_world(cpu=20_000) as w:
+        await w.apply(replicas=1)
+        await w.until(lambda: w.serves(1))
+        await w.until(lambda: (g := grant_of(w.low)) is not None and g.status.during.cpu >= 10_000)
+        between = [each for each in (*w.top.runtimes, *w.low.runtimes) if each.controller.name in ("mirror-up", "mirror-down")]
+        for runtime in between:
+            runtime.stop()
+        await w.low.order("local", count=5)
+        await w.low.until(lambda: len(w.low.serving("local")) == 5)
