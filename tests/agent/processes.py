@@ -54,9 +54,12 @@ class Driven:
     def ended(self, id: InstanceId, run: int, exit: Exit) -> None:
         self.ends.append((id, run, exit))
 
-    async def start(self, launch: Launch) -> Started:
+    async def start(self, launch: Launch) -> Started | Exit:
+        """An Exit, noted among the ends, if it was started and ended before the driver looked."""
         got = await self.driver.start(launch)
-        assert isinstance(got, Started), got
+        if isinstance(got, Exit):
+            assert got.cause in ("exited", "signalled"), got
+            self.ended(launch.id, launch.run, got)
         return got
 
     async def end(self, count: int = 1) -> Exit:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.drivers.contract import Adopted, Exit, MountedFile
+from fairlead.agent.drivers.contract import Adopted, Exit, MountedFile, Started
 from fairlead.agent.drivers.process import ProcessDriver
 from fairlead.agent.drivers.processes import open_same, start_time
 from fairlead.ports import SystemClock
@@ -110,6 +110,7 @@ async def test_what_a_main_process_leaves_behind_goes_with_it_before_its_end_is_
 async def test_a_tree_whose_shim_was_killed_is_cleared_away_by_its_mark(tmp_path: Path) -> None:
     async with driven(tmp_path, cgroups=False) as made:
         started = await made.start(sh(DOUBLE_FORK))
+        assert isinstance(started, Started), started
         stray = int((await made.output()).split()[0])
         os.kill(started.pid, signal.SIGKILL)
         end = await made.end()
