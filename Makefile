@@ -13,12 +13,12 @@ SEEDS ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help kubectl setup run test check format sim bench docs tour drills soak requirements clean
+.PHONY: help kubectl promtool setup run test check format sim bench docs tour drills soak requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) kubectl ## Make .venv with everything pinned by hash (nothing to do when it is current)
+setup: $(STAMP) kubectl promtool ## Make .venv with everything pinned by hash (nothing to do when it is current)
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,6 +43,16 @@ kubectl:
 		$$as_root apt-get update -qq && $$as_root apt-get install -y -qq --no-install-recommends kubernetes-client >/dev/null; \
 	else \
 		echo "no kubectl on PATH: tests/api/test_kubectl.py will fail until there is one (apt: kubernetes-client)" >&2; \
+	fi
+
+# The alert rules are tested with the real promtool.
+promtool:
+	@set -e; if command -v promtool >/dev/null 2>&1; then exit 0; fi; \
+	as_root=; test "$$(id -u)" = 0 || as_root="sudo -n"; \
+	if command -v apt-get >/dev/null 2>&1 && $$as_root true 2>/dev/null; then \
+		$$as_root apt-get update -qq && $$as_root apt-get install -y -qq --no-install-recommends prometheus >/dev/null; \
+	else \
+		echo "no promtool on PATH: tests/observe/test_alerts.py will fail until there is one (apt: prometheus)" >&2; \
 	fi
 
 run: $(STAMP) ## Start the local platform: a global plane, three regions, agents, sample work (Ctrl-C stops it)

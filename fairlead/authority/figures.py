@@ -19,6 +19,8 @@ LEAKED_MS: Final = 90_000  # a reservation's deadline among the side effects (fa
 # Kinds that a finalizer can hold. The rest are removed by commands of their own.
 _HELD: Final = tuple(plural for plural, info in KINDS.items() if info.finalizers)
 
+_OWES_NOTHING: Final = ("Suspended", "ScaledToZero")  # reasons of the condition Serving
+
 
 class Figures:
     def __init__(
@@ -80,6 +82,14 @@ class Figures:
                     shown = name if name in FINALIZERS else "other"
                     out[shown] = max(out.get(shown, 0.0), age_s)
         return out
+
+    async def below_min_serving(self) -> int:
+        """Workloads that should serve and have fewer serving than they must; a paused or empty one owes nothing."""
+        count = 0
+        async for rec in self._each("workloads"):
+            serving = next((one for one in rec.hot.status.conditions if one.type == "Serving"), None)
+            count += serving is not None and serving.status == "False" and serving.reason not in _OWES_NOTHING
+        return count
 
     async def look_for_leaks(self) -> None:
         """Reservations that ran out long ago and are still there, each counted once."""

@@ -156,7 +156,8 @@ def _born(each: dict[str, Any]) -> float:
 async def approve(session: Session, name: str, dry_run: str, idempotency_key: str) -> int:
     """Agree to what another person asked for, as it stands. It may not change afterwards."""
     review = await session.client.post(WHOAMI, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-    me = ((review.get("status") or {}).get("userInfo") or {}).get("username", "")
+    username = ((review.get("status") or {}).get("userInfo") or {}).get("username", "")
+    me = username.rpartition(":")[2]  # `user:ann` is ann in overrides, as everywhere in objects
     if not me:
         raise Told("the server does not say who you are", hint="log in with a token of your own")
     body = {"spec": {"approver": me}}

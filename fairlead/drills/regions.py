@@ -39,18 +39,21 @@ async def recovered(scene: Scene, healthy: tuple[str, ...]) -> None:
         ("ready", ("Ready", "Serving")),
     )
 
+    def left_s() -> float:
+        return max(5.0, LIMIT_S - scene.since_s())
+
     async def reached(states: tuple[str, ...]) -> bool:
         return max([await stage(scene, region, states) for region in healthy]) >= LEAST
 
     for timing, states in steps:
         what = f"{LEAST} of risk-api are {timing} within one healthy region"
-        await scene.expect(what, lambda states=states: reached(states), LIMIT_S, timing)  # type: ignore[misc]
+        await scene.expect(what, lambda states=states: reached(states), left_s(), timing)  # type: ignore[misc]
 
     async def served() -> bool:
         return any([await scene.serving(RISK, LEAST, region) for region in healthy])
 
     if await scene.expect(
-        f"{LEAST} of risk-api serve within one healthy region, counted from outside", served, LIMIT_S, "serving"
+        f"{LEAST} of risk-api serve within one healthy region, counted from outside", served, left_s(), "serving"
     ):
         took_s = scene.timings_s["serving"]
         scene.check(f"under {GOAL_S:g} s", took_s < GOAL_S, f"{took_s:.1f} s from the loss")

@@ -85,6 +85,8 @@ _AUTHORITY: Final = Group(
         Metric("invariant_violations_total", _C, "breaches", "Promises found broken by the patrol, which looks over a region "
                "once a minute: S1 to S4.", ("invariant",)),
         Metric("invariant_checks_total", _C, "looks", "How often the patrol looked."),
+        Metric("workloads_below_min_serving", _G, "workloads", "Workloads with fewer replicas serving than they must have; the "
+               "global plane's alone, regions have none."),
         Metric("finalizer_age_seconds", _G, "seconds", "Since when the longest waiting object waits for this finalizer.",
                ("finalizer",)),
     ),

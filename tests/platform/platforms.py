@@ -59,6 +59,12 @@ class Platform:
 
     def inside(self, *words: str, code: int = 0) -> str:
         """The same in this process: a command that is run many times costs a second each to import otherwise. What it said."""
+        ended, said = self.code_of(*words)
+        assert ended == code, f"{words}: {ended}\n{said}"
+        return said
+
+    def code_of(self, *words: str) -> tuple[int, str]:
+        """Its exit code, and what it said."""
         out, before, ended = io.StringIO(), sys.argv, None
         with mock.patch.dict(os.environ, self.environment), redirect_stdout(out), redirect_stderr(out):
             sys.argv = ["fairlead", *words]
@@ -68,8 +74,8 @@ class Platform:
                 ended = end.code
             finally:
                 sys.argv = before
-        assert ended == code, f"{words}: {ended}\n{out.getvalue()}"
-        return out.getvalue()
+        assert isinstance(ended, int), f"{words}: {ended}"
+        return ended, out.getvalue()
 
     def start(self, *more: str) -> None:
         self.fairlead("up", "--state", str(self.state), "--detach", *more)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shlex
 import signal
 import subprocess
 import time
@@ -21,6 +22,7 @@ import pytest
 
 from fairlead.serving.dns_client import Found, ask, find
 from fairlead.serving.dns_wire import A, name_of
+from tests.docs.runbooks import RUNBOOKS, lines_of
 from tests.platform.platforms import PYTHON, Platform, Probing, kill
 from tests.servers.etcd import shared_cluster
 from tests.servers.postgres import shared_server
@@ -284,6 +286,18 @@ def test_a_drill_that_is_interrupted_puts_everything_back(platform: Platform) ->
     assert "interrupted: putting everything back" in rest
     assert platform.chaos("status").strip() == "nothing is broken"
     assert platform.workload("billing", "drill-stale") is None
+
+
+MAY_SAY = {"plan": (0, 8), "rollback": (0, 4)}  # not ready; nothing to go back to
+
+
+@pytest.mark.parametrize("name", RUNBOOKS)
+def test_the_commands_of_a_runbook_work_as_they_stand(platform: Platform, name: str) -> None:
+    for line in lines_of(name):
+        words = shlex.split(line.replace("$STATE", str(platform.state)))[1:]
+        allowed = next((codes for word, codes in MAY_SAY.items() if word in words), (0,))
+        code, said = platform.code_of(*words)
+        assert code in allowed, f"{line}: {code}\n{said}"
 
 
 def test_of_a_machine_that_dies_no_client_is_told_any_more(platform: Platform) -> None:
