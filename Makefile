@@ -83,8 +83,9 @@ bench: $(STAMP) ## List the benchmarks
 tour: $(STAMP) ## Run the README's tour on a platform of its own and write docs/tour-transcript.md
 	@$(BIN)/python -m tests.platform.tour
 
-docs: $(STAMP) ## Write docs/reference from the model, and test that the documents describe the tree
+docs: $(STAMP) ## Write docs/reference and deploy/dashboards, and test that the documents describe the tree
 	@$(BIN)/python -m fairlead.cli.reference
+	@$(BIN)/python -m fairlead.observe.dashboards
 	@$(BIN)/python -m pytest -q --no-header tests/docs
 
 drills: $(STAMP) ## Run every drill, each on a platform of its own (or DRILLS="NAME ..." on the one that runs)
