@@ -39,7 +39,7 @@ class Failure(msgspec.Struct, rename="camel"):
 
 # What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
 MIXED: Final = "mixed"
-MIX: Final = ("swarm", "tight", "swarm", "exclusive", "swarm", "leaders", "swarm", "unknown", "swarm", "twins")
+MIX: Final = ("swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "swarm", "twins")
 
 
 def scenario_of(seed: int, profile: str, minutes: float, mutant: str = "") -> Scenario:

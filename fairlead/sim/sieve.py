@@ -31,8 +31,8 @@ SMALL: Final = Scenario(
     servers=1,
     nodes=2,
     rough_s=ROUGH_S,
-    settle_s=5.0,
-    quiet_s=5.0,
+    settle_s=40.0,  # a resync is every 30 s, and what it finds is put right
+    quiet_s=10.0,
     work=Work(workloads=3, actions=40.0, exclusive=0.3, jobs=0.2, operators=4.0, replays=0.0),
 )
 

@@ -1,0 +1,129 @@
+"""A small simulated platform on which one race is played: a global plane, one region, a script instead of chaos.
+
+The checkers of every run look on; `played` fails with what they found. Used by the races in this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from fairlead.model.journal import decode_blob
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.registry import GLOBAL
+from fairlead.observe.checkers import JournalChecker
+from fairlead.sim import loop as sim
+from fairlead.sim.loop import SimLoop, sleep
+from fairlead.sim.machines import Machine, Program
+from fairlead.sim.platform import Agent
+from fairlead.sim.scenario import Scenario, Work
+from fairlead.sim.walls import unheard, walls
+from fairlead.sim.world import World
+
+REGION = "us-east"
+API = "/apis/fairlead.dev/v1alpha1"
+TENANT = "risk"
+
+T = TypeVar("T")
+
+
+class Stage:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.loop = world.loop
+        self.platform = world.platform
+        self.store = world.platform.planes[REGION].store
+
+    # --- what people do --------------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, replicas: int, *, exclusive: bool = False) -> None:
+        spec: dict[str, Any] = {
+            "replicas": replicas,
+            "template": {"command": ["serve", name]},
+            "resources": {"requests": {"cpu": "400m", "memory": "512Mi"}},
+        }
+        if exclusive:
+            spec["execution"] = "Exclusive"
+        body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name}, "spec": spec}
+        await self.world.people._write("POST", f"{API}/namespaces/{TENANT}/workloads", body, name)
+
+    async def cordon(self, node: str) -> None:
+        await self.world.people._cordon(node, True)
+
+    async def promote(self, revision: int) -> None:
+        await self.world.people._promote(revision)
+
+    # --- what is there ---------------------------------------------------------------------------------------------------------
+
+    def bindings(self, name: str = "") -> list[Any]:
+        found = self.world.watches[REGION].objects["bindings"].values()
+        return [binding for binding in found if binding.spec.slot.workload == name or not name]
+
+    def serving(self, name: str) -> int:
+        return sum(binding.status.state is SlotState.SERVING for binding in self.bindings(name))
+
+    def leader(self) -> Program:
+        plane = self.platform.planes[REGION]
+        (server,) = plane.leaders()
+        return next(program for program in plane.servers if program.name == server.config.name)
+
+    def agent_of(self, node: str) -> Agent:
+        return self.platform.agents[node]
+
+    def machines(self, *, servers: bool) -> list[Machine]:
+        if servers:
+            return [program.machine for program in self.platform.planes[REGION].servers]
+        return [agent.program.machine for agent in self.platform.agents.values()]
+
+    def refused(self, reason: str) -> int:
+        return self.platform.tally.total()[reason]
+
+    def walk(self, look: Callable[[JournalChecker, str, str], None]) -> None:
+        """Through the region's journal: `look` is shown each effect's kind and key after it was applied."""
+        checker = JournalChecker()
+        for batch in self.world.watches[REGION].batches:
+            checker.feed(batch)
+            for entry in decode_blob(batch.blob).entries:
+                for key, _ in entry.effects:
+                    look(checker, *key.split("/", 1))
+
+    # --- waiting ---------------------------------------------------------------------------------------------------------------
+
+    async def until(self, condition: Callable[[], object], limit_s: float = 90.0) -> float:
+        """Simulated seconds that it took."""
+        began = self.loop.now
+        while not condition():
+            assert self.loop.now < began + limit_s, f"not within {limit_s} s; {self.world.findings}"
+            await sleep(0.01)
+        return self.loop.now - began
+
+    async def cut(self, ones: list[Machine], others: list[Machine], for_s: float) -> None:
+        for source, target in [(a, b) for a in ones for b in others] + [(b, a) for a in ones for b in others]:
+            self.platform.network.block(source, target)
+            self.loop.after(for_s, self.platform.network.unblock, source, target)
+
+
+def played(script: Callable[[Stage], Awaitable[T]], seed: int = 1, **fields: Any) -> T:
+    """Plays it to its end and demands that no checker found anything."""
+    work = Work(workloads=0, actions=0.001, operators=0.0, replays=0.0)
+    scenario = replace(Scenario(seed, "race", 1, 1, 3, work=work, lease_s=5.0, node_lease_s=6.0), **fields)
+
+    async def main(loop: SimLoop) -> tuple[T, World]:
+        world = World(loop, scenario)
+        world.platform.start()
+        stage = Stage(world)
+        await stage.until(lambda: all(plane.leaders() for plane in world.platform.planes.values()))
+        await stage.until(lambda: all(n.status.schedulable for n in world.watches[REGION].objects["nodes"].values()))
+        await stage.until(lambda: ("", "default") in world.watches[REGION].objects["policychannels"])
+        value = await script(stage)
+        world._safe()
+        return value, world
+
+    with unheard(), walls():
+        value, world = sim.run(main, seed).value
+    assert not world.findings, world.findings
+    assert not world.platform.machines.exits
+    assert world.watches[GLOBAL].checked["S18"] > 0, "the checkers looked on"
+    return value

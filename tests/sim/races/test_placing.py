@@ -1,0 +1,119 @@
+"""Races between whoever places a slot and the world that moves on meanwhile. Each is one seed, and plays the same every time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlead.observe.checkers import JournalChecker
+from fairlead.sim.loop import sleep
+from fairlead.sim.scenario import Work
+from tests.sim.races.stage import REGION, Stage, played
+
+
+def test_a_bind_whose_answer_was_lost_is_not_made_again_on_another_node() -> None:
+    """Duplicate reservation after a timeout: the store did it, and said nothing."""
+
+    async def script(stage: Stage) -> list[int]:
+        await stage.create("api", 3)
+        await stage.until(lambda: stage.world.watches[REGION].objects["schedulingrequests"])
+        stage.store.faults.unheard = 1.0
+        await sleep(4.0)
+        assert stage.platform.machines.counts["F10"] > 0, "an answer was lost"
+        stage.store.faults.unheard = 0.0
+        await stage.until(lambda: stage.serving("api") == 3)
+        return sorted(binding.spec.slot.index for binding in stage.bindings("api"))
+
+    assert played(script) == [0, 1, 2]
+
+
+def test_a_bind_decided_on_a_picture_that_is_out_of_date_is_refused() -> None:
+    """Bind against a stale cache: three schedulers fill the last room without knowing of each other."""
+
+    async def script(stage: Stage) -> int:
+        await asyncio.gather(*(stage.create(name, 4) for name in ("api", "index", "score")))
+        await sleep(20.0)
+        return stage.refused("NoFit") + stage.refused("GrantExceeded")
+
+    late = [played(script, seed, schedulers=3, tight=True) for seed in (1, 2, 3)]
+    assert any(late), "at least one of them was too late, and was told so"
+
+
+def test_a_leader_that_dies_in_the_middle_of_placing_leaves_every_slot_bound_once() -> None:
+    """Leader restart during placement."""
+
+    async def script(stage: Stage) -> list[int]:
+        await stage.create("api", 5)
+        await stage.until(lambda: stage.bindings("api"))
+        leader = stage.leader()
+        leader.kill()
+        stage.loop.after(1.0, leader.start)
+        await stage.until(lambda: stage.serving("api") == 5)
+        return sorted(binding.spec.slot.index for binding in stage.bindings("api"))
+
+    assert played(script) == [0, 1, 2, 3, 4]
+
+
+def test_a_policy_that_is_rolled_back_while_replicas_start_binds_nothing_more() -> None:
+    """Policy rollback while replicas start: each binding is under the revision in force at its commit (S6 looks at every one)."""
+
+    async def script(stage: Stage) -> int:
+        await stage.promote(2)
+        for number in range(4):
+            await stage.create(f"api-{number}", 3)
+            await stage.promote(1 + number % 2)
+        await stage.until(lambda: all(stage.serving(f"api-{number}") == 3 for number in range(4)))
+        return stage.world.watches[REGION].checked["S6"]
+
+    assert played(script) >= 12, "every place was judged by the checker too"
+
+
+def test_a_node_that_is_drained_between_choice_and_bind_gets_nothing_more() -> None:
+    """Drain between choice and bind."""
+
+    async def script(stage: Stage) -> tuple[int, list[str]]:
+        await asyncio.gather(*(stage.create(f"api-{number}", 4) for number in range(5)), stage.cordon(f"{REGION}-n0"))
+        await stage.until(lambda: all(stage.serving(f"api-{number}") == 4 for number in range(5)))
+        late: list[str] = []
+        seen: set[str] = set()
+
+        def look(checker: JournalChecker, plural: str, key: str) -> None:
+            tenant, _, name = key.partition("/")
+            if (
+                plural == "bindings"
+                and key not in seen
+                and (binding := checker.objects["bindings"].get((tenant, name))) is not None
+            ):
+                seen.add(key)
+                if checker.objects["nodes"]["", binding.spec.node].spec.unschedulable and binding.status.last_transition is None:
+                    late.append(f"{key} on {binding.spec.node}")
+
+        stage.walk(look)
+        return len(seen), late
+
+    bound, late = played(script)
+    assert bound >= 20
+    assert late == []
+
+
+def test_people_who_repeat_themselves_do_not_make_the_platform_repeat_itself() -> None:
+    """Retry amplification: while the region's store refuses everything, the network carries no more than a few times what it does
+    at rest."""
+
+    async def script(stage: Stage) -> tuple[int, int]:
+        await stage.create("api", 3)
+        await stage.until(lambda: stage.serving("api") == 3)
+        await sleep(10.0)
+        before = stage.platform.network.frames
+        await sleep(20.0)
+        at_rest = stage.platform.network.frames - before
+        stage.store.faults.unavailable = 1.0
+        before = stage.platform.network.frames
+        await stage.create("index", 3)
+        await sleep(20.0)
+        stage.store.faults.unavailable = 0.0
+        refused = stage.platform.network.frames - before
+        await stage.until(lambda: stage.serving("index") == 3)
+        return at_rest, refused
+
+    at_rest, refused = played(script, work=Work(workloads=0, actions=0.001, operators=0.0, replays=1.0))
+    assert refused < 6 * at_rest, f"{refused} frames while nothing could be written, {at_rest} at rest"
