@@ -367,7 +367,7 @@ class Authority:
         time_ms, recs = building.time_ms, building.recs
         memory = self._candidate.memory
         memory.follower.saw(batch.hash, time_ms)
-        self._materialiser.note(batch.last, time_ms, building.keys, recs)
+        self._materialiser.note(batch.last, time_ms, [key for key, _ in building.images], recs)
         self._truncation.note(batch, time_ms)
         self.meters.durable(batch.last, time_ms)
         self._chores.note(recs)

@@ -21,14 +21,14 @@ class Deposed(Exception):
 class Building:
     """A batch that is still growing."""
 
-    __slots__ = ("answers", "commands", "entries", "first", "keys", "recs", "size", "time_ms")
+    __slots__ = ("answers", "commands", "entries", "first", "images", "recs", "size", "time_ms")
 
     def __init__(self, first: int, time_ms: int) -> None:
         self.first = first
         self.time_ms = time_ms
         self.entries: list[bytes] = []
-        self.keys: list[str] = []  # of the records, in the same order
         self.recs: list[Rec] = []
+        self.images: list[tuple[str, bytes | None]] = []  # the records as the journal has them, in the same order
         self.answers: list[tuple[Call, int, Outcome]] = []
         self.size = 0
         self.commands = 0

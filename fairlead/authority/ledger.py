@@ -149,7 +149,6 @@ class Ledger:
         # workload uid -> [tenant, workload, slots here]: a uid under two names would bind its slots twice (S1).
         self._workloads: dict[str, SlotCount] = {}
         self.capable: dict[str, int] = {}  # workload uid -> its slots that serve or soon could: what disruption budgets count
-        state.derive("bindings", self._capable_changed)
 
     def node(self, name: str) -> NodeAccount:
         account = self.nodes.get(name)
@@ -163,7 +162,7 @@ class Ledger:
         account.used_by, account.exclusive_to = used_by, exclusive_to
 
     def neighbour(self, tenant: str, hot: BindingHot, sign: int) -> None:
-        """A bound slot for the rules about neighbours: it came (sign 1) or went (-1), or is thought away for one judgement."""
+        """A bound slot for the rules about neighbours is thought away (sign -1) for one judgement, or back (1)."""
         self.topology.placed(self.nodes[hot.node].number, tenant, hot.workload_uid, hot.marks, sign)
 
     def tenant(self, name: str) -> TenantAccount:
@@ -172,11 +171,12 @@ class Ledger:
             account = self.tenants[name] = TenantAccount()
         return account
 
-    def _book(self, tenant: str, node: str, requests: Resources, devices: tuple[DeviceHold, ...], how: int, sign: int) -> None:
-        account = self.node(node)
+    def _book(
+        self, tenant: str, account: NodeAccount, requests: Resources, devices: tuple[DeviceHold, ...], how: int, sign: int
+    ) -> None:
         account.add(requests, devices, how, sign)
         charged = device_charge(account, devices) if devices else None
-        self.tenant(tenant).add(requests, charged, sign)
+        (self.tenants.get(tenant) or self.tenant(tenant)).add(requests, charged, sign)
 
     def workload_of(self, uid: str) -> tuple[str, str] | None:
         """The tenant and name under which slots of this workload are here."""
@@ -201,41 +201,39 @@ class Ledger:
     def _binding_changed(self, old: Rec | None, new: Rec | None) -> None:
         before: BindingHot | None = old.hot if old is not None else None
         after: BindingHot | None = new.hot if new is not None else None
-        held = before is not None and before.state in HOLDS_CAPACITY
-        holds = after is not None and after.state in HOLDS_CAPACITY
-        if before is None and new is not None:
-            self._count_slot(new.hot.workload_uid, new, 1)
-        elif after is None and old is not None:
-            self._count_slot(old.hot.workload_uid, old, -1)
-        if before is not None and old is not None:
-            account = self.node(before.node)
-            account.bindings.pop(old, None)
-            if before.start_after:
-                account.claims.pop(old, None)
-        if after is not None and new is not None:
-            account = self.node(after.node)
+        # The same claim in another state: nothing to book.
+        same = before is not None and after is not None and _same_claim(before, after)
+        if new is not None and after is not None:
+            account = self.nodes.get(after.node) or self.node(after.node)
             account.bindings[new] = None
             if after.start_after and after.state is SlotState.BOUND:
                 account.claims[new] = None
-            if held and holds and before is not None and before.node == after.node and before.requests == after.requests:
-                return  # the same claim in another state: nothing to book
-            if holds:
-                how = LENT if after.borrowed else FIRM
-                self._book(new.tenant, after.node, after.requests, after.devices, how, 1)
-                self.neighbour(new.tenant, after, 1)
-        if held and before is not None and old is not None:
-            how = LENT if before.borrowed else FIRM
-            self._book(old.tenant, before.node, before.requests, before.devices, how, -1)
-            self.neighbour(old.tenant, before, -1)
+            if old is None:
+                self._count_slot(after.workload_uid, new, 1)
+            if not same:
+                self._book_binding(account, new.tenant, after, 1)
+            self._count_capable(after, 1)
+        if old is not None and before is not None:
+            account = self.nodes.get(before.node) or self.node(before.node)
+            account.bindings.pop(old, None)
+            if before.start_after:
+                account.claims.pop(old, None)
+            if new is None:
+                self._count_slot(before.workload_uid, old, -1)
+            if not same:
+                self._book_binding(account, old.tenant, before, -1)
+            self._count_capable(before, -1)
 
-    def _capable_changed(self, old: Rec | None, new: Rec | None) -> None:
-        was = old is not None and old.hot.state in SERVING_CAPABLE
-        if was == (new is not None and new.hot.state in SERVING_CAPABLE):
-            return
-        uid = (old if was else new).hot.workload_uid  # type: ignore[union-attr]
-        left = self.capable[uid] = self.capable.get(uid, 0) + (-1 if was else 1)
-        if not left:
-            del self.capable[uid]
+    def _book_binding(self, account: NodeAccount, tenant: str, hot: BindingHot, sign: int) -> None:
+        if hot.state in HOLDS_CAPACITY:
+            self._book(tenant, account, hot.requests, hot.devices, LENT if hot.borrowed else FIRM, sign)
+            self.topology.placed(account.number, tenant, hot.workload_uid, hot.marks, sign)
+
+    def _count_capable(self, hot: BindingHot, sign: int) -> None:
+        if hot.state in SERVING_CAPABLE:
+            left = self.capable[hot.workload_uid] = self.capable.get(hot.workload_uid, 0) + sign
+            if not left:
+                del self.capable[hot.workload_uid]
 
     def _reservation_changed(self, old: Rec | None, new: Rec | None) -> None:
         for rec, sign in ((old, -1), (new, 1)):
@@ -243,13 +241,14 @@ class Ledger:
                 continue
             reservation: Reservation = rec.hot
             spec = reservation.spec
+            account = self.node(spec.node)
             if sign < 0:
-                self.node(spec.node).reservations.pop(rec, None)
+                account.reservations.pop(rec, None)
             else:
-                self.node(spec.node).reservations[rec] = None
-            self._book(rec.tenant, spec.node, spec.requests, spec.devices, HELD if spec.budget else FIRM, sign)
+                account.reservations[rec] = None
+            self._book(rec.tenant, account, spec.requests, spec.devices, HELD if spec.budget else FIRM, sign)
             if spec.slot is not None:
-                self.topology.placed(self.node(spec.node).number, rec.tenant, spec.slot.uid, spec.marks, sign)
+                self.topology.placed(account.number, rec.tenant, spec.slot.uid, spec.marks, sign)
 
     def _node_changed(self, old: Rec | None, new: Rec | None) -> None:
         name = (new or old).name  # type: ignore[union-attr]
@@ -317,6 +316,11 @@ class Ledger:
             node: Node | None = self._state.hot("nodes", "", account.name) if account.known else None
             if node is not None and concerned(node):
                 self._classify(account, node)
+
+
+def _same_claim(before: BindingHot, after: BindingHot) -> bool:
+    held, holds = before.state in HOLDS_CAPACITY, after.state in HOLDS_CAPACITY
+    return held and holds and before.node == after.node and before.requests == after.requests
 
 
 def device_charge(account: NodeAccount, devices: tuple[DeviceHold, ...]) -> dict[str, int]:

@@ -31,6 +31,7 @@ from fairlead.model.commands import (
     BindGang,
     BindMany,
     Command,
+    IdempotencyKey,
     Outcome,
     Refused,
     ReleaseReservation,
@@ -38,7 +39,7 @@ from fairlead.model.commands import (
     Unknown,
 )
 from fairlead.model.ids import split_revision
-from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_command, encode_entry
+from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_entry
 from fairlead.ports import Clock
 from fairlead.store.contract import (
     BATCH_BYTES_MAX,
@@ -65,7 +66,8 @@ _ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the c
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
 _HISTORIES_MAX = 50  # ended by a batch taken back, and remembered
-_OWN_RECEIPT = (Bind, BindMany, Reserve, BindGang, ReleaseReservation)
+# P7: a slot's own state is the receipt of the commands that place it.
+_OWN_RECEIPT = frozenset({Bind, BindMany, Reserve, BindGang, ReleaseReservation})
 
 Published = Callable[[Batch, Building], None]
 
@@ -145,10 +147,9 @@ class Pipeline:
 
     def _judge_one(self, call: Call, index: int) -> int:
         """Tells how many parts the command had: what it weighs in a slice."""
-        building = self._building
-        if building is None:
-            building = self._start()
+        building = self._building or self._start()
         command = call.commands[index]
+        body = command.body
         if call.history != self._lanes.history and self._rests_on_undone(call, command):
             no = Refused("StaleEvidence", "what this was decided on was taken back before it was durable")
             building.answers.append((call, index, no))
@@ -158,21 +159,19 @@ class Pipeline:
             building.answers.append((call, index, no))
             return 1
         outcome: Outcome | None = None
-        hashed = body = b""
-        # P7: a slot's own state is the receipt of the commands that place it.
-        receipted = command.id is not None and not isinstance(command.body, _OWN_RECEIPT)
+        hashed = b""
         try:
-            if receipted:
-                body = codec.encode(command.body)
-                hashed = hash_of(command, body)
-                outcome = self._receipts.find(self._ctx, command, hashed)
+            if command.id is None or type(body) in _OWN_RECEIPT:
+                encoded = codec.encode(command)
             else:
-                body = codec.encode(command)
+                encoded = codec.encode(body)
+                hashed = hash_of(command, encoded)
+                outcome = self._receipts.find(self._ctx, command, hashed)
         except (TypeError, OverflowError, ValueError) as error:
             building.answers.append((call, index, Refused("Invalid", f"the command cannot be stored: {error}")))
             return 1
         if outcome is None:
-            outcome = self._judge_new(command, body, hashed)
+            outcome = self._judge_new(command, encoded, hashed)
             if outcome is None:  # it did not fit into this batch: the next one takes it, judged on the head it will see
                 self._seal()
                 self._again.appendleft((call, index))
@@ -182,10 +181,10 @@ class Pipeline:
         building.answers.append((call, index, outcome))
         if building.commands >= BATCH_COMMANDS_MAX:
             self._seal()
-        return len(command.body.binds) if isinstance(command.body, BindMany) else 1
+        return len(body.binds) if type(body) is BindMany else 1
 
-    def _judge_new(self, command: Command, body: bytes, hashed: bytes) -> Outcome | None:
-        """`hashed` is empty where the command needs no receipt; then `body` is the whole command, encoded."""
+    def _judge_new(self, command: Command, encoded: bytes, hashed: bytes) -> Outcome | None:
+        """`encoded` is the command's body; where `hashed` is empty the command needs no receipt, and it is the whole command."""
         ctx = self._ctx
         try:
             judged = judge(ctx, command)
@@ -193,7 +192,7 @@ class Pipeline:
             # Judging changes nothing, so a command that breaks a judge must not take the plane down with it.
             log.exception("judging %s of %s failed", type(command.body).__name__, command.caller.actor)
             judged = Refused("JudgeFailed", f"{type(error).__name__}: {error}")
-        if isinstance(judged, Refused):
+        if type(judged) is Refused:
             self._meters.refused(judged.reason)
             if hashed:
                 self._receipts.refused(ctx, command, hashed, judged)
@@ -204,39 +203,39 @@ class Pipeline:
             position = judged.position or ctx.state.position
             revision, again = ctx.revision(position), not judged.dry_run
             return Accepted(revision, judged.key, judged.uid, judged.epoch, judged.token, again, judged.refused)
-        return self._accept(command, body, hashed, judged)
+        return self._accept(command, encoded, hashed, judged)
 
-    def _accept(self, command: Command, body: bytes, hashed: bytes, draft: Draft) -> Outcome | None:
-        ctx, building = self._ctx, self._building
+    def _accept(self, command: Command, encoded: bytes, hashed: bytes, draft: Draft) -> Outcome | None:
+        ctx, building, effects = self._ctx, self._building, draft.effects
         assert building is not None
-        effects = draft.effects
-        if hashed:
-            receipt = self._receipts.effect_of_key(ctx, command, hashed, draft)
-            if receipt is not None:
-                effects = [*effects, receipt]
-        keys = [f"{e.plural}/{e.tenant}/{e.name}" for e in effects]
-        encoded = encode_command(command, body) if hashed else body
-        entry = encode_entry(encoded, [(name, e.raw) for name, e in zip(keys, effects, strict=True)], draft.soft)
-        before = ctx.state.position - len(draft.applied)
-        too_large = len(entry) > _ENTRY_MAX
-        if too_large or (building.size + len(entry) > _BATCH_ROOM and building.entries):
+        placed = len(effects) if draft.placed else 0
+        before = ctx.state.position - placed
+        position = before + len(effects)
+        images = [(f"{e.plural}/{e.tenant}/{e.name}", e.raw) for e in effects]
+        answer = Accepted(
+            ctx.revision(position), draft.key or images[-1][0], draft.uid, draft.epoch, draft.token, False, draft.refused
+        )
+        if type(command.id) is IdempotencyKey and hashed:
+            receipt = self._receipts.effect_of_key(ctx, command.caller, command.id, hashed, answer, position)
+            effects = [*effects, receipt]
+            images.append((receipt.key, receipt.raw))
+        entry = encode_entry(command, encoded, bool(hashed), images, draft.soft)
+        size = len(entry)
+        if size > _ENTRY_MAX or (building.size + size > _BATCH_ROOM and building.entries):
             ctx.state.undo_to(before)
-            detail = f"the command takes {len(entry)} bytes of at most {_ENTRY_MAX}; split it"
-            return Refused("TooLarge", detail) if too_large else None
-        position = before + len(draft.effects)
-        apply = ctx.state.apply
-        recs = [*draft.applied]
-        for effect in effects[len(draft.applied) :]:
-            recs.append(apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
-        building.recs += recs
-        self._judged += recs
-        building.keys += keys
+            detail = f"the command takes {size} bytes of at most {_ENTRY_MAX}; split it"
+            return Refused("TooLarge", detail) if size > _ENTRY_MAX else None
+        for effect in effects[placed:] if placed else effects:
+            ctx.state.place(effect)
+        building.recs += effects
+        self._judged += effects
+        building.images += images
         building.entries.append(entry)
-        building.size += len(entry)
+        building.size += size
         building.commands += 1
         if hashed:
-            building.size += self._receipts.accepted(ctx, command, hashed, draft, position) * _SESSION_ANSWER_BYTES
-        return Accepted(ctx.revision(position), draft.key, draft.uid, draft.epoch, draft.token, False, draft.refused)
+            building.size += self._receipts.accepted(ctx, command, hashed, answer, position) * _SESSION_ANSWER_BYTES
+        return answer
 
     def _rests_on_undone(self, call: Call, command: Command) -> bool:
         """Sent before a batch was taken back, by somebody who had seen of it: the positions it names are others' now."""
@@ -269,10 +268,12 @@ class Pipeline:
         self._commit_wake.set()
 
     def _own_entry(self, building: Building, effects: list[Effect]) -> bytes:
+        images = [(effect.key, effect.raw) for effect in effects]
         for effect in effects:
-            building.recs.append(self._ctx.state.apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
-            building.keys.append(effect.key)
-        return codec.encode(Entry(NO_COMMAND, tuple([(e.key, e.raw) for e in effects])))
+            self._ctx.state.place(effect)
+        building.recs += effects
+        building.images += images
+        return codec.encode(Entry(NO_COMMAND, tuple(images)))
 
     async def commit_own(self, effects: list[Effect]) -> None:
         """Makes effects of the authority's own durable before anything else: the epoch-start batch. Retries until it is."""

@@ -12,10 +12,10 @@ import hashlib
 
 import msgspec
 
-from fairlead.authority.judge.context import Context, Draft, Effect
+from fairlead.authority.judge.context import Context, Effect
 from fairlead.authority.state import RECEIPTS, SESSIONS, Rec, State, at
 from fairlead.model import codec
-from fairlead.model.commands import Accepted, Command, IdempotencyKey, Refused, SessionId
+from fairlead.model.commands import Accepted, Caller, Command, IdempotencyKey, Refused, SessionId
 from fairlead.model.kinds.slot import Token
 
 KEY_RETENTION_MS = 24 * 3600 * 1000
@@ -46,12 +46,13 @@ class _Window(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class _Session:
-    __slots__ = ("answers", "floor", "refused")
+    __slots__ = ("answers", "changed_at", "floor", "refused")
 
     def __init__(self, floor: int = 0, answers: dict[int, Answer] | None = None) -> None:
         self.floor = floor
         self.answers = answers if answers is not None else {}
         self.refused: dict[int, tuple[bytes, Refused]] = {}
+        self.changed_at = 0
 
 
 _encode = codec.encode
@@ -65,7 +66,7 @@ def body_hash(body: bytes) -> bytes:
 
 def hash_of(command: Command, body: bytes) -> bytes:
     """By what a repetition of this command is known."""
-    return (command.id.request if isinstance(command.id, IdempotencyKey) else b"") or body_hash(body)
+    return (command.id.request if type(command.id) is IdempotencyKey else b"") or body_hash(body)
 
 
 def key_name(actor: str, key: str) -> str:
@@ -77,8 +78,7 @@ class Receipts:
     def __init__(self, state: State) -> None:
         self._state = state
         self._sessions: dict[str, _Session] = {}
-        self._touched: dict[str, int] = {}  # sessions changed since their record was last written, and where
-        self._changed_at: dict[str, int] = {}
+        self._touched: dict[str, _Session] = {}  # changed since their record was last written
         self._refused_keys: dict[str, tuple[bytes, Refused]] = {}
         self._key_times: dict[str, int] = {}  # receipt -> when, in order of time: what to forget first
         state.derive(RECEIPTS, self._key_changed)
@@ -111,7 +111,7 @@ class Receipts:
         """The answer this id already has; None if it is new."""
         identity = command.id
         if isinstance(identity, SessionId):
-            return self._find_in_session(ctx, identity.client, identity.sequence, identity.floor, hashed)
+            return self._find_in_session(ctx, identity, hashed)
         if identity is None:
             return None
         name = key_name(command.caller.actor, identity.key)
@@ -121,10 +121,12 @@ class Receipts:
             return None if refused is None else refused[1] if refused[0] == hashed else _reused()
         return _repeat(ctx, _decode_answer(rec.raw), hashed)
 
-    def _find_in_session(self, ctx: Context, client: str, sequence: int, floor: int, hashed: bytes) -> Accepted | Refused | None:
-        session = self._session(ctx, client)
+    def _find_in_session(self, ctx: Context, identity: SessionId, hashed: bytes) -> Accepted | Refused | None:
+        session = self._sessions.get(identity.client) or self._session(ctx, identity.client)
+        sequence, floor = identity.sequence, identity.floor
         if sequence < session.floor:
-            return Refused("ReceiptExpired", f"{client} has said it will not send {sequence} again (floor {session.floor})")
+            detail = f"{identity.client} has said it will not send {sequence} again (floor {session.floor})"
+            return Refused("ReceiptExpired", detail)
         if floor > session.floor:
             session.floor = floor
             answers = session.answers  # in order of acceptance: what lies below the floor lies in front, but for a late straggler
@@ -135,10 +137,8 @@ class Receipts:
         answer = session.answers.get(sequence)
         if answer is not None:
             return _repeat(ctx, answer, hashed)
-        refused = session.refused.get(sequence)
-        if refused is not None:
-            return refused[1] if refused[0] == hashed else _reused()
-        return None
+        refused = session.refused.get(sequence) if session.refused else None
+        return None if refused is None else refused[1] if refused[0] == hashed else _reused()
 
     def lookup(self, ctx: Context, actor: str, key: str) -> Accepted | Refused | None:
         """For a caller who asks what its key came to: only what is durable counts."""
@@ -151,29 +151,33 @@ class Receipts:
 
     # --- after judging -----------------------------------------------------------------------------------------------
 
-    def effect_of_key(self, ctx: Context, command: Command, hashed: bytes, draft: Draft) -> Effect | None:
-        """The receipt of an Idempotency-Key: one more effect of its command."""
-        if not isinstance(command.id, IdempotencyKey):
-            return None
-        position = self._state.position - len(draft.applied) + len(draft.effects)
-        answer = Answer(position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation)
-        return Effect(RECEIPTS, "", key_name(command.caller.actor, command.id.key), _encode(answer))
+    def effect_of_key(
+        self, ctx: Context, caller: Caller, identity: IdempotencyKey, hashed: bytes, told: Accepted, position: int
+    ) -> Effect:
+        """The receipt of an Idempotency-Key: one more effect of its command, whose own last one comes to stand at `position`."""
+        answer = Answer(position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation)
+        return Rec(RECEIPTS, "", key_name(caller.actor, identity.key), 0, _encode(answer))
 
-    def accepted(self, ctx: Context, command: Command, hashed: bytes, draft: Draft, position: int) -> int:
+    def accepted(self, ctx: Context, command: Command, hashed: bytes, told: Accepted, position: int) -> int:
         """Remembers the answer; tells how many answers more the batch will carry for it."""
-        if not isinstance(command.id, SessionId):
+        identity = command.id
+        if type(identity) is not SessionId:
             return 0
-        client = command.id.client
-        session = self._session(ctx, client)
-        more = 1 if client in self._touched else len(session.answers) + 1
-        session.answers[command.id.sequence] = Answer(
-            position, hashed, draft.key, draft.uid, draft.epoch, draft.token, ctx.now_ms, ctx.incarnation
+        client = identity.client
+        session = self._sessions[client]  # `find` was asked before
+        answers = session.answers
+        more = 1
+        if client not in self._touched:
+            self._touched[client] = session
+            more += len(answers)
+        answers[identity.sequence] = Answer(
+            position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation
         )
-        if len(session.answers) > WINDOW_MAX:
-            oldest = next(iter(session.answers))  # in order of acceptance, which is near enough to that of sequence
-            del session.answers[oldest]
+        if len(answers) > WINDOW_MAX:
+            oldest = next(iter(answers))  # in order of acceptance, which is near enough to that of sequence
+            del answers[oldest]
             session.floor = max(session.floor, oldest + 1)
-        self._touched[client] = self._changed_at[client] = position
+        session.changed_at = position
         return more
 
     def refused(self, ctx: Context, command: Command, hashed: bytes, refused: Refused) -> None:
@@ -192,10 +196,9 @@ class Receipts:
     def seal(self, ctx: Context) -> list[Effect]:
         """The windows of the sessions that this batch changed, as its last effects."""
         out = []
-        for client in self._touched:
-            session = self._sessions[client]
+        for client, session in self._touched.items():
             window = _Window(session.floor, tuple(session.answers.items()), ctx.now_ms, ctx.incarnation)
-            out.append(Effect(SESSIONS, "", client, _encode(window)))
+            out.append(Rec(SESSIONS, "", client, 0, _encode(window)))
         self._touched.clear()
         return out
 
@@ -206,9 +209,8 @@ class Receipts:
         self._refused_keys.clear()
         for client, session in list(self._sessions.items()):
             session.refused.clear()
-            if self._changed_at.get(client, 0) > position:
+            if session.changed_at > position:
                 del self._sessions[client]
-                del self._changed_at[client]
 
     def expired_keys(self, now_ms: int, limit: int = 500) -> list[str]:
         out: list[str] = []

@@ -32,16 +32,17 @@ INTERNAL = frozenset({RECEIPTS, SESSIONS, CLOCK})
 
 
 class Rec(msgspec.Struct, gc=False, eq=False):
-    """One version of one object. `raw` None marks a deletion. `hot` is what judging needs without decoding."""
+    """One version of one object. `raw` None marks a deletion. `hot` is what judging needs without decoding. One that is not in
+    the state yet has no position: `State.place` gives it one, and what it follows."""
 
     plural: str
     tenant: str
     name: str
     position: int
     raw: bytes | None
-    hot: Any
-    previous: Rec | None
-    change: int
+    hot: Any = None
+    previous: Rec | None = None
+    change: int = 0
 
     @property
     def key(self) -> Key:
@@ -56,14 +57,15 @@ class Rec(msgspec.Struct, gc=False, eq=False):
 class Bucket:
     """The objects of one kind and tenant. `members` also holds deletions until the ring forgets them."""
 
-    __slots__ = ("live", "members", "names", "plural", "tenant")
+    __slots__ = ("derived", "live", "members", "names", "plural", "tenant")
 
-    def __init__(self, plural: str, tenant: str) -> None:
+    def __init__(self, plural: str, tenant: str, derived: list[Derived]) -> None:
         self.plural = plural
         self.tenant = tenant
         self.members: dict[str, Rec] = {}
         self.names = OrderedNames()
         self.live = 0
+        self.derived = derived  # its kind's own list
 
 
 # Told of every change as (old, new), either of which may be None; called backwards when a batch is undone.
@@ -89,7 +91,7 @@ class State:
     def bucket(self, plural: str, tenant: str) -> Bucket:
         found = self._buckets.get((plural, tenant))
         if found is None:
-            found = self._buckets[plural, tenant] = Bucket(plural, tenant)
+            found = self._buckets[plural, tenant] = Bucket(plural, tenant, self._derived.setdefault(plural, []))
             self._tenants.setdefault(plural, {})[tenant] = found
         return found
 
@@ -104,14 +106,13 @@ class State:
 
     def get(self, plural: str, tenant: str, name: str) -> Rec | None:
         bucket = self._buckets.get((plural, tenant))
-        if bucket is None:
-            return None
-        rec = bucket.members.get(name)
+        rec = bucket.members.get(name) if bucket is not None else None
         return rec if rec is not None and rec.raw is not None else None
 
     def hot(self, plural: str, tenant: str, name: str) -> Any:
-        rec = self.get(plural, tenant, name)
-        return rec.hot if rec is not None else None
+        bucket = self._buckets.get((plural, tenant))
+        rec = bucket.members.get(name) if bucket is not None else None
+        return rec.hot if rec is not None else None  # a deletion has none
 
     def count(self, plural: str, tenant: str | None = None) -> int:
         buckets = self._tenants.get(plural, {})
@@ -128,27 +129,37 @@ class State:
     # --- the only way in -------------------------------------------------------------------------------------------
 
     def apply(self, plural: str, tenant: str, name: str, raw: bytes | None, hot: Any = None) -> Rec:
-        """The next effect. `hot` may come from whoever made the object; otherwise it is decoded from `raw`."""
-        position = self.position = self.position + 1
-        bucket = self._buckets.get((plural, tenant)) or self.bucket(plural, tenant)
-        members = bucket.members
-        old = members.get(name)
-        present = old is not None and old.raw is not None
+        """The next effect, as a journal has it. `hot` is decoded from `raw` where it is not given."""
         if raw is not None and hot is None:
             hot = self._hot_of(plural, raw)
-        change = DELETED if raw is None else MODIFIED if present else ADDED
-        rec = Rec(plural, tenant, name, position, raw, hot, old, change)
+        rec = Rec(plural, tenant, name, 0, raw, hot)
+        self.place(rec)
+        return rec
+
+    def place(self, rec: Rec) -> None:
+        """The next effect, as a judge made it. Its `hot` is with it."""
+        bucket = self._buckets.get((rec.plural, rec.tenant)) or self.bucket(rec.plural, rec.tenant)
+        members, name = bucket.members, rec.name
+        rec.position = self.position = self.position + 1
+        rec.previous = old = members.get(name)
         members[name] = rec
-        if change == ADDED:
+        before = old if old is not None and old.raw is not None else None
+        after: Rec | None = rec
+        if rec.raw is None:
+            after = None
+            rec.change = DELETED
+            if before is not None:
+                bucket.live -= 1
+        elif before is not None:
+            rec.change = MODIFIED
+        else:
+            rec.change = ADDED
             bucket.live += 1
             if old is None:
                 bucket.names.add(name)
-        elif change == DELETED and present:
-            bucket.live -= 1
-        for told in self._derived.get(plural, ()):
-            told(old if present else None, rec if raw is not None else None)
+        for told in bucket.derived:
+            told(before, after)
         self._ring.append(rec)
-        return rec
 
     def _forget(self, rec: Rec) -> None:
         """The ring forgets this change: what was there before it is gone for good."""

@@ -139,7 +139,8 @@ class Topology:
 
     def occupants(self, number: int) -> tuple[int, int]:
         """A row's `used_by` and `exclusive_to`."""
-        return _only(self._on_node[number]), _only(self._exclusive.get(number, {}))
+        there, exclusive = self._on_node[number], self._exclusive.get(number)
+        return _only(there) if there else 0, _only(exclusive) if exclusive else 0
 
     def tenant_number(self, tenant: str) -> int:
         found = self._tenants.get(tenant)
@@ -304,6 +305,4 @@ def _labels(marks: Marks | None) -> Labels:
 
 
 def _only(tenants: dict[int, int]) -> int:
-    if not tenants:
-        return 0
     return next(iter(tenants)) if len(tenants) == 1 else -1

@@ -91,20 +91,15 @@ def intern_marks(marks: Marks) -> Marks:
 
 
 _skim = codec.decoder(_Skimmed).decode
-_names: dict[str, str] = {}
+_names: dict[str, str] = {}  # node names and uids repeat in a million bindings; one string each
 _tokens: dict[Token, Token] = {}  # most slots live their first life: one token for all of them
 _TOKENS_MAX = 10_000
-
-
-def intern_name(name: str) -> str:
-    """Node names and uids repeat in a million bindings; one string each."""
-    return _names.setdefault(name, name)
 
 
 def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
     spec = binding.spec
     return BindingHot(
-        intern_name(spec.node),
+        _names.setdefault(spec.node, spec.node),
         binding.status.state,
         _tokens.setdefault(spec.token, spec.token) if len(_tokens) < _TOKENS_MAX else spec.token,
         spec.requests,
@@ -112,7 +107,7 @@ def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
         spec.borrowed,
         spec.priority,
         spec.generation,
-        intern_name(spec.slot.uid),
+        _names.setdefault(spec.slot.uid, spec.slot.uid),
         spec.slot.index,
         spec.min_serving,
         spec.start_after,

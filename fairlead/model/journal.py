@@ -12,7 +12,7 @@ import hashlib
 import msgspec
 
 from fairlead.model import codec
-from fairlead.model.commands import Caller, Command, Put, PutStatus
+from fairlead.model.commands import Command, Put, PutStatus
 from fairlead.model.registry import BY_KIND
 
 NO_COMMAND = msgspec.Raw(b"\xc0")  # nil: an entry of the authority's own, such as the windows of sessions
@@ -56,27 +56,21 @@ def chain_hash(previous: bytes, blob: bytes) -> bytes:
     return digest.digest()
 
 
-_ARRAY_OF_6, _ARRAY_OF_3 = b"\x96", b"\x93"
-_callers: dict[int, tuple[Caller, bytes]] = {}  # by identity: components send thousands of commands with one caller
-_CALLERS_MAX = 10_000
-
-
 def encode_command(command: Command, body: bytes) -> bytes:
-    """A command whose body is already encoded: it is needed by itself for the hash of an id. Joined by hand, because it is done
-    for every command; tests/model/test_codec.py holds it equal to encoding the command whole."""
-    caller = command.caller
-    known = _callers.get(id(caller))
-    if known is None or known[0] is not caller:
-        if len(_callers) >= _CALLERS_MAX:
-            _callers.clear()
-        known = _callers[id(caller)] = (caller, codec.encode(caller))
-    rest = codec.encode((command.id, command.evidence, command.correlation, command.term))
-    return b"".join((_ARRAY_OF_6, known[1], body, rest[1:]))  # without the byte that says "an array of four"
+    """A command whose body is already encoded: it is needed by itself for the hash of an id."""
+    return codec.encode(_around(command, body))
 
 
-def encode_entry(command: bytes, effects: list[tuple[str, bytes | None]], soft: tuple[tuple[str, int], ...]) -> bytes:
-    """An Entry whose command is already encoded, likewise."""
-    return b"".join((_ARRAY_OF_3, command, codec.encode(effects), codec.encode(soft)))
+def encode_entry(
+    command: Command, encoded: bytes, only_body: bool, effects: list[tuple[str, bytes | None]], soft: tuple[tuple[str, int], ...]
+) -> bytes:
+    """An Entry whose command is already encoded, whole or `only_body`. Done for every command, hence without making an Entry;
+    tests/model/test_codec.py holds it equal to encoding one."""
+    return codec.encode((_around(command, encoded) if only_body else msgspec.Raw(encoded), effects, soft))
+
+
+def _around(command: Command, body: bytes) -> tuple[object, ...]:
+    return command.caller, msgspec.Raw(body), command.id, command.evidence, command.correlation, command.term
 
 
 _command_decoder = codec.decoder(Command)

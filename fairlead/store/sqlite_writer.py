@@ -45,13 +45,9 @@ APPEND = "INSERT INTO journal (first, last, previous, hash, blob) VALUES (?, ?, 
 MATERIALISED = f"UPDATE head SET materialised = ? {_FENCED} AND materialised <= ? AND position >= ?"
 TRUNCATED = f"UPDATE head SET truncated = ?, anchor = ? {_FENCED}"
 INCARNATION = f"UPDATE head SET incarnation = ? {_FENCED}"
-# One statement however many rows: a statement per row would hand the GIL over a thousand times (P2). The values are
-# msgpack, which JSON cannot carry, so they travel as one blob and the JSON says which piece belongs to which key.
-PUT_ROWS = """INSERT INTO {table} (key, position, value)
-    SELECT value ->> 0, value ->> 1, substr(?1, value ->> 2, value ->> 3) FROM json_each(?2) WHERE true
+# Many rows in one statement: a statement per row would hand the GIL over a thousand times (P2).
+PUT_ROWS = """INSERT INTO {table} (key, position, value) VALUES {rows}
     ON CONFLICT (key) DO UPDATE SET position = excluded.position, value = excluded.value"""
-PUT_OBJECTS = PUT_ROWS.format(table="objects")
-PUT_SEEDING = PUT_ROWS.format(table="seeding")
 DELETE_OBJECTS = "DELETE FROM objects WHERE key IN (SELECT value FROM json_each(?))"
 # The last batch that begins at or before ?1 may reach beyond it; the one before that cannot.
 LAST_THROUGH = """SELECT max(last) FROM (SELECT last FROM journal WHERE first <= ?1 ORDER BY first DESC LIMIT 2)
@@ -60,7 +56,7 @@ SWEEP = """DELETE FROM journal WHERE first IN
     (SELECT first FROM journal WHERE first <= ?1 AND last <= ?1 ORDER BY first LIMIT ?2)"""
 
 SWEEP_BATCHES = 32  # At most 32 MiB a step: other writes get the store thread in between.
-STATEMENT_BYTES_MAX = 64 * 1024 * 1024  # Well under SQLite's limit of 10^9 bytes for one bound value.
+STATEMENT_ROWS = 500  # Of three values each, where SQLite takes 32,766; full ones are prepared once and kept.
 
 # A COMMIT that fails with one of these has written no commit frame: the log ran out of space inside a frame, or was
 # never touched. (True while the disk is taken to be "powersafe overwrite", SQLite's default: without it SQLite pads the
@@ -123,7 +119,7 @@ class Writer:
             connection.execute(MATERIALISED, (upto, *_fields(fence), upto, max(upto, as_of)))
             if not connection.changes():
                 return why_not_materialised(read_head(connection), fence, max(upto, as_of))
-            _put(connection, PUT_OBJECTS, rows)
+            _put(connection, "objects", rows)
             if deleted:
                 connection.execute(DELETE_OBJECTS, (msgspec.json.encode(deleted).decode(),))
             return Committed()
@@ -175,7 +171,7 @@ class Writer:
     def seed_rows(self, run: int, rows: Sequence[ObjectRow]) -> None:
         def work(connection: apsw.Connection) -> Committed:
             _refuse_if_overtaken(connection, run)
-            _put(connection, PUT_SEEDING, rows)
+            _put(connection, "seeding", rows)
             return Committed()
 
         _or_raise(self._transact(work, lagging=True))
@@ -287,24 +283,11 @@ def _guarded(connection: apsw.Connection, statement: str, values: tuple[int | st
     return Committed() if connection.changes() else Fenced(read_head(connection))
 
 
-def _put(connection: apsw.Connection, statement: str, rows: Sequence[ObjectRow]) -> None:
-    index: list[tuple[str, int, int, int]] = []
-    values: list[bytes] = []
-    offset = 1  # substr counts from one
-    for key, position, value in rows:
-        if offset + len(value) > STATEMENT_BYTES_MAX:
-            _put_some(connection, statement, index, values)
-            index, values, offset = [], [], 1
-        index.append((key, position, offset, len(value)))
-        values.append(value)
-        offset += len(value)
-    if index:
-        _put_some(connection, statement, index, values)
-
-
-def _put_some(connection: apsw.Connection, statement: str, index: list[tuple[str, int, int, int]], values: list[bytes]) -> None:
-    # The byte at the end: substr of an empty blob is NULL, not empty, and all the values may be empty.
-    connection.execute(statement, (b"".join(values) + b"\0", msgspec.json.encode(index).decode()))
+def _put(connection: apsw.Connection, table: str, rows: Sequence[ObjectRow]) -> None:
+    for start in range(0, len(rows), STATEMENT_ROWS):
+        some = rows[start : start + STATEMENT_ROWS]
+        statement = PUT_ROWS.format(table=table, rows=", ".join(["(?, ?, ?)"] * len(some)))
+        connection.execute(statement, [value for row in some for value in row])
 
 
 def _seeds(connection: apsw.Connection) -> int:

@@ -95,4 +95,5 @@ def test_commands_and_entries_joined_by_hand_are_what_encoding_them_whole_would_
         assert joined == codec.encode(command)
         effects = [("bindings/risk/api-0", b"raw"), ("schedulingrequests/risk/api-0", None)]
         whole = codec.encode(Entry(msgspec.Raw(joined), tuple(effects), (("n0", 12),)))
-        assert encode_entry(joined, effects, (("n0", 12),)) == whole
+        assert encode_entry(command, joined, False, effects, (("n0", 12),)) == whole
+        assert encode_entry(command, codec.encode(command.body), True, effects, (("n0", 12),)) == whole

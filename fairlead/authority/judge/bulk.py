@@ -15,7 +15,6 @@ from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, 
 from fairlead.authority.judge.kinds import refuse_put
 from fairlead.authority.judge.objects import put_object
 from fairlead.authority.judge.placing import bind
-from fairlead.authority.state import Rec
 from fairlead.decide.admission import faults
 from fairlead.model.commands import BindMany, Caller, Enqueue, Put, Refused
 from fairlead.model.ids import key
@@ -36,20 +35,19 @@ class _Parts:
 
     def __init__(self, ctx: Context) -> None:
         self._state = ctx.state
+        self._place = ctx.state.place
         self._mark = ctx.state.position
         self.effects: list[Effect] = []
-        self.recs: list[Rec] = []
         self.soft: dict[str, int] = {}
         self.refused: list[tuple[int, Refused]] = []
         self.last = self._mark
 
     def take(self, index: int, judged: Judgement) -> None:
-        if isinstance(judged, Refused):
+        if type(judged) is Refused:
             self.refused.append((index, judged))
             return
-        apply = self._state.apply
         for effect in judged.effects:
-            self.recs.append(apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot))
+            self._place(effect)
         self.effects += judged.effects
         for node, observed_ms in judged.soft:
             self.soft[node] = observed_ms
@@ -63,7 +61,7 @@ class _Parts:
             object_key,
             position=self._state.position,
             soft=tuple(self.soft.items()),
-            applied=tuple(self.recs),
+            placed=True,
             refused=tuple(self.refused),
         )
 

@@ -26,12 +26,12 @@ from fairlead.model.ids import split_revision
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.lifecycle import LEASED_ROLES
 
-_LEASE_BODIES = (LeaseAcquire, LeaseRenew, LeaseRelease)
+_LEASE_BODIES = frozenset({LeaseAcquire, LeaseRenew, LeaseRelease})
 
 
 def refuse_caller(ctx: Context, command: Command) -> Refused | None:
     caller, body = command.caller, command.body
-    if caller.role in LEASED_ROLES and not isinstance(body, _LEASE_BODIES):
+    if caller.role in LEASED_ROLES and type(body) not in _LEASE_BODIES:
         refused = _fenced(ctx, command)
         if refused is not None:
             return refused

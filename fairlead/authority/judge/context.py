@@ -22,7 +22,7 @@ from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model import codec
 from fairlead.model.commands import Refused
-from fairlead.model.ids import Uid, key, revision
+from fairlead.model.ids import Uid, revision
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Ask
 
@@ -48,22 +48,12 @@ class Settings(msgspec.Struct, frozen=True):
         return self.node_lease_s * (1 + self.clock_rate_error) + self.fence_margin_s
 
 
-class Effect(msgspec.Struct, frozen=True, gc=False):
-    """One object as it will be: `raw` None deletes it. `hot` spares the state a decode."""
-
-    plural: str
-    tenant: str
-    name: str
-    raw: bytes | None
-    hot: Any = None
-
-    @property
-    def key(self) -> str:
-        return key(self.plural, self.tenant, self.name)
+Effect = Rec  # One object as it will be: a record that is not in the state yet.
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
-    """An acceptance. With no effects it repeats or changes nothing, and `position` says where the object stands."""
+    """An acceptance. With no effects it repeats or changes nothing, and `position` says where the object stands. `key` is left
+    out where it is the last effect's."""
 
     effects: list[Effect]
     key: str = ""
@@ -73,9 +63,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     position: int = 0
     soft: tuple[tuple[str, int], ...] = ()  # soft facts judged on: (node, when it was last heard)
     dry_run: bool = False
-    # Parts of one command see each other's effects, so those are applied as they are judged; whoever rejects the draft after all
+    # Parts of one command see each other's effects, so those are placed as they are judged; whoever rejects the draft after all
     # takes them back with `undo_to`.
-    applied: tuple[Rec, ...] = ()
+    placed: bool = False
     refused: tuple[tuple[int, Refused], ...] = ()
 
 
@@ -193,11 +183,11 @@ def to_ms(when: datetime) -> int:
 
 
 def put(plural: str, tenant: str, name: str, value: Any, hot: Any = None) -> Effect:
-    return Effect(plural, tenant, name, codec.encode(value), hot if hot is not None else hot_from(plural, value))
+    return Rec(plural, tenant, name, 0, codec.encode(value), hot if hot is not None else hot_from(plural, value))
 
 
 def drop(plural: str, tenant: str, name: str) -> Effect:
-    return Effect(plural, tenant, name, None)
+    return Rec(plural, tenant, name, 0, None)
 
 
 def describe(ctx: Context, rec: Rec) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from fairlead.model import codec
 from fairlead.model.commands import Caller, Delete, Fault, Put, PutStatus, Refused
 from fairlead.model.ids import key
 from fairlead.model.lifecycle import Role
-from fairlead.model.meta import ManagedFields, Metadata, Record
+from fairlead.model.meta import Evidence, ManagedFields, Metadata, Record
 from fairlead.model.registry import BY_KIND, FINALIZERS, KindInfo
 
 
-def put_object(ctx: Context, caller: Caller, body: Put) -> Judgement:
+def put_object(ctx: Context, caller: Caller, body: Put, _: Evidence | None = None) -> Judgement:
     info = _kind(ctx, body.kind)
-    if isinstance(info, Refused):
+    if type(info) is Refused:
         return info
     new = body.object
     if not isinstance(new, info.record):
@@ -59,9 +59,9 @@ def put_object(ctx: Context, caller: Caller, body: Put) -> Judgement:
     return Draft(effects, object_key, merged.metadata.uid, dry_run=body.dry_run)
 
 
-def put_status(ctx: Context, caller: Caller, body: PutStatus) -> Judgement:
+def put_status(ctx: Context, caller: Caller, body: PutStatus, _: Evidence | None = None) -> Judgement:
     info = _kind(ctx, body.kind)
-    if isinstance(info, Refused):
+    if type(info) is Refused:
         return info
     if caller.role not in info.status_owners:
         owners = ", ".join(sorted(role.value for role in info.status_owners)) or "nobody"
@@ -89,7 +89,7 @@ def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
     if body.kind == "Receipt" and caller.role is Role.AUTHORITY:
         return Draft([drop(RECEIPTS, "", body.name)], key(RECEIPTS, "", body.name))
     info = _kind(ctx, body.kind)
-    if isinstance(info, Refused):
+    if type(info) is Refused:
         return info
     rec = ctx.state.get(info.plural, body.tenant, body.name)
     if rec is None:

@@ -32,6 +32,7 @@ from fairlead.model.meta import Evidence, Metadata
 from fairlead.model.resources import DeviceHold
 
 _REQUESTS, _RESERVATIONS, _BINDINGS = "schedulingrequests", "reservations", "bindings"
+_RESERVED, _BOUND = SlotState.RESERVED, SlotState.BOUND  # an enum's member is looked up anew each time it is named
 
 
 def reserve(ctx: Context, caller: Caller, body: Reserve, evidence: Evidence | None) -> Judgement:
@@ -42,8 +43,8 @@ def reserve(ctx: Context, caller: Caller, body: Reserve, evidence: Evidence | No
         return _repeated_reserve(ctx, body)
     if not 0 < body.ttl_s <= ctx.settings.reservation_ttl_max_s:
         return Refused("Invalid", f"ttl_s must lie above 0 and at or below {ctx.settings.reservation_ttl_max_s:.0f}")
-    fitted = _fit(ctx, body, request, Claim())
-    if isinstance(fitted, Refused):
+    fitted = _fit(ctx, body, request, None)
+    if type(fitted) is Refused:
         return fitted
     spec = request.spec
     attempt = request.status.attempt + 1
@@ -82,52 +83,50 @@ def reserve(ctx: Context, caller: Caller, body: Reserve, evidence: Evidence | No
 
 
 def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in_gang: bool = False) -> Judgement:
-    request = _pending(ctx, caller, body, SlotState.BOUND)
+    request = _pending(ctx, caller, body, _BOUND)
     if not isinstance(request, SchedulingRequest):
         return request
     if request.spec.gang and not in_gang:
         return Refused("GangIncomplete", f"{body.name} belongs to gang {request.spec.gang} of {request.spec.gang_size}")
-    state = request.status.state
-    attempt = request.status.attempt
+    tenant, name, node = body.tenant, body.name, body.node
+    state, attempt = request.status.state, request.status.attempt
     effects: list[Effect] = []
-    claim = Claim()
-    if state is SlotState.RESERVED:
-        held = _reserved(ctx, caller, body, request)
-        if isinstance(held, Refused):
-            return held
-        devices = held
-        effects.append(drop(_RESERVATIONS, body.tenant, body.name))
+    claim: Claim | None = None
+    if state is _RESERVED:
+        devices = _reserved(ctx, caller, body, request)
+        effects.append(drop(_RESERVATIONS, tenant, name))
     else:
         attempt += 1
         if body.victims:
             claimed = claim_victims(ctx, caller, body, request)
-            if isinstance(claimed, Refused):
+            if type(claimed) is Refused:
                 return claimed
             claim = claimed
         if body.claims:
             room = claimable(ctx, body, request)
-            if isinstance(room, Refused):
+            if type(room) is Refused:
                 return room
+            claim = claim or Claim()
             claim.standing = room.hot.spec
-            effects.append(drop(_RESERVATIONS, body.tenant, body.claims))
-        fitted = _fit(ctx, body, request, claim)
-        if isinstance(fitted, Refused):
-            return fitted
-        if request.spec.standing:
+            effects.append(drop(_RESERVATIONS, tenant, body.claims))
+        devices = _fit(ctx, body, request, claim)
+        if request.spec.standing and type(devices) is not Refused:
             return stand(ctx, caller.actor, body, request, attempt)
-        devices = fitted
-    effects.append(drop(_REQUESTS, body.tenant, body.name))
-    effects.extend(claim.effects)
-    token = Token(incarnation=ctx.incarnation, epoch=request.spec.epoch, attempt=attempt)
+    if type(devices) is Refused:
+        return devices
+    effects.append(drop(_REQUESTS, tenant, name))
+    if claim is not None:
+        effects += claim.effects
+    token = Token(ctx.incarnation, request.spec.epoch, attempt)
     uid = ctx.next_uid(len(effects))
     binding = Binding(
-        metadata=Metadata(name=body.name, namespace=body.tenant, uid=uid, creation_time=ctx.now),
-        spec=_binding_spec(ctx, body, request, token, devices, claim),
-        status=BindingStatus(last_transition=transition(ctx, caller, state, SlotState.BOUND, evidence)),
+        Metadata(name=name, namespace=tenant, uid=uid, creation_time=ctx.now),
+        _binding_spec(ctx, body, request, token, devices, claim.start_after if claim is not None else ()),
+        BindingStatus(last_transition=transition(ctx, caller, state, _BOUND, evidence)),
     )
-    effects.append(put(_BINDINGS, body.tenant, body.name, binding, binding_hot(binding)))
-    observed = ((body.node, ctx.ledger.node(body.node).observed_ms),)
-    return Draft(effects, key(_BINDINGS, body.tenant, body.name), uid, token=token, soft=observed)
+    effects.append(put(_BINDINGS, tenant, name, binding, binding_hot(binding)))
+    observed = ((node, ctx.ledger.nodes[node].observed_ms),)
+    return Draft(effects, "", uid, token=token, soft=observed)
 
 
 def bind_gang(ctx: Context, caller: Caller, body: BindGang, evidence: Evidence | None) -> Judgement:
@@ -146,7 +145,7 @@ def bind_gang(ctx: Context, caller: Caller, body: BindGang, evidence: Evidence |
                 facts = {"member": member.name, "reason": judged.reason, **judged.facts}
                 return Refused("GangRefused", f"{member.name}: {judged.detail}", facts)
             for effect in judged.effects:
-                state.apply(effect.plural, effect.tenant, effect.name, effect.raw, effect.hot)
+                state.place(effect)
             effects.extend(judged.effects)
             soft.extend(judged.soft)
     finally:
@@ -155,7 +154,7 @@ def bind_gang(ctx: Context, caller: Caller, body: BindGang, evidence: Evidence |
         last = body.binds[-1]
         rec = state.get(_BINDINGS, last.tenant, last.name)
         return Draft([], key(_BINDINGS, last.tenant, last.name), position=rec.position if rec else 0)
-    return Draft(effects, effects[-1].key, soft=tuple(soft))
+    return Draft(effects, soft=tuple(soft))
 
 
 def _gang_incomplete(ctx: Context, body: BindGang) -> Refused | None:
@@ -277,7 +276,7 @@ def _reserved(ctx: Context, caller: Caller, body: Bind, request: SchedulingReque
     return spec.devices
 
 
-def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: Claim) -> tuple[DeviceHold, ...] | Refused:
+def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: Claim | None) -> tuple[DeviceHold, ...] | Refused:
     """Node, devices and grant, on the present state. Answers with the devices taken."""
     spec = request.spec
     account = ctx.ledger.nodes.get(body.node)
@@ -285,10 +284,10 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
         return Refused("NoFit", f"there is no node {body.node}", {"node": body.node, "reasons": {"node": "unknown"}})
     slot = spec.slot
     need = ctx.need_of(spec.ask, body.tenant, slot.uid, spec.may_borrow, body.policy_revision, slot.workload)
-    if isinstance(need, Refused):
+    if type(need) is Refused:
         return need
-    if not claim.victims and claim.standing is None:
-        return _fit_row(ctx, body, need, account, account, claim)
+    if claim is None:
+        return _fit_row(ctx, body, need, account, account, None)
     with claim.gone(ctx.ledger):
         row = claim.row(account)
         fitted = _fit_row(ctx, body, need, account, row, claim)
@@ -296,7 +295,7 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
 
 
 def _fit_row(
-    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, row: NodeAccount, claim: Claim
+    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, row: NodeAccount, claim: Claim | None
 ) -> tuple[DeviceHold, ...] | Refused:
     """`row` is the account, or a copy of it as it will be when the victims of a claim are gone."""
     if not feasible(need, row, ctx):
@@ -334,7 +333,7 @@ def _no_fit(ctx: Context, need: Need, account: NodeAccount, node: str, gates: tu
 
 
 def _grant(
-    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, devices: tuple[DeviceHold, ...], claim: Claim
+    ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, devices: tuple[DeviceHold, ...], claim: Claim | None
 ) -> Refused | None:
     """No grant means refused; an older version than the one in force, too; and never above it (S4)."""
     rec: Rec | None = ctx.state.get("grants", body.tenant, ctx.settings.region)
@@ -346,11 +345,9 @@ def _grant(
         facts = {"grantVersion": allowed.version}
         return Refused("StaleGrant", f"grant version is {allowed.version}, not {body.grant_version}", facts)
     limits = limits_of(allowed.limit)
-    ask = need.charge
-    if devices:
-        ask = ask | device_charge(account, devices)
+    ask = need.charge if not devices else need.charge | device_charge(account, devices)
     used = ctx.ledger.tenant(body.tenant).used
-    if claim.standing is not None:  # it was charged while it was held; nothing is charged twice
+    if claim is not None and claim.standing is not None:  # it was charged while it was held; nothing is charged twice
         given = claim.standing.requests.amounts()
         used = {name: amount - given.get(name, 0) for name, amount in used.items()}
     short = shortage(used, ask, limits)
@@ -361,7 +358,7 @@ def _grant(
 
 
 def _binding_spec(
-    ctx: Context, body: Bind, request: SchedulingRequest, token: Token, devices: tuple[DeviceHold, ...], claim: Claim
+    ctx: Context, body: Bind, request: SchedulingRequest, token: Token, devices: tuple[DeviceHold, ...], after: tuple[str, ...]
 ) -> BindingSpec:
     spec = request.spec
     until = ctx.now + timedelta(seconds=body.provisional_s) if body.provisional_s > 0 else None
@@ -379,7 +376,7 @@ def _binding_spec(
         policy_revision=body.policy_revision,
         grant_version=body.grant_version,
         borrowed=spec.may_borrow,
-        start_after=claim.start_after,
+        start_after=after,
         provisional_until_time=until,
         decision=body.decision,
         supersedes=spec.supersedes,

@@ -12,71 +12,69 @@ from fairlead.authority.judge.standing import held_again
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Caller, Move, Refused, Report
-from fairlead.model.kinds.work import Binding, Endpoints, Instance, InstanceSpec
+from fairlead.model.kinds.work import Binding, BindingStatus, Endpoints, Instance, InstanceSpec
 from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.meta import Evidence, Metadata
 
 _BINDINGS, _INSTANCES = "bindings", "instances"
 
-# A process that is gone leaves no instance behind.
-_GONE = frozenset({SlotState.RELEASED})
+_AGENT, _RELEASED, _UNKNOWN = Role.AGENT, SlotState.RELEASED, SlotState.UNKNOWN
 
 
 def report(ctx: Context, caller: Caller, body: Report, evidence: Evidence | None) -> Judgement:
     """An agent's word about its own instance: facts, and the steps it owns."""
-    found = _bound(ctx, caller, body)
-    if isinstance(found, Refused):
+    found = _bound(ctx, body)
+    if type(found) is Refused:
         return found
     hot: BindingHot = found.hot
-    if caller.role is not Role.AGENT or caller.node != hot.node:
+    if caller.role is not _AGENT or caller.node != hot.node:
         return Refused("WrongNode", f"{body.name} runs on {hot.node}; {caller.actor} speaks for {caller.node or 'no node'}")
     effects: list[Effect] = []
-    if body.to is not None and body.to is not hot.state:
-        if not may_step(hot.state, body.to, caller.role):
-            return refuse_step(caller, hot.state, body.to)
+    to = body.to
+    if to is not None and to is not hot.state:
+        if not may_step(hot.state, to, _AGENT):
+            return refuse_step(caller, hot.state, to)
         binding: Binding = found.decode()
-        effects.append(_moved(ctx, caller, found, body.to, evidence, binding=binding))
-        effects += _left_behind(ctx, binding, body.to)
-    if body.status is not None and body.to not in _GONE:
+        effects.append(_moved(ctx, caller, found, binding, to, evidence))
+        if to is _RELEASED:
+            effects += _left_behind(ctx, binding)
+    if body.status is not None and to is not _RELEASED:
         changed = _instance(ctx, body, hot, len(effects))
         if changed is not None:
             effects.append(changed)
-    if not effects:
-        return Draft([], found.key, token=hot.token, position=found.position)
-    return Draft(effects, found.key, token=hot.token)
+    return Draft(effects, found.key, token=hot.token, position=found.position)
 
 
 def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) -> Judgement:
     """A controller's step: serve, stop serving, drain, lose, find again, release."""
-    found = _bound(ctx, caller, body)
-    if isinstance(found, Refused):
+    found = _bound(ctx, body)
+    if type(found) is Refused:
         return found
     hot: BindingHot = found.hot
     if body.to is hot.state:
         return Draft([], found.key, token=hot.token, position=found.position)
-    if not may_step(hot.state, body.to, caller.role) or caller.role is Role.AGENT:
+    if not may_step(hot.state, body.to, caller.role) or caller.role is _AGENT:
         return refuse_step(caller, hot.state, body.to)
     binding: Binding = found.decode()
-    if hot.state is SlotState.UNKNOWN and body.to is SlotState.RELEASED:
+    if hot.state is _UNKNOWN and body.to is _RELEASED:
         refused = _not_proven_gone(ctx, binding)
         if refused is not None:
             return refused
-    effects = [_moved(ctx, caller, found, body.to, evidence, body.deadline_s, binding)]
-    effects += _left_behind(ctx, binding, body.to)
+    effects = [_moved(ctx, caller, found, binding, body.to, evidence, body.deadline_s)]
+    if body.to is _RELEASED:
+        effects += _left_behind(ctx, binding)
     return Draft(effects, found.key, token=hot.token)
 
 
-def _left_behind(ctx: Context, binding: Binding, to: SlotState) -> list[Effect]:
+def _left_behind(ctx: Context, binding: Binding) -> list[Effect]:
     """What goes and what comes with a slot that is released: its instance, and the room it had claimed."""
-    if to not in _GONE:
-        return []
     tenant, name = binding.metadata.namespace, binding.metadata.name
     out = [drop(_INSTANCES, tenant, name)] if ctx.state.get(_INSTANCES, tenant, name) is not None else []
     room = held_again(ctx, binding, len(out) + 1) if binding.spec.claimed else None
     return out if room is None else [*out, room]
 
 
-def _bound(ctx: Context, caller: Caller, body: Move | Report) -> Rec | Refused:
+def _bound(ctx: Context, body: Move | Report) -> Rec | Refused:
     rec = ctx.state.get(_BINDINGS, body.tenant, body.name)
     if rec is None:
         return Refused("NotFound", f"no slot {body.tenant}/{body.name} is bound here")
@@ -95,22 +93,20 @@ def _moved(
     ctx: Context,
     caller: Caller,
     rec: Rec,
+    binding: Binding,
     to: SlotState,
     evidence: Evidence | None,
     deadline_s: float = 0.0,
-    binding: Binding | None = None,
 ) -> Effect:
-    binding = binding if binding is not None else rec.decode()
-    assert binding is not None
-    before = binding.status.state
-    status = msgspec.structs.replace(
-        binding.status,
-        state=to,
-        before_unknown=before if to is SlotState.UNKNOWN else None,
-        drain_deadline_time=ctx.now + timedelta(seconds=deadline_s) if deadline_s > 0 else binding.status.drain_deadline_time,
-        last_transition=transition(ctx, caller, before, to, evidence),
+    was = binding.status
+    status = BindingStatus(
+        to,
+        transition(ctx, caller, was.state, to, evidence),
+        was.state if to is _UNKNOWN else None,
+        ctx.now + timedelta(seconds=deadline_s) if deadline_s > 0 else was.drain_deadline_time,
+        was.conditions,
     )
-    moved = msgspec.structs.replace(binding, status=status)
+    moved = Binding(binding.metadata, binding.spec, status)
     return put(_BINDINGS, rec.tenant, rec.name, moved, binding_hot(moved))
 
 

@@ -10,7 +10,7 @@ from fairlead.model.meta import Evidence
 
 
 def transition(ctx: Context, caller: Caller, before: SlotState | None, to: SlotState, evidence: Evidence | None) -> Transition:
-    return Transition(to=to, by=caller.actor, time=ctx.now, before=before, epoch=caller.fencing_epoch, evidence=evidence)
+    return Transition(to, caller.actor, ctx.now, before, caller.fencing_epoch, evidence)
 
 
 def refuse_step(caller: Caller, before: SlotState | None, to: SlotState) -> Refused:
