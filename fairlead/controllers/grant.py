@@ -13,16 +13,25 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
-from fairlead.decide.granting import answered, ended_early, next_question, outrun, take, taken_answer
+from fairlead.decide.escrow import holder_ms
+from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take, taken_answer
 from fairlead.decide.grants import limits_of
+from fairlead.decide.merging import merged, words
 from fairlead.decide.slots import instant, millis
-from fairlead.model.commands import Body, PutStatus
+from fairlead.model.commands import Body, Put, PutStatus
+from fairlead.model.hot import DECODERS
+from fairlead.model.ids import split_revision
+from fairlead.model.kinds.access import SYSTEM_TENANT
 from fairlead.model.kinds.capacity import Grant, GrantStatus
+from fairlead.model.kinds.ledger import Event, EventSpec
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.kinds.work import Assignment, Revision
+from fairlead.model.meta import Metadata
 from fairlead.model.resources import NOTHING, SHARE_WHOLE, Resources
+from fairlead.ports import Clock
 
 TERM: Final[Name] = ("", "term")
 SAY_MS: Final = 1000  # at most so often a tenant
@@ -41,9 +50,11 @@ class GrantController:
     indexes: Indexes = {"assignments": {"tenant": _tenant}}
     indexes_other: Indexes = {}
     hears = False
+    sweep_s = 2.0
 
     def __init__(self, region: str) -> None:
         self._region = region
+        self._healed: tuple[int, int] | None = None  # when it was cut off and when it was over, where that is to be reported
         self._said: dict[str, tuple[int, object]] = {}  # tenant -> when, and the estimate it was said on
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -69,11 +80,37 @@ class GrantController:
             return Result()
         return self._stand(view, found, item.object if item is not None else None, now_ms)
 
+    async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
+        """After a cut is over: what was decided apart, once, from a list of everything bound."""
+        healed, self._healed = self._healed, None
+        if healed is None:
+            return []
+        found = await plane.get("grantterms", "", self._region)
+        if found is None or found.raw is None:
+            return []
+        term: GrantTerm = found.hot
+        grants = [each.hot for each in await plane.list("grants")]
+        bindings = [DECODERS["bindings"].decode(each.raw) for each in await plane.list("bindings") if each.raw is not None]
+        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0])
+        if term.status.merge is not None and term.status.merge.cut_time == report.cut_time:
+            return []
+        name = f"{self._region}.merge.{healed[0]:x}"
+        event = EventSpec(f"grantterms//{self._region}", "Merged", words(report), "Warning" if report.over else "Normal", "grant")
+        event = replace(event, first_time=report.cut_time, last_time=report.healed_time)
+        status = replace(term.status, merge=report)
+        return [
+            PutStatus("GrantTerm", "", self._region, status),
+            Put("Event", Event(Metadata(name=name, namespace=SYSTEM_TENANT), event)),
+        ]
+
     # --- the leases of all tenants -----------------------------------------------------------------------------------------
 
     def _ask(self, view: View, item: Item, now_ms: int) -> Result:
         term: GrantTerm = item.object
         if answered(term, view.incarnation):
+            if is_cut_off(term, view.incarnation, now_ms) and term.spec.lease_seconds:
+                lease_ms = holder_ms(term.spec.lease_seconds * 1000, RHO)
+                self._healed = (millis(term.status.end_time) - lease_ms, now_ms)
             early = self._outrun(view, term)
             if early:
                 return Result(early, now_ms + 50)

@@ -63,6 +63,14 @@ def version_of(grant: Grant) -> int:
     return grant.status.accepted_version if grant.spec.lease_seconds else grant.spec.version
 
 
+def is_cut_off(term: GrantTerm | None, incarnation: int, now_ms: int) -> bool:
+    """Two renewals were not answered: quota, policy and residency are as they were then, and may not be so any more."""
+    if term is None or term.status.incarnation != incarnation or term.status.end_time is None or not term.spec.lease_seconds:
+        return False  # it has never had a lease, and so no room to place anything
+    lease_ms = term.spec.lease_seconds * 1000
+    return now_ms >= millis(term.status.end_time) - escrow.holder_ms(lease_ms, RHO) + 2 * lease_ms // 5
+
+
 def stop_ms(spec: GrantSpec) -> int:
     """How long before its lease ends a region begins to stop what is above `after`."""
     return margin_ms(spec.lease_seconds)

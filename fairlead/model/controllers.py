@@ -85,7 +85,7 @@ def _of_quota() -> tuple[ControllerInfo, ...]:
         ),
         ControllerInfo(
             "grant", r.QUOTA, REGION, "asks for the leases of its grants, takes offers, says what is used and what waits",
-            "grants, the global plane's answers, assignments", fresh, ("Grant.status", "GrantTerm.status"),
+            "grants, the global plane's answers, assignments", fresh, ("Grant.status", "GrantTerm.status", "Event.spec"),
             "something is placed; another offer comes", "the authority: its ledger says whether an offer is kept to",
             "the newest offer is taken, and the leases are fresh",
         ),

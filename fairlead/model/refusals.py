@@ -52,6 +52,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "NoFit": RefusalInfo(409, "choose another node; the facts hold every reason"),
     "NoGrant": RefusalInfo(409, "ask for a grant for this tenant in this region"),
     "GrantExceeded": RefusalInfo(409, "wait for use to fall or the grant to grow"),
+    "CutOff": RefusalInfo(409, "wait until the global plane answers again, or let the class be placed meanwhile: localAutonomy"),
     "StandingGone": RefusalInfo(409, "look which standing reservations the budget has now, and choose another"),
     "OnHold": RefusalInfo(409, "wait until the override the facts name has ended, or have it revoked"),
     "VictimNotAllowed": RefusalInfo(409, "choose victims of lower priority on that node"),

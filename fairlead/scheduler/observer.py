@@ -15,7 +15,7 @@ from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.snapshot import SlotKey, Snapshot, Use
-from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, PlacementsChanged, PolicyPromoted
+from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, PlacementsChanged, PlaneReached, PolicyPromoted
 
 # What the scheduler looks at. Nodes before what lies on them, so that a list is applied in an order that makes sense.
 FOLLOWED: Final = (
@@ -153,6 +153,8 @@ class Observer:
         if grants.term is not None and grants.term.status.end_time != end and millis(end) <= now_ms:
             for tenant in grants:
                 self._queue.wake(GrantGrew(tenant), now_ms)
+        if grants.term is not None and grants.term.status.end_time != end:
+            self._queue.wake(PlaneReached(), now_ms)
 
     def _tenant(self, change: Change) -> None:
         self._queue.set_weight(change.name, change.hot.spec.weight if change.raw is not None else 1)

@@ -150,11 +150,12 @@ class RegionRig:
             self.mirror = await self.plane.as_role(Role.MIRROR, "test-mirror")
         uid = spec.pop("uid", f"u-{tenant}-{workload}")
         execution = spec.pop("execution", "Replicated")
+        ask = spec.pop("ask", Ask(requests=Resources(1000, GI)))
         revision = Revision(
             metadata=Metadata(name=f"{workload}.g{generation}", namespace=tenant),
             spec=RevisionSpec(
                 workload=workload, workload_uid=uid, generation=generation, execution=execution,
-                template=Template(command=("serve", str(generation))), ask=Ask(requests=Resources(1000, GI)),
+                template=Template(command=("serve", str(generation))), ask=ask,
             ),
         )  # fmt: skip
         ok(await self.plane.send(self.mirror, Put("Revision", revision)))

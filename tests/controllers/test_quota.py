@@ -9,11 +9,13 @@ from fairlead.authority.judge import Settings
 from fairlead.controllers.grant import GrantController
 from fairlead.controllers.quota import QuotaController
 from fairlead.controllers.workload import WorkloadController
+from fairlead.decide.granting import is_cut_off
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Quota, QuotaSpec
 from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.kinds.work import Ask
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from fairlead.ports import Tasks
@@ -106,3 +108,38 @@ async def test_no_global_call_is_made_for_a_bind_inside_a_grant() -> None:
             runtime.stop()
         await w.low.order("local", count=5)
         await w.low.until(lambda: len(w.low.serving("local")) == 5)
+
+
+async def test_a_region_that_is_cut_off_places_what_its_class_allows_and_gives_back_in_time() -> None:
+    async with quota_world(lease_s=6, cpu=8000) as w:
+        await w.apply(replicas=1)
+        await w.until(lambda: w.serves(1))
+        between = [each for each in (*w.top.runtimes, *w.low.runtimes) if each.controller.name.startswith("mirror")]
+        for runtime in between:
+            runtime.stop()
+        await w.low.until(lambda: is_cut_off(term_of(w.low), 1, w.low.local.plane_ms()))
+        await w.low.order("free", count=5, uid="u-free", ask=Ask(requests=Resources(1000, GI), workload_class="critical"))
+        await w.low.order("held", count=1, uid="u-held", ask=Ask(requests=Resources(1000, GI), workload_class="standard"))
+        await w.low.until(lambda: len(w.low.slots("free")) == 5)
+        await w.low.until(lambda: reason_of(w.low, "held") == "PolicyAuthorityUnreachable")
+        apart = [w.low.get("bindings", f"free-{index}") for index in range(5)]
+        assert any(each.spec.provisional_until_time is not None for each in apart), "above what stays when the lease ends"
+
+        # The lease ends. What is above `after` goes by itself; nobody of the global plane is there to say so.
+        grant = grant_of(w.low)
+        assert grant is not None
+        left = grant.status.after.cpu
+        await w.low.until(lambda: 1000 * (len(w.low.slots("free")) + len(w.low.slots("api"))) <= max(left, 1000))
+
+        w.mirrors()
+        await w.low.until(lambda: (t := term_of(w.low)) is not None and t.status.merge is not None)
+        report = term_of(w.low).status.merge  # type: ignore[union-attr]
+        assert report is not None
+        assert report.over == ()
+        assert report.cut_time < report.healed_time  # type: ignore[operator]
+        await w.low.until(lambda: len(w.low.slots("held")) == 1)
+
+
+def reason_of(rig: RegionRig, workload: str) -> str:
+    found = rig.get("schedulingrequests", f"{workload}-0")
+    return found.status.reason if found is not None else ""

@@ -18,6 +18,7 @@ from fairlead.decide.granting import (
     answered,
     ended_early,
     in_force,
+    is_cut_off,
     next_question,
     outrun,
     resources,
@@ -27,6 +28,7 @@ from fairlead.decide.granting import (
     tell,
 )
 from fairlead.decide.grants import limits_of, shortage
+from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Refused
 from fairlead.model.kinds.capacity import Grant, GrantStatus
 from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
@@ -38,6 +40,21 @@ from fairlead.model.resources import Resources
 def grant_in_force(ctx: Context, grant: Grant) -> InForce:
     term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region) if grant.spec.lease_seconds else None
     return in_force(grant, term, ctx.incarnation, ctx.now_ms)
+
+
+def refuse_cut_off(ctx: Context, tenant: str, workload_class: str, revision: int) -> Refused | None:
+    """A region that is cut off places what its policy allows to be placed then, and holds the rest."""
+    grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
+    if grant is None or not grant.spec.lease_seconds:
+        return None
+    term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region)
+    if not is_cut_off(term, ctx.incarnation, ctx.now_ms):
+        return None
+    policy = ctx.policies.compiled(revision)
+    rules = policy.rules_of(workload_class) if isinstance(policy, CompiledPolicy) else None
+    if rules is not None and rules.local_autonomy:
+        return None
+    return Refused("CutOff", f"{ctx.settings.region} has no word from the global plane; {workload_class} work waits for it")
 
 
 def provisional_until(ctx: Context, tenant: str, ask: Resources, asked_for: datetime | None) -> datetime | None:
@@ -93,7 +110,8 @@ def _stand(status: GrantStatus) -> tuple[Any, ...]:
 def _term_status(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> GrantTermStatus | Refused:
     before = term.status
     same = _question(status) == _question(before)
-    if same and status == replace(before, conditions=status.conditions, observed_generation=status.observed_generation):
+    said = {"conditions": status.conditions, "observed_generation": status.observed_generation, "merge": status.merge}
+    if same and status == replace(before, **said):
         return status
     if same:
         return _taken_term(ctx, term, status)

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot, marks_for
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
-from fairlead.authority.judge.granting import grant_in_force, provisional_until
+from fairlead.authority.judge.granting import grant_in_force, provisional_until, refuse_cut_off
 from fairlead.authority.judge.overriding import avoidances, refuse_held
 from fairlead.authority.judge.standing import claimable, stand
 from fairlead.authority.judge.steps import refuse_step, transition
@@ -282,6 +282,9 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
     account = ctx.ledger.nodes.get(body.node)
     if account is None or not account.known:
         return Refused("NoFit", f"there is no node {body.node}", {"node": body.node, "reasons": {"node": "unknown"}})
+    cut_off = refuse_cut_off(ctx, body.tenant, spec.ask.workload_class, body.policy_revision)
+    if cut_off is not None:
+        return cut_off
     slot = spec.slot
     need = ctx.need_of(spec.ask, body.tenant, slot.uid, spec.may_borrow, body.policy_revision, slot.workload)
     if type(need) is Refused:

@@ -18,6 +18,19 @@ class GrantOffer(Record, frozen=True):
     until_time: datetime | None = None  # None: it has no lease, and ends when the region takes a newer one
 
 
+class MergeReport(Record, frozen=True):
+    """What a region decided while it had no word from the global plane, in its own time."""
+
+    cut_time: datetime | None = None  # when it last had one
+    healed_time: datetime | None = None
+    placed: int = 0  # slots bound in between that are still known
+    provisional: int = 0  # of these, above what would have stayed when the lease ended
+    confirmed: int = 0  # of these, what stays
+    released: int = 0  # and what was stopped, or is about to be
+    tenants: dict[str, int] = {}  # slots placed, by tenant
+    over: tuple[str, ...] = ()  # tenants that use more than they were offered: none, where nothing was sold twice
+
+
 class GrantTermSpec(Record, frozen=True):
     """The global plane's last answer to a region: all its grants whose newest version it stands on are leased for
     `leaseSeconds` from when it asked. `floors` names the other ones, and the version from which on a lease is given."""
@@ -41,6 +54,7 @@ class GrantTermStatus(Record, frozen=True):
     taken: int = 0  # the last question whose answer was taken
     end_time: datetime | None = None  # of the leases
     knows: int = 0  # the incarnation of the global plane it has heard from
+    merge: MergeReport | None = None  # of the last time it was cut off
     conditions: tuple[Condition, ...] = ()
 
 

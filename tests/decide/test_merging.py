@@ -1,0 +1,87 @@
+"""What regions say of usage merges to the same, in whatever order and however often it is heard; and the report after a cut."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from fairlead.controllers.contract import View
+from fairlead.controllers.quota import QuotaController
+from fairlead.decide.merging import merged, words
+from fairlead.decide.slots import instant
+from fairlead.model.commands import PutStatus
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
+from fairlead.model.kinds.intent import Quota, QuotaSpec, Region
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
+from fairlead.model.kinds.slot import SlotRef, Token
+from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from tests.decide.granting_model import Changed
+
+REGIONS = ("east", "north", "west")
+LIMIT = Resources(1000)
+
+
+def said(region: str, position: int, used: int) -> Changed:
+    """A region's word, as the global plane's journal has it at that position."""
+    spec = GrantSpec(region, 1, Resources(300), Resources(300), lease_seconds=600)
+    status = GrantStatus(accepted_version=1, during=spec.during, after=spec.after, incarnation=1, used=Resources(used))
+    grant = Grant(Metadata(name=region, namespace="risk", uid=region), spec, status)  # type: ignore[arg-type]
+    return Changed("grants", "risk", region, position, b"", grant)
+
+
+def folded(words_: list[Changed]) -> Any:
+    controller = QuotaController()
+    view = View(controller.indexes, {})
+    for number, region in enumerate(REGIONS):
+        view.cache.apply(Changed("regions", "", region, number + 1, b"", Region(Metadata(name=region))))
+    quota = Quota(Metadata(name="default", namespace="risk"), QuotaSpec(limits=LIMIT))
+    view.cache.apply(Changed("quotas", "risk", "default", 9, b"", quota))
+    for word in words_:
+        view.cache.apply(word)
+    bodies = controller.reconcile(("risk", ""), view, 1000).bodies
+    return next(body.status for body in bodies if isinstance(body, PutStatus))
+
+
+WORDS = st.lists(st.tuples(st.sampled_from(REGIONS), st.integers(0, 300)), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORDS, st.data())
+def test_usage_merges_to_the_same_in_any_order_and_however_often_it_is_said(spoken: list[tuple[str, int]], data: Any) -> None:
+    told = [said(region, 100 + at, used) for at, (region, used) in enumerate(spoken)]
+    again = data.draw(st.lists(st.sampled_from(told), max_size=6))
+    shuffled = data.draw(st.permutations([*told, *again]))
+    assert folded(shuffled) == folded(told)
+    newest = dict(spoken)
+    assert folded(told).used.cpu == sum(newest.values())
+
+
+def bound(name: str, at_ms: int, state: SlotState = SlotState.SERVING, until: datetime | None = None) -> Binding:
+    slot, token = SlotRef(workload="api", uid="u", index=0), Token(incarnation=1, epoch=1, attempt=1)
+    spec = BindingSpec(slot=slot, node="n", token=token, provisional_until_time=until)
+    meta = Metadata(name=name, namespace="risk", creation_time=instant(at_ms))
+    return Binding(meta, spec, BindingStatus(state=state))
+
+
+def test_a_report_counts_what_was_decided_apart_and_names_who_is_above_its_offer() -> None:
+    until = datetime(2026, 1, 1, tzinfo=UTC)
+    bindings = [
+        bound("before", 1_000), bound("stays", 6_000), bound("leaves", 7_000, SlotState.DRAINING, until),
+        bound("after", 20_000),
+    ]  # fmt: skip
+    term = GrantTerm(Metadata(name="east"), GrantTermSpec("east"), GrantTermStatus(incarnation=1, end_time=instant(100_000)))
+    grant = said("east", 1, 200).hot
+    report = merged(5_000, 10_000, bindings, [grant], term, 1)
+    assert (report.placed, report.provisional, report.confirmed, report.released) == (2, 1, 1, 1)
+    assert report.tenants == {"risk": 2}
+    assert report.over == ()
+    assert "no tenant is above its offer" in words(report)
+    greedy = replace(grant, status=replace(grant.status, used=Resources(301)))
+    assert merged(5_000, 10_000, bindings, [greedy], term, 1).over == ("risk",)
