@@ -14,6 +14,7 @@ from fairlead.model.journal import decode_blob
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.checkers import JournalChecker
+from fairlead.scheduler.scheduler import Scheduler
 from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.machines import Machine, Program
@@ -38,11 +39,13 @@ class Stage:
 
     # --- what people do --------------------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, replicas: int, *, exclusive: bool = False) -> None:
+    async def create(
+        self, name: str, replicas: int, *, exclusive: bool = False, cpu: str = "400m", memory: str = "512Mi"
+    ) -> None:
         spec: dict[str, Any] = {
             "replicas": replicas,
             "template": {"command": ["serve", name]},
-            "resources": {"requests": {"cpu": "400m", "memory": "512Mi"}},
+            "resources": {"requests": {"cpu": cpu, "memory": memory}},
         }
         if exclusive:
             spec["execution"] = "Exclusive"
@@ -89,6 +92,13 @@ class Stage:
                 for key, _ in entry.effects:
                     look(checker, *key.split("/", 1))
 
+    def hide(self, plural: str, for_s: float) -> None:
+        """Changes of that kind reach the region's schedulers only later: what they know of it is history meanwhile."""
+        for server in self.platform.planes[REGION].leaders():
+            for part in server._parts:
+                if isinstance(part, Scheduler) and part.feed is not None:
+                    _hidden(part.feed, plural, self.loop, for_s)
+
     # --- waiting ---------------------------------------------------------------------------------------------------------------
 
     async def until(self, condition: Callable[[], object], limit_s: float = 90.0) -> float:
@@ -103,6 +113,22 @@ class Stage:
         for source, target in [(a, b) for a in ones for b in others] + [(b, a) for a in ones for b in others]:
             self.platform.network.block(source, target)
             self.loop.after(for_s, self.platform.network.unblock, source, target)
+
+
+def _hidden(feed: Any, plural: str, loop: SimLoop, for_s: float) -> None:
+    taken, until = feed.take_nowait, loop.now + for_s
+    kept: list[Any] = []
+
+    def take_nowait() -> list[Any]:
+        changes = list(taken())
+        if loop.now < until:
+            kept.extend(change for change in changes if change.plural == plural)
+            return [change for change in changes if change.plural != plural]
+        told, kept[:] = [*kept, *changes], []
+        return told
+
+    feed.take_nowait = take_nowait
+    loop.after(for_s + 0.1, feed.poke)
 
 
 def played(script: Callable[[Stage], Awaitable[T]], seed: int = 1, **fields: Any) -> T:
