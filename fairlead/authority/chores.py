@@ -17,7 +17,7 @@ from fairlead.authority.judge.context import Context, to_ms
 from fairlead.authority.owners import may_have_owners
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.state import DELETED, Rec
-from fairlead.model.commands import Caller, Command, Delete, Outcome, Put, ReleaseReservation
+from fairlead.model.commands import Accepted, Caller, Command, Delete, Outcome, Put, ReleaseReservation
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import KINDS
@@ -25,6 +25,7 @@ from fairlead.ports import Clock
 
 EVERY_S = 0.5
 ROUND_MAX = 200
+AGAIN_MS = 5_000
 AUTHORITY = Caller(actor="authority", role=Role.AUTHORITY)
 
 _OWNABLE = frozenset(plural for plural, info in KINDS.items() if may_have_owners(info))
@@ -91,7 +92,15 @@ class Chores:
             await self._clock.sleep(EVERY_S)
             commands = self._expired_reservations() + self._garbage() + self._old_receipts() + ended_leases(self._ctx)
             if commands:
-                await self._submit(commands)
+                self._again(commands, await self._submit(commands))
+
+    def _again(self, commands: list[Command], outcomes: list[Outcome]) -> None:
+        """A reservation whose end was not taken (a store that was away) is ended later: nobody else would."""
+        for command, outcome in zip(commands, outcomes, strict=True):
+            body = command.body
+            if isinstance(body, ReleaseReservation) and not isinstance(outcome, Accepted):
+                token = (body.token.incarnation, body.token.epoch, body.token.attempt)
+                heapq.heappush(self._expiries, (self._ctx.plane_ms() + AGAIN_MS, body.tenant, body.name, token))
 
     def _expired_reservations(self) -> list[Command]:
         out: list[Command] = []

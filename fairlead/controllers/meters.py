@@ -28,6 +28,7 @@ class Meters:
         self.effects_total = 0
         self.resync_only_progress_total = 0
         self.restarts_total = 0
+        self.oscillations_total = 0
         self.errors_total = 0
         self.refusals: dict[str, int] = {}
         self.last_reconcile_ms = 0
@@ -46,6 +47,10 @@ class Meters:
     def refused(self, key: Name, refused: Refused) -> None:
         self.refusals[refused.reason] = self.refusals.get(refused.reason, 0) + 1
         self.last_error = f"{'/'.join(key)}: {refused.reason}: {refused.detail}"[:_ERROR_MAX]
+
+    def fought(self, key: Name, words: str) -> None:
+        self.oscillations_total += 1
+        self.last_error = f"{'/'.join(key)}: {words}"[:_ERROR_MAX]
 
     def failed(self, key: Name, error: str) -> None:
         self.errors_total += 1

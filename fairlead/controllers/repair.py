@@ -1,9 +1,8 @@
 """Owns Unknown, Failed -> Released and Released -> Pending: lets go of a slot once it is safe, and queues its next life.
 
 Safe means: its node is declared Lost and no traffic goes there (Replicated), or the fence time has passed (Exclusive); the
-authority judges both again. Waits where an override asks for approval first. The smallest repair that lets a killed node's work
-move.
-Never declares a node lost, never evicts. Runs in every region plane.
+authority judges both again. Waits where an override asks for approval first. Asks slots to leave whose assignment went before
+they did. Never declares a node lost. Runs in every region plane.
 """
 
 from __future__ import annotations
@@ -17,18 +16,23 @@ from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignmen
 from fairlead.decide.jobs import counted
 from fairlead.decide.overrides import Where, ends_ms, in_force
 from fairlead.decide.queueing import request_for
-from fairlead.decide.slots import Slot, millis
+from fairlead.decide.slots import RUNNING, Slot, millis
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Move, Put
 from fairlead.model.ids import born_at
 from fairlead.model.kinds.policy import Override
-from fairlead.model.kinds.work import Assignment, Binding
-from fairlead.model.lifecycle import SlotState
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, EvictionRequestSpec
+from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
 
 _S = SlotState
 _BROKEN: Final = (_S.UNKNOWN, _S.FAILED, _S.RELEASED)
 PAUSE_FIRST_MS: Final = 1000  # after a failure, doubled with every life: a slot that fails at once must not keep the queue busy
 PAUSE_MAX_MS: Final = 60_000
+ORPHANS_AT_ONCE: Final = 10  # of one workload, every so often: a mistake is seen before everything has gone
+ORPHANS_EVERY_MS: Final = 10_000
+REQUESTER: Final = Role.REPAIR.value
 
 
 def _paused(cache: Cache, key: Name, assignment: Assignment | None, now_ms: int) -> Override | None:
@@ -36,6 +40,15 @@ def _paused(cache: Cache, key: Name, assignment: Assignment | None, now_ms: int)
     region = assignment.spec.region if assignment is not None else ""
     asked = (item.hot for item in cache.all("overrides") if not item.hot.spec.approver)
     return in_force(asked, "repair-approval", now_ms, Where(*key, region))
+
+
+def _request(key: Name, item: Item) -> Put:
+    hot = item.hot
+    ref = SlotRef(workload=key[1], uid=hot.workload_uid, index=hot.index)
+    spec = EvictionRequestSpec(
+        slot=ref, reason="repair: its assignment is gone", requester=REQUESTER, epoch=hot.token.epoch
+    )  # fmt: skip
+    return Put("EvictionRequest", EvictionRequest(metadata=Metadata(name=item.name, namespace=key[0]), spec=spec))
 
 
 def _broken(item: Item) -> Name | None:
@@ -51,11 +64,16 @@ class RepairController:
     indexes_other: Indexes = {}
     hears = False
 
+    def __init__(self) -> None:
+        self._left: set[Name] = set()  # workloads whose assignment went before their slots did, as this holder saw
+
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         cache = view.cache
         match item.plural:
             case "assignments" | "revisions":
                 key = (item.tenant, item.hot.spec.workload)
+                if item.plural == "assignments" and self._is_left(cache, key):
+                    return (key,)
             case "endpoints":
                 key = item.key
             case "nodes":
@@ -68,17 +86,22 @@ class RepairController:
         return (key,) if cache.any("bindings", "broken", key) else ()
 
     def resync(self, view: View) -> Iterable[Name]:
-        return {workload_of(item): None for item in view.cache.all("bindings") if item.hot.state in _BROKEN}
+        broken = {workload_of(item): None for item in view.cache.all("bindings") if item.hot.state in _BROKEN}
+        return broken | dict.fromkeys(sorted(self._left))
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
         broken = {item.hot.index for item in cache.by("bindings", "broken", key)}
-        if not broken:
+        if not broken and key not in self._left:
             return Result()
         assignment = assignment_of(cache, key)
         paused = _paused(cache, key, assignment, now_ms)
         if paused is not None:
             return Result((), ends_ms(paused))
+        if key in self._left:
+            evictions = self._orphans(cache, key)
+            if evictions or not broken:
+                return Result(evictions, now_ms + ORPHANS_EVERY_MS if key in self._left else None)
         slots = slots_of(cache, key)
         want = wanted(assignment, slots, now_ms)
         bodies: list[Body] = []
@@ -98,6 +121,26 @@ class RepairController:
                 if revision is not None:
                     bodies.append(Put("SchedulingRequest", request_for(assignment, revision, slot.index, slot.epoch + 1)))
         return Result(bodies, min(wakes, default=None))
+
+    def _is_left(self, cache: Cache, key: Name) -> bool:
+        """The last assignment went and slots still run: somebody took its finalizer off by hand. That it was there, and went, is
+        the evidence; slots whose assignment has merely not come yet (of a restored plane, or one cut off) are left alone."""
+        if cache.by("assignments", "workload", key) or not self._running(cache, key):
+            self._left.discard(key)
+            return False
+        self._left.add(key)
+        return True
+
+    def _running(self, cache: Cache, key: Name) -> list[Item]:
+        return [item for item in cache.by("bindings", "workload", key) if item.hot.state in RUNNING]
+
+    def _orphans(self, cache: Cache, key: Name) -> list[Body]:
+        """Requests to leave for slots that nobody wants: a few at a time, and none twice."""
+        running = self._running(cache, key) if not cache.by("assignments", "workload", key) else []
+        if not running:
+            self._left.discard(key)
+        asked = [item for item in running if cache.item("evictionrequests", *item.key) is None]
+        return [_request(key, item) for item in asked[:ORPHANS_AT_ONCE]]
 
     def _may_go(self, cache: Cache, assignment: Assignment | None, slot: Slot) -> bool:
         if slot.state is _S.FAILED:

@@ -21,10 +21,13 @@ from fairlead.controllers.cache import Cache, Name
 from fairlead.controllers.contract import Controller, Sweeping, View, part_of
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import KeyQueue, Taken
-from fairlead.model.commands import Body, Command, Delete, Outcome, Refused, Unknown
+from fairlead.decide.oscillation import Oscillation
+from fairlead.model import codec
+from fairlead.model.commands import Body, Command, Delete, Outcome, Put, Refused, Unknown
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.ids import split_revision
 from fairlead.model.meta import Evidence
+from fairlead.model.registry import BY_KIND
 from fairlead.ports import Clock, Random, Tasks
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 _LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
 # What was to go is gone.
 _GONE: Final = frozenset({"NotFound"})
+_UNIQUE: Final = frozenset({"SchedulingRequest", "Event"})  # each is written once, and there are many
 _SOON_MS: Final = 50  # a look wanted sooner than this is wanted at once
 _LOOK_S: Final = 0.005  # after so long the loop is given back, and the rest of the keys wait for the next look (P17)
 _TAKEN: Final = 400  # changes taken in between two yields to the loop
@@ -72,6 +76,7 @@ class Runtime(Leased):
     def _reset(self) -> None:
         self.view = View(self.controller.indexes, self.controller.indexes_other)
         self.queue = KeyQueue(self._random)
+        self.fights = Oscillation(self.controller.name)
         self._wrote: dict[Name, int] = {}  # what this holder wrote about a key, and has not seen come back
         self._taken_other = asyncio.Event()
         self._under_way: dict[str, float] = {}  # looks and sweeps that have begun, and when
@@ -220,6 +225,10 @@ class Runtime(Leased):
         todo: list[tuple[Taken, Sequence[Body]]] = []
         count = 0
         for at, each in enumerate(taken):
+            damped_ms = self.fights.damped_until_ms(each.key, now_ms)
+            if damped_ms:
+                self.queue.add((each.key,), damped_ms)
+                continue
             if self._wrote.get(each.key, 0) > feed.revision:
                 self.queue.add((each.key,), now_ms + 5)  # its own last write is not in the picture yet
                 continue
@@ -268,6 +277,19 @@ class Runtime(Leased):
             self._hear(taken, bodies, outcomes[at : at + len(bodies)], seen, now_ms)
             at += len(bodies)
 
+    def _note(self, key: Name, body: Body, now_ms: int) -> None:
+        """What two writers undo for each other is said, with both names, and done less often."""
+        if not isinstance(body, Put) or body.kind in _UNIQUE:
+            return
+        meta = body.object.metadata
+        item = self.view.cache.item(BY_KIND[body.kind].plural, meta.namespace, meta.name)
+        seen = item.object.metadata if item is not None else None
+        value = hash(codec.encode(body.object.spec))
+        fight = self.fights.wrote(key, (body.kind, meta.namespace, meta.name), value, seen, now_ms)
+        if fight is not None:
+            self.meters.fought(key, fight.words)
+            log.warning("%s; %s waits %d s", fight.words, self._lease, (fight.until_ms - now_ms) // 1000)
+
     def _hear(self, taken: Taken, bodies: Sequence[Body], outcomes: Sequence[Outcome], seen: int, now_ms: int) -> None:
         refused: list[Refused] = []
         for body, outcome in zip(bodies, outcomes, strict=True):
@@ -282,6 +304,7 @@ class Runtime(Leased):
             refused += [no for _, no in outcome.refused]
             if outcome.revision > seen:
                 self.meters.effects(taken.by_resync)
+                self._note(taken.key, body, now_ms)
                 self._wrote[taken.key] = max(self._wrote.get(taken.key, 0), outcome.revision)
         if not refused:
             self.queue.succeeded(taken.key)

@@ -147,15 +147,6 @@ def _of_people() -> tuple[ControllerInfo, ...]:
     )  # fmt: skip
 
 
-def _override(name: str, plane: str) -> ControllerInfo:
-    return ControllerInfo(
-        name, Role.OVERRIDE, plane, "says until when each override holds; takes off its finalizer and removes it after its end",
-        "overrides, plane time", _FRESH_S, ("Override.status", "Override.spec", "Override.delete"),
-        "it is extended, approved or revoked", "the authority: an override holds until its end, whatever is said of it here",
-        "every override says whether it holds, and none is kept a day after its end",
-    )  # fmt: skip
-
-
 def _of_trouble() -> tuple[ControllerInfo, ...]:
     r, fresh = Role, _FRESH_S
     return (
@@ -167,10 +158,9 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "silence is explained: by the node, or by its own observation (ObservationSuspect)",
         ),
         *_of_people(),
-        *_of_people(),
         ControllerInfo(
             "repair", r.REPAIR, REGION, "releases lost and failed slots once it is safe, and queues their next life",
-            "nodes, bindings, endpoints, assignments", fresh, ("Binding.state", "SchedulingRequest.spec"),
+            "nodes, bindings, endpoints, assignments", fresh, ("Binding.state", "SchedulingRequest.spec", "EvictionRequest.spec"),
             "the node is heard again", "the authority: fence time, endpoints, epoch",
             "no slot is Failed, or Unknown on a lost node, or Released and wanted",
         ),

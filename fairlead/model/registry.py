@@ -182,14 +182,18 @@ SIDE_EFFECTS: Final = (
                "tests/agent/test_agent.py::test_a_returning_node_stops_what_was_superseded_before_it_takes_work"),
     SideEffect("port", "freed with the process", Role.AGENT, 60.0,
                "tests/agent/test_real.py::test_ports_come_from_the_range_and_are_free_again_afterwards"),
-    SideEffect("endpoint", "withdrawn when readiness is lost", Role.ROLLOUT, 35.0, PLANNED),
+    SideEffect("endpoint", "withdrawn when readiness is lost", Role.ROLLOUT, 35.0,
+               "tests/controllers/test_region.py::test_a_slot_that_loses_readiness_gets_no_traffic_until_it_is_ready_again"),
     SideEffect("grant", "expires with its lease", Role.QUOTA, 600.0, PLANNED),
     SideEffect("standing reservation", "returned when its budget is gone", Role.REPAIR, 90.0, PLANNED),
     SideEffect("cordon", "an override with a deadline, or an operator's choice shown in `get nodes`", Role.OPERATOR, 14400.0,
-               PLANNED),
+               "tests/cli/test_real_door.py::test_nodes_of_two_regions_are_listed_cordoned_and_chosen_by_region"),
     SideEffect("scaled-up node", "scaled down after its cool-down", Role.AUTOSCALER, 3600.0, PLANNED),
-    SideEffect("canary", "rolled back at its deadline", Role.POLICY, 14400.0, PLANNED),
-    SideEffect("override", "without effect from its expiry on; undone by its finalizer", Role.OVERRIDE, 14400.0, PLANNED),
+    SideEffect("canary", "rolled back at its deadline", Role.POLICY, 14400.0,
+               "tests/controllers/test_overrides.py::test_a_canary_is_rolled_back_at_its_deadline_by_the_policy_controller"),
+    SideEffect("override", "without effect from its expiry on; undone by its finalizer", Role.OVERRIDE, 14400.0,
+               "tests/authority/test_overrides.py::"
+               "test_an_override_has_no_effect_from_its_expiry_on_though_nobody_cleaned_up"),
 )  # fmt: skip
 
 

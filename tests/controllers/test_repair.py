@@ -114,5 +114,20 @@ def test_the_next_life_begins_at_once_after_a_loss_and_after_a_pause_when_it_fai
     assert RepairController().reconcile(("t", "api"), picture(order(), failed, REVISION), NOW).wake_ms == NOW + 1
 
 
+def test_slots_whose_assignment_went_before_them_are_asked_to_leave_and_those_it_never_saw_one_of_are_not() -> None:
+    repair, view = RepairController(), picture(order(), bound(_S.SERVING), node("Ready"))
+    assert repair.reconcile(("t", "api"), view, NOW).bodies == ()
+    there = view.cache.item("assignments", "t", "api.r")
+    assert there is not None
+    view.cache.apply(Row("assignments", "t", "api.r", 9, None, None))
+    assert list(repair.keys(view, there, False)) == [("t", "api")]
+    (asked,) = repair.reconcile(("t", "api"), view, NOW).bodies
+    assert isinstance(asked, Put)
+    assert (asked.kind, asked.object.spec.requester, asked.object.spec.epoch) == ("EvictionRequest", "repair-controller", 2)
+    assert list(repair.resync(view)) == [("t", "api")], "it is looked at until they are gone"
+    never_seen = RepairController()
+    assert never_seen.reconcile(("t", "api"), picture(bound(_S.SERVING), node("Ready")), NOW).bodies == ()
+
+
 def test_a_slot_nobody_wants_stays_released() -> None:
     assert done(bound(_S.RELEASED, _S.UNKNOWN), REVISION) == []

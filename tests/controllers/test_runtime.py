@@ -16,11 +16,14 @@ from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import BACKOFF_MAX_MS, KeyQueue
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put
+from fairlead.decide.oscillation import TIMES
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.kinds.ledger import Lease
+from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.lifecycle import LEASED_ROLES, Role
+from fairlead.model.meta import Metadata
 from fairlead.model.registry import BY_KIND
-from tests.authority.planes import REGION, FakeClock, no, ok
+from tests.authority.planes import OPERATOR, REGION, FakeClock, no, ok
 from tests.controllers.running import RegionRig, region
 
 
@@ -243,6 +246,57 @@ def test_each_declaration_is_whole_and_names_what_its_role_may_write(info: Any) 
             assert info.role in kind.status_owners, part
         elif what == "spec" and not kind.finalizers:
             assert info.role in kind.spec_owners, part
+
+
+class Insisting:
+    """Wants the channel at its first revision, whatever others want."""
+
+    name = "policy"
+    follows = ("policychannels",)
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return (item.key,)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [item.key for item in view.cache.all("policychannels")]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        found: PolicyChannel | None = view.cache.get("policychannels", *key)
+        if found is None or found.spec.current == 1:
+            return Result()
+        return Result([Put("PolicyChannel", replace(found, spec=replace(found.spec, current=1)))])
+
+
+async def test_two_writers_who_undo_each_other_are_noticed_and_one_of_them_lets_go_for_a_while() -> None:
+    async with region() as r:
+        for number in (1, 2):
+            policy = SchedulerPolicy(metadata=Metadata(name=f"r{number}"), spec=SchedulerPolicySpec(revision=number))
+            ok(await r.plane.send(OPERATOR, Put("SchedulerPolicy", policy)))
+        runtime = r.control(Insisting(), resync_s=60.0)
+        await runtime.wait_serving()
+
+        def current() -> int:
+            rec = r.plane.authority.view().get("policychannels", "", "default")
+            return rec.hot.spec.current if rec is not None else 0
+
+        async def contradict() -> None:
+            channel = PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=2))
+            ok(await r.plane.send(OPERATOR, Put("PolicyChannel", channel)))
+
+        for _ in range(TIMES):
+            await contradict()
+            await r.until(lambda: current() == 1)
+        await r.until(lambda: runtime.meters.oscillations_total == 1)
+        assert "back and forth" in runtime.meters.last_error
+        await contradict()
+        before = runtime.meters.commands_total
+        await r.until(lambda: runtime.fights.damped_until_ms(("", "default"), runtime._plane.plane_ms()) == 0)
+        await r.until(lambda: current() == 1)
+        assert runtime.meters.commands_total == before + 1, "it held back, and then went on"
 
 
 def test_a_runtime_needs_a_declaration() -> None:

@@ -1,0 +1,55 @@
+"""Two writers that undo each other are named and damped; who writes different things, or seldom, is left alone."""
+
+from __future__ import annotations
+
+from fairlead.decide.oscillation import DAMP_FIRST_MS, OBJECTS_MAX, TIMES, WINDOW_MS, Fight, Oscillation, other_writer
+from fairlead.model.meta import ManagedFields, Metadata
+
+KEY = ("risk", "api")
+OBJECT = ("Workload", "risk", "api")
+
+
+def fights(found: Oscillation, *, value: int = 1, start_ms: int = 0, step_ms: int = 1000, times: int = TIMES) -> list[Fight]:
+    out = [found.wrote(KEY, OBJECT, value, None, start_ms + step_ms * n) for n in range(times)]
+    return [fight for fight in out if fight is not None]
+
+
+def test_the_same_value_written_again_and_again_is_a_fight_that_names_both() -> None:
+    meta = Metadata(name="api", managed_fields=(ManagedFields(manager="ci"), ManagedFields(manager="autoscaler")))
+    found = Oscillation("autoscaler")
+    told = [found.wrote(KEY, OBJECT, 7, meta, 1000 * n) for n in range(TIMES)]
+    assert told[:-1] == [None] * (TIMES - 1)
+    fight = told[-1]
+    assert fight is not None
+    assert fight.words == "autoscaler and ci write Workload risk/api back and forth"
+    assert found.total == 1
+
+
+def test_it_holds_back_and_longer_each_time_and_then_goes_on() -> None:
+    found = Oscillation("a")
+    (first,) = fights(found)
+    now_ms = 1000 * (TIMES - 1)
+    assert first.until_ms == now_ms + DAMP_FIRST_MS
+    assert found.damped_until_ms(KEY, now_ms) == first.until_ms
+    assert found.damped_until_ms(("risk", "web"), now_ms) == 0
+    assert found.damped_until_ms(KEY, first.until_ms) == 0
+    (second,) = fights(found, start_ms=first.until_ms, times=TIMES - 1)
+    assert second.until_ms - (first.until_ms + 1000 * (TIMES - 2)) == 2 * DAMP_FIRST_MS
+
+
+def test_different_values_and_slow_repetitions_are_no_fight() -> None:
+    found = Oscillation("a")
+    assert [found.wrote(KEY, OBJECT, value, None, value) for value in range(50)] == [None] * 50
+    assert fights(found, value=99, step_ms=WINDOW_MS, times=20) == []
+
+
+def test_memory_is_bounded() -> None:
+    found = Oscillation("a")
+    for number in range(OBJECTS_MAX + 100):
+        found.wrote(KEY, ("Workload", "risk", str(number)), 1, None, number)
+    assert len(found._seen) == OBJECTS_MAX
+
+
+def test_who_else_writes_is_somebody_where_the_object_does_not_tell() -> None:
+    assert other_writer(None, "a") == "somebody else"
+    assert other_writer(Metadata(name="x"), "a") == "somebody else"
