@@ -22,6 +22,7 @@ from fairlead.wire.json_codec import API_VERSION
 
 TIMEOUT_S: Final = 10.0
 DOOR: Final = ""  # where people knock: the relay in front of the global plane
+ADMIN, APPROVER = "admin", "approver"  # people of the local platform
 NO_ANSWER: Final = (ApiError, Unreachable, OutcomeUnknown, TimeoutError, asyncio.TimeoutError)
 
 Tree = dict[str, Any]
@@ -41,11 +42,11 @@ class Asking:
     async def __aexit__(self, *_: object) -> None:
         await self._open.aclose()
 
-    async def client(self, plane: str = DOOR, timeout_s: float = TIMEOUT_S) -> RestClient:
-        name = f"{plane}/{timeout_s:g}"
+    async def client(self, plane: str = DOOR, timeout_s: float = TIMEOUT_S, who: str = ADMIN) -> RestClient:
+        name = f"{who}/{plane}/{timeout_s:g}"
         if name not in self._clients:
             address = self._layout.address_of(plane) if plane else self._door()
-            token = self._layout.path("run", "admin.token").read_text().strip()
+            token = self._layout.path("run", f"{who}.token").read_text().strip()
             link = Link(address, client_context(self._layout.path("pki", "ca.pem")), token, "fairlead-drill")
             made = RestClient(link, clock=self._clock, ids=self._ids, jitter=system_random().random, timeout_s=timeout_s)
             self._clients[name] = await self._open.enter_async_context(made)
@@ -92,6 +93,15 @@ class Asking:
 
     async def patch(self, plural: str, tenant: str, name: str, spec: Tree) -> Tree:
         return (await (await self.client()).patch(kind(plural), tenant, name, {"spec": spec})).object
+
+    async def annotate(self, plural: str, tenant: str, name: str, notes: dict[str, str]) -> Tree:
+        body = {"metadata": {"annotations": notes}}
+        return (await (await self.client()).patch(kind(plural), tenant, name, body)).object
+
+    async def approve(self, tenant: str, name: str) -> None:
+        """An override, as the second person of the local platform."""
+        body = {"spec": {"approver": APPROVER}}
+        await (await self.client(who=APPROVER)).patch(kind("overrides"), tenant, name, body)
 
     async def delete(self, plural: str, tenant: str, name: str) -> None:
         try:

@@ -7,6 +7,7 @@ from typing import Final
 from fairlead.drills.commits import CommitTimeout, StoreDown90s
 from fairlead.drills.contract import Drill
 from fairlead.drills.losses import PartialRegion, ZoneLoss
+from fairlead.drills.people import AutoscalerAmplification, OverrideExpiry, RepairDuringIncident
 from fairlead.drills.policies import PolicyRollback
 from fairlead.drills.regions import GlobalCut90s, RegionCut, RegionLoss, RegionLossDuringRecovery
 from fairlead.drills.restarts import LeaderRestart, StaleCache, WatchLoss
@@ -22,6 +23,9 @@ _ALL: Final[tuple[type[Drill], ...]] = (
     CommitTimeout,
     LeaderRestart,
     PolicyRollback,
+    AutoscalerAmplification,
+    RepairDuringIncident,
+    OverrideExpiry,
     GlobalCut90s,
     StoreDown90s,
 )
