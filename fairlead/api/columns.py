@@ -159,6 +159,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
             "integer",
         ),
     ),
+    "holdings": (
+        Column("Budget", _at("spec.budget"), "Of which budget."),
+        Column("Region", _at("spec.region"), "For which region."),
+        Column("Held", lambda o: sum(shape.held for shape in o.status.shapes), "Rooms that could be claimed now.", "integer"),
+        Column("Claimed", lambda o: sum(shape.claimed for shape in o.status.shapes), "Rooms that slots have taken.", "integer"),
+    ),
     "recoveryorders": (
         Column("Lost", _joined("spec.lost"), "The regions it stands in for."),
         Column(

@@ -59,13 +59,13 @@ class Figures:
     def rooms(self) -> dict[str, tuple[int, int]]:
         """By region: rooms of recovery budgets that could be claimed now, and how many there should be."""
         out: dict[str, tuple[int, int]] = {}
-        for rec in self._state().live("recoverybudgets"):
-            for row in rec.hot.status.regions:
-                held, wanted = out.get(row.region, (0, 0))
-                for shape in row.shapes:
-                    held += shape.held
-                    wanted += shape.held + shape.claimed + shape.waiting + shape.silent
-                out[row.region] = (held, wanted)
+        for rec in self._state().live("holdings"):
+            region = rec.hot.spec.region
+            held, wanted = out.get(region, (0, 0))
+            for shape in rec.hot.status.shapes:
+                held += shape.held
+                wanted += shape.held + shape.claimed + shape.waiting + shape.silent
+            out[region] = (held, wanted)
         return out
 
     async def finalizers_s(self) -> dict[str, float]:

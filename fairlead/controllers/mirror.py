@@ -19,7 +19,6 @@ from fairlead.controllers.gathering import is_true
 from fairlead.decide.overrides import AGE_MS
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
-from fairlead.model.kinds.capacity import RecoveryBudget
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import Metadata
@@ -35,13 +34,12 @@ KINDS_DOWN: Final = tuple(
     plural
     for plural in (
         "regions", "tenants", "accessroles", "accessbindings", "serviceaccounts", "tokens", "schedulerpolicies", "policychannels",
-        "overrides", "grants", "grantterms", "recoverybudgets", "configs", "secrets", "revisions", "assignments",
+        "overrides", "grants", "grantterms", "holdings", "configs", "secrets", "revisions", "assignments",
     )
     if plural in KINDS
 )  # fmt: skip
-_OF_REGION: Final = frozenset({"assignments", "grants", "grantterms"})  # say themselves which region they are for
-_SAID: Final = ("grants", "grantterms")  # their statuses are said by the region, and by nobody else
-BUDGETS: Final = "recoverybudgets"  # are for several regions; each keeps a row of the status
+_OF_REGION: Final = frozenset({"assignments", "grants", "grantterms", "holdings"})  # say themselves which region they are for
+_SAID: Final = ("grants", "grantterms", "holdings")  # their statuses are said by the region, and by nobody else
 _FILES: Final = frozenset({"configs", "secrets"})  # go where a slot is given them, and to no other region
 
 
@@ -136,9 +134,6 @@ class MirrorDown:
     def _wants(self, source: Cache, item: Item) -> bool:
         if item.plural in _OF_REGION:
             return bool(item.object.spec.region == self._region) and item.object.metadata.deletion_time is None
-        if item.plural == BUDGETS:
-            where = item.object.spec.regions
-            return (not where or self._region in where) and item.object.metadata.deletion_time is None
         if item.plural in _FILES:
             return any(
                 (item.plural, item.name) in _mounted(each) and source.any("assignments", "workload", workload_in_spec(each))
@@ -165,8 +160,8 @@ class MirrorUp:
     """Writes the global plane; `other` is the region's."""
 
     name = "mirror-up"
-    follows = ("assignments", *_SAID, BUDGETS)
-    follows_other = ("assignments", *_SAID, BUDGETS)
+    follows = ("assignments", *_SAID)
+    follows_other = ("assignments", *_SAID)
     indexes: Indexes = {}
     indexes_other: Indexes = {}
     hears = False
@@ -182,25 +177,11 @@ class MirrorUp:
         return (key,) if self.reconcile(key, view, 0).bodies else ()
 
     def _is_ours(self, item: Item) -> bool:
-        return item.plural == BUDGETS or bool(item.hot.spec.region == self._region)
+        return bool(item.hot.spec.region == self._region)
 
     def resync(self, view: View) -> Iterable[Name]:
         own = [item for plural in self.follows for item in view.cache.all(plural) if self._is_ours(item)]
         return [item.key if item.plural == "assignments" else _key(item) for item in own]
-
-    def _budget(self, key: Name, view: View) -> Result:
-        """Each region writes its own row of the status, and leaves the others'."""
-        item, copy = view.cache.item(BUDGETS, *key), view.other.get(BUDGETS, *key)
-        if item is None:
-            return Result()
-        original: RecoveryBudget = item.hot
-        mine = copy.status.regions if copy is not None and copy.metadata.annotations.get(UID) == original.metadata.uid else ()
-        others = (row for row in original.status.regions if row.region != self._region)
-        rows = tuple(sorted((*others, *mine), key=lambda row: row.region))
-        if rows == original.status.regions:
-            return Result()
-        status, uid = replace(original.status, regions=rows), original.metadata.uid
-        return Result([PutStatus("RecoveryBudget", *key, status, expected_revision=view.revision(item), uid=uid)])
 
     def _said(self, plural: str, tenant: str, name: str, view: View) -> Result:
         """The status of what the region only reports on."""
@@ -214,7 +195,7 @@ class MirrorUp:
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         plural, said, tenant = key[0].partition("/")
         if said:
-            return self._budget((tenant, key[1]), view) if plural == BUDGETS else self._said(plural, tenant, key[1], view)
+            return self._said(plural, tenant, key[1], view)
         original: Assignment | None = view.cache.get("assignments", *key)
         if original is None or original.spec.region != self._region:
             return Result()

@@ -22,8 +22,8 @@ from fairlead.decide.folding import owner_of
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
 from fairlead.decide.slots import instant, millis
-from fairlead.model.commands import Body, Delete, Put
-from fairlead.model.kinds.capacity import RecoveryBudget
+from fairlead.model.commands import Body, Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import BudgetInRegion, Holding, HoldingSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Region, Workload
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, RegionOutlook, RegionOutlookSpec, ServiceOutlook
 from fairlead.model.kinds.work import Assignment
@@ -45,7 +45,7 @@ class RecoveryRules(msgspec.Struct, frozen=True):
 class RecoveryController:
     name = "recovery"
     follows = (
-        "regions", "workloads", "assignments", "recoverybudgets", "recoveryorders", "regionoutlooks", "grants",
+        "regions", "workloads", "assignments", "recoverybudgets", "holdings", "recoveryorders", "regionoutlooks", "grants",
         "schedulerpolicies", "policychannels",
     )  # fmt: skip
     follows_other: tuple[str, ...] = ()
@@ -89,7 +89,8 @@ class RecoveryController:
         regions = self._regions(cache, now_ms)
         services = self._services(cache, regions, now_ms)
         rooms = _rooms(cache)
-        bodies = self._orders(cache, services, regions, plan(services.values(), regions, rooms), now_ms)
+        bodies = self._holdings(cache)
+        bodies += self._orders(cache, services, regions, plan(services.values(), regions, rooms), now_ms)
         if now_ms >= self._told_ms + self._rules.outlook_ms:
             self._told_ms = now_ms
             bodies += self._outlooks(cache, list(services.values()), regions, rooms)
@@ -162,6 +163,35 @@ class RecoveryController:
 
     # --- what follows ----------------------------------------------------------------------------------------------------
 
+    def _holdings(self, cache: Cache) -> list[Body]:
+        """Each region's part of each budget; and what they say of it, added up."""
+        out: list[Body] = []
+        wanted = set()
+        regions = sorted(item.name for item in cache.all("regions"))
+        for item in cache.all("recoverybudgets"):
+            budget: RecoveryBudget = item.hot
+            meta, spec = budget.metadata, budget.spec
+            rows = []
+            for region in regions if meta.deletion_time is None else ():
+                if spec.regions and region not in spec.regions:
+                    continue
+                key = (item.tenant, f"{item.name}.{region}")
+                wanted.add(key)
+                part = HoldingSpec(
+                    budget=item.name, budget_uid=meta.uid, region=region, shapes=spec.shapes, expiry_time=spec.expiry_time,
+                    workload_class=spec.workload_class,
+                )  # fmt: skip
+                known: Holding | None = cache.get("holdings", *key)
+                if known is None or (known.spec != part and known.metadata.deletion_time is None):
+                    out.append(Put("Holding", Holding(metadata=Metadata(name=key[1], namespace=key[0]), spec=part)))
+                elif known.status.shapes:
+                    rows.append(BudgetInRegion(region=region, shapes=known.status.shapes))
+            said = msgspec.structs.replace(budget.status, observed_generation=meta.generation, regions=tuple(rows))
+            if said != budget.status:
+                out.append(PutStatus("RecoveryBudget", *item.key, said, uid=meta.uid))
+        gone = [item for item in cache.all("holdings") if item.key not in wanted and item.hot.metadata.deletion_time is None]
+        return out + [Delete("Holding", item.tenant, item.name, uid=item.hot.metadata.uid) for item in gone]
+
     def _orders(
         self, cache: Cache, services: Mapping[ServiceKey, Service], regions: Regions, found: Plan, now_ms: int
     ) -> list[Body]:
@@ -212,14 +242,13 @@ def _rooms(cache: Cache) -> Rooms:
     """What may be claimed, as the regions say: rooms on nodes that are heard."""
     out: dict[Place, dict[Resources, int]] = {}
     claimed: dict[Place, int] = {}
-    for item in cache.all("recoverybudgets"):
-        budget: RecoveryBudget = item.hot
-        for row in budget.status.regions:
-            place = (f"{item.tenant}/{item.name}", row.region)
-            shapes = out.setdefault(place, {})
-            for shape in row.shapes:
-                shapes[shape.requests] = shapes.get(shape.requests, 0) + shape.held
-                claimed[place] = claimed.get(place, 0) + shape.claimed
+    for item in cache.all("holdings"):
+        holding: Holding = item.hot
+        place = (f"{item.tenant}/{holding.spec.budget}", holding.spec.region)
+        shapes = out.setdefault(place, {})
+        for shape in holding.status.shapes:
+            shapes[shape.requests] = shapes.get(shape.requests, 0) + shape.held
+            claimed[place] = claimed.get(place, 0) + shape.claimed
     return Rooms(out, claimed)
 
 

@@ -1,5 +1,5 @@
-"""Keeps the rooms of recovery budgets in a region: asks for those that are missing, gives up those that should not be, and says
-how many there are. Finding a node is the scheduler's, claiming one is the binder's. Runs in every region plane.
+"""Keeps the rooms that a region is to hold of recovery budgets: asks for those that are missing, gives up those that should not
+be, and says how many there are. Finding a node is the scheduler's, claiming one is the binder's. Runs in every region plane.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
-from fairlead.decide.standing import Here, bodies, in_region, wanted
+from fairlead.decide.standing import Here, bodies, shapes_of, wanted
 from fairlead.model.commands import Body, PutStatus
-from fairlead.model.kinds.capacity import RecoveryBudget
+from fairlead.model.kinds.capacity import Holding
 from fairlead.model.kinds.slot import STANDING
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 
-_BUDGETS: Final = "recoverybudgets"
+_HOLDINGS: Final = "holdings"
 
 
 def _of_reservation(item: Item) -> Hashable:
@@ -35,7 +35,7 @@ def _of_claimer(item: Item) -> Hashable:
 
 class StandingController:
     name = "standing"
-    follows = (_BUDGETS, "nodes", "reservations", "bindings", "schedulingrequests")
+    follows = (_HOLDINGS, "nodes", "reservations", "bindings", "schedulingrequests")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
         "reservations": {"budget": _of_reservation},
@@ -50,8 +50,8 @@ class StandingController:
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
-            case "recoverybudgets":
-                return (item.key,)
+            case "holdings":
+                return ((item.tenant, item.hot.spec.budget),)
             case "nodes":
                 return self.resync(view) if _standing_of(item) != _standing_of(view.cache.item("nodes", *item.key)) else ()
             case "reservations":
@@ -63,26 +63,23 @@ class StandingController:
         return (found,) if isinstance(found, tuple) else ()
 
     def resync(self, view: View) -> Iterable[Name]:
-        keys = {item.key: None for item in view.cache.all(_BUDGETS)}
+        keys = {(item.tenant, item.hot.spec.budget): None for item in view.cache.all(_HOLDINGS)}
         keys |= {(item.tenant, item.hot.spec.budget): None for item in view.cache.all("reservations") if item.hot.spec.budget}
         return keys
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
-        budget: RecoveryBudget | None = cache.get(_BUDGETS, *key)
-        want = wanted(budget, self._region, now_ms)
+        name = f"{key[1]}.{self._region}"
+        holding: Holding | None = cache.get(_HOLDINGS, key[0], name)
+        want = wanted(holding, now_ms)
         here = self._here(cache, key)
-        out: list[Body] = bodies(budget, want, here)
-        if budget is None:
+        out: list[Body] = bodies(holding, want, here)
+        if holding is None:
             return Result(out)
-        said = replace(
-            budget.status,
-            observed_generation=budget.metadata.generation,
-            regions=(in_region(budget, self._region, want, here),),
-        )
-        if said != budget.status:
-            out.append(PutStatus("RecoveryBudget", *key, said, uid=budget.metadata.uid))
-        ends = budget.spec.expiry_time
+        meta, ends = holding.metadata, holding.spec.expiry_time
+        said = replace(holding.status, observed_generation=meta.generation, shapes=shapes_of(holding, want, here))
+        if said != holding.status:
+            out.append(PutStatus("Holding", key[0], name, said, uid=meta.uid))
         wake = round(ends.timestamp() * 1000) if ends is not None and ends.timestamp() * 1000 > now_ms else None
         return Result(out, wake)
 

@@ -108,12 +108,14 @@ def _refuse_component(identity: Identity, command: Command, facts: Facts) -> Ref
 
 
 def _refuse_mirror(identity: Identity, body: Any) -> Refused | None:
-    """One region must not be able to speak for another: Assignments are named WORKLOAD.REGION, Grants REGION."""
+    """One region must not be able to speak for another: Assignments are named WORKLOAD.REGION, Holdings
+    BUDGET.REGION, Grants REGION."""
     question = question_of(body)
     if question is None:  # a lease; which one may be held by whom, the authority judges
         return None
-    owner = question.name.rpartition(".")[2] if question.plural == "assignments" else question.name
-    if question.plural not in ("assignments", "grants", "grantterms") or owner != identity.region or not identity.region:
+    owner = question.name.rpartition(".")[2] if question.plural in ("assignments", "holdings") else question.name
+    said = question.plural in ("assignments", "holdings", "grants", "grantterms")
+    if not said or owner != identity.region or not identity.region:
         return Refused("Forbidden", f"the mirror of {identity.region or 'no region'} may not {question}")
     return None
 

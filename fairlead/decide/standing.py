@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from fairlead.decide.spans import spans_of
 from fairlead.model.commands import Body, Delete, Enqueue, ReleaseReservation
-from fairlead.model.kinds.capacity import BudgetInRegion, HeldShape, RecoveryBudget, Reservation
+from fairlead.model.kinds.capacity import HeldShape, Holding, Reservation
 from fairlead.model.kinds.intent import Placement, SpreadRule
 from fairlead.model.kinds.slot import STANDING, SlotRef
 from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
@@ -40,29 +40,27 @@ class Here(NamedTuple):
     silent: frozenset[str]  # nodes of which nobody knows
 
 
-def wanted(budget: RecoveryBudget | None, region: str, now_ms: int) -> dict[int, Resources]:
-    """Index -> how much room. None where the budget is over, or is not for this region."""
-    if budget is None or budget.metadata.deletion_time is not None:
+def wanted(holding: Holding | None, now_ms: int) -> dict[int, Resources]:
+    """Index -> how much room. None where the budget is over."""
+    if holding is None or holding.metadata.deletion_time is not None:
         return {}
-    spec = budget.spec
-    if spec.regions and region not in spec.regions:
-        return {}
+    spec = holding.spec
     if spec.expiry_time is not None and now_ms >= spec.expiry_time.timestamp() * 1000:
         return {}
     return {block * BLOCK + number: shape.requests for block, shape in enumerate(spec.shapes) for number in range(shape.count)}
 
 
-def request_for(budget: RecoveryBudget, index: int, requests: Resources) -> SchedulingRequest:
-    meta = budget.metadata
-    slot = SlotRef(workload=f"{STANDING}{meta.name}", uid=meta.uid, index=index)
-    ask = Ask(requests=requests, workload_class=budget.spec.workload_class, placement=Placement(spread=_SPREAD))
+def request_for(holding: Holding, index: int, requests: Resources) -> SchedulingRequest:
+    spec = holding.spec
+    slot = SlotRef(workload=f"{STANDING}{spec.budget}", uid=spec.budget_uid, index=index)
+    ask = Ask(requests=requests, workload_class=spec.workload_class, placement=Placement(spread=_SPREAD))
     return SchedulingRequest(
-        metadata=Metadata(name=slot.object_name, namespace=meta.namespace),
-        spec=SchedulingRequestSpec(slot=slot, ask=ask, priority=PRIORITY, budget_name=meta.name, standing=True),
+        metadata=Metadata(name=slot.object_name, namespace=holding.metadata.namespace),
+        spec=SchedulingRequestSpec(slot=slot, ask=ask, priority=PRIORITY, budget_name=spec.budget, standing=True),
     )
 
 
-def bodies(budget: RecoveryBudget | None, want: Mapping[int, Resources], here: Here) -> list[Body]:
+def bodies(holding: Holding | None, want: Mapping[int, Resources], here: Here) -> list[Body]:
     """Rooms that should not be are given up, those that are missing are asked for."""
     out: list[Body] = []
     there = set(here.claimed)
@@ -78,22 +76,22 @@ def bodies(budget: RecoveryBudget | None, want: Mapping[int, Resources], here: H
             out.append(Delete("SchedulingRequest", request.metadata.namespace, request.metadata.name))
         there.add(index)
     missing = [index for index in want if index not in there]
-    if budget is not None:
+    if holding is not None:
         for span in spans_of(missing):
-            out += _enqueues(budget, want, span.first, span.last)
+            out += _enqueues(holding, want, span.first, span.last)
     return out
 
 
-def _enqueues(budget: RecoveryBudget, want: Mapping[int, Resources], first: int, last: int) -> list[Body]:
+def _enqueues(holding: Holding, want: Mapping[int, Resources], first: int, last: int) -> list[Body]:
     out: list[Body] = []
     while first <= last:
         block_end = min(last, first // BLOCK * BLOCK + BLOCK - 1, first + ENQUEUE_MAX - 1)
-        out.append(Enqueue(request_for(budget, first, want[first]), block_end - first + 1))
+        out.append(Enqueue(request_for(holding, first, want[first]), block_end - first + 1))
         first = block_end + 1
     return out
 
 
-def in_region(budget: RecoveryBudget, region: str, want: Mapping[int, Resources], here: Here) -> BudgetInRegion:
+def shapes_of(holding: Holding, want: Mapping[int, Resources], here: Here) -> tuple[HeldShape, ...]:
     """What the region says of it: how many rooms of each shape are free, claimed, silent and still to be found."""
     found: dict[int, list[int]] = {}  # block -> held, claimed, silent
     for index in here.claimed:
@@ -107,7 +105,7 @@ def in_region(budget: RecoveryBudget, region: str, want: Mapping[int, Resources]
     shapes = []
     for block, count in counts.items():
         held, claimed, silent = found.get(block, (0, 0, 0))
-        shape = budget.spec.shapes[block].requests
+        shape = holding.spec.shapes[block].requests
         waiting = max(0, count - held - claimed - silent)
         shapes.append(HeldShape(requests=shape, held=held, claimed=claimed, waiting=waiting, silent=silent))
-    return BudgetInRegion(region=region, shapes=tuple(shapes))
+    return tuple(shapes)

@@ -46,7 +46,8 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
         ControllerInfo(
             "recovery", r.RECOVERY, GLOBAL, "orders slots in healthy regions for services that lost theirs; says what would be",
             "regions' health, workloads, assignments, budgets, grants, policies", 10.0,
-            ("RecoveryOrder.spec", "RecoveryOrder.delete", "RegionOutlook.spec", "RegionOutlook.delete"),
+            ("RecoveryOrder.spec", "RecoveryOrder.delete", "RegionOutlook.spec", "RegionOutlook.delete",
+             "Holding.spec", "Holding.delete", "RecoveryBudget.status"),
             "a region comes back, or another is lost", "the region controller about health; regions about what they can hold",
             "every critical service has its minimum in one healthy region, or what is missing is said",
         ),
@@ -54,7 +55,7 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "mirror-down", r.MIRROR, REGION, "copies what the region needs from the global plane into its own",
             "the global plane's objects", fresh,
             ("Assignment.spec", "Assignment.delete", "Revision.spec", "Revision.delete", "Grant.spec", "Grant.delete",
-             "GrantTerm.spec", "GrantTerm.delete", "RecoveryBudget.spec", "RecoveryBudget.delete",
+             "GrantTerm.spec", "GrantTerm.delete", "Holding.spec", "Holding.delete",
              "SchedulerPolicy.spec", "SchedulerPolicy.delete", "PolicyChannel.spec", "PolicyChannel.delete", "Region.spec",
              "Region.delete", "Tenant.spec", "Tenant.delete", "Override.spec", "Override.delete", "Config.spec", "Config.delete",
              "Secret.spec", "Secret.delete", "AccessRole.spec", "AccessRole.delete", "AccessBinding.spec", "AccessBinding.delete",
@@ -66,7 +67,7 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
         ControllerInfo(
             "mirror-up", r.MIRROR, GLOBAL, "reports its region's Assignment and Grant statuses, and that one is released",
             "the region's assignments, grants, questions", fresh,
-            ("Assignment.status", "Assignment.spec", "Grant.status", "GrantTerm.status", "RecoveryBudget.status"),
+            ("Assignment.status", "Assignment.spec", "Grant.status", "GrantTerm.status", "Holding.status"),
             "the assignment is deleted or re-made", "the region about what runs; the global plane about what is wanted",
             "the statuses are equal",
         ),
@@ -166,8 +167,8 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
         ),
         ControllerInfo(
             "standing", r.RECOVERY, REGION, "keeps the rooms of recovery budgets: asks for missing ones, gives up others, counts",
-            "budgets, reservations, requests, bindings, nodes", fresh,
-            ("SchedulingRequest.spec", "SchedulingRequest.delete", "ReleaseReservation", "RecoveryBudget.status"),
+            "holdings, reservations, requests, bindings, nodes", fresh,
+            ("SchedulingRequest.spec", "SchedulingRequest.delete", "ReleaseReservation", "Holding.status"),
             "a room is claimed, placed or lost", "the authority: what is claimed is not released, what is held is not queued",
             "every budget has its rooms, free, claimed or waited for",
         ),

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from fairlead.agent.settings import NodeDeclaration
 from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
-from fairlead.model.kinds.capacity import Node, NodePool, NodePoolSpec, NodeSpec
+from fairlead.model.kinds.capacity import (
+    BudgetShape,
+    Node,
+    NodePool,
+    NodePoolSpec,
+    NodeSpec,
+    RecoveryBudget,
+    RecoveryBudgetSpec,
+)
 from fairlead.model.kinds.intent import Quota, QuotaSpec, Region, RegionSpec, Tenant, TenantSpec
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, ResidencyRule, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.meta import Metadata
@@ -29,6 +37,9 @@ TIGHT_ROOM: Final = Resources(1_500, 4 * GI)
 GRANT: Final = Resources(24_000, 64 * GI, [("gpu", 4)])
 TIGHT_GRANT: Final = Resources(1_800, 64 * GI, [("gpu", 4)])  # two tenants want less than three nodes have, and more than this
 
+BUDGET: Final = "critical"
+LARGEST: Final = Resources(400, GI >> 1)  # that a workload asks for
+
 Born = list[tuple[str, Any]]
 
 
@@ -36,7 +47,7 @@ def pool_of(region: str) -> str:
     return f"{region}-general"
 
 
-def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool) -> tuple[Born, str]:
+def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool, critical: bool) -> tuple[Born, str]:
     """What the global plane is born with, and the administrator's token."""
     made: Born = [
         ("Region", Region(Metadata(name=r), RegionSpec((AREAS[r],), tuple(f"{r}-{z}" for z in ZONES)))) for r in regions
@@ -45,6 +56,9 @@ def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool) -> tuple[Bor
     for tenant in TENANTS:
         made.append(("Tenant", Tenant(Metadata(name=tenant), TenantSpec(display_name=tenant))))
         made.append(("Quota", Quota(Metadata(name="default", namespace=tenant), QuotaSpec(limits=quota))))
+        if critical:
+            budget = RecoveryBudgetSpec(shapes=(BudgetShape(requests=LARGEST, count=12),))
+            made.append(("RecoveryBudget", RecoveryBudget(Metadata(name=BUDGET, namespace=tenant), budget)))
     for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
         residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()
         policy = SchedulerPolicySpec(revision=revision, spread="Zone", residency=residency)

@@ -31,6 +31,8 @@ class Chaos:
         self.counts = platform.machines.counts
         self.healed = False
         self._twins: list[Agent] = []
+        self._lost = ""  # the region that is dark or cut off
+        self.on_loss: Callable[[str, bool], None] | None = None  # is told of the region, and whether it goes or comes back
         self._tasks: list[asyncio.Task[None]] = []
         self._striking = ""
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
@@ -40,6 +42,7 @@ class Chaos:
             "crash": self._crash, "power": self._power, "pause": self._pause, "cut": self._cut, "slow": self._slow,
             "reset": self._reset, "clock": self._clock, "store": self._store, "store_down": self._store_down,
             "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._disk,
+            "region": self._region,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)
@@ -198,6 +201,44 @@ class Chaos:
             self._network.block(source, target)
         self._loop.after(for_s, self._rejoin, pairs)
 
+    async def _region(self, draws: Draws) -> None:
+        """A whole region goes dark, or is cut off and goes on by itself. One at a time."""
+        at, dark, for_s = draws.random(), draws.random() < 0.6, draws.uniform(45.0, 200.0)
+        if self._left_out() or self._lost:
+            return
+        region = self._platform.regions[int(at * len(self._platform.regions))]
+        own = [machine for name, machine in self._machines.all.items() if name.startswith(f"{region}/")]
+        self.counts["F_region"] += 1
+        self._tell(f"{region} {'goes dark' if dark else 'is cut off'}, for {for_s:.1f} s")
+        self._lost = region
+        if self.on_loss is not None:
+            self.on_loss(region, True)
+        if dark:
+            for machine in own:
+                self._power_off(machine)
+            self._loop.after(for_s, self._light, region, own)
+            return
+        others = [machine for machine in self._machines.all.values() if machine not in own]
+        pairs = [pair for one in own for other in others for pair in ((one, other), (other, one))]
+        for source, target in pairs:
+            self._network.block(source, target)
+        self._loop.after(for_s, self._join, region, pairs)
+
+    def _light(self, region: str, machines: list[Machine]) -> None:
+        for machine in machines:
+            self._power_on(machine)
+        self._back(region)
+
+    def _join(self, region: str, pairs: list[tuple[Machine, Machine]]) -> None:
+        self._rejoin(pairs)
+        self._back(region)
+
+    def _back(self, region: str) -> None:
+        if region and self._lost == region:
+            self._lost = ""
+            if self.on_loss is not None:
+                self.on_loss(region, False)
+
     def _rejoin(self, pairs: list[tuple[Machine, Machine]]) -> None:
         for source, target in pairs:
             self._network.unblock(source, target)
@@ -321,6 +362,7 @@ class Chaos:
         """Everything is put back at once, but what takes its time by itself: leases, backoffs, resyncs."""
         self.healed = True
         self._tell("everything is healed")
+        self._back(self._lost)
         for task in self._tasks:
             task.cancel()
         self._lose(0.0)

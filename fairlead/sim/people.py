@@ -16,11 +16,12 @@ from fairlead.client.channel import Closed
 from fairlead.model.ids import split_revision
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.answers import AnswerChecker, Sent
-from fairlead.sim.born import TENANTS
+from fairlead.sim.born import BUDGET, TENANTS
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Running
 from fairlead.sim.outside import Answer, SimHttp
 from fairlead.sim.platform import Platform
+from fairlead.sim.scenario import Work
 from fairlead.wire import json_codec
 
 API: Final = "/apis/fairlead.dev/v1alpha1"
@@ -72,7 +73,7 @@ class People:
         name += self._life.get((tenant, name), "")
         path = f"{API}/namespaces/{tenant}/workloads"
         if what < 4:
-            await self._write("POST", path, workload(name, count + 1, kind, self._work.exclusive, self._work.jobs), name)
+            await self._write("POST", path, workload(name, count + 1, kind, self._work), name)
         elif what < 7:
             count = min(count, 2) if name.startswith(NAMES[0]) else count
             await self._write("PATCH", f"{path}/{name}", {"spec": {"replicas": count}}, name)
@@ -207,7 +208,8 @@ class People:
             await sleep(0.5 + 0.1 * number)
 
 
-def workload(name: str, replicas: int, kind: int, exclusive: float, jobs: float) -> dict[str, Any]:
+def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
+    exclusive, jobs = work.exclusive, work.jobs
     cpu, gpus = f"{100 * (1 + kind % 4)}m", kind % 3 == 0 and name.startswith(NAMES[0])
     replicas = min(replicas, 2) if gpus else replicas
     spec: dict[str, Any] = {
@@ -225,6 +227,9 @@ def workload(name: str, replicas: int, kind: int, exclusive: float, jobs: float)
         spec["execution"] = "Exclusive"
     if gpus:
         spec["rollout"] = {"maxSurge": 0, "maxUnavailable": 1}
+    if not gpus and "job" not in spec and kind >= 100 - work.critical * 100:
+        spec["recovery"] = {"budgetName": BUDGET, "minServing": min(replicas, 4)}
+        spec["priorityClassName"] = "critical-service"
     if kind % 5 == 0:
         spec["priorityClassName"] = "critical-service"
     return {"apiVersion": json_codec.API_VERSION, "kind": "Workload", "metadata": {"name": name}, "spec": spec}

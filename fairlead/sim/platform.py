@@ -72,7 +72,9 @@ class Platform:
         self.intervals: list[Interval] = []
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
-        self._global_objects, self.token = born.global_objects(self.regions, SimIds(loop.stream("tokens")), scenario.tight)
+        self._global_objects, self.token = born.global_objects(
+            self.regions, SimIds(loop.stream("tokens")), scenario.tight, scenario.work.critical > 0
+        )
         people, self.reader_tokens = viewers(SimIds(loop.stream("reader tokens"))) if scenario.work.readers else ([], {})
         self._global_objects += people
         for name in (GLOBAL, *self.regions):
@@ -116,6 +118,7 @@ class Platform:
             schedulers=self.scenario.schedulers,
             lease_ttl_s=self.scenario.lease_s,
             node_lease_s=self.scenario.node_lease_s,
+            grant_lease_s=self.scenario.grant_lease_s,
         )
 
     def _server_main(self, plane: Plane, number: int) -> Callable[[Running], Awaitable[Any]]:

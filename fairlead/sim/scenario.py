@@ -33,6 +33,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     instance: float = 0.0  # instances that end by themselves
     disk: float = 0.0  # an agent's or a store's disk is full for a while
     stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty
+    region: float = 0.0  # a whole region goes dark, or is cut off, for a minute or more
 
 
 class Work(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,6 +46,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     names_again: bool = True  # what was deleted is made again under the same name
     readers: float = 0.0  # reads of people who may see one tenant, a minute
     overrides: float = 0.0  # holds, freezes, zones to avoid and repairs to be approved, a minute; each lasts seconds
+    critical: float = 0.0  # share of services that name a minimum to be recovered, and a budget for it
 
 
 class Sieve(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,10 +66,12 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     schedulers: int = 1  # of each region
     rough_s: float = 120.0
     calm_s: float = 150.0
+    agreed_s: float = 60.0  # within which, after healing, actual must be desired (L4)
     settle_s: float = 60.0  # after healing, before nobody may write any more
     quiet_s: float = 30.0
     lease_s: float = 10.0
     node_lease_s: float = 15.0
+    grant_lease_s: int = 600
     ring: int = 400  # changes that memory reaches back: small, so that followers fall behind
     journal_s: float = 60.0
     tight: bool = False  # there is less room than is asked for: what waits with a reason is excused at the end
@@ -79,7 +83,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     sieve: Sieve | None = None
 
 
-SWARM: Final = tuple(Faults.__struct_fields__)
+SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name != "region")  # a directed profile has that one
 
 
 def _swarm(draws: Draws, heat: float) -> Faults:
@@ -161,6 +165,21 @@ def _overrides(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=2, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
 
 
+def _grants(scenario: Scenario) -> Scenario:
+    """Two regions that compete for quotas under short leases, cut off and cold-started, on clocks that run wrong."""
+    work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.1, jobs=0.2)
+    made = replace(scenario, regions=2, servers=2, nodes=3, work=work, tight=True, grant_lease_s=20, lease_s=5.0)
+    return replace(made, faults=Faults(region=0.8, cut=2.0, clock=3.0, crash=2.0, lost_tail=0.3))
+
+
+def _regions(scenario: Scenario) -> Scenario:
+    """Three regions, critical services with a recovery budget, and one region after the other that goes dark or is cut off."""
+    work = replace(scenario.work, critical=0.8, exclusive=0.0, jobs=0.1, actions=4.0, operators=0.0)
+    made = replace(scenario, regions=3, servers=min(2, scenario.servers), nodes=3, work=work, settle_s=200.0)
+    made = replace(made, agreed_s=140.0)  # what stands in stays for a minute after its region is well
+    return replace(made, faults=Faults(region=0.35, crash=0.5, loss=0.01, instance=1.0))
+
+
 def _tenants(scenario: Scenario) -> Scenario:
     """People of one tenant who ask for everything, while servers crash and access rules are copied about."""
     work = replace(scenario.work, readers=120.0, actions=40.0)
@@ -172,8 +191,10 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "exclusive": _exclusive,
     "first": _first,
     "full": _full,
+    "grants": _grants,
     "leaders": _leaders,
     "overrides": _overrides,
+    "regions": _regions,
     "swarm": lambda scenario: scenario,
     "tenants": _tenants,
     "tight": _tight,

@@ -20,6 +20,7 @@ from fairlead.model.registry import GLOBAL
 from fairlead.observe.agreement import differences
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.checkers import JournalChecker, Violation
+from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.reads import ReadChecker
@@ -28,6 +29,7 @@ from fairlead.sim import loop as sim
 from fairlead.sim.chaos import Chaos
 from fairlead.sim.follower import FOLLOWED, follower
 from fairlead.sim.loop import SimLoop, sleep
+from fairlead.sim.losses import Losses
 from fairlead.sim.mutants import planted
 from fairlead.sim.people import People
 from fairlead.sim.platform import Plane, Platform
@@ -38,7 +40,6 @@ from fairlead.sim.walls import unheard, walls
 from fairlead.store.contract import Batch
 
 LEADER_S: Final = 15.0  # L2
-AGREED_S: Final = 60.0  # L4
 RESOLVED_S: Final = 10.0  # L7
 FOUND_MAX: Final = 20
 _LEASE_BODIES: Final = ("LeaseAcquire", "LeaseRenew", "LeaseRelease")
@@ -68,6 +69,7 @@ class Verdict(msgspec.Struct):
     agreed_s: float | None  # after healing; None: never
     timeline: list[tuple[float, str, str]] = []
     strikes: list[str] = []  # of the chaos, as `skips` of a scenario names them
+    recovered_s: list[float] = []  # after the loss of a region, one for each critical service
 
 
 class PlaneWatch:
@@ -136,6 +138,12 @@ class World:
         self.platform = Platform(loop, scenario)
         self.watches = {name: PlaneWatch(self, plane) for name, plane in self.platform.planes.items()}
         self.chaos = Chaos(self.platform)
+        self.losses = Losses(
+            lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts
+        )
+        self.chaos.on_loss = lambda region, gone: (
+            self.losses.struck(region, loop.now) if gone else self.losses.ended(region)
+        )
         self.people = People(self.platform, self.watches[GLOBAL].answers)
         self._office = self.platform.machines.program("people", self.platform.office, self.people.main)
         for name, plane in self.platform.planes.items():
@@ -146,6 +154,7 @@ class World:
             self.platform.machines.program("readers", self.platform.office, readers(self.platform, self.reads))
         self.waiting = WaitingChecker()
         self.agreed_s: float | None = None
+        self.escrow = EscrowChecker()
         self._healed_s = 0.0
 
     def found(self, invariant: str, plane: str, detail: str) -> None:
@@ -162,6 +171,9 @@ class World:
             await self.chaos.run(group)
             while self.loop.now < scenario.rough_s and not self.findings:
                 await sleep(1.0)
+                self._quota()
+                for detail in self.losses.look(self.loop.now):
+                    self.found("L5", "", detail)
             self.chaos.heal()
         self._safe()
         if not self.findings:
@@ -174,8 +186,19 @@ class World:
         for name, error in machines.exits:
             self.found("X1", name, f"ended by itself: {error}")
 
+    def _quota(self) -> None:
+        """S5, at this true moment."""
+        regions = []
+        for name, plane in self.platform.planes.items():
+            if name != GLOBAL:
+                now_ms = min((server.authority.plane_ms() for server in plane.leaders()), default=None)
+                regions.append(RegionNow(name, self.watches[name].objects, self.watches[name].checker.incarnation, now_ms))
+        for detail in self.escrow.look(self.watches[GLOBAL].objects, regions):
+            self.found("S5", "", detail)
+
     def _safe(self) -> None:
         """What is asked of the whole, not of each batch."""
+        self._quota()
         for detail in overlaps(self.platform.intervals):
             self.found("S12", "", detail)
         for detail in went_back(self.platform.intervals):
@@ -204,7 +227,7 @@ class World:
                 break
         if different and self.loop.now >= healed_s + self.scenario.calm_s:
             self.found("L4", "", f"{self.scenario.calm_s} s after healing: {'; '.join(different[:5])} ({len(different)} in all)")
-        elif self.agreed_s is not None and self.agreed_s > AGREED_S:
+        elif self.agreed_s is not None and self.agreed_s > self.scenario.agreed_s:
             self.found("L4", "", f"actual was desired only {self.agreed_s} s after healing")
 
     def _bounds(self) -> None:
@@ -265,8 +288,8 @@ def _writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
         kind = type(command.body).__name__ if command is not None else "own"
         # What is over is cleared away, and what happened is told, after a while of their own: that is no fight.
         tidies = command is not None and (command.caller.role is Role.GARBAGE or _tells(entry.effects))
-        if command is not None and kind not in _LEASE_BODIES and (tidying or not tidies):
-            key = entry.effects[0][0] if entry.effects else ""
+        key = entry.effects[0][0] if entry.effects else ""
+        if command is not None and kind not in _LEASE_BODIES and not key.startswith("grantterms/") and (tidying or not tidies):
             out[f"{command.caller.role.value} {kind} {key}"] += 1
     return out
 
@@ -323,6 +346,7 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
     checked: Counter[str] = Counter()
     for watch in world.watches.values():
         checked += watch.checked
+    checked["S5"] += world.escrow.checked
     checked["S13"] += world.watches[GLOBAL].answers.checked
     checked["S15"] += sum(watch.feeds.checked for watch in world.watches.values())
     checked["S17"] += world.reads.checked
@@ -332,7 +356,7 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),
         outcome.trace, sum(len(watch.batches) for watch in world.watches.values()), dict(sorted(machines.counts.items())),
         dict(sorted(refusals.items())), dict(sorted(checked.items())), world.agreed_s, _timeline(world) if timeline else [],
-        world.chaos.strikes,
+        world.chaos.strikes, world.losses.recovered_s,
     )  # fmt: skip
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.model.commands import Caller, Delete, Put, ReleaseReservation
-from fairlead.model.kinds.capacity import BudgetShape, RecoveryBudget, RecoveryBudgetSpec, Reservation
+from fairlead.model.kinds.capacity import BudgetShape, Holding, HoldingSpec, Reservation
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from tests.authority.planes import (
     GI,
-    OPERATOR,
+    REGION,
     PlaneForTest,
     agent_of,
     bind_of,
@@ -26,6 +26,7 @@ from tests.authority.planes import (
 SHAPE = Resources(4000, 4 * GI)
 ASK: dict[str, Any] = {"cpu": SHAPE.cpu, "memory": SHAPE.memory}
 _S = SlotState
+HOLDING = f"eu.{REGION}"
 
 
 class Rig:
@@ -61,10 +62,10 @@ class Rig:
 async def rig_on(plane: PlaneForTest, *, cpu: int = 100_000) -> Rig:
     await plane.add_node("n1")
     await plane.grant("risk", cpu=cpu)
-    spec = RecoveryBudgetSpec(shapes=(BudgetShape(requests=SHAPE, count=2),))
-    budget = RecoveryBudget(metadata=Metadata(name="eu", namespace="risk"), spec=spec)
-    ok(await plane.send(OPERATOR, Put("RecoveryBudget", budget)))
     roles = [await plane.as_role(role) for role in (Role.RECOVERY, Role.ASSIGNMENT, Role.SCHEDULER)]
+    spec = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=(BudgetShape(requests=SHAPE, count=2),))
+    holding = Holding(metadata=Metadata(name=HOLDING, namespace="risk"), spec=spec)
+    ok(await plane.send(roles[0], Put("Holding", holding)))
     return Rig(plane, *roles)
 
 
@@ -178,7 +179,7 @@ async def test_room_is_not_held_again_for_a_budget_that_is_gone_or_on_a_node_tha
         ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", _S.RELEASED)))
         assert rig.hot("reservations", "standing.eu-0") is None
         await plane.add_node("n1")
-        ok(await plane.send(OPERATOR, Delete("RecoveryBudget", "risk", "eu")))
+        ok(await plane.send(rig.recovery, Delete("Holding", "risk", HOLDING)))
         ok(await plane.send(agent_of("n1"), report_of("risk", "api-1", _S.RELEASED)))
         assert rig.hot("reservations", "standing.eu-1") is None
         assert (rig.account().cpu_free, rig.used()) == (16_000, 0)

@@ -106,6 +106,7 @@ def valid() -> dict[str, Record]:
         _named("PolicyChannel", policy.PolicyChannelSpec(current=7), name="default"),
         _named("Override", _override(), name="flood", **risk),
         _named("RecoveryBudget", capacity.RecoveryBudgetSpec(regions=("eu-west",)), name="eu-critical", **risk),
+        _named("Holding", _holding(), name="eu-critical.eu-west", **risk),
         _named("RecoveryOrder", _order(), name="api", **risk),
         _named("RegionOutlook", recovery.RegionOutlookSpec(region="eu-west", ready=2), name="eu-west"),
         _named("Grant", capacity.GrantSpec(region="eu-west", version=1, during=SMALL), name="risk", **risk),
@@ -165,6 +166,10 @@ def _assignment() -> work.AssignmentSpec:
 
 def _request() -> work.SchedulingRequestSpec:
     return work.SchedulingRequestSpec(slot=SLOT, ask=work.Ask(requests=SMALL))
+
+
+def _holding() -> capacity.HoldingSpec:
+    return capacity.HoldingSpec(budget="eu-critical", budget_uid="u-2", region="eu-west")
 
 
 def _order() -> recovery.RecoveryOrderSpec:

@@ -10,7 +10,7 @@ from fairlead.authority.judge.context import Context, Draft, Effect, describe, d
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Bind, Refused
 from fairlead.model.ids import key
-from fairlead.model.kinds.capacity import RecoveryBudget, Reservation, ReservationSpec
+from fairlead.model.kinds.capacity import Holding, Reservation, ReservationSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding, SchedulingRequest
 from fairlead.model.meta import Metadata
@@ -66,9 +66,9 @@ def held_again(ctx: Context, binding: Binding, ahead: int) -> Effect | None:
     node is, or where the budget has found other room meanwhile. `ahead`: effects of the same entry before this one."""
     spec, tenant = binding.spec, binding.metadata.namespace
     budget_name = budget_of(spec.claimed)
-    budget: RecoveryBudget | None = ctx.state.hot("recoverybudgets", tenant, budget_name)
+    holding: Holding | None = ctx.state.hot("holdings", tenant, f"{budget_name}.{ctx.settings.region}")
     account = ctx.ledger.nodes.get(spec.node)
-    if budget is None or budget.metadata.deletion_time is not None or spec.devices:
+    if holding is None or holding.metadata.deletion_time is not None or spec.devices:
         return None
     if account is None or not (account.known and account.healthy and account.schedulable) or account.cordoned:
         return None

@@ -40,6 +40,7 @@ RULES: Final[dict[str, Callable[[Report, Any, Any], None]]] = {
     "PolicyChannel": policy.check_policy_channel,
     "Override": policy.check_override,
     "RecoveryBudget": capacity.check_recovery_budget,
+    "Holding": nothing_more,
     "RecoveryOrder": nothing_more,
     "RegionOutlook": nothing_more,
     "Grant": capacity.check_grant,

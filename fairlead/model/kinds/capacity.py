@@ -80,7 +80,7 @@ class BudgetInRegion(Record, frozen=True):
 
 
 class RecoveryBudgetStatus(Record, frozen=True):
-    """In a region's plane `regions` has that region alone; in the global plane each region keeps its own row."""
+    """`regions` is added up from what each region says of its own part."""
 
     observed_generation: int = 0
     regions: tuple[BudgetInRegion, ...] = ()
@@ -91,6 +91,29 @@ class RecoveryBudget(Record, frozen=True):
     metadata: Metadata
     spec: RecoveryBudgetSpec = RecoveryBudgetSpec()
     status: RecoveryBudgetStatus = RecoveryBudgetStatus()
+
+
+class HoldingSpec(Record, frozen=True):
+    """What one region is to hold of a recovery budget. Named BUDGET.REGION, as an Assignment is: none speaks for another."""
+
+    budget: str
+    budget_uid: str
+    region: str
+    shapes: tuple[BudgetShape, ...] = ()
+    expiry_time: datetime | None = None
+    workload_class: str = "critical"
+
+
+class HoldingStatus(Record, frozen=True):
+    observed_generation: int = 0
+    shapes: tuple[HeldShape, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Holding(Record, frozen=True):
+    metadata: Metadata
+    spec: HoldingSpec
+    status: HoldingStatus = HoldingStatus()
 
 
 class ReservationSpec(Record, frozen=True):

@@ -1,0 +1,95 @@
+"""Times what the mission promises (L5): from the moment a region is lost until each critical service has its minimum serving in
+one of the others. Asks the committed state of the planes, not the controllers. Told of losses by chaos.py; read by world.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from fairlead.model.kinds.intent import Workload
+from fairlead.model.lifecycle import SlotState
+
+RECOVERED_S: Final = 300.0
+
+Objects = Mapping[str, Mapping[tuple[str, str], Any]]
+Key = tuple[str, str]
+
+
+class _Loss:
+    def __init__(self, region: str, at_s: float, services: dict[Key, Workload]) -> None:
+        self.region, self.at_s = region, at_s
+        self.open = services
+
+
+class Losses:
+    """`planes` gives the objects of a plane by its name; the global one is `""`."""
+
+    def __init__(self, planes: Callable[[str], Objects], regions: tuple[str, ...], counts: Counter[str]) -> None:
+        self._planes = planes
+        self._regions = regions
+        self._counts = counts
+        self._losses: list[_Loss] = []
+        self.recovered_s: list[float] = []
+
+    def struck(self, region: str, now_s: float) -> None:
+        objects = self._planes("")
+        hit = {
+            (tenant, assignment.spec.workload)
+            for (tenant, _), assignment in objects.get("assignments", {}).items()
+            if assignment.spec.region == region and assignment.spec.slots
+        }
+        services = {key: found for key, found in objects.get("workloads", {}).items() if key in hit and _is_critical(found)}
+        self._losses.append(_Loss(region, now_s, services))
+
+    def ended(self, region: str) -> None:
+        """It is back: what had not recovered by then says nothing."""
+        for loss in [loss for loss in self._losses if loss.region == region]:
+            self._counts["recovery_unfinished"] += len(loss.open)
+            self._losses.remove(loss)
+
+    def look(self, now_s: float) -> list[str]:
+        """Once a second. What has waited longer than was promised."""
+        late = []
+        for loss in self._losses:
+            for key, workload in list(loss.open.items()):
+                if self._changed(key, workload):
+                    self._counts["recovery_changed"] += 1
+                elif self._serves(key, workload, loss.region):
+                    self.recovered_s.append(round(now_s - loss.at_s, 1))
+                elif now_s - loss.at_s > RECOVERED_S:
+                    if self._has_no_room(key):
+                        self._counts["excused_no_budget"] += 1
+                    else:
+                        late.append(f"{'/'.join(key)} has not its minimum {RECOVERED_S:.0f} s after {loss.region} was lost")
+                else:
+                    continue
+                del loss.open[key]
+        return late
+
+    def _changed(self, key: Key, workload: Workload) -> bool:
+        now: Workload | None = self._planes("").get("workloads", {}).get(key)
+        return now is None or (now.metadata.uid, now.spec) != (workload.metadata.uid, workload.spec)
+
+    def _serves(self, key: Key, workload: Workload, lost: str) -> bool:
+        lost_now = {loss.region for loss in self._losses} | {lost}
+        for region in self._regions:
+            if region in lost_now:
+                continue
+            serving = sum(
+                1
+                for (tenant, _), binding in self._planes(region).get("bindings", {}).items()
+                if (tenant, binding.spec.slot.workload) == key and binding.status.state is SlotState.SERVING
+            )
+            if serving >= workload.spec.recovery.min_serving:
+                return True
+        return False
+
+    def _has_no_room(self, key: Key) -> bool:
+        order = self._planes("").get("recoveryorders", {}).get(key)
+        return order is not None and order.spec.missing > 0
+
+
+def _is_critical(workload: Workload) -> bool:
+    return workload.spec.recovery.min_serving > 0 and workload.spec.replicas > 0 and workload.metadata.deletion_time is None
