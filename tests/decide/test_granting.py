@@ -5,7 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
+from fairlead.decide import escrow
+from fairlead.decide.granting import account_of, answer_spec, taken_answer
+from fairlead.decide.slots import instant
+from fairlead.model.commands import Put
+from fairlead.model.kinds.capacity import Grant, GrantSpec
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.kinds.quota import GrantOffer, GrantTerm, GrantTermSpec, GrantTermStatus
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from tests.decide.granting_model import QUOTA, REGIONS, TENANTS, World
 
 KINDS = (
@@ -86,3 +96,199 @@ def test_quota_goes_where_work_waits_for_it_and_comes_back() -> None:
         world.advance(1100)
     assert sum(world.running["west", "risk"]) >= QUOTA * 8 // 10
     assert not world.violation()
+
+
+def settled(world: World, seconds: int = 6) -> None:
+    for _ in range(seconds):
+        for region in REGIONS:
+            world.round(region)
+        world.advance(1000)
+
+
+def test_an_emergency_quota_raises_the_limits_until_its_end_and_not_a_moment_longer() -> None:
+    world = World()
+    settled(world)
+    top = world.planes["global"]
+    spec = OverrideSpec("emergency-quota", "flood", 20, "ada", "bob", OverrideScope(tenants=("risk",)), {"cpu": "60m"})
+    top.put("overrides", Override(Metadata(name="flood", namespace="risk", creation_time=instant(world.now("global"))), spec))
+    for _ in range(17):
+        world.place("east", "risk", 10)
+        settled(world, 1)
+    while not world.place("east", "risk", 1):  # there is room, and it is the emergency's
+        world.end("east", "risk")
+    running = sum(world.running["east", "risk"])
+    assert running > QUOTA, "more than the quota has, while it is in force"
+    world.advance(4_000)  # it ends; nobody has heard of it yet, and nobody has cleaned up
+    assert not world.place("east", "risk", 1)
+    settled(world, 3)
+    condition = next(c for c in top.get("quotas", "risk", "default").status.conditions if c.type == "OverQuota")
+    assert (condition.status, sum(world.running["east", "risk"])) == ("True", running), "what runs goes by its deadline"
+    while sum(world.running["east", "risk"]) > 50:
+        world.end("east", "risk")
+    settled(world)
+    condition = next(c for c in top.get("quotas", "risk", "default").status.conditions if c.type == "OverQuota")
+    assert condition.status == "False"
+    assert not world.violation()
+
+
+# --- each guard, taken out: a directed case that needs it ---------------------------------------------------------------------
+
+
+def test_an_answer_on_the_same_look_as_a_new_offer_does_not_lease_the_old_one() -> None:
+    """The quota controller has sent an offer that it has not seen come back; the region's question is answered meanwhile."""
+    world = World()
+    settled(world)
+    seen, top = world.controllers["global"], world.planes["global"]
+    for _ in range(6):  # the west's demand makes the east's next offer smaller
+        world.place("west", "risk", 10)
+    world.advance(3000)
+    for which in range(3):
+        world.control("east", which)  # asks again
+        world.control("west", which)
+        world.mirror_up("east", which)
+        world.mirror_up("west", which)
+    seen.catch_up(top)
+    shared = seen.controller.reconcile(("risk", ""), seen.view, world.now("global")).bodies
+    offers = {b.object.spec.region: b.object.spec.version for b in shared if isinstance(b, Put) and b.kind == "Grant"}
+    assert "east" in offers
+    answer = seen.controller.reconcile(("region/", "east"), seen.view, world.now("global")).bodies[0]
+    assert isinstance(answer, Put)
+    assert answer.object.spec.floors["risk"] == offers["east"]
+
+
+def test_a_region_below_the_floor_writes_down_the_end_of_its_lease_before_it_takes_the_answer() -> None:
+    world = World()
+    settled(world)
+    before = world.allowed("east", "risk")
+    top, low = world.planes["global"], world.planes["east"]
+    grant = top.get("grants", "risk", "east")
+    top.put("grants", replace(grant, spec=replace(grant.spec, version=grant.spec.version + 1, during=Resources(20))))
+    world.advance(4000)
+    for _ in range(6):  # the answer comes down, the offer does not
+        for which in range(3):
+            world.control("east", which)
+            world.mirror_up("east", which)
+            world.control("global", which)
+        names = sorted(key for key in top.objects if key[0] in ("grants", "grantterms") and key[2] == "east")
+        world.mirror_down("east", names.index(("grantterms", "", "east")))
+    assert low.get("grantterms", "", "east").status.end_time > instant(before.end_ms), "the leases of others went on"
+    assert world.allowed("east", "risk").end_ms == before.end_ms
+
+
+def test_a_restored_region_uses_nothing_until_it_has_taken_an_offer_again() -> None:
+    world = World()
+    settled(world)
+    world.copy("east")
+    world.restore("east", 0)
+    assert not world.place("east", "risk", 5)
+    settled(world)
+    assert world.place("east", "risk", 5)
+
+
+def test_a_restored_global_plane_grows_nothing_while_a_region_is_silent() -> None:
+    world = World()
+    settled(world)
+    world.copy("global")
+    for _ in range(5):
+        world.place("west", "risk", 10)
+        settled(world, 2)
+    had = world.allowed("west", "risk").limit.cpu
+    assert had > QUOTA // 2
+    world.restore("global", 0)
+    world.advance(60_000)  # longer than any lease
+    for _ in range(20):
+        world.place("east", "risk", 10)
+        world.round("east")
+        world.advance(1000)
+    assert sum(world.running["east", "risk"]) + had <= QUOTA, "what the silent one has is in nobody's books"
+    settled(world, 12)
+    assert world.place("west", "risk", 5)
+    assert not world.violation()
+
+
+def test_an_offer_made_on_the_same_look_as_an_answer_counts_the_lease_that_was_just_given() -> None:
+    world = World()
+    settled(world)
+    seen, top = world.controllers["global"], world.planes["global"]
+    for _ in range(6):
+        world.place("west", "risk", 10)
+    world.advance(3000)
+    for which in range(3):
+        for region in REGIONS:
+            world.control(region, which)
+            world.mirror_up(region, which)
+    seen.catch_up(top)
+    answer = seen.controller.reconcile(("region/", "east"), seen.view, world.now("global")).bodies[0]
+    shared = seen.controller.reconcile(("risk", ""), seen.view, world.now("global")).bodies
+    assert isinstance(answer, Put)
+    east = next(b.object.spec for b in shared if isinstance(b, Put) and b.kind == "Grant" and b.object.spec.region == "east")
+    assert east.offers[-1].until_time == answer.object.spec.until_time
+
+
+def test_a_restored_region_does_not_take_an_offer_that_it_had_already_given_up() -> None:
+    world = World()
+    settled(world)
+    world.copy("east")
+    had = world.allowed("east", "risk").limit.cpu
+    for _ in range(8):
+        world.place("west", "risk", 10)
+        settled(world, 2)
+    assert world.allowed("east", "risk").limit.cpu < had
+    world.restore("east", 0)
+    top = world.planes["global"]
+    for _ in range(12):  # it asks and is answered; its copy of the grant is still the old one
+        for which in range(3):
+            world.control("east", which)
+        names = sorted(key for key in top.objects if key[0] in ("grants", "grantterms") and key[2] == "east")
+        world.mirror_up("east", 0)
+        world.mirror_up("east", 1)
+        world.control("global", 0)
+        world.control("global", 1)
+        world.mirror_down("east", names.index(("grantterms", "", "east")))
+        world.advance(500)
+    assert world.planes["east"].get("grantterms", "", "east").status.taken > 0
+    assert world.allowed("east", "risk").limit.cpu == 0
+    settled(world)
+    assert not world.violation()
+
+
+def test_an_offer_is_not_taken_while_more_is_used_than_it_allows() -> None:
+    world = World()
+    settled(world)
+    for _ in range(4):
+        assert world.place("east", "risk", 10)
+    grant = world.planes["global"].get("grants", "risk", "east")
+    smaller = replace(grant.spec, version=grant.spec.version + 1, during=Resources(20), after=Resources(20))
+    world.planes["global"].put("grants", replace(grant, spec=smaller))
+    for which in range(8):
+        world.mirror_down("east", which)
+        world.control("east", which)
+    status = world.planes["east"].get("grants", "risk", "east").status
+    assert status.accepted_version == grant.spec.version
+    world.end("east", "risk")
+    world.end("east", "risk")
+    world.advance(1100)
+    for _ in range(4):
+        for which in range(3):
+            world.control("east", which)
+        world.advance(1100)
+    assert world.planes["east"].get("grants", "risk", "east").status.accepted_version == smaller.version
+
+
+def test_a_lease_is_counted_from_the_question_and_honoured_from_the_answer() -> None:
+    asked, answered_at = instant(1_000_000), 1_007_000
+    status = GrantTermStatus(incarnation=1, asked=4, asked_time=asked, taken=3, knows=1)
+    term = GrantTerm(Metadata(name="east"), GrantTermSpec("east"), status)
+    spec = answer_spec(term, 1, {}, 600, answered_at)
+    assert taken_answer(replace(term, spec=spec)).end_time == instant(1_000_000 + 594_000)
+    assert spec.until_time == instant(answered_at + 606_000 + 30_000)
+    assert answer_spec(replace(term, status=replace(status, knows=0)), 1, {}, 600, answered_at).lease_seconds == 0
+
+
+def test_nobody_counts_a_lease_as_ended_whose_time_it_has_not_watched() -> None:
+    spec = GrantSpec(
+        "east", 2, Resources(10), offers=(GrantOffer(1, Resources(50), Resources(5), instant(1_000)),), lease_seconds=600
+    )
+    grant = Grant(Metadata(name="east", namespace="risk"), spec)
+    assert escrow.exposure(account_of(grant, 1, floor_ms=0), 2_000) == {"cpu": 10}
+    assert escrow.exposure(account_of(grant, 1, floor_ms=3_000), 2_000) == {"cpu": 50}
