@@ -11,8 +11,9 @@ import platform
 import click
 
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
-from fairlead.cli.output import json_option, put_json, put_table
+from fairlead.cli.output import instant_of, json_option, put_json, put_table
 from fairlead.observe.audit import audit
+from fairlead.observe.ordered import ordered
 
 
 @click.group("audit", cls=LazyGroup)
@@ -43,3 +44,29 @@ def verify(world: World, directory: str, as_json: bool) -> int:
             for violation in row["violations"][:10]:
                 click.echo(f"{name} at {violation['position']}: {violation['detail']}")
     return CHECK_FAILED if broken else OK
+
+
+@command.command("overrides")
+@click.argument("directory", type=click.Path(file_okay=False))
+@json_option
+@click.pass_obj
+def overrides(world: World, directory: str, as_json: bool) -> int:
+    """List every change of every override in an archive: who ordered, approved, extended or revoked it, when and why.
+
+    DIRECTORY is a server's history: `history` in its data directory. The global plane's has what people ordered.
+    """
+    if world.archived is None or not os.path.isdir(directory):
+        raise Told(f"there is no archive at {directory}", hint="name the `history` directory of a server", code=NOT_FOUND)
+    found = list(ordered(world.archived(directory)))
+    if as_json:
+        environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
+        results = {"overrides": found}
+        put_json({"name": "audit overrides", "params": {"directory": directory}, "environment": environment, "results": results})
+        return OK
+    rows = [
+        (instant_of(each.time_ms), each.what, f"{each.tenant}/{each.name}", each.kind, each.who, each.approver or "-",
+         f"{each.ttl_seconds}s", "; ".join(f"{field} {','.join(names)}" for field, names in each.scope.items()), each.reason)
+        for each in found
+    ]  # fmt: skip
+    put_table(("TIME", "WHAT", "OVERRIDE", "KIND", "BY", "APPROVER", "TTL", "SCOPE", "REASON"), rows)
+    return OK

@@ -8,14 +8,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, World, answer
 from fairlead.main import archived_batches
+from fairlead.model.commands import Caller, Delete, Put
 from fairlead.model.journal import Header, chain_hash, decode_blob, encode_blob
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
 from fairlead.store.archive import Archive
 from fairlead.store.contract import Batch
 from fairlead.store.memory import MemoryDisk, MemoryStore
-from tests.authority.planes import running_plane
+from tests.authority.planes import OPERATOR, ok, running_plane
 
 
 def world() -> World:
@@ -55,6 +60,30 @@ async def test_a_clean_history_is_said_to_be_clean(tmp_path: Path, capsys: pytes
     assert told["results"]["revisions"] > 3
     assert told["results"]["invariants"]["S18"]["checked"] > 0
     assert not any(row["violations"] for row in told["results"]["invariants"].values())
+
+
+async def test_every_change_of_an_override_is_listed_with_who_made_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = MemoryDisk()
+    scope = OverrideScope(workloads=("api",))
+    spec = OverrideSpec(kind="hold", reason="incident 7", ttl_seconds=60, requester="ada", scope=scope)
+    made = Override(metadata=Metadata(name="o", namespace="risk"), spec=spec)
+    async with running_plane(MemoryStore(disk)) as plane:
+        for changed in (spec, replace(spec, ttl_seconds=90), replace(spec, ttl_seconds=90, approver="bob")):
+            ok(await plane.send(OPERATOR, Put("Override", replace(made, spec=changed))))
+        ok(await plane.send(Caller("eve", Role.OPERATOR), Delete("Override", "risk", "o")))
+    archive = Archive(tmp_path / "history")
+    for entry in disk.journal:
+        archive.append(entry.batch)
+    archive.sync()
+    archive.close()
+    assert answer(world(), ["audit", "overrides", str(tmp_path / "history"), "--json"]) == OK
+    told = msgspec.json.decode(capsys.readouterr().out)["results"]["overrides"]
+    assert [(each["what"], each["who"]) for each in told] == [
+        ("created", "ada"), ("extended", "ada"), ("approved", "ada"), ("revoked", "eve"),
+    ]  # fmt: skip
+    assert answer(world(), ["audit", "overrides", str(tmp_path / "history")]) == OK
+    assert "incident 7" in capsys.readouterr().out
+    assert answer(world(), ["audit", "overrides", str(tmp_path / "nowhere")]) == NOT_FOUND
 
 
 async def test_a_broken_promise_is_named_with_its_position(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
