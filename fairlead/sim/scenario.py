@@ -81,6 +81,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     skips: tuple[str, ...] = ()  # single strikes of the chaos that are left out: what shrinking found to be needless
     seeded: tuple[int, int] | None = None  # the steps in which the seed picks who runs; first come, first served in all others
     sieve: Sieve | None = None
+    hints: str = ""  # random, inverted or ancient: what is soft lies in this way while faults strike (hints.py)
 
 
 SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name != "region")  # a directed profile has that one
@@ -180,6 +181,13 @@ def _regions(scenario: Scenario) -> Scenario:
     return replace(made, faults=Faults(region=0.35, crash=0.5, loss=0.01, instance=1.0))
 
 
+def _hints(scenario: Scenario) -> Scenario:
+    """What is soft lies, each seed in one of three ways: it may cost, and break nothing."""
+    work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.4)
+    made = replace(scenario, regions=2, servers=1, nodes=4, faults=Faults(crash=0.5, instance=2.0), work=work, schedulers=2)
+    return replace(made, hints=("random", "inverted", "ancient")[scenario.seed % 3])
+
+
 def _tenants(scenario: Scenario) -> Scenario:
     """People of one tenant who ask for everything, while servers crash and access rules are copied about."""
     work = replace(scenario.work, readers=120.0, actions=40.0)
@@ -192,6 +200,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "first": _first,
     "full": _full,
     "grants": _grants,
+    "hints": _hints,
     "leaders": _leaders,
     "overrides": _overrides,
     "regions": _regions,

@@ -28,6 +28,7 @@ from fairlead.observe.waiting import WaitingChecker, room_for
 from fairlead.sim import loop as sim
 from fairlead.sim.chaos import Chaos
 from fairlead.sim.follower import FOLLOWED, follower
+from fairlead.sim.hints import misled
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.losses import Losses
 from fairlead.sim.mutants import planted
@@ -321,7 +322,7 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
         heard.append(_Log(world))
         root.addHandler(heard[0])
         try:
-            with sifting(loop, scenario.sieve) as probe:
+            with sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
                 await world.live()
             if probe is not None:
                 world.platform.machines.counts["sieve_calls"] = probe.calls
