@@ -100,6 +100,7 @@ def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     excuses = {name: count for name, count in sorted(counts.items()) if name.startswith("excused_")}
     excused = sum(any(name in excuses for name in verdict.counts) for verdict in verdicts)
     simulated_s, steps = sum(verdict.simulated_s for verdict in verdicts), sum(verdict.steps for verdict in verdicts)
+    recovered = sorted(seconds for verdict in verdicts for seconds in verdict.recovered_s)
     return {
         "seeds": len(verdicts),
         "simulated_s": round(simulated_s, 1),
@@ -115,6 +116,10 @@ def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "excuses": excuses,
         "agreed_p50_s": agreed[len(agreed) // 2] if agreed else None,
         "agreed_max_s": agreed[-1] if agreed else None,
+        "recovered": len(recovered),
+        "recovered_p50_s": recovered[len(recovered) // 2] if recovered else None,
+        "recovered_p99_s": recovered[len(recovered) * 99 // 100] if recovered else None,
+        "recovered_max_s": recovered[-1] if recovered else None,
         "void": void_reasons(faults, refused, len(verdicts), excused),
     }
 
