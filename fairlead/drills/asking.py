@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from fairlead.client.contexts import ClientConfig
 from fairlead.client.rest import RestClient
 from fairlead.client.rest_errors import ApiError, NotFound, OutcomeUnknown, Unreachable
-from fairlead.client.rest_shapes import Link, Query, Resource, Write
+from fairlead.client.rest_shapes import Link, Query, Resource
 from fairlead.compose.layout import Layout, read_config
 from fairlead.model.registry import KINDS
 from fairlead.ports import Clock, Ids, system_random
@@ -87,9 +87,11 @@ class Asking:
 
     # --- writing ---------------------------------------------------------------------------------------------------------
 
-    async def create(self, plural: str, tenant: str, name: str, spec: Tree, how: Write | None = None) -> Tree:
-        body = {"apiVersion": API_VERSION, "kind": kind(plural).kind, "metadata": {"name": name}, "spec": spec}
-        return (await (await self.client()).create(kind(plural), tenant, body, how or Write())).object
+    async def create(self, plural: str, tenant: str, name: str, spec: Tree) -> Tree:
+        """Labelled with its own name, so that rules can be about it."""
+        metadata = {"name": name, "labels": {"app": name}}
+        body = {"apiVersion": API_VERSION, "kind": kind(plural).kind, "metadata": metadata, "spec": spec}
+        return (await (await self.client()).create(kind(plural), tenant, body)).object
 
     async def patch(self, plural: str, tenant: str, name: str, spec: Tree) -> Tree:
         return (await (await self.client()).patch(kind(plural), tenant, name, {"spec": spec})).object

@@ -1,0 +1,72 @@
+"""The checks that keep an incident open: each finds what it is for, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.cli.incident import ASKED, checks
+
+NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
+BEFORE, AFTER = "2027-01-15T07:55:00Z", "2027-01-15T08:05:00Z"
+
+
+def thing(name: str, spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "risk", **meta}, "spec": spec or {}, "status": status or {}}
+
+
+def well() -> dict[str, list[dict[str, Any]]]:
+    serving = {"conditions": [{"type": "Serving", "status": "True", "reason": "MinServingMet"}]}
+    found: dict[str, list[dict[str, Any]]] = {plural: [] for plural in ASKED}
+    found["regions"] = [thing("us-east", status={"health": "Healthy"})]
+    found["nodes"] = [thing("n0", {"region": "us-east"}, {"health": "Ready"})]
+    found["workloads"] = [thing("api", status=serving)]
+    found["bindings"] = [thing("api-0", {"node": "n0", "provisionalUntilTime": AFTER})]
+    found["overrides"] = [thing("old", {"kind": "hold"}, {"expiryTime": BEFORE})]
+    found["reservations"] = [thing("standing", {}), thing("fresh", {"expiryTime": AFTER})]
+    found["quotas"] = [thing("default", status={"conditions": [{"type": "OverQuota", "status": "False"}]})]
+    return found
+
+
+def failing(found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    return [check.name for check in checks(found, NOW_S) if not check.passed]
+
+
+def test_where_all_is_well_nothing_keeps_an_incident_open() -> None:
+    assert failing(well()) == []
+
+
+SERVING = {"conditions": [{"type": "Serving", "status": "False", "reason": "BelowMinServing"}]}
+SUSPENDED = {"conditions": [{"type": "Serving", "status": "False", "reason": "Suspended"}]}
+LEFT = [
+    ("overrides", thing("o", {"kind": "hold"}, {"expiryTime": AFTER}), ["no override is in force"]),
+    ("overrides", thing("o", {"ttlSeconds": 3600}, creationTimestamp=BEFORE), ["no override is in force"]),
+    ("overrides", thing("o", {}, {"expiryTime": AFTER}, deletionTimestamp=BEFORE), []),
+    ("grants", thing("g", {"emergency": {"cpu": "1"}, "emergencyEndTime": AFTER}), ["no emergency quota is in force"]),
+    ("grants", thing("g", {"emergency": {"cpu": "1"}, "emergencyEndTime": BEFORE}), []),
+    (
+        "quotas",
+        thing("q", status={"conditions": [{"type": "OverQuota", "status": "True", "message": "cpu"}]}),
+        ["no tenant uses more than its quota"],
+    ),
+    ("reservations", thing("r", {"expiryTime": BEFORE}), ["no reservation is leaked"]),
+    ("recoveryorders", thing("api", {"lost": ["eu-central"]}), ["recovery budgets are returned"]),
+    ("regions", thing("eu-central", status={"health": "Lost"}), ["every region is healthy"]),
+    ("nodes", thing("n1", {"region": "us-east"}, {"health": "Unknown"}), ["every node is heard"]),
+    ("workloads", thing("w", status=SERVING), ["every workload serves what it must"]),
+    ("workloads", thing("w", status=SUSPENDED), []),
+]
+
+
+@pytest.mark.parametrize(("plural", "one", "wanted"), LEFT)
+def test_each_thing_that_is_left_is_found_by_its_check(plural: str, one: dict[str, Any], wanted: list[str]) -> None:
+    found = well()
+    found[plural] = [*found[plural], one]
+    assert failing(found) == wanted
+
+
+def test_a_provisional_placement_of_a_region_that_is_not_heard_is_unconfirmed() -> None:
+    found = well()
+    found["regions"] = [thing("us-east", status={"health": "Unknown"})]
+    assert failing(found) == ["no placement waits to be confirmed", "every region is healthy"]
