@@ -14,6 +14,7 @@ from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, Wor
 from fairlead.cli.output import instant_of, json_option, put_json, put_table
 from fairlead.observe.audit import audit
 from fairlead.observe.ordered import ordered
+from fairlead.observe.spending import changes
 
 
 @click.group("audit", cls=LazyGroup)
@@ -70,3 +71,33 @@ def overrides(world: World, directory: str, as_json: bool) -> int:
     ]  # fmt: skip
     put_table(("TIME", "WHAT", "OVERRIDE", "KIND", "BY", "APPROVER", "TTL", "SCOPE", "REASON"), rows)
     return OK
+
+
+@command.command("budgets")
+@click.argument("directory", type=click.Path(file_okay=False))
+@json_option
+@click.pass_obj
+def budgets(world: World, directory: str, as_json: bool) -> int:
+    """List every change of a quota, grant, recovery budget or emergency quota: who, why, until when, and what is used of it.
+
+    DIRECTORY is a server's history: `history` in its data directory. The global plane's has what was decided for all regions.
+    """
+    if world.archived is None or not os.path.isdir(directory):
+        raise Told(f"there is no archive at {directory}", hint="name the `history` directory of a server", code=NOT_FOUND)
+    found = changes(world.archived(directory))
+    if as_json:
+        environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
+        results = {"changes": found}
+        put_json({"name": "audit budgets", "params": {"directory": directory}, "environment": environment, "results": results})
+        return OK
+    rows = [
+        (instant_of(each.time_ms), each.what, each.kind, f"{each.tenant}/{each.name}", each.who, _amounts(each.limits),
+         _amounts(each.used), each.until or "-", each.why or "-")
+        for each in found
+    ]  # fmt: skip
+    put_table(("TIME", "WHAT", "KIND", "OBJECT", "BY", "LIMIT", "USED", "UNTIL", "WHY"), rows)
+    return OK
+
+
+def _amounts(amounts: dict[str, str]) -> str:
+    return " ".join(f"{name}={amount}" for name, amount in amounts.items()) or "-"

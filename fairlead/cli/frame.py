@@ -136,6 +136,7 @@ class LazyGroup(click.Group):
         "audit": ("fairlead.cli.audit", "Check the history of a plane"),
         "auth": ("fairlead.cli.auth", "Ask what you may do and who you are; create, list, revoke and rotate tokens"),
         "bench": ("fairlead.cli.bench", "Run a benchmark of the source checkout"),
+        "budget": ("fairlead.cli.budget", "See what tenants may use, and what is held for recovery"),
         "capacity": ("fairlead.cli.capacity", "Show headroom, fragmentation and cost by region, tenant and class"),
         "certs": ("fairlead.cli.certs", "Make a local certificate authority, issue certificates, rotate and show them"),
         "chaos": ("fairlead.cli.chaos", "Break the local platform on purpose, and heal it"),

@@ -45,9 +45,9 @@ def _tenant(item: Item) -> str:
 
 class GrantController:
     name = "grant"
-    follows = ("grants", "grantterms", "assignments", "revisions")
+    follows = ("grants", "grantterms", "assignments", "revisions", "holdings")
     follows_other: tuple[str, ...] = ()
-    indexes: Indexes = {"assignments": {"tenant": _tenant}}
+    indexes: Indexes = {"assignments": {"tenant": _tenant}, "holdings": {"tenant": _tenant}}
     indexes_other: Indexes = {}
     hears = False
     sweep_s = 2.0
@@ -138,7 +138,7 @@ class GrantController:
         grant: Grant = item.object
         tenant = item.tenant
         assignments: list[Assignment] = [each.object for each in view.cache.by("assignments", "tenant", tenant)]
-        waiting = _waiting(view, assignments)
+        waiting = _waiting(view, assignments) + _rooms(view, tenant)
         estimate = (_in_use(assignments), waiting)
         said_ms, said = self._said.get(tenant, (0, None))
         heard = term.spec.incarnation if term is not None else 0
@@ -174,6 +174,15 @@ def _waiting(view: View, assignments: Sequence[Assignment]) -> Resources:
         count = sum(why.count for why in each.status.pending if why.reason in WAITS)
         if count:
             total += _of_one(view, each).times(count)
+    return total
+
+
+def _rooms(view: View, tenant: str) -> Resources:
+    """What recovery budgets want to hold here and do not yet: they carry quota as well as capacity."""
+    total = NOTHING
+    for item in view.cache.by("holdings", "tenant", tenant):
+        for shape in item.object.status.shapes:
+            total += shape.requests.times(shape.waiting)
     return total
 
 

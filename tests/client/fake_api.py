@@ -25,6 +25,9 @@ KINDS = {
     "revisions": ("Revision", True, ["rev"]),
     "evictionrequests": ("EvictionRequest", True, []),
     "events": ("Event", True, ["ev"]),
+    "quotas": ("Quota", True, []),
+    "grants": ("Grant", True, []),
+    "recoverybudgets": ("RecoveryBudget", True, []),
     "regionoutlooks": ("RegionOutlook", False, []),
     "gadgets": ("Gadget", True, ["gd"]),  # a kind this program does not know
 }

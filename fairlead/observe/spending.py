@@ -1,0 +1,113 @@
+"""Who changed what may be used: every change of a quota, a grant, a recovery budget and an emergency quota in a history, one line
+each, with what is used of it at the end. What `audit budgets` prints.
+
+Owns the reading of entries; reads nothing itself. Changes of statuses are nobody's decision and make no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.model.hot import DECODERS
+from fairlead.model.ids import split_key
+from fairlead.model.journal import decode_blob, decode_command
+from fairlead.store.contract import Batch
+
+KINDS: Final = {"quotas": "Quota", "grants": "Grant", "recoverybudgets": "RecoveryBudget", "overrides": "Override"}
+EMERGENCY: Final = "emergency-quota"
+
+
+class Changed(msgspec.Struct, rename="camel"):
+    position: int
+    time_ms: int
+    kind: str
+    tenant: str
+    name: str
+    what: str  # created, changed or removed
+    who: str
+    why: str
+    limits: dict[str, str]
+    until: str  # empty: until somebody changes it
+    used: dict[str, str]  # at the end of the history
+
+
+def changes(batches: Iterable[Batch]) -> list[Changed]:
+    """In the order they were committed."""
+    seen: dict[tuple[str, str, str], Any] = {}
+    out: list[Changed] = []
+    for batch in batches:
+        blob = decode_blob(batch.blob)
+        position = batch.first - 1
+        for entry in blob.entries:
+            for key, raw in entry.effects:
+                position += 1
+                at = split_key(key)
+                if at[0] not in KINDS:
+                    continue
+                old, new = seen.pop(at, None), DECODERS[at[0]].decode(raw) if raw is not None else None
+                if new is not None:
+                    seen[at] = new
+                if not _counts(old, new):
+                    continue
+                command = decode_command(entry.command)
+                who = command.caller.actor if command is not None else "authority"
+                what = "created" if old is None else "removed" if new is None else "changed"
+                out.append(_row(position, blob.header.time_ms, at, what, who, new if new is not None else old))
+    for row in out:
+        last = seen.get((_plural(row.kind), row.tenant, row.name))
+        row.used = _used(last)
+    return out
+
+
+def _plural(kind: str) -> str:
+    return next(plural for plural, name in KINDS.items() if name == kind)
+
+
+def _counts(old: Any, new: Any) -> bool:
+    last = new if new is not None else old
+    if last is None or (hasattr(last.spec, "ttl_seconds") and last.spec.kind != EMERGENCY):
+        return False
+    return old is None or new is None or old.spec != new.spec
+
+
+def _row(position: int, time_ms: int, at: tuple[str, str, str], what: str, who: str, last: Any) -> Changed:
+    spec = last.spec
+    return Changed(
+        position, time_ms, KINDS[at[0]], at[1], at[2], what, who, getattr(spec, "reason", "") or _why(last), _limits(spec),
+        _until(last), {},
+    )  # fmt: skip
+
+
+def _why(last: Any) -> str:
+    notes = last.metadata.annotations
+    return str(notes.get("fairlead.dev/reason", ""))
+
+
+def _limits(spec: Any) -> dict[str, str]:
+    if hasattr(spec, "limits"):
+        return dict(spec.limits.as_quantities())
+    if hasattr(spec, "during"):
+        return dict(spec.during.as_quantities())
+    if hasattr(spec, "shapes"):
+        return {str(number): f"{shape.count} x {shape.requests}" for number, shape in enumerate(spec.shapes)}
+    return dict(spec.parameters)
+
+
+def _until(last: Any) -> str:
+    spec = last.spec
+    end: datetime | None = getattr(spec, "expiry_time", None) or getattr(spec, "lease_end_time", None)
+    if hasattr(spec, "ttl_seconds") and last.metadata.creation_time is not None:
+        end = last.metadata.creation_time + timedelta(seconds=spec.ttl_seconds)
+    if end is not None:
+        return end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    seconds = getattr(spec, "lease_seconds", 0)
+    return f"leased for {seconds} s at a time" if seconds else ""
+
+
+def _used(last: Any) -> dict[str, str]:
+    used = getattr(last.status, "used", None) if last is not None else None
+    return dict(used.as_quantities()) if used is not None else {}

@@ -1,0 +1,77 @@
+"""`fairlead budget report` and `fairlead audit budgets`: what may be used and what is, and who decided it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from fairlead.authority.judge import Settings
+from fairlead.cli import frame
+from fairlead.cli.frame import NOT_FOUND, OK, answer
+from fairlead.model.commands import Caller, Put
+from fairlead.model.kinds.intent import Quota, QuotaSpec
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from fairlead.store.archive import Archive
+from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.planes import OPERATOR, ok, running_plane
+from tests.cli.talks import talk
+from tests.cli.test_audit import world
+from tests.client.fake_api import FakeApi
+
+
+def test_a_report_says_what_is_used_idle_and_too_small(api: FakeApi) -> None:
+    api.put("quotas", "default", "risk", spec={"limits": {"cpu": "6"}}, status={"used": {"cpu": "7"}})
+    grant = {"region": "us-east", "version": 2, "during": {"cpu": "4"}, "leaseSeconds": 600}
+    api.put("grants", "us-east", "risk", spec=grant, status={"used": {"cpu": "3"}, "waiting": {"cpu": "2"}, "acceptedVersion": 2})
+    shape = {"requests": {"cpu": "1"}, "held": 2, "claimed": 1, "waiting": 1}
+    api.put("recoverybudgets", "eu", "risk", spec={}, status={"regions": [{"region": "us-east", "shapes": [shape]}]})
+    told = msgspec.json.decode(talk("budget", "report", "--json").out)["results"]["rows"]
+    quota, grants, budget = told
+    assert (quota["used"], quota["idle"], quota["short"]) == ({"cpu": "7"}, {}, {"cpu": "1"})
+    assert (grants["idle"], grants["short"], grants["lease"]) == ({"cpu": "1"}, {"cpu": "2"}, "600 s")
+    assert (budget["limit"], budget["used"], budget["idle"], budget["short"]) == (
+        {"cpu": "4"}, {"cpu": "3"}, {"cpu": "2"}, {"cpu": "1"},
+    )  # fmt: skip
+    said = talk("budget", "report", "-n", "risk")
+    assert said.code == frame.OK
+    assert "eu in us-east" in said.out
+
+
+def test_a_platform_without_quotas_says_so(api: FakeApi) -> None:
+    assert "no quotas" in talk("budget", "report").out
+
+
+async def test_every_change_of_what_may_be_used_is_listed_with_who_and_until_when(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = MemoryDisk()
+    quota = Quota(Metadata(name="default", namespace="risk"), QuotaSpec(limits=Resources(6000)))
+    scope = OverrideScope(tenants=("risk",))
+    spec = OverrideSpec("emergency-quota", "the flood of Monday", 60, "ada", "bob", scope, {"cpu": "2"})
+    async with running_plane(MemoryStore(disk), settings=Settings(plane="global", region="global")) as plane:
+        ok(await plane.send(OPERATOR, Put("Quota", quota)))
+        ok(await plane.send(Caller("eve", Role.OPERATOR), Put("Quota", replace(quota, spec=QuotaSpec(limits=Resources(8000))))))
+        ok(await plane.send(OPERATOR, Put("Override", Override(Metadata(name="flood", namespace="risk"), spec))))
+        held = replace(spec, kind="hold", parameters={})
+        ok(await plane.send(OPERATOR, Put("Override", Override(Metadata(name="other", namespace="risk"), held))))
+    archive = Archive(tmp_path / "history")
+    for entry in disk.journal:
+        archive.append(entry.batch)
+    archive.sync()
+    archive.close()
+    assert answer(world(), ["audit", "budgets", str(tmp_path / "history"), "--json"]) == OK
+    told = msgspec.json.decode(capsys.readouterr().out)["results"]["changes"]
+    assert [(each["kind"], each["what"], each["who"]) for each in told] == [
+        ("Quota", "created", "ada"), ("Quota", "changed", "eve"), ("Override", "created", "ada"),
+    ]  # fmt: skip
+    assert (told[1]["limits"], told[2]["limits"]) == ({"cpu": "8"}, {"cpu": "2"})
+    assert told[2]["until"]
+    assert answer(world(), ["audit", "budgets", str(tmp_path / "history")]) == OK
+    assert "the flood of Monday" in capsys.readouterr().out
+    assert answer(world(), ["audit", "budgets", str(tmp_path / "nowhere")]) == NOT_FOUND
