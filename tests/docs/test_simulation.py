@@ -1,0 +1,43 @@
+"""docs/simulation.md says which promises are checked, and by what: all of them, once, by files that speak of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "simulation.md").read_text()
+IDS = [f"S{number}" for number in range(1, 21)] + [f"L{number}" for number in range(1, 13)]
+# Shown by something else, as the row says in words.
+BY_OTHERS = {"S16", "L6"}
+
+
+def rows() -> list[tuple[list[str], list[str]]]:
+    """The ids of each row of the table, and the files it names."""
+    table = PAGE[PAGE.index("| id | checked by |") :].split("\n\n")[0]
+    cells = [line.split("|")[1:3] for line in table.splitlines()[2:]]
+    return [(re.findall(r"[SL][0-9]+", ids), re.findall(r"`([a-z_]+\.py)`", by)) for ids, by in cells]
+
+
+def source_of(name: str) -> str:
+    found = [path for path in (ROOT / "fairlead/observe" / name, ROOT / "fairlead/sim" / name) if path.exists()]
+    assert found, f"there is no {name}"
+    return found[0].read_text()
+
+
+def test_every_promise_has_one_row() -> None:
+    named = [one for ids, _ in rows() for one in ids]
+    assert sorted(named) == sorted(IDS)
+
+
+def test_a_file_that_is_said_to_check_a_promise_speaks_of_it() -> None:
+    for ids, files in rows():
+        sources = [source_of(name) for name in files]
+        for one in ids:
+            said = any(re.search(rf'"{one}"|"{one}:|{one} ', source) for source in sources)
+            assert said or not files or one in BY_OTHERS, f"{one}: none of {files} does"
+
+
+def test_what_nothing_checks_says_so_in_its_row() -> None:
+    unchecked = {one for ids, files in rows() if not files for one in ids} - BY_OTHERS
+    assert unchecked == {"L8", "L9", "L10", "L11", "L12"}, "a checker was added or lost: say so in the table"
