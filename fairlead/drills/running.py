@@ -25,7 +25,7 @@ from fairlead.observe.audit import audit
 from fairlead.ports import Clock, Ids, Tasks, system_random
 from fairlead.store.contract import Batch
 
-WELL_S: Final = 120.0  # a busy machine starts forty processes slowly
+WELL_S: Final = 180.0  # a region must have been well for a minute before its work goes back; and machines are busy
 ARCHIVED_S: Final = 2.0  # history follows its plane within half a second
 
 Archived = Callable[[str], Iterable[Batch]]
@@ -87,6 +87,12 @@ class Running:
             status = node.get("status") or {}
             if status.get("health") != "Ready" or not status.get("schedulable"):
                 out.append(f"node {node['metadata']['name']} takes no work")
+        for order in await scene.asking.items("recoveryorders"):
+            out.append(f"{order['metadata']['name']} is still being recovered")
+        for holding in await scene.asking.items("holdings"):
+            shapes = (holding.get("status") or {}).get("shapes") or ()
+            if not shapes or any(shape.get("waiting") or shape.get("claimed") or shape.get("silent") for shape in shapes):
+                out.append(f"the room of {holding['metadata']['name']} is not held")
         for tenant, name in drill.watched:
             counts = await scene.asking.counts(tenant, name)
             if not counts.get("desired") or counts.get("serving", 0) < counts["desired"]:

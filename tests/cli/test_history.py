@@ -16,6 +16,7 @@ from fairlead.model.commands import Enqueue, Refused
 from fairlead.model.journal import decode_blob
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.ports import SystemClock
+from fairlead.store import export as exporting
 from fairlead.store.archive import Archive
 from fairlead.store.export import Plane
 from fairlead.store.memory import MemoryDisk, MemoryStore
@@ -163,6 +164,20 @@ async def test_another_verdict_than_then_is_found_and_named(
     assert any("this build is stricter" in one["detail"] for one in results["differences"])
     assert results["decisions_hash"] != results["decisions_hash_now"]
     assert run(config, "replay", file, "--verify") == CHECK_FAILED
+
+
+async def test_a_history_that_ends_in_another_state_than_the_archives_is_not_identical(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(config.parent / "all.history")
+    with monkeypatch.context() as other:
+        other.setattr(exporting, "state_hash", lambda rows: "0" * 64)
+        assert run(config, "export", file, "--config", str(config)) == OK
+    capsys.readouterr()
+    assert run(config, "replay", file, "--verify", "--json") == CHECK_FAILED
+    results = told(capsys)
+    assert results["different"] == 0
+    assert not results["identical"]
 
 
 async def test_a_file_that_is_cut_off_or_none_of_ours_is_refused_in_words(
