@@ -89,6 +89,10 @@ class Leased(ABC):
     def _reset(self) -> None:  # noqa: B027  # not everybody keeps a picture
         """An empty picture: what was known belongs to a history this holder lost sight of."""
 
+    def _follow(self, at: int) -> Feed:
+        """The changes since that revision."""
+        return self._plane.follow(self._follows, at)
+
     async def _prepare(self, at: int) -> None:  # noqa: B027  # likewise
         """Lists what it follows; changes since revision `at` wait in the feed."""
 
@@ -162,7 +166,7 @@ class Leased(ABC):
         if not await self._acquire():
             return
         at = self._plane.revision()
-        self._feed = feed = self._plane.follow(self._follows, at)
+        self._feed = feed = self._follow(at)
         await self._prepare(at)
         self._serving.set()
         async with Tasks() as tasks:

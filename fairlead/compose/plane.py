@@ -27,7 +27,7 @@ from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel
 from fairlead.client.decisions import DecisionSource
 from fairlead.client.leased import Leased
-from fairlead.client.plane import Change
+from fairlead.client.plane import Change, Plane
 from fairlead.client.remote import RemotePlane
 from fairlead.client.resources import ResourcePlane
 from fairlead.compose.config import PlaneConfig
@@ -40,6 +40,7 @@ from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
 from fairlead.compose.patrolling import Patrolling
 from fairlead.controllers.narrator import Narrator
+from fairlead.controllers.picture import Picture
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
@@ -160,8 +161,19 @@ class PlaneServer:
         settings = RuntimeSettings(holder=self.config.name)
         plane, early = LocalPlane(self.authority, self._clock), LocalPlane(self.authority, self._clock, early=True)
         parts: list[Part] = [Resealing(plane, self._strongbox, self._clock)]
+        pictures: dict[int, Picture] = {}  # by plane: everybody here looks at the same
+
+        def picture_of(plane: Plane) -> Picture:
+            return pictures.setdefault(id(plane), Picture(plane, self._clock))
+
         for controller, writes, other in controllers_of(self.config, early, plane, self.peers):
-            parts.append(Runtime(controller, writes, self._clock, self._random, settings, other=other))
+            shown = picture_of(other) if other is not None else None
+            made = Runtime(
+                controller, writes, self._clock, self._random, settings, other=other, picture=picture_of(writes),
+                other_picture=shown,
+            )  # fmt: skip
+            parts.append(made)
+        parts += pictures.values()
         narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
         if self.config.plane == "region":
             parts.append(Patrolling(plane, self._clock, self.patrol))

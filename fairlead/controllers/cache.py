@@ -64,6 +64,7 @@ class Deletion:
 IndexOf = Callable[[Item], Hashable]
 Table = dict[Hashable, dict[Name, Item]]
 _NONE: dict[Name, Item] = {}
+_NO_TABLES: dict[IndexOf, Table] = {}
 Indexes = Mapping[str, Mapping[str, IndexOf]]  # plural -> name of the index -> what an item is found under; None: not at all
 
 
@@ -73,18 +74,25 @@ class Derived(Protocol):
     def told(self, old: Item | None, new: Item | None) -> None: ...
 
 
-class Cache:
-    def __init__(self, indexes: Indexes) -> None:
+class Objects:
+    """The objects of several kinds, with every index somebody wants of them. One for all who look at the same picture."""
+
+    def __init__(self) -> None:
         self._items: dict[str, dict[Name, Item]] = {}
         self._gone: dict[str, dict[Name, int]] = {}  # deletions since the last list, so that an older list revives nobody
-        self._indexes: dict[tuple[str, str], Table] = {
-            (plural, name): {} for plural, by_name in indexes.items() for name in by_name
-        }
-        self._tables = {
-            plural: [(self._indexes[plural, name], function) for name, function in by_name.items()]
-            for plural, by_name in indexes.items()
-        }
-        self.derived: Derived | None = None
+        self._tables: dict[str, dict[IndexOf, Table]] = {}
+
+    def kind(self, plural: str) -> dict[Name, Item]:
+        return self._items.setdefault(plural, {})
+
+    def index(self, plural: str, function: IndexOf) -> Table:
+        """Whoever asks for the same function shares its table."""
+        tables = self._tables.setdefault(plural, {})
+        if function not in tables:
+            table = tables[function] = {}
+            for name, item in self.kind(plural).items():
+                _reindex(table, function, name, None, item)
+        return tables[function]
 
     def apply(self, change: Change) -> tuple[Item | None, Item | None]:
         """(before, after). An older version than the one at hand, replayed from before the list, changes nothing."""
@@ -104,23 +112,49 @@ class Cache:
             new = items[name] = Item(change)
             if old is not None:
                 new.follow(old)
-        for table, function in self._tables.get(plural, ()):
+        for function, table in self._tables.get(plural, _NO_TABLES).items():
             if function is workload_of and old is not None and new is not None:
                 table[new.workload][name] = new  # a name says it, and stays: most changes of most objects
             else:
                 _reindex(table, function, name, old, new)
-        if self.derived is not None:
-            self.derived.told(old, new)
         return old, new
 
     def unlisted(self, plural: str, listed: Iterable[Change], position: int) -> list[Deletion]:
         """What is here, was not written after that position, and is missing in a list taken then or later: its deletion was
         missed. Forgets the deletions it kept, all of which the list knows."""
         names = {(change.tenant, change.name) for change in listed}
-        out = [Deletion(item, position) for item in self.all(plural) if item.key not in names and item.position <= position]
+        here = self.kind(plural).values()
+        out = [Deletion(item, position) for item in here if item.key not in names and item.position <= position]
         kept = self._gone.get(plural, {})
         self._gone[plural] = {name: at for name, at in kept.items() if at > position}
         return out
+
+
+class Cache:
+    """One controller's look at objects: the kinds it follows, the indexes it named, and what it derives from them. What it does
+    not follow is not there, even if others that share the objects follow it."""
+
+    def __init__(self, indexes: Indexes, objects: Objects | None = None, follows: Iterable[str] | None = None) -> None:
+        self._objects = objects = objects or Objects()
+        self._items = {plural: objects.kind(plural) for plural in follows} if follows is not None else objects._items
+        self._indexes = {
+            (plural, name): objects.index(plural, function)
+            for plural, by_name in indexes.items()
+            for name, function in by_name.items()
+        }
+        self.derived: Derived | None = None
+
+    def apply(self, change: Change) -> tuple[Item | None, Item | None]:
+        """Of a cache that shares its objects with nobody."""
+        old, new = self._objects.apply(change)
+        if old is not new:
+            self.told(old, new)
+        return old, new
+
+    def told(self, old: Item | None, new: Item | None) -> None:
+        """An object it follows has changed."""
+        if self.derived is not None:
+            self.derived.told(old, new)
 
     def item(self, plural: str, tenant: str, name: str) -> Item | None:
         return self._items.get(plural, {}).get((tenant, name))

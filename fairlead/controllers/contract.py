@@ -26,7 +26,7 @@ class View:
     """What a reconcile function may look at."""
 
     def __init__(self, indexes: Indexes, others: Indexes) -> None:
-        self.cache = Cache(indexes)
+        self.cache = Cache(indexes)  # until there is a picture
         self.other = Cache(others)  # of the second plane, where a controller follows one
         self.heard: dict[str, int] = {}  # node -> when it was heard last, in plane time
         self.other_ms = 0  # the second plane's time, as near as is known here

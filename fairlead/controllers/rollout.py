@@ -99,7 +99,10 @@ class RolloutController:
         if item.plural == "bindings":
             return item.hot.generation != order.generation or item.hot.state not in _COMING
         if item.plural == "schedulingrequests":
-            return item.hot.spec.generation != order.generation or cache.item("bindings", *item.key) is not None
+            if item.hot.spec.generation != order.generation:
+                return True
+            gone = cache.item("schedulingrequests", *item.key) is None  # bound by now, as a rule: then its binding tells
+            return not gone and cache.item("bindings", *item.key) is not None
         if item.plural == "instances":
             bound = cache.item("bindings", *item.key)
             return bound is not None and bound.hot.state not in _COMING

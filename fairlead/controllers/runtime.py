@@ -1,4 +1,4 @@
-"""What every controller runs on: a lease with fencing, a cache fed by changes, a queue of keys, backoff, a bounded resync,
+"""What every controller runs on: a lease with fencing, a picture of its plane, a queue of keys, backoff, a bounded resync,
 commands in batches, meters and a heartbeat. The effects around pure reconcile functions.
 
 A controller says which kinds it follows, which keys a change concerns, and what to do about a key; a wake-up carries no payload,
@@ -7,7 +7,6 @@ each look reads all that matters. Never decides anything itself. Started by the 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,11 @@ from typing import Final
 import msgspec
 
 from fairlead.client.leased import Health, Leased, Lost, Terms
-from fairlead.client.plane import Change, Feed, Plane
-from fairlead.controllers.cache import Cache, Name
+from fairlead.client.plane import Feed, Plane
+from fairlead.controllers.cache import Cache, Item, Name
 from fairlead.controllers.contract import Controller, Sweeping, View, part_of
 from fairlead.controllers.meters import Meters, health_of
+from fairlead.controllers.picture import Picture, PictureFeed
 from fairlead.controllers.queue import KeyQueue, Taken
 from fairlead.decide.oscillation import Oscillation
 from fairlead.model import codec
@@ -38,9 +38,8 @@ _LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
 _GONE: Final = frozenset({"NotFound"})
 _UNIQUE: Final = frozenset({"SchedulingRequest", "Event"})  # each is written once, and there are many
 _SOON_MS: Final = 50  # a look wanted sooner than this is wanted at once
+_PACE_LEAST: Final = 8
 _LOOK_S: Final = 0.005  # after so long the loop is given back, and the rest of the keys wait for the next look (P17)
-_TAKEN: Final = 400  # changes taken in between two yields to the loop
-_SLICE: Final = 2000  # objects compared between two yields to the loop
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True):
@@ -59,8 +58,9 @@ class Runtime(Leased):
 
     def __init__(
         self, controller: Controller, plane: Plane, clock: Clock, random: Random, settings: RuntimeSettings | None = None, *,
-        other: Plane | None = None,
+        other: Plane | None = None, picture: Picture | None = None, other_picture: Picture | None = None,
     ) -> None:  # fmt: skip
+        """`picture` is of `plane`, `other_picture` of `other`, where other controllers look at the same; else it has its own."""
         self.controller = controller
         self.info = CONTROLLERS[controller.name]
         self.meters = Meters()
@@ -70,7 +70,14 @@ class Runtime(Leased):
         super().__init__(plane, clock, random, terms, controller.follows)
         self._other = other
         self._writes = frozenset(self.info.writes)
-        self._other_feed: Feed | None = None
+        self._picture = picture or Picture(plane, clock)
+        self._other_picture = other_picture or (Picture(other, clock) if other is not None else None)
+        self._kept = [] if picture is not None else [self._picture]  # pictures of its own
+        if self._other_picture is not None and other_picture is None:
+            self._kept.append(self._other_picture)
+        self._picture.include(controller.follows)
+        if self._other_picture is not None:
+            self._other_picture.include(controller.follows_other)
         self._reset()
 
     def _reset(self) -> None:
@@ -78,7 +85,7 @@ class Runtime(Leased):
         self.queue = KeyQueue(self._random)
         self.fights = Oscillation(self.controller.name)
         self._wrote: dict[Name, int] = {}  # what this holder wrote about a key, and has not seen come back
-        self._taken_other = asyncio.Event()
+        self._pace = self._settings.batch_keys  # how many keys are looked at together
         self._under_way: dict[str, float] = {}  # looks and sweeps that have begun, and when
 
     # --- the life of a controller ----------------------------------------------------------------------------------------
@@ -104,23 +111,28 @@ class Runtime(Leased):
             self._under_way.pop(what, None)
 
     def _close(self) -> None:
+        feed = self._feed
         super()._close()
-        if self._other_feed is not None:
-            self._other_feed.close()
-            self._other_feed = None
+        if self._other_picture is not None and isinstance(feed, PictureFeed):
+            self._other_picture.leave(feed)
+        for picture in self._kept:
+            picture.close()
+
+    def _follow(self, at: int) -> Feed:
+        return PictureFeed(self._picture)
 
     async def _prepare(self, at: int) -> None:
-        controller, view = self.controller, self.view
+        controller, view, feed = self.controller, self.view, self._feed
+        assert isinstance(feed, PictureFeed)
         view.incarnation = split_revision(at)[0]
         view.since_ms = self._plane.plane_ms()
-        for plural in controller.follows:
-            for change in await self._plane.list(plural):
-                view.cache.apply(change)
-        if self._other is not None:
-            self._other_feed = self._other.follow(controller.follows_other, self._other.revision())
-            for plural in controller.follows_other:
-                for change in await self._other.list(plural):
-                    view.other.apply(change)
+        await self._picture.open()
+        view.cache = Cache(controller.indexes, self._picture.objects, controller.follows)
+        self._picture.join(feed, controller.follows, self._told)
+        if self._other_picture is not None:
+            await self._other_picture.open()
+            view.other = Cache(controller.indexes_other, self._other_picture.objects, controller.follows_other)
+            self._other_picture.join(feed, controller.follows_other, self._told_other)
         self.queue.add(controller.resync(view), self._plane.plane_ms())
 
     async def _work(self, feed: Feed, tasks: Tasks) -> None:
@@ -128,8 +140,8 @@ class Runtime(Leased):
         tasks.start(self._resync_loop(feed), "resync")
         if controller.hears:
             tasks.start(self._hear_loop(feed), "hear")
-        if self._other_feed is not None:
-            tasks.start(self._relay_loop(self._other_feed, feed), "relay")
+        for picture in self._kept:
+            tasks.start(picture.run(), "picture")
         if isinstance(controller, Sweeping):
             tasks.start(self._sweep_loop(controller), "sweep")
         await self._loop(feed, tasks)
@@ -137,21 +149,11 @@ class Runtime(Leased):
     async def _resync_loop(self, feed: Feed) -> None:
         while True:
             await self._clock.sleep(self._settings.resync_s)
-            await self._list_again(self._plane, self.controller.follows, self.view.cache, False)
-            if self._other is not None:
-                await self._list_again(self._other, self.controller.follows_other, self.view.other, True)
+            for picture in (self._picture, self._other_picture):
+                if picture is not None:
+                    await picture.list_again(self._settings.resync_s / 2)
             self.queue.add(self.controller.resync(self.view), self._plane.plane_ms(), by_resync=True)
             feed.poke()
-
-    async def _list_again(self, plane: Plane, plurals: Sequence[str], cache: Cache, other: bool) -> None:
-        """A change that was never told is found here; what only this finds is counted (L3)."""
-        for plural in plurals:
-            position = split_revision(plane.revision())[1]
-            listed = await plane.list(plural)
-            for start in range(0, len(listed), _SLICE):
-                self._told(listed[start : start + _SLICE], cache, other, self._plane.plane_ms(), by_resync=True)
-                await self._clock.sleep(0)
-            self._told(cache.unlisted(plural, listed, position), cache, other, self._plane.plane_ms(), by_resync=True)
 
     async def _hear_loop(self, feed: Feed) -> None:
         since_ms = 0
@@ -171,21 +173,13 @@ class Runtime(Leased):
                     await self._submit([(Taken(("", "sweep"), False), bodies)], at)
             await self._clock.sleep(controller.sweep_s)
 
-    async def _relay_loop(self, other: Feed, feed: Feed) -> None:
-        """What the second plane says ends the wait for the first."""
-        while True:
-            await other.wait()
-            self._taken_other.clear()
-            feed.poke()
-            await self._taken_other.wait()
-
     # --- the loop --------------------------------------------------------------------------------------------------------
 
     async def _loop(self, feed: Feed, tasks: Tasks) -> None:
         while not self._stopping:
             await self._observe(feed)
             now_ms = self._plane.plane_ms()
-            taken = self.queue.take(now_ms, self._settings.batch_keys)
+            taken = self.queue.take(now_ms, min(self._settings.batch_keys, self._pace))
             if taken:
                 with self._watched("a look"):
                     await self._look(taken, feed, now_ms)
@@ -194,29 +188,27 @@ class Runtime(Leased):
             await self._wait(feed, tasks, self.queue.next_due_ms(), now_ms)
 
     async def _observe(self, feed: Feed) -> None:
-        await self._take_in(feed.take_nowait(), self.view.cache, False)
-        if self._other_feed is not None:
-            changes = self._other_feed.take_nowait()
-            self._taken_other.set()
-            await self._take_in(changes, self.view.other, True)
+        """Raises what ended the picture."""
+        feed.take_nowait()
+        while self._picture.busy or (self._other_picture is not None and self._other_picture.busy):
+            await self._clock.sleep(0)  # all that is told together, before anything is looked at
 
-    async def _take_in(self, changes: Sequence[Change], cache: Cache, other: bool) -> None:
-        """All of them, before anything is looked at; of many, a slice at a time (P17)."""
-        now_ms = self._plane.plane_ms()
-        for start in range(0, len(changes), _TAKEN):
-            if start:
-                await self._clock.sleep(0)
-            self._told(changes[start : start + _TAKEN], cache, other, now_ms)
+    def _told(self, old: Item | None, new: Item | None, by_resync: bool) -> bool:
+        self.view.cache.told(old, new)
+        return self._concerns(old, new, False, by_resync)
 
-    def _told(self, changes: Sequence[Change], cache: Cache, other: bool, now_ms: int, by_resync: bool = False) -> None:
-        for change in changes:
-            old, new = cache.apply(change)
-            if old is new:
-                continue
-            for version in (old, new):
-                keys = self.controller.keys(self.view, version, other) if version is not None else ()
-                if keys:
-                    self.queue.add(keys, now_ms, by_resync=by_resync)
+    def _told_other(self, old: Item | None, new: Item | None, by_resync: bool) -> bool:
+        self.view.other.told(old, new)
+        return self._concerns(old, new, True, by_resync)
+
+    def _concerns(self, old: Item | None, new: Item | None, other: bool, by_resync: bool) -> bool:
+        found = False
+        for version in (old, new):
+            keys = self.controller.keys(self.view, version, other) if version is not None else ()
+            if keys:
+                self.queue.add(keys, self._plane.plane_ms(), by_resync=by_resync)
+                found = True
+        return found
 
     async def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> None:
         """Each key decided on the same picture; what follows goes out together, and is heard before the next look."""
@@ -239,7 +231,9 @@ class Runtime(Leased):
                 count += len(bodies)
             if count >= self._settings.batch_commands or self._clock.monotonic() - began > _LOOK_S:
                 self.queue.add([later.key for later in taken[at + 1 :]], now_ms)
+                del taken[at + 1 :]
                 break
+        self._pace = 2 * len(taken) + _PACE_LEAST  # on a slow machine, fewer: what is not reached in time is taken again
         if todo:
             await self._submit(todo, feed.revision)
         self.meters.looked(len(taken), self._plane.plane_ms(), self._clock.monotonic() - began)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.controllers.assignment import AssignmentController
-from fairlead.controllers.cache import Cache, Indexes, Item, Name
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, Objects
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import BACKOFF_MAX_MS, KeyQueue
@@ -223,10 +223,10 @@ def test_an_older_version_changes_nothing_and_revives_nobody() -> None:
 
 
 def test_a_list_finds_the_deletion_that_was_missed_and_spares_what_came_after_it() -> None:
-    cache = Cache({})
+    objects = Objects()
     for row in (Row("a", 1, "x"), Row("b", 2, "x"), Row("c", 9, "x")):
-        cache.apply(row)
-    found = cache.unlisted("nodes", [Row("b", 2, "x")], 5)
+        objects.apply(row)
+    found = objects.unlisted("nodes", [Row("b", 2, "x")], 5)
     assert [(each.name, each.raw) for each in found] == [("a", None)]
 
 
