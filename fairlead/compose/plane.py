@@ -8,9 +8,10 @@ platform.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from starlette.websockets import WebSocket
 
@@ -52,6 +53,8 @@ from fairlead.security.holdings import PlaneHoldings
 from fairlead.store.contract import Store
 
 log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # before a part that failed begins again
 
 
 class Part(Protocol):
@@ -149,13 +152,23 @@ class PlaneServer:
             self._parts = self._new_parts()
             async with Tasks() as tasks:
                 for part in self._parts:
-                    tasks.start(part.run(), type(part).__name__)
+                    tasks.start(self._keep(part), type(part).__name__)
                 await self.authority.wait_not_leading()
                 for part in self._parts:
                     part.stop()
                 tasks.cancel()
             self._parts = []
             self._service.hang_up()
+
+    async def _keep(self, part: Part) -> None:
+        """Whatever one part raises ends nobody else: it is logged, and the part begins again, later each time."""
+        for pause_s in itertools.chain(_AGAIN_S, itertools.repeat(_AGAIN_S[-1])):
+            try:
+                await part.run()
+                break
+            except Exception:
+                log.exception("%s of %s failed and begins again", type(part).__name__, self.config.name)
+            await self._clock.sleep(pause_s)
 
     def _new_parts(self) -> list[Part]:
         settings = RuntimeSettings(holder=self.config.name)

@@ -61,6 +61,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
 
 
 class Scheduler(Leased):
+    forgives = (Exception,)  # it starts over from a list, later each time, and its lease says why; the plane goes on
+
     def __init__(
         self, plane: Plane, clock: Clock, random: Random, settings: SchedulerSettings, *, registry: Registry = BUILT_INS,
         decisions: DecisionSink | None = None,
