@@ -24,6 +24,7 @@ from fairlead.serving.dns_client import Found, ask, find
 from fairlead.serving.dns_wire import A, name_of
 from tests.docs.runbooks import RUNBOOKS, lines_of
 from tests.platform.platforms import PYTHON, Platform, Probing, kill
+from tests.platform.scraping import PLANES, prometheus
 from tests.servers.etcd import shared_cluster
 from tests.servers.postgres import shared_server
 
@@ -298,6 +299,21 @@ def test_the_commands_of_a_runbook_work_as_they_stand(platform: Platform, name: 
         allowed = next((codes for word, codes in MAY_SAY.items() if word in words), (0,))
         code, said = platform.code_of(*words)
         assert code in allowed, f"{line}: {code}\n{said}"
+
+
+def test_a_real_prometheus_scrapes_every_plane_and_understands_the_alerts(platform: Platform, tmp_path: Path) -> None:
+    with prometheus(platform, tmp_path) as seen:
+        platform.wait(lambda: seen.values("fairlead_leader == 1", "plane").keys() == set(PLANES), "four leaders scraped")
+        platform.wait(lambda: seen.values("up", "plane") == dict.fromkeys(PLANES, 1.0), "every server scraped")
+
+        def rules() -> list[dict[str, Any]]:
+            groups = (seen.ask("rules") or {"groups": []})["groups"]
+            return [rule for group in groups for rule in group["rules"]]
+
+        platform.wait(lambda: rules() and all(rule["health"] == "ok" for rule in rules()), "every rule evaluated")
+        firing = [rule["name"] for rule in rules() if rule.get("state") == "firing"]
+        assert "FairleadNoLeader" not in firing
+        assert "FairleadInvariantViolated" not in firing
 
 
 def test_of_a_machine_that_dies_no_client_is_told_any_more(platform: Platform) -> None:
