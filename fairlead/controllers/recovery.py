@@ -38,7 +38,7 @@ class RecoveryRules(msgspec.Struct, frozen=True):
     look_ms: int = 1000  # between two looks, when nothing urgent happened
     outlook_ms: int = 5000
     failback_s: float = 60.0  # a region must have been healthy for so long before what stands in for it may go
-    failing_s: float = 30.0  # a region that has had no place for a service's slots for so long counts as lost for it
+    failing_s: float = 60.0  # a region that has had no place for a service's slots for so long counts as lost for it
     pace: Pace = Pace(detect_s=18.0, bind_s=1.0, start_s=5.0)
 
 
