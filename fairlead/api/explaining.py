@@ -21,9 +21,11 @@ from fairlead.api.columns import instant_of
 from fairlead.api.failures import bad_request
 from fairlead.api.members import Item, Member
 from fairlead.api.reading import find
-from fairlead.api.waiting import next_of
+from fairlead.api.waiting import late_of, next_of
 from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
 from fairlead.client.resources import Unreachable
+from fairlead.decide.overrides import Where, in_force
+from fairlead.decide.slots import instant
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import KINDS
 from fairlead.wire.json_codec import API_VERSION, to_plain
@@ -81,16 +83,18 @@ async def _why_workload(call: Call, item: Item) -> dict[str, Any]:
     workload = item.served
     counts = workload.status.replicas
     waiting: list[tuple[Member, Item, str]] = []
+    unknown: list[str] = []
     for member in _regions(call):
         try:
             waiting += [(member, one, plural) for plural in ("schedulingrequests", "bindings")
                         for one in await _unsettled(call, member, plural, item)]  # fmt: skip
         except Unreachable:
+            unknown.append(member.name)
             call.warn(f"{member.name} is unreachable; what waits there is not shown")
     slots = [await _slot(call, *each) for each in waiting[:SLOTS_MAX]]
     pending = [to_plain(one) for one in workload.status.pending]
     status: dict[str, Any] = {
-        "summary": _summary(workload, pending, slots),
+        "summary": _summary(workload, pending, slots, unknown),
         "replicas": to_plain(counts),
         "pending": pending,
         "conditions": [to_plain(one) for one in workload.status.conditions if one.status != "True"],
@@ -107,7 +111,7 @@ def _answer(call: Call, item: Item, status: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "Why", "apiVersion": API_VERSION, "metadata": about, "of": call.info.kind, "status": status}
 
 
-def _summary(workload: Any, pending: list[dict[str, Any]], slots: list[dict[str, Any]]) -> str:
+def _summary(workload: Any, pending: list[dict[str, Any]], slots: list[dict[str, Any]], unknown: list[str]) -> str:
     metadata, status = workload.metadata, workload.status
     if metadata.deletion_time is not None:
         left = ", ".join(metadata.finalizers) or "nothing"
@@ -124,13 +128,21 @@ def _summary(workload: Any, pending: list[dict[str, Any]], slots: list[dict[str,
         )
     if slots:
         return _words(slots[0])
-    return f"nothing waits: {counts.serving} of {wanted} serve"
+    if counts.serving >= wanted or workload.spec.job is not None:
+        return f"nothing waits: {counts.serving} of {wanted} serve"
+    if unknown:
+        return f"{counts.serving} of {wanted} serve; of {', '.join(unknown)} nothing is known: it cannot be reached"
+    return (
+        f"its status says that {counts.serving} of {wanted} serve, and no slot waits anywhere: the status is late; next is "
+        "workload-controller"
+    )
 
 
 def _words(slot: dict[str, Any]) -> str:
     detail = f": {slot['detail']}" if slot.get("detail") else ""
     next_owner = f"; next is {slot['nextOwner']}" if slot.get("nextOwner") else ""
-    return f"{slot['name']} is {slot['state']}: {slot['reason']}{detail}{next_owner}"
+    late = f"; {slot['late']}" if slot.get("late") else ""
+    return f"{slot['name']} is {slot['state']}: {slot['reason']}{detail}{next_owner}{late}"
 
 
 # --- slots ---------------------------------------------------------------------------------------------------------------
@@ -179,11 +191,26 @@ async def _slot(call: Call, member: Member, item: Item, plural: str) -> dict[str
     else:
         instance = await member.ask(partial(member.plane.get, "instances", tenant, name))
         told = served.decode("instances", instance.raw).status if instance is not None and instance.raw is not None else None
-        shown |= {"node": one.spec.node, **next_of(one, told)}
+        found = await member.ask(partial(member.plane.get, "nodes", "", one.spec.node))
+        health = served.decode("nodes", found.raw).status.health if found is not None and found.raw is not None else ""
+        waits = await _repairs_wait(member, tenant, one.spec.slot.workload)
+        shown |= {"node": one.spec.node, **next_of(one, told, health, waits)}
     page = await _ask(call, member, DecisionQuery(tenant=tenant, slot=name, limit=1))
     if page.items:
         shown["lastDecision"] = _record(member.name, page.items[0])["spec"]
+    if plural == "schedulingrequests":
+        age_s = page.items[0].decided.age_ms / 1000 if page.items else None
+        shown["late"] = late_of(one.status.next_attempt_time, instant(member.plane.plane_ms()), age_s)
     return {key: value for key, value in shown.items() if value not in (None, "")}
+
+
+async def _repairs_wait(member: Member, tenant: str, workload: str) -> str:
+    """The override under which repairs of a workload wait for a second person; empty: there is none."""
+    page = await member.ask(partial(member.plane.page, "overrides", None, limit=_PAGE))
+    asked = [Item(member, change).served for change in page.items if change.raw is not None]
+    now_ms, where = member.plane.plane_ms(), Where(tenant, workload, member.name)
+    found = in_force((one for one in asked if not one.spec.approver), "repair-approval", now_ms, where)
+    return f"{found.metadata.name}: {found.spec.reason}" if found is not None else ""
 
 
 # --- decisions -----------------------------------------------------------------------------------------------------------
