@@ -77,6 +77,10 @@ def _condition(o: Any) -> str:
     return shown.reason or shown.type if shown is not None else ""
 
 
+def _active(o: Any) -> str:
+    return next((c.reason for c in o.status.conditions if c.type == "Active"), "")
+
+
 def _workload_reason(o: Any) -> str:
     if o.metadata.deletion_time is not None:
         return "Deleting"
@@ -134,8 +138,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "tenants": (Column("Weight", _at("spec.weight"), "Its share between tenants of one priority.", "integer"),),
     "autoscalers": (
         Column("Workload", _at("spec.workload"), "Whose replicas it sets."),
-        Column("Min", _at("spec.minReplicas"), "Never fewer.", "integer"),
-        Column("Max", _at("spec.maxReplicas"), "Never more.", "integer"),
+        Column("Min", _at("spec.min_replicas"), "Never fewer.", "integer"),
+        Column("Max", _at("spec.max_replicas"), "Never more.", "integer"),
         Column("Replicas", _at("status.replicas"), "Ordered.", "integer"),
         Column("Wanted", _at("status.wanted"), "By the load alone.", "integer"),
     ),
@@ -187,7 +191,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "schedulerpolicies": (Column("Revision", _at("spec.revision"), "Which revision of the policy.", "integer"),),
     "policychannels": (Column("Current", _at("spec.current"), "The revision that decides.", "integer"),),
     "overrides": (
-        Column("Kind", _at("spec.kind"), "What it lifts."),
+        Column("Kind", _at("spec.kind"), "What it orders."),
+        Column("State", _active, "Whether it is in force."),
         Column("Requester", _at("spec.requester"), "Who asked."),
         Column("Approver", _at("spec.approver"), "Who agreed."),
         Column("Reason", _at("spec.reason"), "Why."),

@@ -6,6 +6,7 @@ again, unless the client itself said which version it had seen.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from fairlead.api.failures import Failure, bad_request, not_found, success
 from fairlead.api.fieldsets import known, node_of, pick
 from fairlead.api.members import Item, Member
 from fairlead.api.patches import json_patch, merge_patch
+from fairlead.api.reaching import warn_of_reach
 from fairlead.api.reading import accepts_of, find, selection_of
 from fairlead.api.versions import component
 from fairlead.api.writes import (
@@ -39,9 +41,11 @@ from fairlead.api.writes import (
     unhidden,
     with_parts,
 )
+from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Delete, Put, PutStatus, Refused
+from fairlead.model.kinds.policy import Override
 from fairlead.wire.manifest import Decoded
 
 
@@ -93,6 +97,9 @@ async def _create(call: Call, tree: Any, decoded: Decoded, operation: managers.O
     outcome = await send(call, member, Put(info.kind, record, "create", dry_run=call.dry_run))
     if isinstance(outcome, Refused):
         raise refused(call, outcome, name)
+    if isinstance(record, Override):
+        with contextlib.suppress(Unreachable, Expired):  # it is made: no answer may say otherwise for want of a count
+            await warn_of_reach(call, member, record)
     if call.dry_run:
         return call.answer(call.form().one(foreseen(call, member, record, None), ""), 201)
     item = await stored(call, member, outcome, record.metadata.namespace, name)

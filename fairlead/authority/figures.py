@@ -11,6 +11,7 @@ from typing import Final
 
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.state import Rec, State
+from fairlead.decide.overrides import ends_ms, is_in_force
 from fairlead.model.registry import FINALIZERS, KINDS
 from fairlead.ports import Clock
 
@@ -50,6 +51,15 @@ class Figures:
         heard = [account.observed_ms for account in self._ledger().nodes.values() if account.known and account.healthy]
         ages = sorted(max(0, now_ms - ms) / 1000 for ms in heard if ms)  # one not heard in this term has no age yet
         return (ages[len(ages) // 2], ages[-1]) if ages else None
+
+    def overrides_s(self) -> dict[str, float]:
+        """Of each kind of override that is in force, for how long the last of them still is."""
+        now_ms, out = self._plane_ms(), dict[str, float]()
+        for rec in self._state().live("overrides"):
+            if is_in_force(rec.hot, now_ms):
+                left_s = (ends_ms(rec.hot) - now_ms) / 1000
+                out[rec.hot.spec.kind] = max(left_s, out.get(rec.hot.spec.kind, 0.0))
+        return out
 
     def outlooks(self) -> dict[str, tuple[bool, float]]:
         """If a region died now: whether every critical service would reach its minimum, and in how many seconds."""

@@ -156,6 +156,8 @@ class ServerMetrics:
             page.put("observation_age_seconds", ages[1], of="oldest")
         for finalizer, age_s in (await figures.finalizers_s()).items():
             page.put("finalizer_age_seconds", age_s, finalizer=finalizer)
+        for kind, left_s in figures.overrides_s().items():
+            page.put("override_expiry_seconds", left_s, kind=kind)
         page.put("workloads_below_min_serving", await figures.below_min_serving())
         for region, (ready, seconds) in figures.outlooks().items():
             page.put("recovery_ready", float(ready), lost_region=region)

@@ -89,6 +89,8 @@ _AUTHORITY: Final = Group(
                "global plane's alone, regions have none."),
         Metric("finalizer_age_seconds", _G, "seconds", "Since when the longest waiting object waits for this finalizer.",
                ("finalizer",)),
+        Metric("override_expiry_seconds", _G, "seconds", "Until the last override of this kind ends; absent where none holds.",
+               ("kind",)),
     ),
 )  # fmt: skip
 
@@ -137,7 +139,7 @@ _COMPONENTS: Final = Group(
         Metric("controller_restarts_total", _C, "restarts", "How often it started over from a list.", ("controller",)),
         Metric("controller_reconciles_total", _C, "looks", "Keys looked at.", ("controller",)),
         Metric("controller_commands_total", _C, "commands", "Commands sent.", ("controller",)),
-        Metric("controller_oscillation_total", _C, "fights", "Writes that another writer kept undoing; its last error names both, "
+        Metric("controller_oscillation_total", _C, "fights", "Writes that another kept undoing; its last error names both, "
                "and it waits before it writes again.", ("controller",)),
         Metric("controller_errors_total", _C, "looks", "Looks that ended in an error.", ("controller",)),
         Metric("controller_refusals_total", _C, "commands", "What the authority refused.", ("controller", "reason")),

@@ -16,7 +16,7 @@ from fairlead.client.channel import Closed
 from fairlead.model.ids import split_revision
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.answers import AnswerChecker, Sent
-from fairlead.sim.born import BUDGET, TENANTS
+from fairlead.sim.born import BUDGET, TENANTS, ZONES
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Running
 from fairlead.sim.outside import Answer, SimHttp
@@ -163,10 +163,10 @@ class People:
                 return
             await sleep(draws.expovariate(self._work.overrides / 60))
             kind, tenant, name = draws.choice(ORDERED), draws.choice(TENANTS), draws.choice(NAMES[:4])
-            ttl, zone, then, wide = draws.randrange(2, 15), draws.choice("abc"), draws.random(), draws.random() < 0.3
+            ttl, zone, then, wide = draws.randrange(2, 15), draws.choice(ZONES), draws.random(), draws.random() < 0.3
             scope: dict[str, Any] = {"tenants": [tenant]} if wide else {"workloads": [name]}
             if kind == "zone-avoidance":
-                scope["zones"] = [zone]
+                scope["zones"] = [f"{region}-{zone}" for region in self._platform.regions]
             if self.stopped:
                 return
             self._tell(f"orders {kind} o{number} of {tenant} for {ttl} s")

@@ -37,7 +37,9 @@ def test_an_override_is_ordered_after_its_reach_is_told_then_extended_and_revoke
     assert denied.code == frame.DENIED, "nobody was there to agree"
     assert "1 workloads with 0 slots" in denied.err
     assert "risk/risk-api" in denied.err
-    assert run(*asked, "--dry-run", "server").out == "override/stop created (server dry run)\n"
+    foreseen = run(*asked, "--dry-run", "server")
+    assert foreseen.out == "override/stop created (server dry run)\n"
+    assert "this override touches 1 workloads with 0 slots" in foreseen.err, "the server says so too, to whoever asks it"
     assert run("get", "overrides/stop").code == frame.NOT_FOUND
     assert run(*asked, "--yes").out == "override/stop created\n"
     lines = run("override", "list").out.splitlines()
