@@ -1,15 +1,17 @@
 """What the authority does when the lease of a grant ends (P13): stops what is above the limit that stays, before the end.
 
 Nobody else needs to be alive for it, and no budget holds it up: what runs on would be sold twice. The youngest of the lowest
-priority go first. The same at the deadline of what an emergency quota had allowed. Called by chores.py; places nothing.
+priority go first. The same at the deadline of what an emergency quota had allowed. Called by chores.py, and by figures.py
+for a count; places nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from fairlead.authority.judge.context import Context
-from fairlead.authority.state import Rec
+from fairlead.authority.state import Rec, State
 from fairlead.decide import escrow
 from fairlead.decide.granting import in_force, margin_ms, must_end_ms
 from fairlead.decide.grants import limits_of
@@ -45,19 +47,27 @@ def _above(ctx: Context, grant: Grant, now_ms: int) -> list[Command]:
     allowed = in_force(grant, ctx.state.hot("grantterms", "", ctx.settings.region), ctx.incarnation, now_ms)
     if not allowed.version or now_ms < must_end_ms(grant, allowed) or escrow.within(used, limits_of(allowed.limit)):
         return []
+    return [
+        Command(AUTHORITY, Move(tenant, rec.name, rec.hot.token, SlotState.DRAINING, "LeaseEnds", GRACE_S))
+        for rec in to_stop(ctx.state, tenant, used, limits_of(allowed.limit))
+    ]
+
+
+def to_stop(state: State, tenant: str, used: Mapping[str, int], limits: Mapping[str, int]) -> list[Rec]:
+    """Whom to stop so that the rest is within these limits; those on their way out count as gone."""
     left = dict(used)
     bound: list[Rec] = []
-    for rec in ctx.state.live("bindings", tenant):
+    for rec in state.live("bindings", tenant):
         if rec.hot.state in _GOING:
             left = _without(left, rec)
         elif rec.hot.state in SERVING_CAPABLE:
             bound.append(rec)
-    out: list[Command] = []
+    out: list[Rec] = []
     for rec in sorted(bound, key=lambda each: (each.hot.priority, -each.position)):
-        if escrow.within(left, limits_of(allowed.limit)):
+        if escrow.within(left, limits):
             break
         left = _without(left, rec)
-        out.append(Command(AUTHORITY, Move(tenant, rec.name, rec.hot.token, SlotState.DRAINING, "LeaseEnds", GRACE_S)))
+        out.append(rec)
     return out
 
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from fairlead.authority.ending import to_stop
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.state import Rec, State
+from fairlead.decide.escrow import within
+from fairlead.decide.granting import lease_end
+from fairlead.decide.grants import limits_of
 from fairlead.decide.overrides import ends_ms, is_in_force
 from fairlead.model.registry import FINALIZERS, KINDS
 from fairlead.ports import Clock
@@ -51,6 +55,23 @@ class Figures:
         heard = [account.observed_ms for account in self._ledger().nodes.values() if account.known and account.healthy]
         ages = sorted(max(0, now_ms - ms) / 1000 for ms in heard if ms)  # one not heard in this term has no age yet
         return (ages[len(ages) // 2], ages[-1]) if ages else None
+
+    def leases(self) -> tuple[float, int] | None:
+        """For how long the leases of a region's grants still run, in seconds, and how many slots would be stopped if they ended
+        now. None where nothing is leased."""
+        state, ledger, now_ms = self._state(), self._ledger(), self._plane_ms()
+        terms = {rec.name: rec.hot for rec in state.live("grantterms")}
+        left: list[float] = []
+        provisional = 0
+        for rec in state.live("grants"):
+            grant, term = rec.hot, terms.get(rec.name)
+            if not grant.spec.lease_seconds or term is None or not grant.status.accepted_version:
+                continue
+            left.append(max(0, lease_end(grant, term, term.status.incarnation) - now_ms) / 1000)
+            used, stays = ledger.tenant(rec.tenant).used, limits_of(grant.status.after)
+            if not within(used, stays):
+                provisional += len(to_stop(state, rec.tenant, used, stays))
+        return (min(left), provisional) if left else None
 
     def overrides_s(self) -> dict[str, float]:
         """Of each kind of override that is in force, for how long the last of them still is."""

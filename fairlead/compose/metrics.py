@@ -31,6 +31,7 @@ from fairlead.client.leased import Leased
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.runtime import Runtime
 from fairlead.decide.access_roles import METRICS as RIGHT
+from fairlead.model.registry import GLOBAL
 from fairlead.observe.exposition import CONTENT_TYPE, Page
 from fairlead.observe.metrics import METRICS
 from fairlead.observe.patrol import Patrol
@@ -103,6 +104,8 @@ class ServerMetrics:
                 self._component(page, component)
                 if isinstance(component, Runtime):
                     self._controller(page, component)
+                    if component.info.plane == GLOBAL and GLOBAL in self._server.peers:
+                        page.put("coordination_calls_total", component.meters.commands_total, boundary=component.info.plane)
                 elif isinstance(component, Scheduler):
                     self._scheduler(page, component)
                 elif isinstance(component, Narrator):
@@ -165,6 +168,10 @@ class ServerMetrics:
         for region, (held, wanted) in figures.rooms().items():
             page.put("recovery_budget_remaining_ratio", held / wanted if wanted else 1.0, region=region)
         page.put("recovering", figures.objects()["recoveryorders"])
+        leases = figures.leases() if GLOBAL in self._server.peers else None
+        if leases is not None:
+            page.put("grant_lease_remaining_seconds", leases[0])
+            page.put("provisional_placements", leases[1])
         await figures.look_for_leaks()
         page.put("reservation_leaked_total", figures.reservations_leaked_total)
 

@@ -128,6 +128,16 @@ _RECOVERY: Final = Group(
     ),
 )  # fmt: skip
 
+_QUOTA: Final = Group(
+    "Quota", "the leader of a region's plane",
+    (
+        Metric("grant_lease_remaining_seconds", _G, "seconds", "Until the first lease of this region's grants ends."),
+        Metric("provisional_placements", _G, "slots", "Slots that would be stopped if the leases ended now."),
+        Metric("coordination_calls_total", _C, "commands", "Commands that this plane's components sent to another plane. None of "
+               "them is a bind's: they are reports and questions.", ("boundary",)),
+    ),
+)  # fmt: skip
+
 _COMPONENTS: Final = Group(
     "Components under a lease", "the leader of each plane: controllers, schedulers, the narrator",
     (
@@ -178,5 +188,5 @@ _AGENTS: Final = Group(
     ),
 )  # fmt: skip
 
-GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _RECOVERY, _COMPONENTS, _SLOTS, _AGENTS)
+GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _RECOVERY, _QUOTA, _COMPONENTS, _SLOTS, _AGENTS)
 METRICS: Final = {row.name: row for group in GROUPS for row in group.rows}

@@ -292,3 +292,29 @@ def test_nobody_counts_a_lease_as_ended_whose_time_it_has_not_watched() -> None:
     grant = Grant(Metadata(name="east", namespace="risk"), spec)
     assert escrow.exposure(account_of(grant, 1, floor_ms=0), 2_000) == {"cpu": 10}
     assert escrow.exposure(account_of(grant, 1, floor_ms=3_000), 2_000) == {"cpu": 50}
+
+
+def waited(world: World, region: str, cut: str = "") -> int:
+    """Seconds until a region that has used up its part can place ten more, a message a second, or -1."""
+    while world.place(region, "risk", 1):
+        pass
+    for second in range(60):
+        if world.place(region, "risk", 10):
+            return second
+        for each in REGIONS:
+            if each != cut:
+                world.round(each)
+        world.advance(1000)
+    return -1
+
+
+def test_how_long_quota_takes_to_come_to_where_work_waits() -> None:
+    """Delayed fairness, measured: docs/quota.md says these figures."""
+    near, far = World(), World()
+    settled(near)
+    settled(far)
+    heard, cut = waited(near, "east"), waited(far, "east", cut="west")
+    print(f"both heard: {heard} s; one cut off: {cut} s, with a lease of 10 s")
+    assert 0 <= heard <= 6
+    assert heard < cut <= 30, "what a silent region was offered is free once its lease has certainly ended"
+    assert not far.violation()
