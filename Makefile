@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
-WORKERS ?= 2
+WORKERS ?= 4
+BESIDE := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 SEED ?= 1
 SEEDS ?= 1000
 
@@ -59,7 +60,7 @@ run: $(STAMP) ## Start the local platform: a global plane, three regions, agents
 	@$(BIN)/fairlead up
 
 test: $(STAMP) ## Run every test (ARGS= is passed on to pytest)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest $(BESIDE) $(ARGS)
 
 check: $(STAMP) ## Format, lint, types, import contracts, house rules; runs all of them, fails if any does
 	@status=0; \
@@ -98,7 +99,7 @@ soak: $(STAMP) ## The long versions of the tests that have one
 	@$(BIN)/python -m tests.rigs.kill_rig --engine sqlite --kills 100 --commands 50000 --seed $(SEED) --json
 	@$(BIN)/python -m tests.rigs.kill_rig --engine postgres --kills 20 --store-kills 6 --commands 10000 --seed $(SEED) --json
 	@$(BIN)/python -m tests.rigs.kill_rig --engine etcd --kills 20 --store-kills 9 --commands 8000 --seed $(SEED) --json
-	@FAIRLEAD_SOAK=1 $(BIN)/python -m pytest -m soak -n $(WORKERS) --dist worksteal --timeout 7200 $(ARGS)
+	@FAIRLEAD_SOAK=1 $(BIN)/python -m pytest -m soak $(BESIDE) --timeout 7200 $(ARGS)
 
 requirements: $(STAMP) ## Resolve the pins again from pyproject.toml (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 \

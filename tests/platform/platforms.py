@@ -29,10 +29,37 @@ from fairlead.compose.processes import Processes
 from fairlead.main import main
 from fairlead.ports import SystemClock
 from fairlead.serving.prober import ProbeOptions, Prober, through_dns
+from tests.servers.etcd import shared_cluster
+from tests.servers.postgres import shared_server
 
 PATIENCE_S = 90.0  # a busy machine starts forty processes slowly
 PYTHON = sys.executable
 GROUP = "/apis/fairlead.dev/v1alpha1"
+SAMPLES = {"analytics": 3, "billing-api": 3, "risk-api": 6, "search-index": 2}  # how many of each serve; a batch job never does
+SMALL = {"requests": {"cpu": "50m", "memory": "32Mi"}}
+LEASE_S = 8.0  # short, and still longer than a busy machine takes to start an agent
+
+
+def service(command: str = "billing_api", **env: str) -> dict[str, Any]:
+    """Lingers for longer than any client here takes to see that it was withdrawn."""
+    settings = {"LINGER_S": "3", **env}
+    return {
+        "driver": "process",
+        "command": [PYTHON, "-m", f"fairlead.samples.{command}"],
+        "env": [{"name": name, "value": value} for name, value in settings.items()],
+        "ports": [{"name": "http"}],
+        "probes": {"readiness": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 0.3}},
+        "stopGraceSeconds": 10,
+    }
+
+
+# One plane on each engine: global and us-west on SQLite, which is the default.
+NUMBER = random.Random().randrange(1 << 30)  # the servers are shared with other tests
+STORES: dict[str, Callable[[], str]] = {
+    "us-east": lambda: f"{shared_server().dsn()}?plane=local{NUMBER}",
+    "eu-central": lambda: f"etcd://{','.join(shared_cluster().endpoints)}/local{NUMBER}",
+}
+ROLLOUT = {"maxSurge": 1, "maxUnavailable": 0, "progressDeadlineSeconds": 60}
 
 
 class Platform:
@@ -140,6 +167,11 @@ class Platform:
         found = self.items("/workloads")
         return {one["metadata"]["name"]: one.get("status", {}).get("replicas", {}).get("serving", 0) for one in found}
 
+    def all_serve(self, *more: str) -> bool:
+        """Every sample workload, and two of each that is named."""
+        serving = self.serving()
+        return all(serving.get(name) == count for name, count in {**SAMPLES, **dict.fromkeys(more, 2)}.items())
+
     def rolled_out(self, tenant: str, name: str, count: int) -> bool:
         counts = self.counts(tenant, name)
         complete = self.condition(tenant, name, "Progressing") == ("True", "Complete")
@@ -155,6 +187,9 @@ class Platform:
     def node_of(self, tenant: str, slot: str) -> str:
         found = self.ask(f"/namespaces/{tenant}/bindings/{slot}")
         return str(found["spec"]["node"]) if found is not None else ""
+
+    def bound_to(self, node: str) -> list[str]:
+        return [one["metadata"]["name"] for one in self.items("/bindings") if one["spec"]["node"].endswith(node)]
 
     # --- what clients see ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What happens to real processes when something goes wrong: rollouts, crashes, lost machines, cut links, a lost region.
 
-One platform with short leases for the whole module, and one story: each test leaves it healed. What serves is what the outside
-prober sees.
+The platform is the one of conftest.py, and this is one story: each test leaves it healed. What serves is what the outside prober
+sees.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,66 +22,8 @@ import pytest
 from fairlead.serving.dns_client import Found, ask, find
 from fairlead.serving.dns_wire import A, name_of
 from tests.docs.runbooks import RUNBOOKS, lines_of
-from tests.platform.platforms import PYTHON, Platform, Probing, kill
+from tests.platform.platforms import LEASE_S, PYTHON, ROLLOUT, STORES, Platform, Probing, kill, service
 from tests.platform.scraping import PLANES, prometheus
-from tests.servers.etcd import shared_cluster
-from tests.servers.postgres import shared_server
-
-SMALL = {"requests": {"cpu": "50m", "memory": "32Mi"}}
-LEASE_S = 8.0  # short, and still longer than a busy machine takes to start an agent
-
-
-def service(command: str = "billing_api", **env: str) -> dict[str, Any]:
-    """Lingers for longer than any client here takes to see that it was withdrawn."""
-    settings = {"LINGER_S": "3", **env}
-    return {
-        "driver": "process",
-        "command": [PYTHON, "-m", f"fairlead.samples.{command}"],
-        "env": [{"name": name, "value": value} for name, value in settings.items()],
-        "ports": [{"name": "http"}],
-        "probes": {"readiness": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 0.3}},
-        "stopGraceSeconds": 10,
-    }
-
-
-# One plane on each engine: global and us-west on SQLite, which is the default.
-NUMBER = random.Random().randrange(1 << 30)  # the servers are shared with other tests
-STORES: dict[str, Callable[[], str]] = {
-    "us-east": lambda: f"{shared_server().dsn()}?plane=local{NUMBER}",
-    "eu-central": lambda: f"etcd://{','.join(shared_cluster().endpoints)}/local{NUMBER}",
-}
-ROLLOUT = {"maxSurge": 1, "maxUnavailable": 0, "progressDeadlineSeconds": 60}
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    made = Platform(tmp_path_factory.mktemp("scenarios") / "state")
-    witness = made.state.parent / "witness"
-    try:
-        stores = [text for plane, url in STORES.items() for text in ("--store", f"{plane}={url()}")]
-        made.start("--node-lease", str(LEASE_S), *stores)
-        made.create(
-            "billing", "steady", replicas=2, workloadClass="standard", template=service(), resources=SMALL, rollout=ROLLOUT,
-            placement={"regions": {"allowed": ["us-west"]}},
-        )  # fmt: skip
-        made.create(
-            "analytics", "witness", workloadClass="batch", job={"completions": 1, "parallelism": 1, "retries": 50},
-            resources=SMALL, placement={"regions": {"allowed": ["us-west"]}},
-            template={
-                "driver": "process", "command": [PYTHON, "-m", "fairlead.samples.fraud_batch"], "restartPolicy": "Never",
-                "env": [{"name": "DURATION_S", "value": "3600"}, {"name": "WITNESS_FILE", "value": str(witness)}],
-                "stopGraceSeconds": 1,
-            },
-        )  # fmt: skip
-        made.create(
-            "analytics", "crasher", replicas=1, workloadClass="best-effort", resources=SMALL,
-            template={"driver": "process", "command": [PYTHON, "-c", "raise SystemExit(3)"], "restartPolicy": "Always"},
-            placement={"regions": {"allowed": ["us-west"]}},
-        )  # fmt: skip
-        made.wait(lambda: made.serving() | {"steady": 2, "risk-api": 6} == made.serving(), "steady and risk-api serving")
-        yield made
-    finally:
-        made.stop()
 
 
 def who_answers(endpoint: dict[str, Any]) -> dict[str, str]:
@@ -94,6 +35,22 @@ def who_answers(endpoint: dict[str, Any]) -> dict[str, str]:
 def tokens(platform: Platform, tenant: str, name: str) -> set[tuple[str, str]]:
     """(slot, token) of whoever answers: another token would be another life of the slot."""
     return {(said["slot"], said["token"]) for said in map(who_answers, platform.document(tenant, name))}
+
+
+def settled(platform: Platform) -> set[tuple[str, str]]:
+    """The same of both replicas of steady, once clients are told of both and of nobody else: they learn it a moment later."""
+    found: set[tuple[str, str]] = set()
+
+    def both() -> bool:
+        nonlocal found
+        try:
+            found = tokens(platform, "billing", "steady")
+        except OSError:  # one that clients are still told of is gone
+            return False
+        return len(found) == 2
+
+    platform.wait(both, "both replicas of steady told")
+    return found
 
 
 def resolved(platform: Platform, tenant: str, name: str) -> list[Found]:
@@ -140,7 +97,7 @@ def test_each_plane_has_the_store_it_was_given_and_the_platform_is_started_once(
 
 
 def test_a_rolling_update_costs_no_request(platform: Platform) -> None:
-    before = tokens(platform, "billing", "steady")
+    before = settled(platform)
     with Probing(platform, "billing", "steady") as probing:
         platform.wait(lambda: probing.succeeded > 10, "answers before the update")
         platform.patch("billing", "steady", template=service(VERSION="2"))
@@ -148,20 +105,20 @@ def test_a_rolling_update_costs_no_request(platform: Platform) -> None:
         so_far = probing.succeeded
         platform.wait(lambda: probing.succeeded > so_far + 10, "answers after the update")
     assert probing.results["errors"] == {}, probing.results
-    assert not before & tokens(platform, "billing", "steady"), "every process was replaced"
+    platform.wait(lambda: not before & settled(platform), "every process replaced")
 
 
 def test_a_rollout_that_never_gets_ready_stops_and_its_undo_reuses_what_still_runs(platform: Platform) -> None:
-    before = tokens(platform, "billing", "steady")
+    before = settled(platform)
     with Probing(platform, "billing", "steady") as probing:
         broken = {**ROLLOUT, "progressDeadlineSeconds": 4}
         platform.patch("billing", "steady", template=service(START_DELAY_S="3600"), rollout=broken)
         stopped = ("False", "ProgressDeadlineExceeded")
         platform.wait(lambda: platform.condition("billing", "steady", "Progressing") == stopped, "the rollout stopped")
-        assert tokens(platform, "billing", "steady") == before, "the old replicas serve on"
+        assert settled(platform) == before, "the old replicas serve on"
         platform.inside("rollout", "undo", "wl/steady", "-n", "billing")
         platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "the undo carried out")
-    assert tokens(platform, "billing", "steady") == before, "no process was started for the undo"
+    assert settled(platform) == before, "no process was started for the undo"
     assert probing.results["errors"] == {}, probing.results
 
 
@@ -240,6 +197,7 @@ def test_exclusive_work_on_a_node_that_is_cut_off_never_runs_twice_and_the_node_
 
 
 def test_broken_connections_a_held_store_and_a_stopped_agent_are_got_over(platform: Platform) -> None:
+    platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "two replicas of steady")
     node = "us-east-memory-a"
     platform.chaos("pause", node)
     platform.chaos("stop-store", "us-west")
@@ -340,8 +298,8 @@ def test_of_a_machine_that_dies_no_client_is_told_any_more(platform: Platform) -
     assert set(probing.results["errors"]) <= {"Refused", "Broken", "Timeout"}
     others = [slot for slot in probing.results["slots"] if (slot["region"], slot["slot"]) != ("us-east", victim["slot"])]
     assert all(slot["errors"] == {} for slot in others if (slot["slot"]) not in {s for s, _ in gone}), probing.results
+    platform.wait(lambda: not platform.bound_to(node) and platform.all_serve(), f"everything that ran on {node} elsewhere")
     platform.chaos("heal")
-    platform.wait(lambda: platform.serving()["risk-api"] == 6, "six serving again")
     platform.wait(lambda: len(platform.document("risk", "risk-api")) == 6, "six told again")
 
 
@@ -364,3 +322,12 @@ def test_a_lost_region_costs_its_own_part_and_european_work_waits_for_europe(pla
     platform.wait(lambda: platform.serving()["risk-api"] == 6, "six serving again")
     platform.wait(lambda: platform.counts("fraud", "fraud-batch")["bound"] > 0, "fraud-batch running again")
     assert json.loads(platform.fairlead("chaos", "status", "--json")) == {"faults": []}
+
+
+def test_the_platform_goes_on_from_its_state(platform: Platform) -> None:
+    before = platform.workload("risk", "risk-api")["metadata"]["uid"]
+    platform.stop()
+    assert not list(platform.state.glob("run/*.pid"))
+    platform.start()
+    platform.wait(platform.all_serve, "every workload serving again")
+    assert platform.workload("risk", "risk-api")["metadata"]["uid"] == before

@@ -1,0 +1,68 @@
+"""Which tests share a worker, and in which order they start, when they run beside each other (`make test`). Changes nothing else.
+
+Tests that share something started once run on one worker, so that it is started once. What takes longest starts first, so that
+no worker is left alone with it at the end; the order of the rest is pytest's own.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+ROOT: Final = Path(__file__).parents[1]
+
+# Files whose tests share a fixture of their folder. Those of one file that has a fixture for all of it stay together anyway.
+SHARED: Final = {
+    "tests/platform/test_local.py": "the local platform",
+    "tests/platform/test_scenarios.py": "the local platform",
+    "tests/security/test_platform.py": "two planes",
+    "tests/security/test_walls.py": "two planes",
+}
+
+# What takes longest, as `make test ARGS=--durations=100` says. Those that start many processes are not all neighbours, because
+# they would start them all at once. What is not here comes after these.
+LONGEST: Final = (
+    "tests/platform/test_local.py",
+    "tests/platform/test_scenarios.py",
+    "tests/sim/test_commit_model.py",
+    "tests/platform/test_tour.py",
+    "tests/store/test_differential.py",
+    "tests/platform/test_ha.py",
+    "tests/controllers/test_meddling.py",
+    "tests/rigs/test_kill.py",
+    "tests/platform/test_deploy.py",
+    "tests/store/test_postgres_faults.py",
+    "tests/bench/test_api.py",
+    "tests/security/test_platform.py",
+    "tests/security/test_walls.py",
+    "tests/store/test_etcd_faults.py",
+    "tests/rigs/test_scheduler_race.py",
+    "tests/platform/test_over_http.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {path: place for place, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONGEST)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    return Together(config, log) if config.getoption("dist") == "loadscope" else None
+
+
+class Together(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a worker the next unit when it has done with its last one. A unit is one test, or all that share something."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return SHARED.get(file) or (file if _shares(file) else nodeid)
+
+
+@functools.cache
+def _shares(file: str) -> bool:
+    return 'scope="module"' in (ROOT / file).read_text()
