@@ -166,6 +166,22 @@ async def test_another_verdict_than_then_is_found_and_named(
     assert run(config, "replay", file, "--verify") == CHECK_FAILED
 
 
+async def test_other_effects_than_then_are_found_and_named(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(config.parent / "all.history")
+    assert run(config, "export", file, "--config", str(config)) == OK
+
+    def other_effects(ctx: Any, command: Any) -> Any:
+        judged: Any = judge(ctx, command)
+        return msgspec.structs.replace(judged, effects=judged.effects[:-1]) if command.caller.role is Role.SCHEDULER else judged
+
+    monkeypatch.setattr(replaying, "judge", other_effects)
+    capsys.readouterr()
+    assert run(config, "replay", file, "--verify", "--json") == CHECK_FAILED
+    assert any("effects differ" in one["detail"] for one in told(capsys)["differences"])
+
+
 async def test_a_history_that_ends_in_another_state_than_the_archives_is_not_identical(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
