@@ -1,5 +1,5 @@
-"""The processes of `fairlead bench api`: a global plane, a region and hosts of simulated nodes, on SQLite, with certificates,
-tokens and TLS as in production. Owns how they are set up, started, killed and counted; measures nothing."""
+"""The processes of `fairlead bench api` and `recovery`: a global plane, regions and hosts of simulated nodes, on SQLite, with
+certificates, tokens and TLS as in production. Owns how they are set up, started, killed and counted; measures nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,9 +44,14 @@ _HUGE = Resources(10**12, 1 << 52)
 
 
 class Rig:
-    def __init__(self, folder: Path, nodes: int, hosts: int) -> None:
+    def __init__(
+        self, folder: Path, nodes: int, hosts: int, regions: tuple[str, ...] = (REGION,), more: Sequence[Any] = ()
+    ) -> None:
+        """`nodes` and `hosts` of each region; `more`: what the global plane is born with beside tenants and their grants."""
         self.folder = folder
         self.nodes = nodes
+        self.regions = regions
+        self._more = more
         self._hosts = max(1, hosts)
         self._now = datetime.now(UTC) - timedelta(minutes=1)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
@@ -56,14 +61,14 @@ class Rig:
         self.authority = folder / "pki" / "ca.pem"
         write(self.authority, pair.certificate)
         self._signer = LocalAuthority(pair)
-        self._ports = dict(zip(("global", REGION), _free_ports(2), strict=True))
+        self._ports = dict(zip(("global", *regions), _free_ports(1 + len(regions)), strict=True))
         minted = tokens.mint(SystemIds(), SYSTEM_TENANT)
         self.token = minted.text.reveal()
         self._minted = minted
         self._write_seeds()
-        self._write_plane("global")
-        self._write_plane(REGION)
-        for number in range(self._hosts):
+        for plane in ("global", *regions):
+            self._write_plane(plane)
+        for number in range(self._hosts * len(regions)):
             self._write_fleet(number)
 
     def address(self, plane: str) -> str:
@@ -84,7 +89,6 @@ class Rig:
     def _write_plane(self, plane: str) -> None:
         above = plane == "global"
         role = FRONT_DOOR if above else Role.MIRROR.value
-        other = REGION if above else "global"
         component = Named("component", f"{plane}-server", (role, PLANE_SERVER), "" if above else plane)
         config = PlaneConfig(
             plane="global" if above else "region",
@@ -95,23 +99,27 @@ class Rig:
             listen=f"127.0.0.1:{self._ports[plane]}",
             tls=self._pair(f"{plane}-server", Named("server", f"{plane}-server"), _HOSTS),
             identity=self._pair(f"{plane}-component", component),
-            peers=(Peer(REGION if above else "", (self.address(other),)),),
+            peers=tuple(Peer(r, (self.address(r),)) for r in self.regions) if above else (Peer("", (self.address("global"),)),),
             seed=str(self.folder / "seed" / plane),
         )
         write(self.folder / f"{plane}.json", json_codec.encode(config))
 
     def _write_fleet(self, number: int) -> None:
         """A host of simulated nodes speaks for many of them, so it shows a server's certificate and not an agent's."""
-        named = Named("component", f"fleet-{number}", (PLANE_SERVER,), REGION)
-        share = [n for n in range(self.nodes) if n % self._hosts == number]
+        region = self.region_of(number)
+        named = Named("component", f"fleet-{number}", (PLANE_SERVER,), region)
+        share = [n for n in range(self.nodes) if n % self._hosts == number % self._hosts]
         config = FleetConfig(
             name=f"fleet-{number}",
-            region=REGION,
-            addresses=(self.address(REGION),),
+            region=region,
+            addresses=(self.address(region),),
             tls=self._pair(f"fleet-{number}", named),
             numbers=tuple(share),
         )
         write(self.folder / f"fleet-{number}.json", json_codec.encode(config))
+
+    def region_of(self, host: int) -> str:
+        return self.regions[host // self._hosts]
 
     def _write_seeds(self) -> None:
         subject = Subject(name="bench")
@@ -123,15 +131,18 @@ class Rig:
             ),
         ]
         shared: list[Any] = [
-            Region(metadata=Metadata(name=REGION), spec=RegionSpec(areas=("eu",), zones=("zone-a", "zone-b", "zone-c")))
+            Region(metadata=Metadata(name=name), spec=RegionSpec(areas=("eu",), zones=("zone-a", "zone-b", "zone-c")))
+            for name in self.regions
         ]
         for tenant in (FREE, *(f"t{n}" for n in range(TENANTS))):
             limit = _HUGE if tenant == FREE else self._limit()
-            grant = GrantSpec(region=REGION, version=1, during=limit, after=limit)
             shared.append(Tenant(metadata=Metadata(name=tenant), spec=TenantSpec(weight=2)))
-            shared.append(Grant(metadata=Metadata(name=REGION, namespace=tenant), spec=grant))
-        self._write_seed("global", [*access, *shared])
-        self._write_seed(REGION, access)
+            for name in self.regions:
+                grant = GrantSpec(region=name, version=1, during=limit, after=limit)
+                shared.append(Grant(metadata=Metadata(name=name, namespace=tenant), spec=grant))
+        self._write_seed("global", [*access, *shared, *self._more])
+        for name in self.regions:
+            self._write_seed(name, access)
 
     def _limit(self) -> Resources:
         """A grant one can reach: a tenant's even part of the fleet, in three dimensions."""
@@ -146,11 +157,11 @@ class Rig:
     # --- processes -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        for plane in ("global", REGION):
+        for plane in ("global", *self.regions):
             await self.start_plane(plane)
-        for plane in ("global", REGION):
+        for plane in ("global", *self.regions):
             await self.wait_ready(plane)
-        for number in range(self._hosts):
+        for number in range(self._hosts * len(self.regions)):
             name = f"fleet-{number}"
             await self._start(name, "bench.api_fleet", str(self.folder / f"{name}.json"))
 
@@ -187,7 +198,7 @@ class Rig:
         """Every host's nodes are through their handshake and were acknowledged, after that time. They say so in their logs."""
         try:
             async with asyncio.timeout(seconds):
-                for number in range(self._hosts):
+                for number in range(self._hosts * len(self.regions)):
                     while (said := HEARD.findall(self.log_of(f"fleet-{number}"))) == [] or float(said[-1]) < since:  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
         except TimeoutError:
@@ -197,8 +208,17 @@ class Rig:
     async def kill(self, name: str) -> None:
         process = self._processes.pop(name)
         self._past_cpu_s[name] = self._past_cpu_s.get(name, 0.0) + _cpu_s(process.pid)
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
+
+    async def lose(self, region: str) -> None:
+        """A whole region at once: its plane and its machines."""
+        hosts = [f"fleet-{n}" for n in range(self._hosts * len(self.regions)) if self.region_of(n) == region]
+        for name in (region, *hosts):
+            self._processes[name].kill()
+        for name in (region, *hosts):
+            await self.kill(name)
 
     async def stop(self) -> None:
         for names in ([n for n in self._processes if n.startswith("fleet")], list(self._processes)):
@@ -247,8 +267,10 @@ def _free_ports(count: int) -> list[int]:
 
 
 @asynccontextmanager
-async def open_rig(folder: Path, nodes: int, hosts: int) -> AsyncIterator[Rig]:
-    rig = Rig(folder, nodes, hosts)
+async def open_rig(
+    folder: Path, nodes: int, hosts: int, regions: tuple[str, ...] = (REGION,), more: Sequence[Any] = ()
+) -> AsyncIterator[Rig]:
+    rig = Rig(folder, nodes, hosts, regions, more)
     try:
         await rig.start()
         yield rig
