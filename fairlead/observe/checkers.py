@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model import codec
-from fairlead.model.commands import BindGang, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
+from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
 from fairlead.model.ids import split_key
 from fairlead.model.journal import Entry, chain_hash, decode_blob, decode_command
 from fairlead.model.kinds.capacity import Grant, Node, Reservation
@@ -22,6 +22,7 @@ from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROL
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
+from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import spendable
 from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.overrides import OverrideChecker
@@ -57,6 +58,8 @@ class JournalChecker:
         self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
         self._overrides = OverrideChecker(self._objects, self._found)
         self._now_ms = 0
+        self._decided = DecidedChecker(self._objects, self._found)
+        self._body: Body | None = None  # of the entry's command
 
     @property
     def objects(self) -> dict[str, dict[tuple[str, str], Any]]:
@@ -83,6 +86,7 @@ class JournalChecker:
         self._term = max(term, self._term)
         for entry in blob.entries:
             self._entry(entry, blob.header.incarnation)
+            self._decided.entry_ended(self._body, blob.header.time_ms)
         self._leftovers.batch_ended(blob.header.time_ms)
 
     def _found(self, invariant: str, detail: str) -> None:
@@ -92,6 +96,7 @@ class JournalChecker:
 
     def _entry(self, entry: Entry, incarnation: int) -> None:
         command = decode_command(entry.command)
+        self._body = command.body if command is not None else None
         if command is not None:
             self._fencing(command, incarnation)
         raised_nodes: set[str] = set()
@@ -104,6 +109,7 @@ class JournalChecker:
                 continue
             old = self._objects[plural].get((tenant, name))
             new = _DECODERS[plural].decode(raw) if raw is not None else None
+            self._decided.changed(plural, (tenant, name), old, new)
             if plural == "bindings":
                 self._slot_step(command, old, new)
                 self._claims.changed(old, new)

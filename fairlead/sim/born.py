@@ -33,7 +33,7 @@ REGIONS: Final = ("us-east", "us-west", "eu-central")
 ZONES: Final = ("a", "b", "c")
 AREAS: Final = {"us-east": "us", "us-west": "us", "eu-central": "eu"}
 NODE_ROOM: Final = Resources(16_000, 64 * GI)
-TIGHT_ROOM: Final = Resources(1_500, 4 * GI)
+TIGHT_ROOM: Final = Resources(1_500, 5 * GI // 2)
 GRANT: Final = Resources(24_000, 64 * GI, [("gpu", 4)])
 TIGHT_GRANT: Final = Resources(1_800, 64 * GI, [("gpu", 4)])  # two tenants want less than three nodes have, and more than this
 
@@ -45,6 +45,10 @@ Born = list[tuple[str, Any]]
 
 def pool_of(region: str) -> str:
     return f"{region}-general"
+
+
+def dedicated_of(region: str) -> str:
+    return f"{region}-dedicated"
 
 
 def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool, critical: bool) -> tuple[Born, str]:
@@ -76,6 +80,8 @@ def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool, critical: bo
 def region_objects(region: str, nodes: Sequence[NodeDeclaration]) -> Born:
     """A region's pool, and its nodes as an operator approved them."""
     made: Born = [("NodePool", NodePool(Metadata(name=pool_of(region)), NodePoolSpec()))]
+    if any(node.pool != pool_of(region) for node in nodes):
+        made.append(("NodePool", NodePool(Metadata(name=dedicated_of(region)), NodePoolSpec(allowed_tenants=TENANTS[-1:]))))
     for node in nodes:
         spec = NodeSpec(
             region=region, zone=node.zone, pool=node.pool, allocatable=node.allocatable, max_slots=node.max_slots,
@@ -85,12 +91,12 @@ def region_objects(region: str, nodes: Sequence[NodeDeclaration]) -> Born:
     return made
 
 
-def declared(region: str, number: int, tight: bool) -> NodeDeclaration:
+def declared(region: str, number: int, tight: bool, dedicated: bool = False) -> NodeDeclaration:
     return NodeDeclaration(
         name=f"{region}-n{number}",
         region=region,
         zone=f"{region}-{ZONES[number % len(ZONES)]}",
-        pool=pool_of(region),
+        pool=dedicated_of(region) if dedicated else pool_of(region),
         allocatable=TIGHT_ROOM if tight else NODE_ROOM,
         devices=(Device(id="gpu-0", model="sim"), Device(id="gpu-1", model="sim")),
         address=f"{region}-n{number}",

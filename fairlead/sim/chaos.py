@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from fairlead.sim.aimed import Aimed
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Agent, Platform
 from fairlead.sim.scenario import Faults
 from fairlead.sim.store import StoreFaults
+from fairlead.sim.strays import Strays
 
 DOWN_S: Final = (0.2, 12.0)
 CUT_S: Final = (1.0, 40.0)
@@ -22,8 +24,9 @@ RATES: Final = (0.991, 0.995, 1.0, 1.005, 1.009)
 
 
 class Chaos:
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, strays: Strays) -> None:
         self._platform = platform
+        self.strays = strays
         self._loop = platform.loop
         self._machines = platform.machines
         self._network = platform.network
@@ -35,6 +38,8 @@ class Chaos:
         self.on_loss: Callable[[str, bool], None] | None = None  # is told of the region, and whether it goes or comes back
         self._tasks: list[asyncio.Task[None]] = []
         self._striking = ""
+        self._aimed = Aimed(platform, self._left_out)
+        strays.left_out = self._left_out
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -42,7 +47,8 @@ class Chaos:
             "crash": self._crash, "power": self._power, "pause": self._pause, "cut": self._cut, "slow": self._slow,
             "reset": self._reset, "clock": self._clock, "store": self._store, "store_down": self._store_down,
             "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._disk,
-            "region": self._region,
+            "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
+            "usurp": self._aimed.usurp, "freeze": self._aimed.freeze,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)
@@ -321,7 +327,7 @@ class Chaos:
         self._tell(f"store {store.name} is faulty, for {for_s:.1f} s")
         faults = store.faults
         faults.unavailable, faults.lost, faults.unheard, faults.late = chances
-        faults.stale = self._faults.stale
+        faults.stale, faults.unheard = self._faults.stale, max(faults.unheard, self._faults.unheard)
         self._loop.after(for_s, self._mend, faults)
 
     @staticmethod

@@ -72,6 +72,8 @@ class Platform:
         self.intervals: list[Interval] = []
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
+        self.made_server: Callable[[Plane, PlaneServer], None] = lambda plane, server: None  # before it runs
+        self.hosts: dict[str, Host] = {}  # program -> the agent of its present life
         self._global_objects, self.token = born.global_objects(
             self.regions, SimIds(loop.stream("tokens")), scenario.tight, scenario.work.critical > 0
         )
@@ -139,6 +141,7 @@ class Platform:
                 loop.stream(f"random {running.name}"), outside=outside, timing=timing,
             )  # fmt: skip
             plane.made[running.program.name] = server
+            self.made_server(plane, server)
             meters = server.authority.meters
             self.tally.watch(running, lambda: {**meters.refusals, "Repeated": meters.replays_total})
             await server.run()
@@ -146,12 +149,16 @@ class Platform:
         return main
 
     def _nodes_of(self, region: str) -> list[NodeDeclaration]:
-        return [born.declared(region, number, self.scenario.tight) for number in range(self.scenario.nodes)]
+        return [self._declared(region, number) for number in range(self.scenario.nodes)]
+
+    def _declared(self, region: str, number: int) -> NodeDeclaration:
+        dedicated = self.scenario.dedicated and number == self.scenario.nodes - 1
+        return born.declared(region, number, self.scenario.tight, dedicated)
 
     # --- agents ------------------------------------------------------------------------------------------------------------
 
     def _add_agent(self, region: str, number: int) -> None:
-        declared = born.declared(region, number, self.scenario.tight)
+        declared = self._declared(region, number)
         name = declared.name
         machine = self.machines.machine(f"{region}/{name}")
         self.add_agent_program(name, machine, declared)
@@ -179,6 +186,7 @@ class Platform:
                 fence_file=machine.file(FENCE_FILE),
             )
             host = Host([declared], PlaneRegion(plane), {"process": SimDriver(instances)}, clock, random, settings)
+            self.hosts[running.program.name] = host
             self.tally.watch(running, lambda: {"AgentToken": sum(node.refused_tokens for node in host.nodes.values())})
             async with Tasks() as tasks:
                 tasks.start(plane.run(), "plane")

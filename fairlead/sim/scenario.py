@@ -32,6 +32,12 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     twin: float = 0.0  # a second agent of one identity
     instance: float = 0.0  # instances that end by themselves
     disk: float = 0.0  # an agent's or a store's disk is full for a while
+    stray: float = 0.0  # commands that no component in its right mind sends
+    unheard: float = 0.0  # chance that a write takes effect and its answer is lost, while a store is faulty
+    freeze: float = 0.0  # an agent stands still, for some leases of its node
+    spoil: float = 0.0  # chance that a scheduler's proposal arrives as if it had been decided on something older
+    usurp: float = 0.0  # a leader is cut from its store, with one node that hears nobody else
+    stale_event: float = 0.0  # an agent is told again what is long over
     stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty
     region: float = 0.0  # a whole region goes dark, or is cut off, for a minute or more
 
@@ -43,6 +49,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     jobs: float = 0.2
     operators: float = 2.0  # drains, cordons, deletions of nodes, policy changes, a minute (F20)
     replays: float = 0.1  # chance that a request is sent twice (F2)
+    isolated: float = 0.0  # share of workloads that want their nodes to themselves
     names_again: bool = True  # what was deleted is made again under the same name
     readers: float = 0.0  # reads of people who may see one tenant, a minute
     overrides: float = 0.0  # holds, freezes, zones to avoid and repairs to be approved, a minute; each lasts seconds
@@ -74,6 +81,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     grant_lease_s: int = 600
     ring: int = 400  # changes that memory reaches back: small, so that followers fall behind
     journal_s: float = 60.0
+    dedicated: bool = False  # the last node of each region is one tenant's
     tight: bool = False  # there is less room than is asked for: what waits with a reason is excused at the end
     faults: Faults = Faults()
     work: Work = Work()
@@ -92,6 +100,7 @@ def _swarm(draws: Draws, heat: float) -> Faults:
     strengths = {
         "crash": 3.0, "power": 1.0, "pause": 2.0, "cut": 3.0, "slow": 2.0, "reset": 4.0, "clock": 2.0, "loss": 0.02,
         "store": 2.0, "store_down": 0.5, "lost_tail": 0.1, "twin": 0.3, "instance": 3.0, "disk": 0.5, "stale": 0.3,
+        "stray": 6.0, "spoil": 0.02, "usurp": 0.2, "unheard": 0.0, "freeze": 0.5, "stale_event": 0.5,
     }  # fmt: skip
     drawn = {name: (draws.random(), draws.uniform(0.3, 1.5)) for name in SWARM}
     return Faults(**{name: strengths[name] * share * heat if on < 0.6 else 0.0 for name, (on, share) in drawn.items()})
@@ -194,8 +203,65 @@ def _tenants(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(crash=2.0, cut=1.0, reset=4.0), work=work)
 
 
+def _strays(scenario: Scenario) -> Scenario:
+    """Four stray commands a second at a region that is well: each guard of a placement and of a step is asked many times."""
+    work = replace(scenario.work, workloads=6, actions=120.0, exclusive=0.3, jobs=0.1, operators=12.0)
+    faults = Faults(stray=240.0, spoil=0.5, instance=6.0)
+    return replace(scenario, regions=1, servers=1, nodes=3, faults=faults, work=work, dedicated=True)
+
+
+def _crowded(scenario: Scenario) -> Scenario:
+    """The same where there is less room than is asked for, and some want their nodes to themselves."""
+    made = _strays(scenario)
+    work = replace(made.work, workloads=8, actions=120.0, isolated=0.15, operators=2.0)
+    return replace(made, work=work, tight=True, dedicated=False, settle_s=120.0)
+
+
+def _usurpers(scenario: Scenario) -> Scenario:
+    """Leaders that lose their store and not their nodes: whom may a node believe, and for how long?"""
+    work = replace(scenario.work, workloads=5, exclusive=1.0, jobs=0.0, actions=20.0, operators=0.0)
+    faults = Faults(usurp=3.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, node_lease_s=6.0, lease_s=5.0)
+
+
+def _doubts(scenario: Scenario) -> Scenario:
+    """A store whose answers are lost after the fact, and clients who believe what they are told."""
+    faults = Faults(store=15.0, unheard=0.5)
+    work = replace(scenario.work, actions=120.0, replays=0.0, operators=0.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
+
+
+def _silent(scenario: Scenario) -> Scenario:
+    """Agents that stand still for many leases of their nodes, beside Exclusive instances that do not."""
+    work = replace(scenario.work, workloads=5, exclusive=0.6, jobs=0.0, actions=20.0, operators=0.0)
+    faults = Faults(freeze=8.0)
+    return replace(scenario, regions=1, servers=2, nodes=4, faults=faults, work=work, node_lease_s=4.0, lease_s=5.0)
+
+
+def _resets(scenario: Scenario) -> Scenario:
+    """Followers that come back later than memory reaches."""
+    work = replace(scenario.work, actions=120.0, workloads=6)
+    faults = Faults(reset=20.0, cut=10.0, instance=6.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, ring=20)
+
+
+def _tails(scenario: Scenario) -> Scenario:
+    """Stores that fail over to a replica that was behind, again and again."""
+    work = replace(scenario.work, actions=60.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(lost_tail=10.0), work=work, lease_s=5.0)
+
+
+def _echoes(scenario: Scenario) -> Scenario:
+    """Agents that are told again what is long over, while their slots come and go."""
+    work = replace(scenario.work, workloads=3, actions=180.0, exclusive=0.3, jobs=0.0, operators=0.0)
+    return replace(scenario, regions=1, servers=1, nodes=1, faults=Faults(stale_event=60.0), work=work)
+
+
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "calm": _calm,
+    "crowded": _crowded,
+    "doubts": _doubts,
+    "echoes": _echoes,
     "exclusive": _exclusive,
     "first": _first,
     "full": _full,
@@ -204,9 +270,14 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "leaders": _leaders,
     "overrides": _overrides,
     "regions": _regions,
+    "resets": _resets,
+    "silent": _silent,
+    "strays": _strays,
     "swarm": lambda scenario: scenario,
+    "tails": _tails,
     "tenants": _tenants,
     "tight": _tight,
     "twins": _twins,
     "unknown": _unknown,
+    "usurpers": _usurpers,
 }

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead.compose.plane import PlaneServer
+from fairlead.model.commands import Command, Outcome
 from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import GLOBAL
@@ -23,6 +25,7 @@ from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import overlaps, went_back
+from fairlead.observe.promised import PromiseChecker
 from fairlead.observe.reads import ReadChecker
 from fairlead.observe.waiting import WaitingChecker, room_for
 from fairlead.sim import loop as sim
@@ -37,6 +40,7 @@ from fairlead.sim.platform import Plane, Platform
 from fairlead.sim.probe import sifting
 from fairlead.sim.readers import readers
 from fairlead.sim.scenario import Scenario
+from fairlead.sim.strays import Strays
 from fairlead.sim.walls import unheard, walls
 from fairlead.store.contract import Batch
 
@@ -84,9 +88,11 @@ class PlaneWatch:
         self.checker = JournalChecker()
         self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
         self.feeds = FeedChecker(FOLLOWED, self._feed_found)
+        self.promises = PromiseChecker(self._feed_found)
         self.lost_tail = False
         self._told = 0
         self._before: Counter[str] = Counter()
+        self._disk = plane.store.disk
         plane.store.disk.committed = self.committed
         plane.store.disk.tail_lost = self._tail_lost
 
@@ -98,6 +104,7 @@ class PlaneWatch:
         if not self.lost_tail:
             blob = decode_blob(batch.blob)
             self.feeds.committed(blob, batch.first)
+            self.promises.committed(blob, batch.first)
             if self.name == GLOBAL:
                 self.answers.committed(blob, batch.first)
         for violation in self.checker.violations[self._told :]:
@@ -126,6 +133,11 @@ class PlaneWatch:
     def checked(self) -> Counter[str]:
         return self._before + Counter(self.checker.checked)
 
+    def objects_have_history(self) -> None:
+        """S18: no object of the store is of a change that its journal has not got."""
+        if self._disk.head.materialised > self._disk.head.position:
+            self._world.found("S18", self.name, f"the store's objects are beyond its head: {self._disk.head}")
+
     @property
     def objects(self) -> Mapping[str, Mapping[tuple[str, str], Any]]:
         return self.checker.objects
@@ -138,13 +150,12 @@ class World:
         self.findings: list[Finding] = []
         self.platform = Platform(loop, scenario)
         self.watches = {name: PlaneWatch(self, plane) for name, plane in self.platform.planes.items()}
-        self.chaos = Chaos(self.platform)
+        self.chaos = Chaos(self.platform, Strays(self.platform, lambda plane: self.watches[plane].objects))
+        self.platform.made_server = self._made_server
         self.losses = Losses(
             lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts
         )
-        self.chaos.on_loss = lambda region, gone: (
-            self.losses.struck(region, loop.now) if gone else self.losses.ended(region)
-        )
+        self.chaos.on_loss = lambda region, gone: self.losses.struck(region, loop.now) if gone else self.losses.ended(region)
         self.people = People(self.platform, self.watches[GLOBAL].answers)
         self._office = self.platform.machines.program("people", self.platform.office, self.people.main)
         for name, plane in self.platform.planes.items():
@@ -157,6 +168,20 @@ class World:
         self.agreed_s: float | None = None
         self.escrow = EscrowChecker()
         self._healed_s = 0.0
+
+    def _made_server(self, plane: Plane, server: PlaneServer) -> None:
+        """Before it runs: what it is asked may be spoilt, and what it answers is written down."""
+        authority, promises = server.authority, self.watches[plane.name].promises
+        submit = authority.submit
+
+        async def heard(commands: list[Command]) -> list[Outcome]:
+            outcomes = await submit(commands)
+            for command, outcome in zip(commands, outcomes, strict=True):
+                promises.told(command, outcome)
+            return outcomes
+
+        setattr(authority, "submit", heard)  # noqa: B010  of this one server's authority alone
+        self.chaos.strays.spoil(plane, server)
 
     def found(self, invariant: str, plane: str, detail: str) -> None:
         if len(self.findings) < FOUND_MAX:
@@ -204,6 +229,9 @@ class World:
             self.found("S12", "", detail)
         for detail in went_back(self.platform.intervals):
             self.found("S9", "", detail)
+        for watch in self.watches.values():
+            watch.promises.finish()
+            watch.objects_have_history()
         watch = self.watches[GLOBAL]
         if not watch.lost_tail:
             watch.answers.finish()

@@ -1,0 +1,78 @@
+"""Asked of a journal: what a placement says it was decided on was in force when it was committed. The slot's epoch (S9), the
+generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1).
+
+Owns its own memory of requests and shares nothing with the judge but the model. Fed by JournalChecker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fairlead.model.commands import Bind, BindGang, BindMany, Body, Reserve
+from fairlead.model.kinds.capacity import Grant
+
+Found = Callable[[str, str], None]
+Objects = dict[str, dict[tuple[str, str], Any]]
+Slot = tuple[str, str]
+
+
+class DecidedChecker:
+    """Tell it of every change of an entry before it is applied, and of the entry's end."""
+
+    def __init__(self, objects: Objects, found: Found) -> None:
+        self._objects = objects
+        self._found = found
+        self._requests: dict[Slot, Any] = {}  # as they were before this entry changed them
+        self._reservations: dict[Slot, Any] = {}  # that ended in this entry
+        self._placed: list[Slot] = []
+
+    def changed(self, plural: str, slot: Slot, old: Any, new: Any) -> None:
+        if plural == "schedulingrequests" and old is not None:
+            self._requests.setdefault(slot, old)
+        elif plural == "reservations":
+            if new is None and old is not None:
+                self._reservations[slot] = old
+            elif old is None and new is not None and new.spec.slot is not None:
+                self._placed.append(slot)
+        elif plural == "bindings" and new is not None:
+            if old is None:
+                self._placed.append(slot)
+            elif old.spec.token != new.spec.token:
+                self._found("S1", f"{slot[0]}/{slot[1]} was bound again while it was {old.status.state.value}")
+
+    def entry_ended(self, body: Body | None, time_ms: int) -> None:
+        for bind in _placements(body):
+            slot = (bind.tenant, bind.name)
+            if slot in self._placed:
+                self._judge(bind, slot, time_ms)
+        self._requests.clear()
+        self._reservations.clear()
+        self._placed.clear()
+
+    def _judge(self, bind: Bind | Reserve, slot: Slot, time_ms: int) -> None:
+        request = self._requests.get(slot)
+        if request is None:
+            return  # S6 says that nobody had asked for it
+        name = f"{slot[0]}/{slot[1]}"
+        if bind.epoch != request.spec.epoch:
+            self._found("S9", f"{name} was placed for slot epoch {bind.epoch}; it waits at {request.spec.epoch}")
+        if bind.generation != request.spec.generation:
+            self._found("S7", f"{name} was placed for generation {bind.generation}; it waits at {request.spec.generation}")
+        grants: list[Grant] = [g for (tenant, _), g in self._objects["grants"].items() if tenant == slot[0]]
+        if grants and not any(bind.grant_version in _versions(grant) for grant in grants):
+            self._found("S4", f"{name} was placed under grant version {bind.grant_version}, which is not in force")
+        held = self._reservations.get(slot)
+        if held is not None and held.spec.expiry_time is not None and held.spec.expiry_time.timestamp() * 1000 <= time_ms:
+            self._found("S8", f"{name} was bound by a reservation that had run out")
+
+
+def _placements(body: Body | None) -> Iterable[Bind | Reserve]:
+    if isinstance(body, Bind | Reserve):
+        return (body,)
+    return body.binds if isinstance(body, BindMany | BindGang) else ()
+
+
+def _versions(grant: Grant) -> set[int]:
+    """The offer itself; with leases, also those the region may still stand on (P13)."""
+    return {grant.spec.version, grant.status.accepted_version, *(offer.version for offer in grant.spec.offers)} - {0}

@@ -1,0 +1,167 @@
+"""Owns the planted bugs of agents, feeds and controllers: what stands between a slot and its second copy, and between a change
+and whoever must hear of it. Called by mutants.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from fairlead.agent.node import Node
+from fairlead.agent.remembered import Remembered
+from fairlead.authority.authority import Authority, HeartbeatAck
+from fairlead.authority.hub import Hub
+from fairlead.authority.judge import running
+from fairlead.controllers.repair import RepairController
+from fairlead.controllers.runtime import Runtime
+from fairlead.decide.instances import Wait
+from fairlead.decide.nodes import NodeRules
+from fairlead.model.commands import Refused
+from fairlead.model.lifecycle import SlotState
+from fairlead.sim.driver import Instances
+from fairlead.sim.machines import for_ever
+from fairlead.sim.planting import Mutant, Swap
+from fairlead.store.memory import MemoryDisk
+
+
+def _agent_takes_any_token() -> list[Swap]:
+    see = Remembered.see
+    return [(Remembered, "see", lambda self, tenant, name, token: see(self, tenant, name, token) or True)]
+
+
+def _agent_lease_never_ends() -> list[Swap]:
+    return [
+        (Node, "until", lambda self, slot: float("inf")),
+        (Node, "expire", lambda self, now: False),
+        (Node, "overdue", lambda self, now: False),
+        (Instances, "_look_at_fence", lambda self, run: None),  # the shim guards the same
+    ]
+
+
+def _shim_has_no_fence() -> list[Swap]:
+    return [(Instances, "_look_at_fence", lambda self, run: None)]
+
+
+def _twins_both_stay() -> list[Swap]:
+    return [(Node, "supersede", lambda self, why: None)]
+
+
+def _any_session() -> list[Swap]:
+    """Of two agents with one name both are acknowledged, and neither is told of the other."""
+    heartbeat = Authority.heartbeat
+
+    def lax(self: Authority, nodes: list[tuple[str, int]]) -> HeartbeatAck | Refused:
+        accounts = self._ctx.ledger.nodes
+        return heartbeat(self, [(name, max(said, accounts[name].session) if name in accounts else said) for name, said in nodes])
+
+    return [(Authority, "heartbeat", lax), (Node, "supersede", lambda self, why: None)]
+
+
+def _starts_at_once() -> list[Swap]:
+    """An agent that has just come does not wait for an earlier one's lease to end."""
+    decide = Node.decide
+
+    def hasty(self: Node, slot: Any, now: float) -> Any:
+        slot.doubtful = False
+        return decide(self, slot, now)
+
+    return [(Node, "decide", hasty)]
+
+
+def _no_fence_wait() -> list[Swap]:
+    """Released as soon as it is Unknown, by repair and at commit; and Unknown after a third of a lease, because a whole one is
+    long enough for the agent to have stopped it."""
+    return [
+        (running, "_not_proven_gone", lambda ctx, binding: None),
+        (RepairController, "_may_go", lambda self, cache, assignment, slot: slot.state is SlotState.UNKNOWN),
+        (NodeRules, "lease_ms", property(lambda self: int(self.lease_s * 333))),
+    ]
+
+
+def _orphans_run_on() -> list[Swap]:
+    decide = Node.decide
+
+    def kept(self: Node, slot: Any, now: float) -> Any:
+        return Wait() if self.current(slot) is None and slot.there else decide(self, slot, now)
+
+    return [(Node, "decide", kept)]
+
+
+def _watch_drops() -> list[Swap]:
+    publish = Hub.publish
+
+    def lossy(self: Hub, recs: Any) -> None:
+        publish(self, recs[:-1] if len(recs) > 2 else recs)
+
+    return [(Hub, "publish", lossy)]
+
+
+def _watch_twice() -> list[Swap]:
+    publish = Hub.publish
+
+    def stuttering(self: Hub, recs: Any) -> None:
+        publish(self, [*recs, recs[-1]] if len(recs) > 2 else recs)
+
+    return [(Hub, "publish", stuttering)]
+
+
+def _watch_disorder() -> list[Swap]:
+    publish = Hub.publish
+    return [(Hub, "publish", lambda self, recs: publish(self, recs[::-1]))]
+
+
+def _gap_ignored() -> list[Swap]:
+    """Whoever asks from further back than memory reaches is told what there is, and not that there was more."""
+    watch = Hub.watch
+
+    def bridged(self: Hub, plural: str, after: int, **rest: Any) -> Any:
+        return watch(self, plural, max(after, self.durable - 1), **rest)
+
+    return [(Hub, "watch", bridged)]
+
+
+def _no_resync() -> list[Swap]:
+    """A controller that overhears a change now and then never looks again."""
+    concerns = Runtime._concerns
+    heard = [0]
+
+    async def never(self: Runtime, *_: Any) -> None:
+        await for_ever()
+
+    def lossy(self: Runtime, *args: Any) -> bool:
+        heard[0] += 1
+        return bool(heard[0] % 23) and concerns(self, *args)
+
+    return [(Runtime, "_resync_loop", never), (Runtime, "_concerns", lossy)]
+
+
+def _objects_beyond_the_head() -> list[Swap]:
+    materialise = MemoryDisk.materialise
+
+    def lax(self: MemoryDisk, fence: Any, upto: int, rows: Any, deleted: Any, as_of: int = 0) -> Any:
+        position = self.head.position
+        self.head = replace(self.head, position=1 << 62)
+        result = materialise(self, fence, upto, rows, deleted, as_of)
+        self.head = replace(self.head, position=position)
+        return result
+
+    return [(MemoryDisk, "materialise", lax)]
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
+    "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "exclusive", ("S12",), _agent_lease_never_ends),
+    "shim-no-fence": Mutant("a shim ends Exclusive work by itself", "silent", ("S12",), _shim_has_no_fence),
+    "agent-starts-at-once": Mutant("a new session waits for the earlier one's lease", "twins", ("S12",), _starts_at_once),
+    "twins-both-stay": Mutant("an agent whose session is over stops", "twins", ("S12",), _twins_both_stay),
+    "any-session": Mutant("only the newest session is acknowledged", "twins", ("S12",), _any_session),
+    "no-fence-wait": Mutant("an Exclusive slot is released after its fence time", "exclusive", ("S12",), _no_fence_wait),
+    "orphans-run-on": Mutant("what is not bound any more is stopped", "silent", ("L4",), _orphans_run_on),
+    "watch-drops": Mutant("a feed tells everything that was committed", "first", ("S15",), _watch_drops, 1.0),
+    "watch-twice": Mutant("a feed tells each change once", "first", ("S15",), _watch_twice, 1.0),
+    "watch-disorder": Mutant("a feed tells changes in order", "first", ("S15",), _watch_disorder, 1.0),
+    "gap-ignored": Mutant("a gap in the history ends a feed", "resets", ("S15",), _gap_ignored, 1.0),
+    "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
+    "objects-beyond-head": Mutant("objects never pass the head", "tails", ("S18",), _objects_beyond_the_head, 1.0),
+}

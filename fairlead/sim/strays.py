@@ -1,0 +1,289 @@
+"""Owns what nobody in his right mind would send: proposals on stale grounds, steps by strangers, reports of lives that are over.
+
+A production component sends such a thing once in a million seeds, by a race; here it is drawn, so that each guard of the
+authority is asked again and again. Delivered to the leader behind its access rules, as a frame that was long under way. It must
+refuse that: what it accepts must be right all the same, and the checkers look at it as at everything else. Called by chaos.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from fairlead.compose.plane import PlaneServer
+from fairlead.model import codec
+from fairlead.model.commands import (
+    Accepted,
+    Bind,
+    BindMany,
+    Body,
+    Caller,
+    Command,
+    Move,
+    Outcome,
+    Put,
+    Refused,
+    Report,
+    Reserve,
+)
+from fairlead.model.ids import split_key
+from fairlead.model.journal import decode_blob
+from fairlead.model.kinds.slot import Token
+from fairlead.model.kinds.work import Binding, SchedulingRequest
+from fairlead.model.lifecycle import LEASED_ROLES, STEPS, Role, SlotState
+from fairlead.model.registry import GLOBAL
+from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.platform import Plane, Platform
+from fairlead.store.contract import Batch
+
+ACTOR: Final = "stray"
+GROUNDS: Final = (
+    "",
+    "epoch",
+    "generation",
+    "policy",
+    "grant",
+    "lease",
+    "",
+)  # what a bind is wrong about; nothing: its node alone
+STEPS_WRONG: Final = ("token", "stranger", "lease")
+TTL_S: Final = 1.0
+
+_binding: Final = codec.decoder(Binding).decode
+
+Objects = Mapping[str, Mapping[tuple[str, str], Any]]
+
+
+class _Change(NamedTuple):
+    """As fairlead/client/plane.py tells it."""
+
+    plural: str
+    tenant: str
+    name: str
+    position: int
+    raw: bytes
+    hot: Any
+
+
+def effects_of(batch: Batch) -> Iterator[tuple[int, str, bytes | None]]:
+    position = batch.first - 1
+    for entry in decode_blob(batch.blob).entries:
+        for key, raw in entry.effects:
+            position += 1
+            yield position, key, raw
+
+
+class Strays:
+    def __init__(self, platform: Platform, objects: Callable[[str], Objects]) -> None:
+        self._platform = platform
+        self._objects = objects
+        self.left_out: Callable[[], bool] = lambda: False  # shrinking found this one to be needless
+        self._asked: dict[tuple[str, str, str], SchedulingRequest] = {}  # requests that once waited
+
+    async def strike(self, draws: Draws) -> None:
+        kind, first, second, third, where = (draws.random() for _ in range(5))
+        if self.left_out():
+            return
+        planes = [plane for plane in self._platform.planes.values() if plane.name != GLOBAL]
+        plane = planes[int(where * len(planes))]
+        objects = self._objects(plane.name)
+        for (tenant, name), request in objects.get("schedulingrequests", {}).items():
+            self._asked[plane.name, tenant, name] = request
+        if kind < 0.5:
+            self._bind(plane, objects, first, second, GROUNDS[int(third * len(GROUNDS))])
+        elif kind < 0.6:
+            self._evict(plane, objects, first, second)
+        elif kind < 0.85:
+            self._step(plane, objects, first, second, STEPS_WRONG[int(third * len(STEPS_WRONG))])
+        elif kind < 0.95:
+            await self._reserve(plane, objects, first, second)
+        else:
+            self._ask_again(plane, objects, first)
+
+    def spoil(self, plane: Plane, server: PlaneServer) -> None:
+        """From now on some proposals of this server's schedulers arrive as if they had been decided on something older."""
+        chance = self._platform.scenario.faults.spoil
+        authority, draws = server.authority, self._platform.loop.stream(f"spoil {server.config.name}")
+        submit = authority.submit
+
+        async def spoiled(commands: list[Command]) -> list[Outcome]:
+            drawn = [(draws.random(), draws.random(), draws.random()) for _ in commands]
+            nodes = sorted(name for _, name in self._objects(plane.name).get("nodes", {}))
+            return await submit(
+                [
+                    replace(command, body=older(command.body, which, at, nodes)) if hit < chance and nodes else command
+                    for command, (hit, which, at) in zip(commands, drawn, strict=True)
+                ]
+            )
+
+        if chance and plane.name != GLOBAL:
+            setattr(authority, "submit", spoiled)  # noqa: B010  of this one server's authority alone
+
+    async def tell_again(self, draws: Draws) -> None:
+        """An agent hears of a binding under a token below one it knows: a server that was far behind, or a packet that was."""
+        at, which = draws.random(), draws.random()
+        agents = [agent for agent in self._platform.agents.values() if agent.program.alive]
+        agent = _pick(agents, at)
+        if self.left_out() or agent is None or agent.program.running.paused or agent.program.name not in self._platform.hosts:
+            return
+        host, node = self._platform.hosts[agent.program.name], agent.node.name
+        remembered, bound = host.nodes[node].remembered, host.nodes[node].bound
+        over = []
+        for entry in self._platform.planes[agent.node.region].store.disk.journal:
+            for position, key, raw in effects_of(entry.batch):
+                if raw is None or not key.startswith("bindings/"):
+                    continue
+                binding = _binding(raw)
+                slot = (binding.metadata.namespace, binding.metadata.name)
+                highest, state = remembered.highest(*slot), binding.status.state
+                over_here = binding.spec.node == node and state in _EVICTABLE and slot not in bound
+                if over_here and highest is not None and binding.spec.token < highest:
+                    over.append(_Change("bindings", *split_key(key)[1:], position, raw, binding.spec))
+        change = _pick(over, which)
+        if change is not None:
+            self._platform.machines.counts["stale_events"] += 1
+            self._platform.loop.soon(agent.program.running, host._saw, change)
+
+    # --- what is sent ------------------------------------------------------------------------------------------------------
+
+    def _bind(self, plane: Plane, objects: Objects, first: float, second: float, wrong: str) -> None:
+        found = self._proposal(plane, objects, first, second)
+        caller = caller_of(objects, Role.SCHEDULER, -1 if wrong == "lease" else 0)
+        if found is None or caller is None:
+            return
+        changes = {
+            "epoch": {"epoch": found.epoch - 1},
+            "generation": {"generation": found.generation - 1},
+            "policy": {"policy_revision": found.policy_revision % 3 + 1},
+            "grant": {"grant_version": found.grant_version + 1},
+        }.get(wrong, {})
+        self._send(plane, Command(caller, replace(found, **changes)))
+
+    def _evict(self, plane: Plane, objects: Objects, first: float, second: float) -> None:
+        """A claim on somebody who may well be of higher rank, or whose leaving breaks a budget."""
+        found, caller = self._proposal(plane, objects, first, second), caller_of(objects, Role.SCHEDULER)
+        if found is None or caller is None:
+            return
+        there = [b for b in objects.get("bindings", {}).values() if b.spec.node == found.node and b.status.state in _EVICTABLE]
+        if there:
+            victim = there[int(second * 7919 * len(there)) % len(there)]
+            self._send(plane, Command(caller, replace(found, victims=(f"{victim.metadata.namespace}/{victim.metadata.name}",))))
+
+    def _step(self, plane: Plane, objects: Objects, first: float, second: float, wrong: str) -> None:
+        binding: Binding | None = _pick(list(objects.get("bindings", {}).values()), first)
+        if binding is None:
+            return
+        before, token, node = binding.status.state, binding.spec.token, binding.spec.node
+        edge = _pick(
+            [(to, step.owner) for (source, to), step in STEPS.items() if source is before and to is not _PENDING], second
+        )
+        if edge is None:
+            return
+        to, role = edge
+        if wrong == "stranger":
+            role = _pick([other for other in sorted(LEASED_ROLES, key=lambda r: r.value) if other is not role], first) or role
+        if wrong == "token":
+            token = earlier(token)
+        tenant, name = binding.metadata.namespace, binding.metadata.name
+        if role is Role.AGENT:
+            body: Body = Report(tenant, name, token, to)
+            caller: Caller | None = Caller(ACTOR, role, node=node if wrong == "token" else "elsewhere")
+        else:
+            body, caller = Move(tenant, name, token, to, "stray"), caller_of(objects, role, -1 if wrong == "lease" else 0)
+        if caller is not None:
+            self._send(plane, Command(caller, body))
+
+    async def _reserve(self, plane: Plane, objects: Objects, first: float, second: float) -> None:
+        """A reservation, and a binding that names it when it is over."""
+        found, caller = self._proposal(plane, objects, first, second), caller_of(objects, Role.SCHEDULER)
+        if found is None or caller is None:
+            return
+        terms = (found.tenant, found.name, found.epoch, found.generation, found.node, found.policy_revision, found.grant_version)
+        self._send(plane, Command(caller, Reserve(*terms, TTL_S)))
+        for late_s in (TTL_S + 0.05, 0.1, 0.1, 0.1):  # expired ones are cleared away every half a second
+            await sleep(late_s)
+            self._send(plane, Command(caller, found))
+
+    def _ask_again(self, plane: Plane, objects: Objects, first: float) -> None:
+        """The request of a slot that is bound by now."""
+        bound = objects.get("bindings", {})
+        known = [r for (where, tenant, name), r in self._asked.items() if where == plane.name and (tenant, name) in bound]
+        request, caller = _pick(known, first), caller_of(objects, Role.ASSIGNMENT)
+        if request is not None and caller is not None:
+            self._send(
+                plane, Command(caller, Put("SchedulingRequest", replace(request, status=type(request.status)()), "create"))
+            )
+
+    # --- parts -------------------------------------------------------------------------------------------------------------
+
+    def _proposal(self, plane: Plane, objects: Objects, first: float, second: float) -> Bind | None:
+        """Right in everything but perhaps its node."""
+        request: SchedulingRequest | None = _pick(list(objects.get("schedulingrequests", {}).values()), first)
+        node = _pick(list(objects.get("nodes", {}).values()), second)
+        channel = objects.get("policychannels", {}).get(("", "default"))
+        if request is None or node is None or request.spec.gang:
+            return None
+        tenant = request.metadata.namespace
+        grant = objects.get("grants", {}).get((tenant, plane.name))
+        version = (grant.status.accepted_version or grant.spec.version) if grant is not None else 0
+        revision = channel.spec.current if channel is not None else 0
+        spec = request.spec
+        return Bind(tenant, request.metadata.name, spec.epoch, spec.generation, node.metadata.name, revision, version)
+
+    def _send(self, plane: Plane, command: Command) -> None:
+        leaders = plane.leaders()
+        program = next((p for p in plane.servers if leaders and p.name == leaders[0].config.name), None)
+        if program is None or program.running is None:
+            return
+        authority, counts = leaders[0].authority, self._platform.machines.counts
+
+        async def arrive() -> None:
+            (outcome,) = await authority.submit([command])
+            counts["strays_accepted"] += isinstance(outcome, Accepted)
+            if isinstance(outcome, Refused):
+                counts[f"stray_{outcome.reason}"] += 1
+
+        self._platform.loop.spawn(program.running, arrive(), "stray")
+
+
+_PENDING: Final = SlotState.PENDING
+_EVICTABLE: Final = (SlotState.BOUND, SlotState.STARTING, SlotState.READY, SlotState.SERVING)
+
+
+def caller_of(objects: Objects, role: Role, epochs: int = 0) -> Caller | None:
+    """Somebody of that role, under the lease as it is now, or as it was `epochs` ago."""
+    for (_, name), lease in sorted(objects.get("leases", {}).items()):
+        if lease.spec.role == role.value:
+            return Caller(ACTOR, role, lease=name, fencing_epoch=lease.spec.epoch + epochs)
+    return None
+
+
+def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:
+    """A placement, wrong about one thing."""
+    if isinstance(body, BindMany) and body.binds:
+        index = int(at * len(body.binds))
+        changed = older(body.binds[index], which, at, nodes)
+        assert isinstance(changed, Bind)
+        return BindMany((*body.binds[:index], changed, *body.binds[index + 1 :]))
+    if not isinstance(body, Bind | Reserve):
+        return body
+    changes: tuple[dict[str, Any], ...] = (
+        {"epoch": body.epoch - 1},
+        {"generation": body.generation - 1},
+        {"policy_revision": body.policy_revision % 3 + 1},
+        {"grant_version": body.grant_version + 1},
+        {"node": nodes[int(at * len(nodes))]},
+        {"node": nodes[-1]},
+    )
+    return replace(body, **changes[int(which * len(changes))])
+
+
+def earlier(token: Token) -> Token:
+    """One that is not the slot's own any more."""
+    return replace(token, attempt=token.attempt - 1) if token.attempt > 1 else replace(token, epoch=token.epoch - 1)
+
+
+def _pick(options: Sequence[Any], at: float) -> Any:
+    return options[int(at * len(options))] if options else None
