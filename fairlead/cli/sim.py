@@ -105,9 +105,12 @@ def _tell_run(told: dict[str, Any], as_json: bool, thin: bool) -> int:
             rows = [(one["invariant"], one["seed"], one["detail"]) for one in results["violations"]]
             put_table(("INVARIANT", "SEED", "DETAIL"), rows)
         put_pairs([("refusals", _text(results["refusals"]))])
+    if results.get("mismatches"):
+        note(f"not deterministic: run again, these seeds came out otherwise: {results['mismatches']}")
     if results["void"] and not thin:
         note("this campaign is void: " + "; ".join(_in_words(reason) for reason in results["void"]))
-    return CHECK_FAILED if results["violations"] or (results["void"] and not thin) else OK
+    failed = results["violations"] or results.get("mismatches") or (results["void"] and not thin)
+    return CHECK_FAILED if failed else OK
 
 
 def _in_words(reason: dict[str, Any]) -> str:

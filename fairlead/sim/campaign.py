@@ -37,6 +37,8 @@ class Failure(msgspec.Struct, rename="camel"):
     trace: str
 
 
+REPEAT_EVERY: Final = 20
+
 # What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
 MIXED: Final = "mixed"
 MIX: Final = ("swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "swarm", "twins")
@@ -67,9 +69,22 @@ def run(
         if verdict.findings:
             say(told(scenario, verdict, keep(scenario, verdict, out)))
     wall_s = clock.monotonic() - began
-    results = summed(verdicts) | {"wall_s": round(wall_s, 1)} | _speed(verdicts, wall_s * min(jobs, len(seeds)))
+    results = (
+        summed(verdicts)
+        | _repeated(scenarios, verdicts, jobs)
+        | {"wall_s": round(wall_s, 1)}
+        | _speed(verdicts, wall_s * min(jobs, len(seeds)))
+    )
     params = {"seeds": [seeds[0], seeds[-1]] if seeds else [], "profile": profile, "minutes": minutes, "jobs": jobs}
     return {"name": "sim run", "params": params, "environment": load, "results": results}
+
+
+def _repeated(scenarios: Sequence[Scenario], verdicts: Sequence[Verdict], jobs: int) -> dict[str, Any]:
+    """One seed in twenty is run again, and must come out the same in every field."""
+    chosen = list(range(REPEAT_EVERY - 1, len(scenarios), REPEAT_EVERY))
+    again = [verdict for _, verdict in _all([scenarios[number] for number in chosen], jobs)] if chosen else []
+    mismatches = [verdict.seed for number, verdict in zip(chosen, again, strict=True) if verdict != verdicts[number]]
+    return {"repeated": len(chosen), "mismatches": mismatches}
 
 
 def _speed(verdicts: Sequence[Verdict], core_s: float) -> dict[str, Any]:

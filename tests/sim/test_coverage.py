@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from fairlead.model.refusals import REFUSALS
+from fairlead.ports import SystemClock
+from fairlead.sim import campaign
 from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, floor_of, void_reasons
 from fairlead.sim.machines import Machines
+from fairlead.sim.scenario import Scenario
 from fairlead.sim.tally import Tally
+from fairlead.sim.world import Verdict
 
 ENOUGH_FAULTS = dict.fromkeys(FAULTS, 1_000)
 ENOUGH_REFUSALS = dict.fromkeys(SAFEGUARDS, 100)
@@ -46,6 +53,19 @@ def test_what_is_not_injected_is_not_asked_for_and_says_why() -> None:
 def test_every_refusal_that_is_asked_for_is_one_that_can_be_counted() -> None:
     others = {"AgentFence", "AgentToken", "Repeated", "StoreContended", "StoreFenced"}
     assert set(SAFEGUARDS) - others <= set(REFUSALS)
+
+
+def test_one_seed_in_twenty_is_run_again_and_must_come_out_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs: Counter[int] = Counter()
+
+    def run(scenario: Scenario, **_: object) -> Verdict:
+        runs[scenario.seed] += 1
+        steps = runs[scenario.seed] if scenario.seed == 40 else 1
+        return Verdict(scenario.seed, "calm", [], [], steps, 1.0, "t", 1, {}, {}, {}, 1.0)
+
+    monkeypatch.setattr(campaign, "run_scenario", run)
+    results = campaign.run(list(range(1, 46)), "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
+    assert (results["repeated"], results["mismatches"]) == (2, [40])
 
 
 def test_refusals_of_a_life_that_ended_still_count() -> None:
