@@ -73,8 +73,8 @@ class Platform:
 
     # --- commands --------------------------------------------------------------------------------------------------------
 
-    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=180, check=False)
+    def call(self, *words: str, patience_s: float = 180.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=patience_s, check=False)
 
     def run(self, *words: str, check: bool = True) -> str:
         done = self.call(*words)

@@ -1,0 +1,47 @@
+"""Every drill on a real platform, one after another as `make drills` runs them. Long, so only with `make soak`; two of them run
+with every test in test_scenarios.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.drills.catalogue import DRILLS
+from tests.platform.platforms import PYTHON, Platform
+
+DRILL_S = 900.0
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    made = Platform(tmp_path_factory.mktemp("drills") / "state")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", DRILLS)
+def test_a_drill_is_as_expected_and_leaves_nothing_behind(platform: Platform, name: str) -> None:
+    done = platform.call(
+        PYTHON, "-m", "fairlead.main", "drill", name, "--state", str(platform.state), "--json", patience_s=DRILL_S
+    )
+    assert done.stdout, done.stderr
+    results = json.loads(done.stdout)["results"]
+    assert [check for check in results["checks"] if not check["passed"]] == [], done.stderr
+    assert results["passed"]
+    assert done.returncode == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("plane", ["global", "us-east", "us-west", "eu-central"])
+def test_the_history_of_all_that_is_judged_again_and_is_the_same(platform: Platform, plane: str) -> None:
+    file = str(platform.state / f"{plane}.history")
+    platform.fairlead("export", file, "--plane", plane, "--state", str(platform.state))
+    results = json.loads(platform.fairlead("replay", file, "--verify", "--json"))["results"]
+    assert results["identical"]
+    assert results["judged"] > 100
