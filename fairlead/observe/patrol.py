@@ -165,8 +165,10 @@ class Patrol:
     def _of_grant(self, tenant: str, grant: Grant, used: Resources, standing: dict[tuple[str, str], Any]) -> list[Breach]:
         if grant.spec.lease_end_time is not None:
             return []  # what holds after its lease is less, and what is in use then stays (P13)
-        over = [f"{dimension} is {n} of {limit}" for dimension, n, limit in used.exceeding(grant.spec.during)]
-        return self._limit("S4", tenant, grant.spec, over, standing)
+        leased, stands = grant.spec.lease_seconds > 0, grant.status
+        limit = stands.during if leased else grant.spec.during  # of a leased one the offer that the region stands on counts
+        over = [f"{dimension} is {n} of {most}" for dimension, n, most in used.exceeding(limit)]
+        return self._limit("S4", tenant, (limit, stands.accepted_version) if leased else grant.spec, over, standing)
 
     def _limit(
         self, invariant: str, subject: str, limit: Any, over: list[str], standing: dict[tuple[str, str], Any]

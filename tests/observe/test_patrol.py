@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fairlead.compose.patrolling import Patrolling
 from fairlead.model.hot import BindingHot
-from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec, Reservation, ReservationSpec
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus, Node, NodeSpec, Reservation, ReservationSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
@@ -118,6 +118,18 @@ def test_a_tenant_beyond_its_grant_is_found_unless_the_grant_was_lowered() -> No
     patrol = Patrol()
     assert look(patrol, *four()[:3], given=grant(3000)) == []
     assert look(patrol, *four(), given=grant(3000)) == ["S4 t: cpu is 4000 of 3000"]
+
+
+def test_of_a_leased_grant_the_offer_counts_that_the_region_stands_on() -> None:
+    def leased(offered: int, stands: int) -> Row:
+        spec = GrantSpec(region="eu", version=2, during=Resources(offered, 1 << 50), lease_seconds=600)
+        status = GrantStatus(accepted_version=1, during=Resources(stands, 1 << 50))
+        return Row("t", "eu", Grant(Metadata(name="eu", namespace="t"), spec, status))
+
+    patrol = Patrol()
+    assert look(patrol, *four()[:1], given=leased(500, 2000)) == []
+    assert look(patrol, *four()[:2], given=leased(500, 2000)) == [], "a smaller offer is not taken yet"
+    assert look(patrol, *four()[:3], given=leased(5000, 2000)) == ["S4 t: cpu is 3000 of 2000"]
 
 
 async def test_a_breach_on_a_leader_shows_in_the_metrics(tmp_path: Path) -> None:
