@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any, Final
 
-import msgspec
-
-from fairlead.authority.judge import granting as judged
 from fairlead.authority.judge import placing
 from fairlead.authority.pipeline import Pipeline
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.term import Term
 from fairlead.decide import granting, overrides
-from fairlead.model.commands import IdempotencyKey, Refused
+from fairlead.model.commands import IdempotencyKey
 from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
 from fairlead.sim import mutants_placing, mutants_running
@@ -96,19 +92,6 @@ def _lease_without_end() -> list[Swap]:
     return [(granting, "lease_end", lambda grant, term, incarnation: 1 << 45)]
 
 
-def _lease_from_receipt() -> list[Swap]:
-    """Whoever asked counts its lease from when it hears the answer."""
-    taken = judged._taken_term
-
-    def late(ctx: Any, term: Any, status: Any) -> Any:
-        found = taken(ctx, term, status)
-        if isinstance(found, Refused) or not term.spec.lease_seconds:
-            return found
-        return msgspec.structs.replace(found, end_time=ctx.now + timedelta(seconds=term.spec.lease_seconds))
-
-    return [(judged, "_taken_term", late)]
-
-
 def _no_receipts() -> list[Swap]:
     find = Receipts.find
 
@@ -154,7 +137,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "store-any-position": Mutant("an engine compares the position", "unknown", ("S18",), _any_position, 1.0),
     "store-ack-before-sync": Mutant("a store answers when it is durable", "unknown", ("S13", "S14"), _ack_before_sync),
     "grant-lease-without-end": Mutant("a lease ends by its time", "grants", ("S4", "S5"), _lease_without_end),
-    "grant-lease-from-receipt": Mutant("a lease is counted from the question", "grants", ("S4", "S5"), _lease_from_receipt),
     "unknown-is-no": Mutant("an unknown outcome is resolved, not assumed", "doubts", ("S13",), _unknown_is_no),
     "leader-trusts-itself": Mutant("a leader vouches only within its lease", "usurpers", ("S12",), _leader_trusts_itself),
     "no-receipts": Mutant("an Idempotency-Key takes effect once", "unknown", ("S13",), _no_receipts, 1.0),
