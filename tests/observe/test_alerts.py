@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ RULES: list[dict[str, Any]] = [rule for group in yaml.safe_load(FILE.read_text()
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 SUFFIXES = ("_bucket", "_count", "_sum")
+NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: `make setup` brings it")
 
 
 class Case(NamedTuple):
@@ -138,6 +140,7 @@ def promtool_case(case: Case, series: dict[str, str], fires: bool) -> dict[str, 
     }
 
 
+@NEEDS_PROMTOOL
 def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     tests = [promtool_case(case, case.fires, True) for case in CASES]
     tests += [promtool_case(case, case.silent, False) for case in CASES]

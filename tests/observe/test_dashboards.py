@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from fairlead.observe.metrics import METRICS, PREFIX
 
 ASKED = [(board.name, expression) for board in DASHBOARDS for panel in board.panels for expression in panel.asks.values()]
 SUFFIXES = ("_bucket", "_count", "_sum")
+NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: `make setup` brings it")
 
 
 def metric_of(name: str) -> str:
@@ -43,6 +45,7 @@ def test_every_question_is_about_metrics_that_exist_and_labels_that_they_have(bo
         assert filtered | grouped <= known, f"{board}: {name} has no labels {sorted((filtered | grouped) - known)}"
 
 
+@NEEDS_PROMTOOL
 def test_prometheus_understands_every_question(tmp_path: Path) -> None:
     rules = [{"record": f"asked:{at}", "expr": text.replace("$plane", ".*")} for at, (_, text) in enumerate(ASKED)]
     file = tmp_path / "rules.yml"

@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -259,6 +260,7 @@ def test_the_commands_of_a_runbook_work_as_they_stand(platform: Platform, name: 
         assert code in allowed, f"{line}: {code}\n{said}"
 
 
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus: `make setup` brings it")
 def test_a_real_prometheus_scrapes_every_plane_and_understands_the_alerts(platform: Platform, tmp_path: Path) -> None:
     with prometheus(platform, tmp_path) as seen:
         platform.wait(lambda: seen.values("fairlead_leader == 1", "plane").keys() == set(PLANES), "four leaders scraped")
