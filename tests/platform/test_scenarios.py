@@ -255,6 +255,8 @@ MAY_SAY = {"plan": (0, 8), "rollback": (0, 4), "close": (0, 8)}  # not ready; no
 def test_the_commands_of_a_runbook_work_as_they_stand(platform: Platform, name: str) -> None:
     for line in lines_of(name):
         words = shlex.split(line.replace("$STATE", str(platform.state)))[1:]
+        if words[:3] == ["override", "approve", "give-up-eu"]:
+            words.append("--dry-run=server")  # a whole region's work would move, and back a minute later
         allowed = next((codes for word, codes in MAY_SAY.items() if word in words), (0,))
         code, said = platform.code_of(*words)
         assert code in allowed, f"{line}: {code}\n{said}"
