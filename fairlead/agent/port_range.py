@@ -11,9 +11,11 @@ class NoPort(Exception):
 
 
 class PortRange:
-    def __init__(self, first: int, last: int) -> None:
+    def __init__(self, first: int, last: int, begin: int = 0) -> None:
+        """`begin`: where to look first. Agents of several platforms on one machine share a range, and one that has just been
+        given a port does not listen there yet: they had better not all begin with the same."""
         self._first, self._last = first, last
-        self._next = first
+        self._next = begin if first <= begin <= last else first
         self._taken: set[int] = set()
 
     def take(self) -> int:

@@ -48,6 +48,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     autonomy_s: float = 24 * 3600.0
     keep_ended_s: float = 600.0  # output of what has ended stays readable that long
     ports: tuple[int, int] = (20_000, 29_999)  # below the range the system picks from by itself
+    port_begin: int = 0  # which of them is looked at first; 0: the first
     drivers: tuple[str, ...] = ("process",)  # what may be used here, whatever a template says
     state_file: Path | Kept | None = None
     fence_file: Path | Kept | None = None

@@ -75,6 +75,7 @@ class AgentProgram:
             node_lease_s=config.node_lease_s,
             heartbeat_s=config.heartbeat_s,
             ports=config.ports,
+            port_begin=random.randrange(config.ports[0], config.ports[1] + 1),
             state_file=state / "remembered",
             fence_file=fence,
         )

@@ -64,6 +64,12 @@ def test_ports_are_given_once_and_never_one_that_is_in_use() -> None:
     assert ports.take() == port
 
 
+def test_two_ranges_that_begin_apart_do_not_give_out_the_same_first() -> None:
+    one, other = PortRange(20_100, 20_199, 20_100), PortRange(20_100, 20_199, 20_150)
+    assert one.take() < 20_150 <= other.take()
+    assert PortRange(20_100, 20_199, 5).take() < 20_150, "one that does not lie in it is none"
+
+
 @pytest.mark.parametrize("text", ["risk_api-0_1-2-3", "a_b_1-1-1"])
 def test_an_instances_name_reads_back(text: str) -> None:
     found = parse_instance_id(text)
