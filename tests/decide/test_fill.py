@@ -341,7 +341,8 @@ def test_rates_prepared_in_parts_are_those_computed_at_once(monkeypatch: pytest.
     snapshot = picture((32, 64, 4, "a"), (32, 64, 4, "b"), (64, 32, 0, ""), (8, 8, 1, "a"), (8, 8, 1, "a"), (16, 8, 1, "a"))
     wanted = need(share=470)
     parts, whole = learnt(snapshot, (wanted, 5)), learnt(snapshot, (wanted, 5))
-    assert [parts.prepare(wanted, snapshot) for _ in range(4)] == [False, False, True, True]
+    # Drawn, made into tables, priced; then states two by two.
+    assert [parts.prepare(wanted, snapshot) for _ in range(6)] == [False, False, False, False, True, True]
     monkeypatch.setattr(ExpectedFill, "_compute", None)  # nothing is left to compute
     rates = parts.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
     monkeypatch.undo()
@@ -389,7 +390,18 @@ def test_a_large_fleet_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(fill, "ROWS_AT_ONCE", 2)
     snapshot = picture(*(((32, 64, 4, "a"),) * 5))
     score = learnt(snapshot, (need(gpus=1), 5))
-    assert [score.prepare(need(gpus=1), snapshot) for _ in range(3)] == [False, False, True]
+    assert [score.prepare(need(gpus=1), snapshot) for _ in range(5)] == [False, False, False, False, True]
+
+
+def test_a_draw_that_was_begun_is_finished_by_whoever_asks_next() -> None:
+    snapshot = picture(*(((32, 64, 4, "a"),) * 3))
+    wanted = need(gpus=1)
+    begun, whole = learnt(snapshot, (wanted, 5)), learnt(snapshot, (wanted, 5))
+    assert not begun.prepare(wanted, snapshot)
+    begun.observe(need(gpus=2), snapshot, 100)  # what comes meanwhile is drawn the next time
+    rates = begun.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
+    whole.observe(need(gpus=2), snapshot, 100)
+    assert rates == whole.rate(wanted, snapshot.fleet.all(), snapshot).tolist()
 
 
 # --- prices ----------------------------------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ class ExpectedFill:
         self._due = True
         self._changes = 0
         self._tables: Tables | None = None
+        self._drawn: tuple[list[Pattern], Ints] | Tables | None = None  # what has been done of drawing the lists anew
         self._wide = Wide(self.mix, self.nodes)
         self._rarity: tuple[int, ...] = ()
         self._fill: dict[int, int] = {}  # by key, since the lists were drawn
@@ -88,27 +89,39 @@ class ExpectedFill:
         self.mix.ended(pattern_of_use(requests, devices))
 
     def follow(self, picture: Picture, most: int | None = None) -> bool:
-        """Brings nodes, lists and prices up to date; what follows is asked of that state. Reads at most so many nodes: False
-        while there are more, and then nothing should be asked."""
+        """Brings nodes, lists and prices up to date; what follows is asked of that state. Reads at most so many nodes, or does
+        one part of drawing the lists: False while there is more, and then nothing should be asked."""
         changes = self.nodes.follow(picture, most)
         if self.nodes.due:
             return False
-        if self._due or self._tables is None or self._tables.kinds != len(self.nodes.kinds):
-            self._draw(picture.fleet)
-        elif changes:
+        drew = False
+        while self._due or self._drawn is not None or self._tables is None or self._tables.kinds != len(self.nodes.kinds):
+            drew = self._draw(picture.fleet)
+            if most is not None and not drew:
+                return False
+        if changes and not drew:
             self._changes += changes
             if self._changes >= _PRICES_AFTER:
                 self._look_at_prices()
         return True
 
-    def _draw(self, fleet: FleetView) -> None:
-        nodes, self._due = self.nodes, False
-        patterns, sample = self.mix.draw()
-        allowed = np.array([nodes.open_to(pattern) for pattern in patterns], np.bool_)
-        self._tables = compile_tables(patterns, sample, allowed, _largest(fleet))
-        self._fill.clear()
-        self._set_wide(Wide(self.mix, nodes))
-        self._rarity = rarity(self.mix, nodes)
+    def _draw(self, fleet: FleetView) -> bool:
+        """Draws the lists anew, in three parts of some milliseconds each where every slot differs; True with the last. Until then
+        nothing is asked (`follow` says so)."""
+        nodes = self.nodes
+        if self._drawn is None:
+            self._due, self._drawn = False, self.mix.draw()
+        elif isinstance(self._drawn, Tables):
+            self._tables, self._drawn = self._drawn, None
+            self._fill.clear()
+            self._set_wide(Wide(self.mix, nodes))
+            self._rarity = rarity(self.mix, nodes)
+            return True
+        else:
+            patterns, sample = self._drawn
+            allowed = np.array([nodes.open_to(pattern) for pattern in patterns], np.bool_)
+            self._drawn = compile_tables(patterns, sample, allowed, _largest(fleet))
+        return False
 
     def _set_wide(self, wide: Wide) -> None:
         self._wide = wide
