@@ -15,6 +15,7 @@ from fairlead.controllers.grant import GrantController
 from fairlead.controllers.job import JobController
 from fairlead.controllers.mirror import MirrorDown, MirrorUp
 from fairlead.controllers.node import NodeController
+from fairlead.controllers.node_pool import NodePoolController
 from fairlead.controllers.override import OverrideController
 from fairlead.controllers.policy import PolicyController
 from fairlead.controllers.quota import QuotaController
@@ -46,6 +47,7 @@ def controllers_of(config: PlaneConfig, own: Plane, durable: Plane, peers: Mappi
     region, above = config.region, peers.get(GLOBAL)
     here: list[Placed] = [
         (OverrideController(), own, None),
+        (NodePoolController(region), own, None),
         (AssignmentController(region), own, None),
         (RolloutController(), own, None),
         (JobController(region), own, None),

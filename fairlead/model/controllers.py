@@ -145,6 +145,13 @@ def _of_people() -> tuple[ControllerInfo, ...]:
             "somebody scales by hand; ordered replicas do not come", "who writes last: each write is on the version it saw",
             "the load is within its tolerance, or what is ordered has not come yet",
         ),
+        ControllerInfo(
+            "node-autoscaler", Role.AUTOSCALER, REGION, "orders nodes for what waits for them, and lets empty ones go",
+            "why requests wait, nodes, bindings, overrides: read now and then", 30.0,
+            ("NodePool.status", "Node.spec", "Node.delete"),
+            "something is bound to a node that was empty", "the authority: a node with work on it is not deregistered",
+            "nothing waits that a node would cure, and none is empty for long",
+        ),
     )  # fmt: skip
 
 

@@ -75,9 +75,13 @@ def _access_kinds(both: frozenset[str]) -> list[KindInfo]:
     ]  # fmt: skip
 
 
-def _autoscaler(glo: frozenset[str]) -> KindInfo:
-    return KindInfo("Autoscaler", "autoscalers", intent.Autoscaler, glo, _PEOPLE, frozenset({Role.AUTOSCALER}),
-                    "by whoever made it; the workload keeps its replicas")  # fmt: skip
+def _scaled_kinds(glo: frozenset[str], reg: frozenset[str]) -> list[KindInfo]:
+    return [
+        KindInfo("Autoscaler", "autoscalers", intent.Autoscaler, glo, _PEOPLE, frozenset({Role.AUTOSCALER}),
+                 "by whoever made it; the workload keeps its replicas"),
+        KindInfo("NodePool", "nodepools", capacity.NodePool, reg, _OPERATORS, frozenset({Role.AUTOSCALER}),
+                 "drain, then deregister", namespaced=False),
+    ]  # fmt: skip
 
 
 def _quota_kinds(glo: frozenset[str], both: frozenset[str]) -> list[KindInfo]:
@@ -101,7 +105,7 @@ def _kinds() -> dict[str, KindInfo]:
     rows = [
         KindInfo("Region", "regions", intent.Region, both, _OPERATORS | {r.MIRROR}, frozenset({r.REGION_HEALTH}),
                  "decommission drill", namespaced=False),
-        _autoscaler(glo),
+        *_scaled_kinds(glo, reg),
         KindInfo("Workload", "workloads", intent.Workload, both, _PEOPLE | {r.AUTOSCALER}, frozenset({r.WORKLOAD}),
                  "finalizer until all slots are released", short_names=("wl",),
                  finalizers=("fairlead.dev/slots-released",)),
@@ -130,10 +134,8 @@ def _kinds() -> dict[str, KindInfo]:
         KindInfo("EvictionRequest", "evictionrequests", work.EvictionRequest, reg,
                  _PEOPLE | {r.ROLLOUT, r.REPAIR, r.AUTOSCALER, r.NODE, r.SCHEDULER, r.JOB, r.DISRUPTION},
                  frozenset({r.DISRUPTION}), "done, refused or expired"),
-        KindInfo("Node", "nodes", capacity.Node, reg, _OPERATORS | {r.AGENT}, frozenset({r.NODE, r.AGENT, r.DISRUPTION}),
-                 "drain, then deregister", namespaced=False, short_names=("no",)),
-        KindInfo("NodePool", "nodepools", capacity.NodePool, reg, _OPERATORS, frozenset({r.AUTOSCALER}),
-                 "drain, then deregister", namespaced=False),
+        KindInfo("Node", "nodes", capacity.Node, reg, _OPERATORS | {r.AGENT, r.AUTOSCALER},
+                 frozenset({r.NODE, r.AGENT, r.DISRUPTION}), "drain, then deregister", namespaced=False, short_names=("no",)),
         KindInfo("SchedulingRequest", "schedulingrequests", work.SchedulingRequest, reg,
                  frozenset({r.ASSIGNMENT, r.REPAIR, r.RECOVERY}), frozenset({r.SCHEDULER}), "bound, withdrawn or expired",
                  short_names=("sr",)),
@@ -190,7 +192,9 @@ SIDE_EFFECTS: Final = (
     SideEffect("standing reservation", "returned when its budget is gone", Role.REPAIR, 90.0, PLANNED),
     SideEffect("cordon", "an override with a deadline, or an operator's choice shown in `get nodes`", Role.OPERATOR, 14400.0,
                "tests/cli/test_real_door.py::test_nodes_of_two_regions_are_listed_cordoned_and_chosen_by_region"),
-    SideEffect("scaled-up node", "scaled down after its cool-down", Role.AUTOSCALER, 3600.0, PLANNED),
+    SideEffect("scaled-up node", "scaled down after its cool-down", Role.AUTOSCALER, 3600.0,
+               "tests/controllers/test_node_pool.py::"
+               "test_a_scaled_up_node_is_scaled_down_after_its_cool_down_when_it_is_empty"),
     SideEffect("canary", "rolled back at its deadline", Role.POLICY, 14400.0,
                "tests/controllers/test_overrides.py::test_a_canary_is_rolled_back_at_its_deadline_by_the_policy_controller"),
     SideEffect("override", "without effect from its expiry on; undone by its finalizer", Role.OVERRIDE, 14400.0,

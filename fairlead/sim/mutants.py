@@ -116,7 +116,7 @@ def _override_ends_at_clean_up() -> list[Swap]:
         return bool(override.metadata.deletion_time is None and overrides.is_agreed(override))
 
     def never(override: Any) -> int:
-        return 1 << 50
+        return overrides.ends_ms(override) + 86_400_000
 
     return [(overrides, "is_in_force", lasts), (holding, "is_in_force", lasts), (holding, "ends_ms", never)]
 

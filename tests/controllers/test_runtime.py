@@ -15,8 +15,8 @@ from fairlead.controllers.contract import Result, View
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import BACKOFF_MAX_MS, KeyQueue
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
-from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put
 from fairlead.decide.oscillation import TIMES
+from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead.decide.admission.report import COUNT_MAX, Report, shown
+from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
 from fairlead.decide.admission.workload import TOTAL_BITS, check_requests
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, NodeSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Quota, Region, Tenant
@@ -133,8 +133,12 @@ def check_node_pool(report: Report, new: NodePool, old: NodePool | None) -> None
     report.within("spec.maxNodes", spec.max_nodes, 0, NODES_MAX)
     if spec.min_nodes > spec.max_nodes:
         report.add("spec.minNodes", f"may be at most maxNodes, which is {spec.max_nodes}, got {spec.min_nodes}")
+    report.amounts("spec.node", spec.node)
+    for field, seconds in (("start", spec.start_seconds), ("upWait", spec.up_wait_seconds), ("idle", spec.idle_seconds)):
+        report.within(f"spec.{field}Seconds", seconds, 1, SECONDS_MAX)
     if spec.provider:
         report.label("spec.provider", spec.provider)
+        report.need(bool(spec.node.amounts()), "spec.node", "says what a node of this provider gives; needed to scale the pool")
 
 
 def _check_text(report: Report, path: str, text: str) -> None:

@@ -195,12 +195,28 @@ class NodePoolSpec(Record, frozen=True):
     allowed_classes: tuple[str, ...] = ()
     min_nodes: int = 0
     max_nodes: int = 0
-    provider: str = ""
+    provider: str = ""  # who starts and stops its machines; empty: nobody, and the pool is not scaled
+    node: Resources = NOTHING  # what a new one gives
+    max_slots: int = 110
+    start_seconds: float = 60.0  # until a new one takes work
+    up_wait_seconds: float = 30.0  # between two additions
+    idle_seconds: float = 600.0  # an empty one stays this long
+
+
+class IdleSince(Record, frozen=True):
+    node: str
+    time: datetime
 
 
 class NodePoolStatus(Record, frozen=True):
+    """`ordered` names the nodes that the provider is to run, beside those that people made."""
+
     observed_generation: int = 0
     nodes: int = 0
+    ordered: tuple[str, ...] = ()
+    numbered: int = 0  # of the last one ordered: names are not used twice
+    last_up_time: datetime | None = None
+    idle: tuple[IdleSince, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 

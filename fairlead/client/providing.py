@@ -1,0 +1,62 @@
+"""What makes a pool's orders true: for each NodePool of a provider's name, the machines in `status.ordered` run and no others.
+
+Owns the comparison and its repetition; a Provider owns its machines. Level, not edge: every round compares what is ordered with
+what runs, so a round that failed is made up for by the next, and two rounds do nothing twice. Decides nothing. Run by whoever
+has a provider to offer, beside or apart from a plane's servers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final, Protocol
+
+from fairlead.client.plane import Plane
+from fairlead.model.kinds.capacity import NodePool
+from fairlead.ports import Clock
+
+log = logging.getLogger(__name__)
+ROUND_S: Final = 2.0
+
+
+class Provider(Protocol):
+    @property
+    def name(self) -> str:
+        """As pools name it."""
+
+    async def running(self, pool: str) -> Collection[str]:
+        """The machines it has started for this pool and not stopped, ready or not."""
+
+    async def start(self, pool: NodePool, name: str) -> None:
+        """Returns when the machine is on its way; it registers by itself when it is up."""
+
+    async def stop(self, pool: str, name: str) -> None: ...
+
+
+class Providing:
+    def __init__(self, plane: Plane, clock: Clock, provider: Provider, round_s: float = ROUND_S) -> None:
+        self._plane = plane
+        self._clock = clock
+        self._provider = provider
+        self._round_s = round_s
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.once()
+            except Exception:  # the next round compares again
+                log.exception("provider %s: a round failed", self._provider.name)
+            await self._clock.sleep(self._round_s)
+
+    async def once(self) -> None:
+        provider = self._provider
+        for row in await self._plane.list("nodepools"):
+            if row.raw is None or row.hot.spec.provider != provider.name:
+                continue
+            pool: NodePool = row.hot
+            name, wanted = pool.metadata.name, pool.status.ordered
+            running = set(await provider.running(name))
+            for machine in [each for each in wanted if each not in running]:
+                await provider.start(pool, machine)
+            for machine in sorted(running - set(wanted)):
+                await provider.stop(name, machine)

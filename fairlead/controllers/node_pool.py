@@ -1,0 +1,186 @@
+"""Orders nodes for what waits for them, and lets empty ones go: the names in `NodePool.status.ordered` are what the pool's
+provider is to run (fairlead/client/providing.py).
+
+Decides nothing itself (decide/autoscaling.py does). Looks at requests and bindings now and then, and only where a pool has a
+provider: they are too many to follow. A node goes in three steps, each seen before the next: closed to new work, then no longer
+ordered if it is still empty, then deregistered once it is silent. Runs in every region plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from fairlead.client.plane import Plane
+from fairlead.controllers.cache import Indexes, Item, Name
+from fairlead.controllers.contract import Result, View
+from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, nodes
+from fairlead.decide.overrides import EVERYONE, Where, in_force, tenants_of
+from fairlead.decide.slots import instant, millis
+from fairlead.model.commands import Body, Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import IdleSince, Node, NodePool, NodePoolStatus
+from fairlead.model.kinds.policy import Override
+from fairlead.model.kinds.work import SchedulingRequest
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.model.meta import Condition, set_condition
+from fairlead.ports import Clock
+
+SWEEP_S: Final = 10.0
+CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that this controller closed
+_BEHIND: Final = "PendingEvaluation"  # has not been looked at: nobody knows yet what it waits for
+
+
+class Seen(NamedTuple):
+    """A region at one moment."""
+
+    pools: Sequence[NodePool]
+    nodes: Sequence[Node]
+    requests: Sequence[SchedulingRequest]
+    used: frozenset[str]  # nodes with anything on them
+    overrides: Sequence[Override]
+
+
+class NodePoolController:
+    name = "node-autoscaler"
+    follows = ("nodepools",)
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {}
+    indexes_other: Indexes = {}
+    hears = False
+    sweep_s = SWEEP_S
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return ()
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return ()
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        return Result()
+
+    async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
+        pools = [row.hot for row in await plane.list("nodepools") if row.raw is not None]
+        if not any(pool.spec.provider for pool in pools):
+            return []
+        bindings: list[Any] = [row.hot for row in await plane.list("bindings") if row.raw is not None]
+        reserved = [row.hot.spec.node for row in await plane.list("reservations") if row.raw is not None]
+        seen = Seen(
+            pools,
+            [row.hot for row in await plane.list("nodes") if row.raw is not None],
+            [row.hot for row in await plane.list("schedulingrequests") if row.raw is not None],
+            frozenset((*(hot.node for hot in bindings if hot.state in HOLDS_CAPACITY), *reserved)),
+            [row.hot for row in await plane.list("overrides") if row.raw is not None],
+        )
+        return scaled(seen, self._region, plane.plane_ms())
+
+
+def scaled(seen: Seen, region: str, now_ms: int) -> list[Body]:
+    """What follows for every pool. Each request that waits is counted for the first pool that would cure it."""
+    left = list(seen.requests)
+    bodies: list[Body] = []
+    for pool in sorted(seen.pools, key=lambda each: each.metadata.name):
+        if not pool.spec.provider or pool.metadata.deletion_time is not None:
+            continue
+        mine = [request for request in left if _may_use(pool, request)]
+        taken = {id(request) for request in mine}
+        left = [request for request in left if id(request) not in taken]
+        bodies += _pool(pool, seen, mine, region, now_ms)
+    return bodies
+
+
+def _may_use(pool: NodePool, request: SchedulingRequest) -> bool:
+    tenants, classes, ask = pool.spec.allowed_tenants, pool.spec.allowed_classes, request.spec.ask
+    allowed = (not tenants or request.metadata.namespace in tenants) and (not classes or ask.workload_class in classes)
+    return allowed and not ask.devices and not ask.requests.exceeding(pool.spec.node)
+
+
+def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], region: str, now_ms: int) -> list[Body]:
+    mine = {node.metadata.name: node for node in seen.nodes if node.spec.pool == pool.metadata.name}
+    status = pool.status
+    idle = {each.node: each.time for each in status.idle}
+    ordered = set(status.ordered)
+    empty = {name: idle.get(name, instant(now_ms)) for name in mine if name in ordered and name not in seen.used}
+    verdict = _verdict(pool, seen, requests, mine, empty, region, now_ms)
+    bodies: list[Body] = []
+    for name in verdict.remove:
+        if not mine[name].spec.unschedulable:
+            bodies.append(_opened(mine[name], False))
+        else:  # closed at an earlier look, and still empty: its machine may go
+            ordered.discard(name)
+    for name, node in sorted(mine.items()):
+        if name in ordered and name not in verdict.remove and CLOSED in node.metadata.annotations and node.spec.unschedulable:
+            bodies.append(_opened(node, True))  # it is wanted after all
+        gone = name not in ordered and CLOSED in node.metadata.annotations and node.status.health in ("Unknown", "Lost")
+        if gone and name not in seen.used:
+            bodies.append(Delete("Node", "", name, uid=node.metadata.uid))
+    names = [f"{region}-{pool.metadata.name}-{status.numbered + n + 1}" for n in range(verdict.add)]
+    kept = tuple(name for name in status.ordered if name in ordered)
+    new = _after(pool, replace(status, ordered=(*kept, *names)), verdict, empty, len(mine), now_ms)
+    if new != status:
+        bodies.append(PutStatus("NodePool", "", pool.metadata.name, new, uid=pool.metadata.uid))
+    return bodies
+
+
+def _verdict(
+    pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], mine: dict[str, Node], empty: dict[str, Any], region: str,
+    now_ms: int,
+) -> PoolScaling:  # fmt: skip
+    paused = in_force(
+        (each for each in seen.overrides if EVERYONE in tenants_of(each)), "autoscaler-pause", now_ms, Where(region=region)
+    )
+    if paused is not None:
+        return PoolScaling(0, (), f"paused by {paused.metadata.namespace}/{paused.metadata.name}")
+    behind = sum(request.status.reason == _BEHIND for request in requests)
+    if 2 * behind > len(requests):
+        return PoolScaling(0, (), f"{behind} of {len(requests)} have not been looked at yet: placement lags")
+    spec, status = pool.spec, pool.status
+    rule = PoolRule(
+        spec.min_nodes, spec.max_nodes, spec.node, spec.max_slots, up_wait_s=spec.up_wait_seconds, idle_s=spec.idle_seconds
+    )
+    since_up_s = (now_ms - millis(status.last_up_time)) / 1000 if status.last_up_time is not None else 1e9
+    # One that is there and empty counts as on its way: what waits has not been looked at since it came, or does not fit it, and
+    # then it does not fit another like it.
+    unused = empty.keys() if any(request.status.reason in CURED_BY_NODES for request in requests) else ()
+    coming = {name for name in status.ordered if name not in mine or not mine[name].status.schedulable or name in unused}
+    there = len(mine) - sum(name in mine for name in coming)
+    spare = [(name, (now_ms - millis(since)) / 1000) for name, since in sorted(empty.items())]
+    return nodes(rule, Pool(there, len(coming), spare, since_up_s, spec.start_seconds), _waiting(requests, now_ms))
+
+
+def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting]:
+    groups: dict[Waiting, int] = {}
+    for request in requests:
+        spec, due = request.spec, request.spec.deadline_time
+        deadline_s = float((millis(due) - now_ms) // 1000) if due is not None else None
+        alike = Waiting(request.status.reason, spec.ask.requests, 0, spec.priority, deadline_s)
+        groups[alike] = groups.get(alike, 0) + 1
+    return [alike._replace(slots=count) for alike, count in groups.items()]
+
+
+def _opened(node: Node, is_open: bool) -> Put:
+    """The node taking new work, or not, in this controller's name."""
+    kept = {key: value for key, value in node.metadata.annotations.items() if key != CLOSED}
+    annotations = kept if is_open else {**kept, CLOSED: "true"}
+    return Put("Node", replace(node, metadata=replace(node.metadata, annotations=annotations),
+                               spec=replace(node.spec, unschedulable=not is_open)))  # fmt: skip
+
+
+def _after(
+    pool: NodePool, status: NodePoolStatus, verdict: PoolScaling, empty: dict[str, Any], there: int, now_ms: int
+) -> NodePoolStatus:
+    generation = pool.metadata.generation
+    condition = Condition(
+        type="Scaling", status="True", reason="Adding" if verdict.add else "Removing" if verdict.remove else "Steady",
+        message=verdict.why, observed_generation=generation, last_transition_time=instant(now_ms),
+    )  # fmt: skip
+    return replace(
+        status, observed_generation=generation, nodes=there, numbered=status.numbered + verdict.add,
+        last_up_time=instant(now_ms) if verdict.add else status.last_up_time,
+        idle=tuple(IdleSince(node=name, time=since) for name, since in sorted(empty.items())),
+        conditions=set_condition(status.conditions, condition),
+    )  # fmt: skip

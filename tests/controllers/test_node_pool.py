@@ -1,0 +1,176 @@
+"""Node pools: nodes are ordered for what they cure, a provider makes the order true, and what stays empty goes again."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.authority.local import LocalPlane
+from fairlead.client.providing import Providing
+from fairlead.controllers.node_pool import CLOSED, NodePoolController
+from fairlead.controllers.runtime import Runtime, RuntimeSettings
+from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import NodePool, NodePoolSpec, NodeStatus
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from tests.authority.planes import GI, OPERATOR, REGION, FakeClock, PlaneForTest, no, ok, running_plane
+
+SPEC = NodePoolSpec(max_nodes=5, provider="simulated", node=Resources(4000, 16 * GI), idle_seconds=300.0, up_wait_seconds=1.0)
+
+
+class Simulated:
+    """A provider whose machines are nodes that register at once."""
+
+    name = "simulated"
+
+    def __init__(self, plane: PlaneForTest) -> None:
+        self._plane = plane
+        self.machines: list[str] = []
+        self.stopped: list[str] = []
+
+    async def running(self, pool: str) -> list[str]:
+        return self.machines
+
+    async def start(self, pool: NodePool, name: str) -> None:
+        self.machines.append(name)
+        await self._plane.add_node(name, cpu=4000, memory=16 * GI, pool=pool.metadata.name)
+
+    async def stop(self, pool: str, name: str) -> None:
+        self.machines.remove(name)
+        self.stopped.append(name)
+
+
+class Pools:
+    def __init__(self, plane: PlaneForTest, clock: FakeClock) -> None:
+        self.plane, self.clock = plane, clock
+        self.local = LocalPlane(plane.authority, clock)
+        self.provider = Simulated(plane)
+        self._controller = NodePoolController(REGION)
+        self._providing = Providing(self.local, clock, self.provider)
+
+    async def look(self) -> None:
+        """One look of the controller, carried out in its name, and one round of the provider."""
+        bodies = await self._controller.sweep(self.local, self.clock)
+        caller = await self.plane.as_role(Role.AUTOSCALER)
+        for body in bodies:
+            ok(await self.plane.send(caller, body))
+        await self._providing.once()
+
+    def found(self, plural: str, name: str) -> Any:
+        rec = self.plane.authority.view().get(plural, "", name)
+        return rec.hot if rec is not None and rec.raw is not None else None
+
+    @property
+    def ordered(self) -> tuple[str, ...]:
+        return tuple(self.found("nodepools", "burst").status.ordered)
+
+    async def waiting(self, count: int, reason: str, start: int = 0, workload: str = "api") -> None:
+        assignment, scheduler = await self.plane.as_role(Role.ASSIGNMENT), await self.plane.as_role(Role.SCHEDULER)
+        for index in range(start, start + count):
+            ok(await self.plane.request("risk", workload, index, assignment))
+            request = self.plane.authority.view().get("schedulingrequests", "risk", f"{workload}-{index}")
+            assert request is not None
+            status = replace(request.hot.status, reason=reason)
+            ok(await self.plane.send(scheduler, PutStatus("SchedulingRequest", "risk", f"{workload}-{index}", status)))
+
+    async def withdrawn(self, count: int, workload: str = "api") -> None:
+        assignment = await self.plane.as_role(Role.ASSIGNMENT)
+        for index in range(count):
+            ok(await self.plane.send(assignment, Delete("SchedulingRequest", "risk", f"{workload}-{index}")))
+
+
+async def _pools(plane: PlaneForTest, clock: FakeClock) -> Pools:
+    await plane.grant("risk")
+    ok(await plane.send(OPERATOR, Put("NodePool", NodePool(metadata=Metadata(name="burst"), spec=SPEC))))
+    return Pools(plane, clock)
+
+
+async def test_a_scaled_up_node_is_scaled_down_after_its_cool_down_when_it_is_empty() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        await pools.waiting(6, "WaitingForCapacity")  # two nodes of four cores
+        await pools.look()
+        assert pools.ordered == (f"{REGION}-burst-1", f"{REGION}-burst-2")
+        assert sorted(pools.provider.machines) == sorted(pools.ordered)
+        clock.offset += 2
+        await pools.look()
+        assert len(pools.ordered) == 2, "they still wait, but nothing has been placed on those that came: no more are bought"
+        await pools.withdrawn(6)
+        await pools.look()
+        clock.offset += 301
+        await pools.look()
+        name = pools.ordered[0]
+        assert pools.found("nodes", name).spec.unschedulable, "closed first"
+        assert len(pools.ordered) == 2
+        await pools.look()
+        assert len(pools.ordered) == 0
+        assert len(pools.provider.stopped) == 2
+        node = await plane.as_role(Role.NODE)
+        ok(await plane.send(node, PutStatus("Node", "", name, NodeStatus(health="Lost", session=1))))
+        await pools.look()
+        assert pools.found("nodes", name) is None
+
+
+async def test_nothing_is_ordered_for_what_nodes_do_not_cure_nor_while_placement_lags_nor_under_a_pause() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        await pools.waiting(3, "WaitingForQuota", workload="poor")
+        await pools.look()
+        assert pools.ordered == ()
+        await pools.waiting(3, "WaitingForCapacity")
+        await pools.waiting(9, "PendingEvaluation", workload="new")
+        await pools.look()
+        assert pools.ordered == ()
+        await pools.withdrawn(9, "new")
+        spec = OverrideSpec(kind="autoscaler-pause", reason="x", ttl_seconds=60, scope=OverrideScope(tenants=("*",)))
+        ok(await plane.send(OPERATOR, Put("Override", Override(metadata=Metadata(name="p", namespace="risk"), spec=spec))))
+        await pools.look()
+        assert pools.ordered == ()
+        clock.offset += 61
+        await pools.look()
+        assert len(pools.ordered) == 1
+
+
+async def test_a_closed_node_is_opened_again_when_it_is_wanted_after_all_and_one_in_use_is_not_closed() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        await pools.waiting(1, "WaitingForCapacity")
+        await pools.look()
+        (name,) = pools.ordered
+        await pools.withdrawn(1)
+        await pools.look()
+        clock.offset += 301
+        await pools.look()
+        assert CLOSED in pools.found("nodes", name).metadata.annotations
+        await pools.waiting(1, "WaitingForCapacity", start=7)
+        await pools.look()
+        assert not pools.found("nodes", name).spec.unschedulable
+        assert name in pools.ordered
+
+
+async def test_an_autoscaler_closes_nodes_and_changes_nothing_else_of_them() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        caller = await plane.as_role(Role.AUTOSCALER)
+        rec = plane.authority.view().get("nodes", "", "n1")
+        assert rec is not None
+        node = rec.hot
+        ok(await plane.send(caller, Put("Node", replace(node, spec=replace(node.spec, unschedulable=True)))))
+        no(await plane.send(caller, Put("Node", replace(node, spec=replace(node.spec, max_slots=1)))), "NotOwner")
+
+
+async def test_it_runs_on_the_runtime_and_leaves_pools_without_a_provider_alone() -> None:
+    async with running_plane() as plane:
+        local = LocalPlane(plane.authority, plane.clock)
+        bare = NodePool(metadata=Metadata(name="plain"), spec=NodePoolSpec(max_nodes=3))
+        ok(await plane.send(OPERATOR, Put("NodePool", bare)))
+        assert await NodePoolController(REGION).sweep(local, plane.clock) == []
+        runtime = Runtime(NodePoolController(REGION), local, plane.clock, random.Random(1), RuntimeSettings())
+        assert runtime.info.role is Role.AUTOSCALER
