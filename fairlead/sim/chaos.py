@@ -209,7 +209,7 @@ class Chaos:
 
     async def _region(self, draws: Draws) -> None:
         """A whole region goes dark, or is cut off and goes on by itself. One at a time."""
-        at, dark, for_s = draws.random(), draws.random() < 0.6, draws.uniform(45.0, 200.0)
+        at, dark, for_s = draws.random(), draws.random() < 0.6, draws.uniform(45.0, 360.0)
         if self._left_out() or self._lost:
             return
         region = self._platform.regions[int(at * len(self._platform.regions))]

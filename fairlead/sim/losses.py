@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fairlead.model.kinds.intent import Workload
-from fairlead.model.lifecycle import SlotState
+from fairlead.model.lifecycle import ON_NODE, SlotState
 
 RECOVERED_S: Final = 300.0
 
@@ -31,6 +31,7 @@ class Losses:
         self._regions = regions
         self._counts = counts
         self._losses: list[_Loss] = []
+        self._kept: dict[Key, Workload] = {}  # services that recovered, as long as nobody changes them
         self.recovered_s: list[float] = []
 
     def struck(self, region: str, now_s: float) -> None:
@@ -49,6 +50,12 @@ class Losses:
             self._counts["recovery_unfinished"] += len(loss.open)
             self._losses.remove(loss)
 
+    def findings(self, now_s: float, *, strict: bool) -> list[tuple[str, str]]:
+        """Once a second: which promise, and what of it. `strict`: nothing but the loss of regions ends slots."""
+        out = [("L5", detail) for detail in self.look(now_s)]
+        out += [("S1", detail) for detail in self.bound_twice()]
+        return out + ([("L5", detail) for detail in self.dips()] if strict else [])
+
     def look(self, now_s: float) -> list[str]:
         """Once a second. What has waited longer than was promised."""
         late = []
@@ -58,6 +65,7 @@ class Losses:
                     self._counts["recovery_changed"] += 1
                 elif self._serves(key, workload, loss.region):
                     self.recovered_s.append(round(now_s - loss.at_s, 1))
+                    self._kept[key] = workload
                 elif now_s - loss.at_s > RECOVERED_S:
                     if self._has_no_room(key):
                         self._counts["excused_no_budget"] += 1
@@ -68,23 +76,50 @@ class Losses:
                 del loss.open[key]
         return late
 
+    def dips(self) -> list[str]:
+        """Services that had recovered and now have less than their minimum anywhere, with every region there: what stood in went
+        before the rest was back. To be asked only where nothing else ends slots."""
+        if self._losses:
+            return []
+        out = []
+        for key, workload in list(self._kept.items()):
+            serving = sum(self._serving(key, region) for region in self._regions)
+            if self._changed(key, workload):
+                del self._kept[key]
+            elif serving < workload.spec.recovery.min_serving:
+                out.append(f"{'/'.join(key)} had recovered, and {serving} of at least {workload.spec.recovery.min_serving} serve")
+        return out
+
+    def bound_twice(self) -> list[str]:
+        """S1 over all regions: a slot has one live binding, wherever."""
+        seen: dict[tuple[str, int], str] = {}
+        out = []
+        for region in self._regions:
+            for (tenant, name), binding in self._planes(region).get("bindings", {}).items():
+                if binding.status.state not in ON_NODE:
+                    continue
+                slot = (binding.spec.slot.uid, binding.spec.slot.index)
+                if slot in seen:
+                    out.append(f"{tenant}/{name} is bound in {seen[slot]} and in {region}")
+                seen[slot] = region
+        return out
+
+    def _serving(self, key: Key, region: str) -> int:
+        return sum(
+            (tenant, binding.spec.slot.workload) == key and binding.status.state is SlotState.SERVING
+            for (tenant, _), binding in self._planes(region).get("bindings", {}).items()
+        )
+
     def _changed(self, key: Key, workload: Workload) -> bool:
         now: Workload | None = self._planes("").get("workloads", {}).get(key)
-        return now is None or (now.metadata.uid, now.spec) != (workload.metadata.uid, workload.spec)
+        if now is None or now.metadata.deletion_time is not None:
+            return True
+        return (now.metadata.uid, now.spec) != (workload.metadata.uid, workload.spec)
 
     def _serves(self, key: Key, workload: Workload, lost: str) -> bool:
         lost_now = {loss.region for loss in self._losses} | {lost}
-        for region in self._regions:
-            if region in lost_now:
-                continue
-            serving = sum(
-                1
-                for (tenant, _), binding in self._planes(region).get("bindings", {}).items()
-                if (tenant, binding.spec.slot.workload) == key and binding.status.state is SlotState.SERVING
-            )
-            if serving >= workload.spec.recovery.min_serving:
-                return True
-        return False
+        there = [region for region in self._regions if region not in lost_now]
+        return any(self._serving(key, region) >= workload.spec.recovery.min_serving for region in there)
 
     def _has_no_room(self, key: Key) -> bool:
         order = self._planes("").get("recoveryorders", {}).get(key)

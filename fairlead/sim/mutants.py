@@ -18,7 +18,7 @@ from fairlead.decide import granting, overrides
 from fairlead.model.commands import IdempotencyKey
 from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
-from fairlead.sim import mutants_placing, mutants_running
+from fairlead.sim import mutants_placing, mutants_recovery, mutants_running
 from fairlead.sim.planting import Mutant, Swap
 from fairlead.sim.store import SimStore
 from fairlead.store import memory
@@ -142,5 +142,12 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-receipts": Mutant("an Idempotency-Key takes effect once", "unknown", ("S13",), _no_receipts, 1.0),
     "answers-early": Mutant("nothing is answered before it is durable", "unknown", ("S13",), _answers_early),
     **mutants_placing.MUTANTS,
+    **mutants_recovery.MUTANTS,
     **mutants_running.MUTANTS,
 }
+
+# Found in their first seed, in a second or two of CPU: what CI hunts on every commit.
+QUICK: Final = (
+    "bind-any-epoch", "no-residency", "no-devices", "lease-no-fence", "slot-any-token", "step-any-owner", "asked-again",
+    "no-fit", "no-cpu", "no-memory", "evict-any-rank", "released-twice", "watch-drops", "watch-twice", "watch-disorder",
+)  # fmt: skip

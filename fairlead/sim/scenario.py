@@ -190,6 +190,12 @@ def _regions(scenario: Scenario) -> Scenario:
     return replace(made, faults=Faults(region=0.35, crash=0.5, loss=0.01, instance=1.0))
 
 
+def _failback(scenario: Scenario) -> Scenario:
+    """Regions that go and come back, and nothing else: whatever serves less than it must does so because of what was decided."""
+    made = _regions(scenario)
+    return replace(made, servers=1, faults=Faults(region=0.5), work=replace(made.work, actions=1.5, workloads=8, jobs=0.0))
+
+
 def _hints(scenario: Scenario) -> Scenario:
     """What is soft lies, each seed in one of three ways: it may cost, and break nothing."""
     work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.4)
@@ -269,6 +275,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "hints": _hints,
     "leaders": _leaders,
     "overrides": _overrides,
+    "failback": _failback,
     "regions": _regions,
     "resets": _resets,
     "silent": _silent,

@@ -198,8 +198,8 @@ class World:
             while self.loop.now < scenario.rough_s and not self.findings:
                 await sleep(1.0)
                 self._quota()
-                for detail in self.losses.look(self.loop.now):
-                    self.found("L5", "", detail)
+                for invariant, detail in self.losses.findings(self.loop.now, strict=self.scenario.profile == "failback"):
+                    self.found(invariant, "", detail)
             self.chaos.heal()
         self._safe()
         if not self.findings:
