@@ -78,7 +78,8 @@ def fold(
     """Counts added up, reasons merged, conditions of the whole. A region that has not spoken yet counts as it last did; of one in
     `silent`, whose lease has run out, nobody knows what became of what was bound there."""
     spec, before = workload.spec, workload.status
-    counts = {a.spec.region: _unknown(a.status.replicas) if a.spec.region in silent else a.status.replicas for a in assignments}
+    told = {a.spec.region: _told_of(a, f"{workload.metadata.name}.g{a.status.generation}" == revision) for a in assignments}
+    counts = {region: _unknown(replicas) if region in silent else replicas for region, replicas in told.items()}
     total = _total(counts.values())
     total = replace(total, desired=0 if spec.suspend else slots)
     pending = _merged(a for a in assignments if a.spec.region not in silent)
@@ -101,6 +102,12 @@ def fold(
         pending=pending,
         conditions=conditions,
     )
+
+
+def _told_of(assignment: Assignment, current: bool) -> StageCounts:
+    """What a region counted last. Taken under another Revision, it says of none that it is up to date."""
+    replicas = assignment.status.replicas
+    return replicas if current or not replicas.updated else replace(replicas, updated=0)
 
 
 def _unknown(told: StageCounts) -> StageCounts:

@@ -3,6 +3,8 @@ says of them."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fairlead.decide.assigning import Choice
 from fairlead.decide.folding import fold
 from fairlead.decide.regions import Health, RegionFacts, RegionRules, RegionVerdict, judge_regions
@@ -87,6 +89,13 @@ def test_what_a_silent_region_carried_is_unknown_and_not_serving() -> None:
     assert (status.replicas.bound, status.replicas.serving, status.replicas.unknown) == (4, 2, 2)
     assert {row.region: row.replicas.unknown for row in status.regions} == {"a": 0, "b": 2}
     assert status.pending == ()
+
+
+def test_counts_taken_under_another_revision_say_of_no_slot_that_it_is_up_to_date() -> None:
+    before = told("a", bound=4, serving=4, updated=4)
+    now = replace(before, status=replace(before.status, generation=1))
+    of = {name: folded(Choice({"a": 4}), set(), each).replicas for name, each in (("before", before), ("now", now))}
+    assert {name: (counts.serving, counts.updated) for name, counts in of.items()} == {"before": (4, 0), "now": (4, 4)}
 
 
 def test_work_that_may_not_leave_a_lost_region_says_so_though_it_was_placed() -> None:
