@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fairlead.authority.state import Rec, State
 from fairlead.client.plane import Expired
 
-WAITING_MAX = 20_000  # changes that wait in one feed; beyond that its owner lists again
+WAITING_MAX = 50_000  # changes that wait in one feed; beyond that its owner lists again
 
 
 class EarlyFeed:

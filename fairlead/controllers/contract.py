@@ -39,6 +39,9 @@ class View:
 
 
 class Controller(Protocol):
+    """Also `named`, where it has that: the kinds of which an object's name and the present picture tell its keys, so that one
+    version of it is asked for, and not the one before as well."""
+
     @property
     def name(self) -> str:
         """As in fairlead/model/controllers.py."""

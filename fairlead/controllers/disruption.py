@@ -49,6 +49,7 @@ def _open(item: Item) -> Name | None:
 
 class DisruptionController:
     name = "disruption"
+    named = ("assignments", "endpoints", "schedulingrequests", "instances")
     follows = ("assignments", "nodes", "endpoints", "overrides", *SLOT_OBJECTS)
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {**SLOT_INDEXES, "evictionrequests": {**SLOT_INDEXES["evictionrequests"], "open": _open}}

@@ -79,6 +79,7 @@ class GarbageController(_Events):
     """A region's."""
 
     name = "garbage"
+    named = ("assignments", "bindings", "endpoints")
     follows = ("assignments", "evictionrequests", "bindings", "endpoints")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = SLOT_INDEXES

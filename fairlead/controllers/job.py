@@ -31,6 +31,7 @@ _S = SlotState
 
 class JobController:
     name = "job"
+    named = SLOT_OBJECTS
     follows = ("assignments", "revisions", "grants", *SLOT_OBJECTS)
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = SLOT_INDEXES

@@ -57,6 +57,7 @@ class MirrorDown:
     """Writes the region's plane; `other` is the global one."""
 
     name = "mirror-down"
+    named = ("assignments", "grants")
     follows = KINDS_DOWN
     follows_other = KINDS_DOWN
     indexes: Indexes = {}
@@ -169,6 +170,7 @@ class MirrorUp:
     def __init__(self, region: str) -> None:
         self._region = region
         self.lease = f"{UP}{region}"
+        self.named = self.follows
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         if not self._is_ours(item):

@@ -58,6 +58,7 @@ def _broken(item: Item) -> Name | None:
 
 class RepairController:
     name = "repair"
+    named = ("endpoints", "schedulingrequests", "instances")
     follows = ("assignments", "revisions", "nodes", "endpoints", "overrides", *SLOT_OBJECTS)
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {**SLOT_INDEXES, "bindings": {**SLOT_INDEXES["bindings"], "broken": _broken}}

@@ -70,6 +70,7 @@ class Runtime(Leased):
         super().__init__(plane, clock, random, terms, controller.follows)
         self._other = other
         self._writes = frozenset(self.info.writes)
+        self._named: frozenset[str] = frozenset(getattr(controller, "named", ()))
         self._picture = picture or Picture(plane, clock)
         self._other_picture = other_picture or (Picture(other, clock) if other is not None else None)
         self._kept = [] if picture is not None else [self._picture]  # pictures of its own
@@ -203,7 +204,9 @@ class Runtime(Leased):
 
     def _concerns(self, old: Item | None, new: Item | None, other: bool, by_resync: bool) -> bool:
         found = False
-        for version in (old, new):
+        item = new or old
+        assert item is not None, "something has changed"
+        for version in (item,) if item.plural in self._named else (old, new):
             keys = self.controller.keys(self.view, version, other) if version is not None else ()
             if keys:
                 self.queue.add(keys, self._plane.plane_ms(), by_resync=by_resync)

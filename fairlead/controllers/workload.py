@@ -43,6 +43,8 @@ class GivenTotals:
             self.told(None, item)
 
     def told(self, old: Item | None, new: Item | None) -> None:
+        if old is not None and new is not None and old.plural == "assignments" and old.hot.spec == new.hot.spec:
+            return  # its status, as most changes are
         for item, sign in ((old, -1), (new, 1)):
             if item is not None and item.plural == "assignments":
                 place = (item.tenant, item.hot.spec.region)

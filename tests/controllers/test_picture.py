@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from fairlead.client.plane import Expired
-from fairlead.controllers.cache import Cache, Item, Objects
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, Objects
+from fairlead.controllers.contract import Result, View
 from fairlead.controllers.picture import SLICE, Picture, PictureFeed
+from fairlead.controllers.runtime import Runtime
 from fairlead.ports import SystemClock, Tasks
 
 WAIT_S = 30.0
@@ -70,6 +73,9 @@ class HandPlane:
 
     def revision(self) -> int:
         return 100
+
+    def plane_ms(self) -> int:
+        return 1
 
 
 class Looker:
@@ -174,6 +180,44 @@ async def test_whoever_raises_ends_alone_and_whoever_looks_at_a_lost_picture_sta
         plane.feeds[1].put(Row("nodes", "o", 10, "z"))
         late = Looker(picture, "nodes")
         await until(lambda: late.told == [(None, "z")])
+        tasks.cancel()
+
+
+class Asked:
+    name = "node"
+    named = ("nodes",)
+    follows = ("nodes", "bindings")
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self) -> None:
+        self.versions: list[Any] = []
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        self.versions.append(item.hot)
+        return (item.key,)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return ()
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        return Result()
+
+
+async def test_of_a_kind_whose_names_tell_the_keys_one_version_is_asked_for_and_of_others_both() -> None:
+    plane, asked = HandPlane(), Asked()
+    async with Tasks() as tasks:
+        picture = await opened(plane, tasks, "nodes", "bindings")
+        runtime = Runtime(asked, plane, SystemClock(), random.Random(1), picture=picture)  # type: ignore[arg-type]
+        picture.join(PictureFeed(picture), asked.follows, runtime._told)
+        plane.feeds[0].put(Row("nodes", "n", 1, "a"), Row("bindings", "b", 2, "c"))
+        await until(lambda: len(asked.versions) == 2)
+        plane.feeds[0].put(Row("nodes", "n", 3, "b"), Row("bindings", "b", 4, "d"), Row("nodes", "n", 5, None))
+        await until(lambda: len(asked.versions) == 6)
+        assert asked.versions == ["a", "c", "b", "c", "d", "b"]
+        assert len(runtime.queue) == 2
         tasks.cancel()
 
 
