@@ -21,6 +21,7 @@ from fairlead.decide.preempt import Plan
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.resources import DeviceHold
 from fairlead.ports import Random
+from fairlead.scheduler.large_first import large_first
 from fairlead.scheduler.lineup import Found, Lineup
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
@@ -87,7 +88,7 @@ class Cycle:
         self._lineup = Lineup(snapshot)
 
     def decide(self, items: Sequence[Item]) -> list[Run]:
-        """Runs in the order they were decided: priority first, then first come."""
+        """Runs in the order they were decided: priority first, then first come, but for new work: there the large first."""
         runs = self.group(items)
         for run in runs:
             self.decide_run(run)
@@ -111,7 +112,7 @@ class Cycle:
                 run = open_runs[key] = Run(shape, [], [], [])
                 runs.append(run)
             run.items.append(item)
-        return runs
+        return large_first(runs, self._snapshot.capacity) if len(runs) > 1 else runs
 
     def prepare(self, run: Run) -> bool:
         """False: there is more to compute before this run is decided. Ask again; the loop may be given back in between."""

@@ -70,7 +70,7 @@ def test_best_fit_fills_the_fuller_node_first() -> None:
 def test_what_is_placed_is_seen_by_the_next_of_any_shape() -> None:
     table = Table(snapshot_of(node("n0", cpu=1500), node("n1", cpu=1500)))
     got = table.places(request("a-0", cpu=1000), request("b-0", cpu=1200), request("c-0", cpu=500))
-    assert got == {"a-0": "n0", "b-0": "n1", "c-0": "n0"}
+    assert got == {"b-0": "n0", "a-0": "n1", "c-0": "n1"}
 
 
 def test_higher_priority_goes_first_when_there_is_room_for_one() -> None:
