@@ -83,7 +83,6 @@ class TwoPlanes:
         for tenant in TENANTS:
             objects.append(("Tenant", "", tenant, {}))
             objects.append(("Quota", tenant, "default", {"limits": dict(room)}))
-            objects.append(("Grant", tenant, REGION, {"region": REGION, "version": 1, "during": dict(room), "after": dict(room)}))
         objects.append(("SchedulerPolicy", "", "r1", {"revision": 1}))
         objects.append(("PolicyChannel", "", "default", {"current": 1}))
         for name, role, reach in PEOPLE:
@@ -112,6 +111,7 @@ class TwoPlanes:
         config = PlaneConfig(
             plane="region" if here else "global",
             region=here,
+            name=f"{plane}-component",  # as its certificate says: the region reports upward under it
             store=f"sqlite:{self.directory / plane}.db",
             data=str(self.directory / "data" / plane),
             listen=f"127.0.0.1:{self.ports[plane]}",
