@@ -138,6 +138,7 @@ def sifting(loop: SimLoop, sieve: Sieve | None) -> Iterator[Probe | None]:
     def probed(self: Runtime, controller: Any, plane: Any, *rest: Any, other: Any = None, **more: Any) -> None:
         if controller.name == sieve.controller:
             plane, other = SievedPlane(plane, probe), SievedPlane(other, probe) if other is not None else None
+            more |= {"picture": None, "other_picture": None}  # of its own: what befalls it befalls nobody else
         made(self, controller, plane, *rest, other=other, **more)
 
     Runtime.__init__ = probed  # type: ignore[method-assign]

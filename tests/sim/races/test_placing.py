@@ -15,7 +15,7 @@ def test_a_bind_whose_answer_was_lost_is_not_made_again_on_another_node() -> Non
 
     async def script(stage: Stage) -> list[int]:
         await stage.create("api", 3)
-        await stage.until(lambda: stage.world.watches[REGION].objects["schedulingrequests"])
+        await stage.until(lambda: stage.world.watches[REGION].objects["assignments"])
         stage.store.faults.unheard = 1.0
         await sleep(4.0)
         assert stage.platform.machines.counts["F10"] > 0, "an answer was lost"
