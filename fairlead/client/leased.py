@@ -181,12 +181,15 @@ class Leased(ABC):
     async def _acquire(self) -> bool:
         terms = self.terms
         ask = Command(Caller(terms.holder, terms.role), LeaseAcquire(terms.name, terms.role, terms.ttl_s))
+        told = ""
         while not self._stopping:
             (got,) = await self._plane.submit([ask])
             if isinstance(got, Accepted):
                 self._caller = self._own(got.epoch)
                 return True
             wait_s = got.retry_after_s if isinstance(got, Refused) else 0.0
+            if isinstance(got, Refused) and got.reason == "Forbidden" and got.detail != told:
+                log.warning("%s gets no lease: %s", terms.name, told := got.detail)  # nobody else says why it does nothing
             await self._clock.sleep(min(1.0, wait_s or 0.2))
         return False
 

@@ -11,6 +11,7 @@ import pytest
 from fairlead.authority.local import LocalPlane
 from fairlead.client.leased import Health, Leased, Terms, until_next
 from fairlead.client.plane import Feed
+from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.lifecycle import Role
 from fairlead.ports import Tasks
@@ -81,6 +82,23 @@ async def test_one_that_only_renews_learns_that_its_lease_was_taken_and_takes_it
         await r.plane.as_role(Role.REPAIR, "one", "idle")  # another process of that name
         await r.until(lambda: idle.epoch == 3 and idle.serving)
         assert (len(idle.restarts), "epoch 2" in str(idle.restarts[0])) == (1, True)
+        idle.stop()
+
+
+async def test_one_that_may_not_have_its_lease_says_why_once_and_goes_on_asking(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        idle = Idle(r.plane)
+        asked, submit = 0, idle._plane.submit
+
+        async def refusing(commands: list[Command]) -> list[Outcome]:
+            nonlocal asked
+            asked += 1
+            return [Refused("Forbidden", "it may not speak as one")] if asked < 4 else await submit(commands)
+
+        idle._plane.submit = refusing  # type: ignore[method-assign]
+        r.tasks.start(idle.run(), "idle")
+        await idle.wait_serving()
+        assert [each.getMessage() for each in caplog.records].count("idle gets no lease: it may not speak as one") == 1
         idle.stop()
 
 
