@@ -18,6 +18,8 @@ from fairlead.model.lifecycle import Role
 
 def refuse_held(ctx: Context, tenant: str, workload: str) -> Refused | None:
     """Nothing new is bound for the scope of a hold."""
+    if not ctx.overrides.has("hold"):  # as nearly always; this is asked at every bind
+        return None
     held = ctx.overrides.found("hold", ctx.now_ms, Where(tenant, workload, ctx.settings.region))
     if held is None:
         return None
