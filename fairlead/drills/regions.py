@@ -211,8 +211,7 @@ class GlobalCut90s(Drill):
             look = scene.census.last(RISK)
             return look is not None and look.at_s > scene.began_s and node not in {one.node for one in look.named}
 
-        await scene.until("what ran there is withdrawn", fewer, CUT_S)
-        scene.timing("detect")
+        await scene.until("what ran there answers no more", fewer, CUT_S)
         await scene.expect("six of risk-api serve without global", lambda: scene.serving(RISK, 6), CUT_S, "serving")
         called = {region: await health(scene, region) for region in REGIONS}
         scene.check("no region is called lost", "Lost" not in called.values(), str(called))
