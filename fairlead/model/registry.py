@@ -99,6 +99,20 @@ def _quota_kinds(glo: frozenset[str], both: frozenset[str]) -> list[KindInfo]:
     ]  # fmt: skip
 
 
+def _recovery_kinds(glo: frozenset[str], both: frozenset[str]) -> list[KindInfo]:
+    r = Role
+    return [
+        KindInfo("RecoveryBudget", "recoverybudgets", capacity.RecoveryBudget, glo, _OPERATORS, frozenset({r.RECOVERY}),
+                 "expiry; its rooms are given up with it"),
+        KindInfo("RecoveryOrder", "recoveryorders", recovery.RecoveryOrder, glo, frozenset({r.RECOVERY}), frozenset({r.RECOVERY}),
+                 "when the workload is well without it"),
+        KindInfo("RegionOutlook", "regionoutlooks", recovery.RegionOutlook, glo, frozenset({r.RECOVERY}),
+                 frozenset({r.RECOVERY}), "with its region", namespaced=False),
+        KindInfo("Holding", "holdings", capacity.Holding, both, frozenset({r.RECOVERY, r.MIRROR}),
+                 frozenset({r.RECOVERY, r.MIRROR}), "with its budget"),
+    ]  # fmt: skip
+
+
 def _kinds() -> dict[str, KindInfo]:
     glo, reg, both = frozenset({GLOBAL}), frozenset({REGION}), frozenset({GLOBAL, REGION})
     r = Role
@@ -119,14 +133,6 @@ def _kinds() -> dict[str, KindInfo]:
                  frozenset({r.POLICY}), "never: one a plane", namespaced=False),
         KindInfo("Override", "overrides", policy.Override, both, _OPERATORS | {r.MIRROR}, frozenset({r.OVERRIDE}),
                  "expires by itself and undoes its effect", finalizers=("fairlead.dev/override-undone",)),
-        KindInfo("RecoveryBudget", "recoverybudgets", capacity.RecoveryBudget, glo, _OPERATORS, frozenset({r.RECOVERY}),
-                 "expiry; its rooms are given up with it"),
-        KindInfo("Holding", "holdings", capacity.Holding, both, frozenset({r.RECOVERY, r.MIRROR}),
-                 frozenset({r.RECOVERY, r.MIRROR}), "with its budget"),
-        KindInfo("RecoveryOrder", "recoveryorders", recovery.RecoveryOrder, glo, frozenset({r.RECOVERY}), frozenset({r.RECOVERY}),
-                 "when the workload is well without it"),
-        KindInfo("RegionOutlook", "regionoutlooks", recovery.RegionOutlook, glo, frozenset({r.RECOVERY}),
-                 frozenset({r.RECOVERY}), "with its region", namespaced=False),
         KindInfo("Assignment", "assignments", work.Assignment, both, frozenset({r.WORKLOAD, r.RECOVERY, r.MIRROR}),
                  frozenset({r.ASSIGNMENT, r.JOB, r.MIRROR}), "slots released", finalizers=("fairlead.dev/region-released",)),
         KindInfo("Revision", "revisions", work.Revision, both, frozenset({r.WORKLOAD, r.MIRROR}), frozenset({r.WORKLOAD}),
@@ -157,6 +163,7 @@ def _kinds() -> dict[str, KindInfo]:
                  "never: one a plane", namespaced=False, commands_only=True),
         *_access_kinds(both),
         *_quota_kinds(glo, both),
+        *_recovery_kinds(glo, both),
     ]  # fmt: skip
     return {row.plural: row for row in rows}
 
