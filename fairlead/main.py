@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fairlead.cli.drill import Drills
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Batch, Store, StoreError
-    from fairlead.store.export import Plane
     from fairlead.store.etcd_client import Tls
+    from fairlead.store.export import Plane
 
 T = TypeVar("T")
 
@@ -322,10 +322,10 @@ class LocalSimulator:
 
         return sieve.sifted(names, patterns, points, out, say)
 
-    def mutants(self, names: Sequence[str], seeds: int, say: Callable[[str], None]) -> dict[str, Any]:
+    def mutants(self, names: Sequence[str], seeds: int, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
         from fairlead.sim import campaign
 
-        return campaign.mutants(names, seeds, say)
+        return campaign.mutants(names, seeds, quick, say)
 
     def determinism(self, seeds: list[int], profile: str, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
         from fairlead.sim import campaign

@@ -34,7 +34,7 @@ class Simulator(Protocol):
 
     def sieve(self, names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Say) -> dict[str, Any]: ...
 
-    def mutants(self, names: Sequence[str], seeds: int, say: Say) -> dict[str, Any]: ...
+    def mutants(self, names: Sequence[str], seeds: int, quick: bool, say: Say) -> dict[str, Any]: ...
 
     def determinism(self, seeds: list[int], profile: str, minutes: float, say: Say) -> dict[str, Any]: ...
 
@@ -196,12 +196,13 @@ def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], point
 @command.command("mutants")
 @click.argument("names", nargs=-1)
 @click.option("--seeds", default=20, show_default=True, type=click.IntRange(min=1), help="Seeds to look in before giving up.")
+@click.option("--quick", is_flag=True, help="Only those that one short seed shows, about a minute for all of them.")
 @json_option
 @click.pass_obj
-def mutants(world: World, names: tuple[str, ...], seeds: int, as_json: bool) -> int:
+def mutants(world: World, names: tuple[str, ...], seeds: int, quick: bool, as_json: bool) -> int:
     """Plant bugs, one guard each, and say how many seeds it took a checker to find them."""
     try:
-        told = simulator_of(world).mutants(names, seeds, note)
+        told = simulator_of(world).mutants(names, seeds, quick, note)
     except KeyError as error:
         raise Told(f"there is no mutant {error}", hint="without a name all of them are planted", code=ERROR) from error
     rows = told["results"]["mutants"]
@@ -209,8 +210,8 @@ def mutants(world: World, names: tuple[str, ...], seeds: int, as_json: bool) -> 
         put_json(told)
     else:
         put_table(
-            ("NAME", "PROFILE", "FOUND", "SEEDS", "CONTROL"),
-            [(r["name"], r["profile"], str(r["found"]), r["seeds_needed"], ",".join(r["control"]) or "clean") for r in rows],
+            ("NAME", "PROFILE", "FOUND BY", "SEEDS", "CONTROL"),
+            [(r["name"], r["profile"], r["found_by"] or "-", r["seeds_needed"], ",".join(r["control"]) or "clean") for r in rows],
         )
     return OK if all(row["found"] and not row["control"] for row in rows) else CHECK_FAILED
 

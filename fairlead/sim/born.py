@@ -33,7 +33,7 @@ REGIONS: Final = ("us-east", "us-west", "eu-central")
 ZONES: Final = ("a", "b", "c")
 AREAS: Final = {"us-east": "us", "us-west": "us", "eu-central": "eu"}
 NODE_ROOM: Final = Resources(16_000, 64 * GI)
-TIGHT_ROOM: Final = Resources(1_500, 5 * GI // 2)
+TIGHT_ROOM: Final = Resources(1_200, 5 * GI // 2)
 GRANT: Final = Resources(24_000, 64 * GI, [("gpu", 4)])
 TIGHT_GRANT: Final = Resources(1_800, 64 * GI, [("gpu", 4)])  # two tenants want less than three nodes have, and more than this
 

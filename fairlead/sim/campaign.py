@@ -18,9 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.ports import Clock
+from fairlead.sim import hunt
 from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, void_reasons
 from fairlead.sim.loop import draws_of
-from fairlead.sim.mutants import MUTANTS
 from fairlead.sim.scenario import PROFILES, Faults, Scenario, draw
 from fairlead.sim.shrink import Shrinking
 from fairlead.sim.timeline import lines, page
@@ -262,33 +262,9 @@ def determinism(seeds: Sequence[int], profile: str, minutes: float, say: Say) ->
 # --- planted bugs ----------------------------------------------------------------------------------------------------------
 
 
-def mutants(names: Sequence[str], seeds: int, say: Say) -> dict[str, Any]:
+def mutants(names: Sequence[str], seeds: int, quick: bool, say: Say) -> dict[str, Any]:
     """Each planted bug in its directed profile until a checker finds it, and the same seeds without it."""
     load = environment()
-    rows = []
-    for name in names or list(MUTANTS):
-        mutant = MUTANTS[name]
-        found = needed = 0
-        control: list[str] = []
-        for seed in range(1, seeds + 1):
-            verdict = run_scenario(scenario_of(seed, mutant.profile, mutant.minutes, name))
-            hit = [finding.invariant for finding in verdict.findings if finding.invariant in mutant.invariants]
-            found += bool(hit)
-            say(f"{name}: seed {seed}: {hit or [f.invariant for f in verdict.findings] or 'nothing'}")
-            if hit:
-                needed = seed
-                clean = run_scenario(scenario_of(seed, mutant.profile, mutant.minutes))
-                control = [finding.invariant for finding in clean.findings]
-                break
-        rows.append(
-            {
-                "name": name,
-                "profile": mutant.profile,
-                "guard": mutant.guard,
-                "found": bool(found),
-                "seeds_needed": needed,
-                "density": round(1 / needed, 4) if needed else 0.0,
-                "control": control,
-            }
-        )
-    return {"name": "sim mutants", "params": {"seeds": seeds}, "environment": load, "results": {"mutants": rows}}
+    found = hunt.rows(names, seeds, quick, scenario_of, say)
+    params = {"seeds": seeds, "quick": quick}
+    return {"name": "sim mutants", "params": params, "environment": load, "results": {"mutants": found}}

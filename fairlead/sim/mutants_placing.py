@@ -56,7 +56,7 @@ def _any_grant_version() -> list[Swap]:
 
 
 def _no_grant() -> list[Swap]:
-    return [(placing, "_grant", lambda ctx, body, need, account, devices, claim: None)]
+    return [(placing, "_grant", lambda *_: None)]
 
 
 def _no_fit() -> list[Swap]:
@@ -156,11 +156,12 @@ def _released_twice() -> list[Swap]:
 
 
 def _no_lease_fence() -> list[Swap]:
-    return [(callers, "_fenced", lambda ctx, command: None)]
+    return [(callers, "_fenced", lambda *_: None)]
 
 
 def _any_token() -> list[Swap]:
-    def bound(ctx: Any, caller: Any, body: Any) -> Any:
+    def bound(ctx: Any, *rest: Any) -> Any:
+        body = rest[-1]
         rec = ctx.state.get("bindings", body.tenant, body.name)
         return rec if rec is not None else Refused("NotFound", "no slot")
 
@@ -172,11 +173,11 @@ def _any_owner() -> list[Swap]:
 
 
 def _asked_again() -> list[Swap]:
-    return [(kinds, "_refuse_request", lambda ctx, caller, new, old: None)]
+    return [(kinds, "_refuse_request", lambda *_: None)]
 
 
 def _any_version() -> list[Swap]:
-    return [(objects, "_refuse_version", lambda ctx, rec, old, expected_revision, uid: None)]
+    return [(objects, "_refuse_version", lambda *_: None)]
 
 
 MUTANTS: Final[dict[str, Mutant]] = {

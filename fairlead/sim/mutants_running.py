@@ -73,7 +73,7 @@ def _no_fence_wait() -> list[Swap]:
     """Released as soon as it is Unknown, by repair and at commit; and Unknown after a third of a lease, because a whole one is
     long enough for the agent to have stopped it."""
     return [
-        (running, "_not_proven_gone", lambda ctx, binding: None),
+        (running, "_not_proven_gone", lambda *_: None),
         (RepairController, "_may_go", lambda self, cache, assignment, slot: slot.state is SlotState.UNKNOWN),
         (NodeRules, "lease_ms", property(lambda self: int(self.lease_s * 333))),
     ]

@@ -16,4 +16,3 @@ class Mutant(msgspec.Struct, frozen=True):
     invariants: tuple[str, ...]
     swaps: Callable[[], list[Swap]]
     minutes: float = 2.0
-    quick: bool = False  # found in one or two short seeds: part of CI

@@ -1,0 +1,65 @@
+"""Owns the hunt for planted bugs: each in its directed profile until a checker finds it, and the same seeds without it.
+
+A finding counts only if it is of the promises that the bug was planted against: a crash proves nothing about its guard. Decides
+nothing about the bugs themselves (mutants.py). Called by the command line through campaign.py, and by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fairlead.sim.mutants import MUTANTS, QUICK
+from fairlead.sim.scenario import Scenario
+from fairlead.sim.world import run_scenario
+
+Say = Callable[[str], None]
+Draw = Callable[[int, str, float, str], Scenario]
+
+
+class Hunt:
+    def __init__(self, scenario_of: Draw, say: Say) -> None:
+        self._scenario_of = scenario_of
+        self._say = say
+        self._controls: dict[tuple[int, str, float], list[str]] = {}  # several bugs share a world without them
+
+    def control(self, seed: int, profile: str, minutes: float) -> list[str]:
+        """What the checkers say of that world when nothing is planted: nothing, if all is well."""
+        key = (seed, profile, minutes)
+        if key not in self._controls:
+            verdict = run_scenario(self._scenario_of(seed, profile, minutes, ""))
+            self._controls[key] = [finding.invariant for finding in verdict.findings]
+        return self._controls[key]
+
+    def found(self, name: str, seed: int) -> list[str]:
+        """The promises by which that seed shows the bug."""
+        mutant = MUTANTS[name]
+        verdict = run_scenario(self._scenario_of(seed, mutant.profile, mutant.minutes, name))
+        hits = [finding.invariant for finding in verdict.findings if finding.invariant in mutant.invariants]
+        self._say(f"{name}: seed {seed}: {hits or [f.invariant for f in verdict.findings] or 'nothing'}")
+        return hits
+
+    def row(self, name: str, seeds: int) -> dict[str, Any]:
+        mutant = MUTANTS[name]
+        needed, by, control = 0, "", list[str]()
+        for seed in range(1, seeds + 1):
+            hits = self.found(name, seed)
+            control += self.control(seed, mutant.profile, mutant.minutes)
+            if hits:
+                needed, by = seed, hits[0]
+                break
+        return {
+            "name": name,
+            "profile": mutant.profile,
+            "guard": mutant.guard,
+            "found": bool(needed),
+            "found_by": by,
+            "seeds_needed": needed,
+            "density": round(1 / needed, 4) if needed else 0.0,
+            "control": control,
+        }
+
+
+def rows(names: Sequence[str], seeds: int, quick: bool, scenario_of: Draw, say: Say) -> list[dict[str, Any]]:
+    hunt = Hunt(scenario_of, say)
+    return [hunt.row(name, seeds) for name in names or (QUICK if quick else list(MUTANTS))]

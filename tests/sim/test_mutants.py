@@ -1,0 +1,45 @@
+"""Planted bugs: the quick ones are found on every commit, each by a promise it breaks; without them the same worlds are clean."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.sim.campaign import scenario_of
+from fairlead.sim.hunt import Hunt
+from fairlead.sim.mutants import MUTANTS, QUICK, planted
+from fairlead.sim.scenario import PROFILES
+from fairlead.sim.world import run_scenario
+
+SEED, SEEDS_MAX = 1, 4  # the first seed shows nearly all of them
+HUNT = Hunt(scenario_of, lambda text: None)
+WORLDS = sorted({(MUTANTS[name].profile, MUTANTS[name].minutes) for name in QUICK})
+# What strays must have run into, or the guards were not asked.
+ASKED = ("FencedOut", "NoFit", "NotOwner", "StaleEpoch", "StaleGeneration", "StaleGrant", "StalePolicy", "StaleToken")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_planted_bug_is_found_by_a_promise_it_breaks(name: str) -> None:
+    seeds = range(SEED, SEED + SEEDS_MAX)
+    assert any(HUNT.found(name, seed) for seed in seeds), f"fairlead sim mutants {name} --seeds {SEEDS_MAX}"
+
+
+@pytest.mark.parametrize(("profile", "minutes"), WORLDS)
+def test_without_it_the_same_world_breaks_no_promise(profile: str, minutes: float) -> None:
+    verdict = run_scenario(scenario_of(SEED, profile, minutes))
+    assert not verdict.findings, f"{verdict.findings}: fairlead sim run --profile {profile} --first-seed {SEED} --seeds 1"
+    if profile == "crowded":
+        asked = {name.removeprefix("stray_") for name in verdict.counts} | set(verdict.refusals)
+        assert set(ASKED) <= asked, sorted(set(ASKED) - asked)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_planted_bug_has_a_profile_and_is_taken_out_again(name: str) -> None:
+    mutant = MUTANTS[name]
+    assert mutant.profile in PROFILES
+    assert not {"X1", "X2"} & set(mutant.invariants), "a crash proves nothing about a guard"
+    before = [getattr(owner, attribute) for owner, attribute, _ in mutant.swaps()]
+    with planted(name):
+        inside = [getattr(owner, attribute) for owner, attribute, _ in mutant.swaps()]
+    after = [getattr(owner, attribute) for owner, attribute, _ in mutant.swaps()]
+    assert before == after
+    assert all(one != other for one, other in zip(before, inside, strict=True))
