@@ -41,7 +41,10 @@ REPEAT_EVERY: Final = 20
 
 # What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
 MIXED: Final = "mixed"
-MIX: Final = ("swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "swarm", "twins")
+MIX: Final = (
+    "swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "strays", "twins", "swarm", "echoes", "swarm",
+    "crowded",
+)  # fmt: skip
 
 
 def scenario_of(seed: int, profile: str, minutes: float, mutant: str = "") -> Scenario:

@@ -31,6 +31,7 @@ SAFEGUARDS: Final = {
     "FenceNotPassed": "an Exclusive slot waits until its last copy is certainly gone",
     "FencedOut": "a leased role carries its lease's epoch",
     "GrantExceeded": "a tenant uses no more than it was granted",
+    "InUse": "nothing is deleted while something stands on it",
     "LeaseHeld": "a lease has one holder",
     "NoFit": "the authority asks every hard gate again",
     "NoSuchStep": "a slot goes only where the lifecycle lets it",
@@ -38,11 +39,15 @@ SAFEGUARDS: Final = {
     "NotOwner": "a step is made by its owner",
     "NotPending": "what waits for no place is given none",
     "Repeated": "a command under a known id is answered, not done again",
+    "StaleEpoch": "a proposal is for the present life of its slot",
     "StaleGeneration": "a proposal is for the generation that is wanted now",
+    "StaleGrant": "a proposal was decided on the grant that is in force",
     "StalePolicy": "a proposal was decided under the policy in force",
     "StaleToken": "a report is for the life that stands",
     "StoreContended": "leadership is acquired once",
     "StoreFenced": "a deposed leader writes nothing",
+    "VictimNotAllowed": "whoever is evicted stands below whoever evicts",
+    "WrongNode": "an agent speaks for its own node only",
 }
 
 
