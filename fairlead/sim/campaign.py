@@ -42,8 +42,8 @@ REPEAT_EVERY: Final = 20
 # What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
 MIXED: Final = "mixed"
 MIX: Final = (
-    "swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "strays", "twins", "swarm", "echoes", "swarm",
-    "crowded",
+    "swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "strays", "twins", "swarm", "echoes",
+    "swarm", "crowded",
 )  # fmt: skip
 
 
