@@ -31,7 +31,7 @@ class OverrideChecker:
     def __init__(self, objects: Objects, found: Found) -> None:
         self._objects = objects
         self._found = found
-        self._ended: dict[tuple[str, str], int] = {}  # holds that were taken away, and when
+        self._ended: dict[tuple[str, str], tuple[Override, int]] = {}  # holds that were taken away, and when
 
     def changed(self, plural: str, old: Any, new: Any, now_ms: int, by_scheduler: bool) -> bool:
         """True where something was judged. What agents bring back is where it is, whoever holds it."""
@@ -50,7 +50,7 @@ class OverrideChecker:
         name = (last.metadata.namespace, last.metadata.name)
         gone = new is None or new.metadata.deletion_time is not None
         if gone and last.spec.kind == "hold":
-            self._ended.setdefault(name, min(now_ms, _end_ms(last)))
+            self._ended.setdefault(name, (last, min(now_ms, _end_ms(last))))
         if new is None:
             return False
         spec = new.spec
@@ -79,8 +79,13 @@ class OverrideChecker:
         """A slot is said to be held: somebody must have held it, within what its writer may not have heard yet."""
         if old is not None and (old.status.reason, old.status.detail) == (new.status.reason, new.status.detail):
             return False
-        holds = [o for o in self._objects["overrides"].values() if o.spec.kind == "hold"]
-        ends = [*(_end_ms(hold) for hold in holds), *self._ended.values()]
+        holds = [(o, _end_ms(o)) for o in self._objects["overrides"].values() if o.spec.kind == "hold"]
+        tenant, workload = new.metadata.namespace, new.spec.slot.workload
+        ends = [
+            end_ms
+            for hold, end_ms in (*holds, *self._ended.values())
+            if _is_about(hold, tenant, workload, next(iter(hold.spec.scope.regions), ""), "")
+        ]
         if all(now_ms >= end_ms + SAID_LATE_MS for end_ms in ends):
             slot = f"{new.metadata.namespace}/{new.metadata.name}"
             self._found("S11", f"{slot} is said to be on hold, and the last hold ended {now_ms - max(ends, default=0)} ms ago")

@@ -130,7 +130,7 @@ def _zones_not_avoided() -> list[Swap]:
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
-    "override-ends-at-clean-up": Mutant("an override ends by evaluation", "overrides", ("S11",), _override_ends_at_clean_up),
+    "override-ends-at-clean-up": Mutant("an override ends by evaluation", "overrides", ("S11", "L1"), _override_ends_at_clean_up),
     "override-not-at-commit": Mutant("a hold is asked for at commit", "overrides", ("S11",), _no_override_at_commit),
     "override-zones-ignored": Mutant("avoided zones are a gate at commit", "overrides", ("S11",), _zones_not_avoided),
     "store-any-fence": Mutant("an engine compares the fence", "leaders", ("S9",), _any_fence),
