@@ -186,7 +186,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "bind-any-policy": Mutant("a placement names the policy in force", "strays", ("S6",), _any_policy, 1.0),
     "bind-any-grant": Mutant("a placement names the grant in force", "strays", ("S4",), _any_grant_version, 1.0),
     "no-grant": Mutant("the authority checks the grant again", "tight", ("S4",), _no_grant),
-    "no-fit": Mutant("the authority checks capacity again", "crowded", ("S2", "S3"), _no_fit, 1.0),
+    "no-fit": Mutant("the authority checks capacity again", "crowded", ("S2", "S3", "S6"), _no_fit, 1.0),
     "no-cpu": Mutant("the authority checks the CPU again", "crowded", ("S2",), lambda: _blind_to("cpu_free", "cpu_unlent"), 1.0),
     "no-memory": Mutant(
         "the authority checks the memory again", "crowded", ("S2",), lambda: _blind_to("memory_free", "memory_unlent"), 1.0

@@ -131,7 +131,7 @@ def _no_resync() -> list[Swap]:
 
     def lossy(self: Runtime, *args: Any) -> bool:
         heard[0] += 1
-        return bool(heard[0] % 23) and concerns(self, *args)
+        return bool(heard[0] % 4) and concerns(self, *args)
 
     return [(Runtime, "_resync_loop", never), (Runtime, "_concerns", lossy)]
 
@@ -151,7 +151,7 @@ def _objects_beyond_the_head() -> list[Swap]:
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
-    "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "exclusive", ("S12",), _agent_lease_never_ends),
+    "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
     "shim-no-fence": Mutant("a shim ends Exclusive work by itself", "silent", ("S12",), _shim_has_no_fence),
     "agent-starts-at-once": Mutant("a new session waits for the earlier one's lease", "twins", ("S12",), _starts_at_once),
     "twins-both-stay": Mutant("an agent whose session is over stops", "twins", ("S12",), _twins_both_stay),
