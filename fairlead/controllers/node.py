@@ -46,6 +46,7 @@ class NodeController:
     def __init__(self, rules: NodeRules | None = None) -> None:
         self._rules = rules or NodeRules()
         self._back_ms: dict[str, int] = {}  # nodes that are heard again -> since when; soft
+        self._deaf_ms = 0  # when nobody at all was heard last; soft
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         if item.plural == "nodes":
@@ -69,8 +70,10 @@ class NodeController:
             return Result((), now_ms + LOOK_MS)
         facts = [self._facts(view, item.hot, now_ms) for item in items.values()]
         anybody = self._hears_anybody(view, now_ms)
+        if not anybody:
+            self._deaf_ms = now_ms
         bodies: list[Body] = []
-        for verdict in judge_zone(facts, anybody, view.since_ms, now_ms, rules, len(zone) - len(items)):
+        for verdict in judge_zone(facts, anybody, view.since_ms, now_ms, rules, len(zone) - len(items), self._deaf_ms):
             item = items[verdict.name]
             status = _status(item.hot, verdict, now_ms)
             if status != item.hot.status:

@@ -55,10 +55,11 @@ class NodeVerdict(NamedTuple):
 
 
 def judge_zone(
-    nodes: Sequence[NodeFacts], anybody_heard: bool, since_ms: int, now_ms: int, rules: NodeRules, well: int = 0
+    nodes: Sequence[NodeFacts], anybody_heard: bool, since_ms: int, now_ms: int, rules: NodeRules, well: int = 0, deaf_ms: int = 0
 ) -> list[NodeVerdict]:
     """Health of the nodes of one zone. Nothing is said of a silence that is not a full lease old under this observer (P9).
-    `well`: how many more there are that were well and are heard: they count, and nothing has to be said of them."""
+    `well`: how many more there are that were well and are heard: they count, and nothing has to be said of them. `deaf_ms`: when
+    nobody at all was heard last; whoever is heard again a moment after the first is not lost in between."""
     quiet_ms = {node.name: now_ms - max(node.heard_ms, since_ms) for node in nodes}
     silent = {name for name, ms in quiet_ms.items() if ms > rules.lease_ms}
     present = [node for node in nodes if node.health != "Lost"]
@@ -70,7 +71,8 @@ def judge_zone(
     may_lose = len(away) if not suspect else int(now_ms - declared_ms >= rules.loss_period_s * 1000)
     out = []
     for node in sorted(nodes):
-        lost = node.health == "Unknown" and quiet_ms[node.name] > rules.lease_ms + rules.lost_after_s * 1000
+        listened_ms = min(quiet_ms[node.name], now_ms - deaf_ms)
+        lost = node.health == "Unknown" and listened_ms > rules.lease_ms + rules.lost_after_s * 1000
         if node.name not in silent:
             out.append(_heard(node, now_ms, rules))
         elif lost and may_lose > 0:

@@ -41,6 +41,17 @@ def test_unknown_becomes_lost_later_and_passes_through_unknown_always() -> None:
     assert health(node("a", late, "Ready"), node("c"))["a"] == "Unknown"
 
 
+def test_whoever_heard_nobody_declares_nobody_lost_until_it_has_listened_for_as_long_again() -> None:
+    late = LEASE + 10_001
+    zone = [node("a", 10 * late, "Unknown"), node("c")]
+
+    def found(deaf_ms: int) -> list[Health]:
+        return [verdict.health for verdict in judge_zone(zone, True, 0, NOW, RULES, deaf_ms=deaf_ms)]
+
+    assert found(NOW - 1) == ["Unknown", "Ready"], "the others were heard again a moment ago"
+    assert found(NOW - late) == ["Lost", "Ready"]
+
+
 def test_many_silent_at_once_are_suspect_and_lost_one_at_a_time() -> None:
     zone = [node(f"n{i}", 60_000, "Unknown") for i in range(4)] + [node(f"m{i}") for i in range(4)]
     found = judge(*zone)
