@@ -226,6 +226,7 @@ class Watch:
         self.lists = 0
         self.clean_ends = 0
         self.broken_ends = 0
+        self.refused = 0  # attempts that were told no: while nobody leads, say
         self.streams = 0
 
     async def run(self) -> None:
@@ -234,8 +235,11 @@ class Watch:
                 await asyncio.sleep(0.05)
                 continue
             try:
-                await self._stream()
-                self.clean_ends += 1
+                if await self._stream():
+                    self.clean_ends += 1
+                else:
+                    self.refused += 1
+                    await asyncio.sleep(0.02)
             except (aiohttp.ClientError, TimeoutError):
                 self.broken_ends += 1
                 await asyncio.sleep(0.02)
@@ -249,15 +253,17 @@ class Watch:
         self.objects = {one["metadata"]["name"]: one for one in answer.body["items"]}
         return True
 
-    async def _stream(self) -> None:
+    async def _stream(self) -> bool:
+        """False: it was refused."""
         url = f"{self._at()}{self._path}?watch=true&allowWatchBookmarks=true&resourceVersion={self.version}"
         async with self._session.get(url) as answer:
             if answer.status != 200:
                 self.version = "" if answer.status == 410 else self.version
-                raise aiohttp.ClientPayloadError(str(answer.status))
+                return False
             self.streams += 1
             async for line in answer.content:
                 self._saw(json.loads(line))
+        return True
 
     def _saw(self, event: Any) -> None:
         if event["type"] == "ERROR":
