@@ -401,3 +401,12 @@ def test_a_quota_that_protects_exactly_what_it_has_is_fine() -> None:
 def test_a_device_is_counted_in_one_place_only() -> None:
     both = capacity.NodeSpec(allocatable=Resources(1, 1, [("gpu", 1)]), devices=(Device(id="g0"),))
     assert "may be counted in one place only" in told(replace(example("Node"), spec=both))["spec.devices[0].resource"]
+
+
+def test_an_eviction_of_a_slot_made_again_under_its_name_takes_the_place_of_the_earlier_one() -> None:
+    """A rollout would otherwise file it in vain until the earlier one is cleaned away."""
+    info, slot = BY_KIND["EvictionRequest"], SlotRef(workload="api", uid="u-1", index=3)
+    old = example("EvictionRequest", slot=slot)
+    assert faults(info, example("EvictionRequest", slot=replace(slot, uid="u-2")), old) == ()
+    (fault,) = faults(info, example("EvictionRequest", slot=replace(slot, index=4)), old)
+    assert (fault.path, fault.message) == ("spec.slot", "may not change; file another request")

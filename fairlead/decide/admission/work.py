@@ -130,7 +130,9 @@ def check_eviction_request(report: Report, new: EvictionRequest, old: EvictionRe
     elif len(new.spec.reason) > REASON_MAX:
         report.add("spec.reason", f"may have {REASON_MAX} characters, has {len(new.spec.reason)}")
     if old is not None:
-        report.need(new.spec.slot == old.spec.slot, "spec.slot", "may not change; file another request")
+        # Of another workload under the same name it is: slots are named, and requests with them.
+        same = (new.spec.slot.workload, new.spec.slot.index) == (old.spec.slot.workload, old.spec.slot.index)
+        report.need(same, "spec.slot", "may not change; file another request")
 
 
 def check_endpoints(report: Report, new: Endpoints, old: Endpoints | None) -> None:
