@@ -110,7 +110,9 @@ def _instant(time_ms: int) -> str:
 @click.command("export")
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--plane", default="", metavar="NAME", help="Which plane of the local platform, such as us-east.")
-@click.option("--config", default=None, type=click.Path(exists=True, dir_okay=False), help="Or the configuration of a server here.")
+@click.option(
+    "--config", default=None, type=click.Path(exists=True, dir_okay=False), help="Or the configuration of a server here."
+)
 @click.option("--since", type=DURATION, default=None, metavar="DURATION", help="Only the last while. Default: all that is kept.")
 @state_option
 @json_option
