@@ -14,12 +14,12 @@ SEEDS ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help kubectl promtool setup run test check format sim bench docs tour drills soak requirements clean
+.PHONY: help tools setup run test check format sim bench docs tour drills soak requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) kubectl promtool ## Make .venv with everything pinned by hash (nothing to do when it is current)
+setup: $(STAMP) tools ## Make .venv with everything pinned by hash (nothing to do when it is current)
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -36,24 +36,20 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	fi
 	@touch $@
 
-# The API is tested with the real kubectl; whichever stands first on PATH is taken. Not a target of its own in `make help`.
-kubectl:
-	@set -e; if command -v kubectl >/dev/null 2>&1; then exit 0; fi; \
+# The API is tested with the real kubectl, the alert rules with the real promtool; whichever stands first on PATH is taken.
+# Not a target of its own in `make help`.
+tools:
+	@wanted=; command -v kubectl >/dev/null 2>&1 || wanted="kubernetes-client"; \
+	command -v promtool >/dev/null 2>&1 || wanted="$$wanted prometheus"; \
+	test -n "$$wanted" || exit 0; \
 	as_root=; test "$$(id -u)" = 0 || as_root="sudo -n"; \
 	if command -v apt-get >/dev/null 2>&1 && $$as_root true 2>/dev/null; then \
-		$$as_root apt-get update -qq && $$as_root apt-get install -y -qq --no-install-recommends kubernetes-client >/dev/null; \
-	else \
-		echo "no kubectl on PATH: tests/api/test_kubectl.py will fail until there is one (apt: kubernetes-client)" >&2; \
-	fi
-
-# The alert rules are tested with the real promtool.
-promtool:
-	@set -e; if command -v promtool >/dev/null 2>&1; then exit 0; fi; \
-	as_root=; test "$$(id -u)" = 0 || as_root="sudo -n"; \
-	if command -v apt-get >/dev/null 2>&1 && $$as_root true 2>/dev/null; then \
-		$$as_root apt-get update -qq && $$as_root apt-get install -y -qq --no-install-recommends prometheus >/dev/null || true; \
+		$$as_root apt-get update -qq; \
+		for each in $$wanted; do $$as_root apt-get install -y -qq --no-install-recommends $$each >/dev/null; done; \
 	fi; \
-	command -v promtool >/dev/null 2>&1 || echo "no promtool on PATH: alerts are not tested (apt: prometheus)" >&2
+	command -v promtool >/dev/null 2>&1 || echo "no promtool on PATH: alerts are not tested (apt: prometheus)" >&2; \
+	command -v kubectl >/dev/null 2>&1 || \
+		echo "no kubectl on PATH: tests/api/test_kubectl.py will fail until there is one (apt: kubernetes-client)" >&2
 
 run: $(STAMP) ## Start the local platform: a global plane, three regions, agents, sample work (Ctrl-C stops it)
 	@$(BIN)/fairlead up
