@@ -64,10 +64,8 @@ def owned(planes: TwoPlanes, node: Path) -> TwoPlanes:
         ("Secret", "secrets", {"data": {"k": MARK}}),
         ("ServiceAccount", "serviceaccounts", {"description": MARK}),
         ("Workload", "workloads", {"replicas": 1, "template": template, "resources": requests}),
-        ("Override", "overrides", {"kind": "hold", "reason": MARK, "ttlSeconds": 600, "scope": {"workloads": [f"risk/{MARK}"]}}),
     ):
-        who = "olga" if kind == "Override" else "rita"
-        made = planes.ask(who, "POST", path_of(plural, "risk"), manifest(kind, "risk", MARK, spec))
+        made = planes.ask("rita", "POST", path_of(plural, "risk"), manifest(kind, "risk", MARK, spec))
         assert made.status == 201, made.body
     headers = {"Idempotency-Key": KEY}
     patched = planes.ask(
@@ -77,6 +75,9 @@ def owned(planes: TwoPlanes, node: Path) -> TwoPlanes:
     assert patched.status == 200, patched.body
     log = path_of("workloads", "risk", MARK) + "/log"
     planes.wait(lambda: f"{MARK}-said".encode() in planes.ask("rita", "GET", log).body, "the workload runs")
+    hold = {"kind": "hold", "reason": MARK, "ttlSeconds": 600, "scope": {"workloads": [f"risk/{MARK}"]}}  # now that it runs
+    made = planes.ask("olga", "POST", path_of("overrides", "risk"), manifest("Override", "risk", MARK, hold))
+    assert made.status == 201, made.body
     return planes
 
 
