@@ -78,7 +78,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("recovery without time", {"recovery": RecoveryRule(deadline_seconds=0)}, "spec.recovery.deadlineSeconds", "must be 1 to"),
     ("a bad budget name", {"recovery": RecoveryRule(budget_name="No")}, "spec.recovery.budgetName", "got 'No'"),
     ("a rollout that cannot move", {"rollout": RolloutRule(max_surge=0)}, "spec.rollout", "may not both be 0"),
-    ("a negative surge", {"rollout": RolloutRule(max_surge=-1)}, "spec.rollout.maxSurge", "must be 0 to 10000, got -1"),
+    ("a negative surge", {"rollout": RolloutRule(max_surge=-1)}, "spec.rollout.maxSurge", "must be 0 to 5000, got -1"),
     ("a bad class", {"workload_class": ""}, "spec.workloadClass", "must be 1 to 63"),
     ("a target that is no number", {"start_target_seconds": float("nan")}, "spec.startTargetSeconds", "got nan"),
     ("a negative age", {"freshness": Freshness(max_observation_age_seconds=-1)},

@@ -225,7 +225,7 @@ async def test_a_materialisation_under_way_hinders_no_commit_but_makes_a_takeove
     connection = await asyncpg.connect(plane.server.dsn())
     try:
         async with connection.transaction():
-            arguments: tuple[object, ...] = (*fence_columns(fence), 1, ["key"], [1], [b"value"], [])
+            arguments: tuple[object, ...] = (*fence_columns(fence), 1, ["key"], [1], [b"value"], [], 1)
             assert await connection.fetch(plane.sql.materialise, *arguments)
             assert await store.commit(fence, second) == Committed()
             assert await store.renew(fence) == Committed()
@@ -248,7 +248,7 @@ async def test_a_write_that_waited_for_a_takeover_to_finish_is_fenced(plane: Pla
     assert await store.materialise(fence, 1, [("key", 1, b"before")], []) == Committed()
     calls: dict[str, Callable[[], Coroutine[None, None, object]]] = {
         "commit": lambda: store.commit(fence, second),
-        "materialise": lambda: store.materialise(fence, 2, [("new", 2, b"after")], ["key"]),
+        "materialise": lambda: store.materialise(fence, 1, [("new", 1, b"after")], ["key"]),
         "renew": lambda: store.renew(fence),
         "truncate": lambda: store.truncate(fence, 1, b"anchor"),
         "set_incarnation": lambda: store.set_incarnation(fence, 9),
