@@ -7,11 +7,15 @@ no worker is left alone with it at the end; the order of the rest is pytest's ow
 from __future__ import annotations
 
 import functools
+import signal
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; programs under test would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT: Final = Path(__file__).parents[1]
 
