@@ -12,8 +12,8 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode
 
 if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
@@ -123,11 +123,18 @@ def _tls(url: str, files: dict[str, str]) -> Tls:
     return Tls(**texts)
 
 
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#(.*))?")
+
+
+def _parts(url: str) -> SplitResult:
+    """As urlsplit's, which in some patch releases of Python takes no list of hosts where one is [::1]."""
+    found = _URL.fullmatch(url)
+    scheme, netloc, path, query, fragment = found.groups(default="") if found is not None else ("", "", url, "", "")
+    return SplitResult(scheme.lower(), netloc, path, query, fragment)
+
+
 def _split(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise _bad_url(url, str(error)) from error
+    parts = _parts(url)
     if not parts.netloc:
         raise _bad_url(url, "the host is missing")
     for host in parts.netloc.rpartition("@")[2].split(","):
@@ -160,13 +167,13 @@ def how_to_make_room(url: str) -> str:
     scheme = SCHEME.match(url)
     match scheme[1].lower() if scheme else "sqlite":
         case "postgresql" | "postgres":
-            plane = dict(parse_qsl(urlsplit(url).query)).get("plane", "default")
+            plane = dict(parse_qsl(_parts(url).query)).get("plane", "default")
             return (
                 f"Restore into another plane (?plane=NAME), or take a backup and run: "
                 f'ALTER SCHEMA "fairlead_{plane}" RENAME TO "old_{plane}"'
             )
         case "etcd":
-            prefix = unquote(urlsplit(url).path).rstrip("/") or ETCD_PREFIX
+            prefix = unquote(_parts(url).path).rstrip("/") or ETCD_PREFIX
             return f"Restore under another prefix, or take a backup and run: etcdctl del --prefix {prefix}/"
         case _:
             path = _sqlite_path(url)

@@ -18,6 +18,7 @@ from fairlead.model.kinds.intent import Workload
 from fairlead.model.registry import BY_KIND, KINDS
 from fairlead.model.resources import Resources
 from fairlead.wire.json_codec import encode_object, plain_object
+from fairlead.wire.limits import child
 from fairlead.wire.manifest import Decoded, Media, decode_object, decode_objects, decode_plain
 from tests.model.examples import filled, valid
 from tests.wire.manifests import HEAD, as_sent, decoded, plain, told
@@ -290,7 +291,7 @@ def test_breaking_any_one_field_of_an_object_is_told_at_that_field(data: st.Data
     def visit(path: str, node: Any) -> None:
         members = node.items() if isinstance(node, dict) else enumerate(node)
         for key, item in members:
-            here = f"{path}[{key}]" if isinstance(node, list) else f"{path}.{key}".lstrip(".")
+            here = child(path, key)
             spots.append((here, node, key))
             if isinstance(item, dict | list):
                 visit(here, item)
