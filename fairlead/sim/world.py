@@ -324,7 +324,7 @@ def _writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
 
 
 def _tells(effects: Sequence[tuple[str, bytes | None]]) -> bool:
-    return all(key.startswith("events/") for key, _ in effects)
+    return all(key.startswith(("events/", "tokens/")) for key, _ in effects)  # that a token is used is noted once an hour
 
 
 class _Log(logging.Handler):
