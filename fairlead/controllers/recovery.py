@@ -19,6 +19,7 @@ from fairlead.controllers.policies import PoliciesInForce
 from fairlead.decide.admission.workload import execution_of
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.folding import owner_of
+from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
 from fairlead.decide.slots import instant, millis
@@ -46,7 +47,7 @@ class RecoveryController:
     name = "recovery"
     follows = (
         "regions", "workloads", "assignments", "recoverybudgets", "holdings", "recoveryorders", "regionoutlooks", "grants",
-        "schedulerpolicies", "policychannels",
+        "schedulerpolicies", "policychannels", "overrides",
     )  # fmt: skip
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
@@ -73,7 +74,7 @@ class RecoveryController:
                 return (_ALL,) if found is not None and _recovers(found.hot) else ()
             case "schedulerpolicies" | "policychannels":
                 self._policies.forget()
-            case "regions":
+            case "regions" | "overrides":
                 self._urgent = True
         return (_ALL,)
 
@@ -140,8 +141,22 @@ class RecoveryController:
                 alive={a.spec.region: a.status.replicas.serving for a in mine},
                 ordered=order.spec.regions if order is not None and current else {},
             )
-            out[key] = service._replace(failing=self._failing(service, mine, regions, now_ms))
+            given_up = self._given_up(cache, service, mine, now_ms)
+            out[key] = service._replace(failing=given_up | self._failing(service, mine, regions, now_ms))
         return out
+
+    def _given_up(self, cache: Cache, service: Service, mine: list[Assignment], now_ms: int) -> frozenset[str]:
+        """Regions that people have given up for this service by an override of kind recovery: those it names, else those in which
+        not all of it serves. It ends by evaluation, here, whoever else is asleep."""
+        tenant, name = service.key
+        out = set()
+        for assignment in mine:
+            region = assignment.spec.region
+            found = in_force((each.hot for each in cache.all("overrides")), "recovery", now_ms, Where(tenant, name, region))
+            own = service.slots.get(region, 0)
+            if found is not None and own and (found.spec.scope.regions or assignment.status.replicas.serving < own):
+                out.add(region)
+        return frozenset(out)
 
     def _failing(self, service: Service, mine: list[Assignment], regions: Regions, now_ms: int) -> frozenset[str]:
         """Regions that are there and have, for a while, had no place for what this service should have in them. A service that

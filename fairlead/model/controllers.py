@@ -45,7 +45,7 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
         ),
         ControllerInfo(
             "recovery", r.RECOVERY, GLOBAL, "orders slots in healthy regions for services that lost theirs; says what would be",
-            "regions' health, workloads, assignments, budgets, grants, policies", 10.0,
+            "regions' health, workloads, assignments, budgets, grants, policies, overrides", 10.0,
             ("RecoveryOrder.spec", "RecoveryOrder.delete", "RegionOutlook.spec", "RegionOutlook.delete",
              "Holding.spec", "Holding.delete", "RecoveryBudget.status"),
             "a region comes back, or another is lost", "the region controller about health; regions about what they can hold",

@@ -14,6 +14,7 @@ from fairlead.controllers.standing import StandingController
 from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import BudgetShape, HeldShape, RecoveryBudget, RecoveryBudgetSpec
 from fairlead.model.kinds.intent import Placement, RecoveryRule, RegionStatus, Residency, StageCounts
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.recovery import RecoveryOrder, RegionOutlook
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition, Metadata
@@ -46,12 +47,14 @@ class Recovering:
         said = RegionStatus(health=health, conditions=(ready,))
         ok(await top.send(self._health, PutStatus("Region", "", region, said)))
 
-    async def west_serves(self, count: int) -> None:
+    async def west_serves(self, count: int, *, placed: bool = False) -> None:
+        """`placed`: those that do not serve have a place all the same."""
         top = self.w.top
         if self._mirror is None:
             self._mirror = await top.plane.as_role(Role.MIRROR, "west-mirror", "mirror-up-west")
         found = top.get("assignments", "api.west")
-        counts = StageCounts(desired=2, bound=count, started=count, ready=count, serving=count, pending=2 - count)
+        waits = 0 if placed else 2 - count
+        counts = StageCounts(desired=2, bound=2 - waits, started=2 - waits, ready=count, serving=count, pending=waits)
         said = replace(found.status, observed_generation=found.metadata.generation, replicas=counts)
         ok(await top.plane.send(self._mirror, PutStatus("Assignment", "risk", "api.west", said)))
 
@@ -186,3 +189,38 @@ async def test_a_workload_that_names_no_minimum_is_not_recovered() -> None:
         await w.until(lambda: (o := r.outlook(REGION)) is not None and o.spec.services == ())
         assert r.order() is None
         assert len(w.low.slots()) == 2
+
+
+async def give_up(r: Recovering, *, approver: str = "bob", ttl_s: int = 3600, **scope: tuple[str, ...]) -> None:
+    spec = OverrideSpec(
+        kind="recovery", reason="it flaps", ttl_seconds=ttl_s, requester="ada", approver=approver,
+        scope=OverrideScope(tenants=("risk",), **scope),
+    )  # fmt: skip
+    made = Override(metadata=Metadata(name="give-up", namespace="risk"), spec=spec)
+    ok(await r.w.top.plane.send(OPERATOR, Put("Override", made)))
+
+
+async def test_an_override_recovers_from_a_region_that_is_not_lost_and_ends_by_its_time() -> None:
+    async with two_regions() as r:
+        w = r.w
+        await give_up(r, regions=("west",), ttl_s=3)
+        await w.until(lambda: (o := r.order()) is not None and (o.spec.lost, o.spec.regions) == (("west",), {REGION: 2}))
+        await w.until(lambda: len(w.low.serving()) == 4)
+        await w.until(lambda: r.order() is None and len(w.low.slots()) == 2)
+        assert w.top.get("overrides", "give-up") is not None, "nobody has cleared it away"
+
+
+async def test_an_override_that_nobody_else_agreed_to_recovers_nothing() -> None:
+    async with two_regions() as r:
+        await give_up(r, regions=("west",), approver="")
+        await r.w.low.quiet()
+        assert r.order() is None
+
+
+async def test_an_override_of_a_workload_alone_gives_up_the_regions_in_which_it_does_not_serve() -> None:
+    async with two_regions() as r:
+        await give_up(r, workloads=("api",))
+        await r.w.low.quiet()
+        assert r.order() is None, "it serves everywhere"
+        await r.west_serves(1, placed=True)
+        await r.w.until(lambda: (o := r.order()) is not None and o.spec.lost == ("west",))
