@@ -26,3 +26,9 @@ class Drill(abc.ABC):
     @abc.abstractmethod
     async def run(self, scene: Scene) -> None:
         """The steps. Checks that fail are told to the scene; an exception is a failed drill too."""
+
+
+def check_unhurt(scene: Scene, why: str) -> None:
+    """No client of the samples saw an error."""
+    for workload in (RISK, BILLING):
+        scene.check_errors(workload, 0, why)

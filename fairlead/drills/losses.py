@@ -10,6 +10,8 @@ from fairlead.drills.contract import BILLING, RISK, Drill
 from fairlead.drills.scene import Scene
 
 BACK_S: Final = 90.0  # a node's lease of 15 s, the wait for its end, placing and starting; with room for a busy machine
+# The way back of what was lost: what is timed, and the states in which a slot has come so far.
+STAGES: Final = (("bound", ("Bound", "Starting", "Ready", "Serving")), ("ready", ("Ready", "Serving")))
 
 
 async def silent(scene: Scene, nodes: list[str], region: str) -> bool:
@@ -50,7 +52,7 @@ class ZoneLoss(Drill):
         node = await scene.asking.get("nodes", "", found[0]["spec"]["node"], region) or {}
         zone = str(node["spec"]["zone"])
         nodes = await lose(scene, scene.chaos.nodes(zone=zone), region, f"the machines of {zone}")
-        for timing, states in (("bound", LIVE), ("ready", ("Ready", "Serving"))):
+        for timing, states in STAGES:
             await scene.expect(
                 f"risk-api's replicas of {region} are {timing} elsewhere",
                 lambda states=states: replaced(scene, RISK, region, nodes, states),  # type: ignore[misc]
@@ -62,9 +64,6 @@ class ZoneLoss(Drill):
         scene.check_lowest(BILLING, 1)
         share = scene.census.probers[RISK].measures.all.sent // 2
         scene.check_errors(RISK, share, "only what is dead fails, until it is withdrawn")
-
-
-LIVE: Final = ("Bound", "Starting", "Ready", "Serving")
 
 
 class PartialRegion(Drill):

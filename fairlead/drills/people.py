@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from fairlead.drills.contract import BILLING, RISK, Drill
+from fairlead.drills.contract import RISK, Drill, check_unhurt
 from fairlead.drills.losses import BACK_S
 from fairlead.drills.restarts import PLACED_S, tokens
 from fairlead.drills.scene import TENANT, Scene
@@ -56,8 +56,7 @@ class OverrideExpiry(Drill):
             detail = f"the first {first_s - ends_s:+.2f} s from its end, by the clock of {REGION}"
             scene.check("nothing was bound before the end", first_s >= ends_s, detail)
         scene.check_lowest(RISK, 6)
-        for workload in (RISK, BILLING):
-            scene.check_errors(workload, 0, "an override about other work changes nothing for them")
+        check_unhurt(scene, "an override about other work changes nothing for them")
 
     @staticmethod
     async def _known(scene: Scene, name: str) -> bool:

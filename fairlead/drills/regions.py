@@ -11,7 +11,7 @@ from typing import Final
 from fairlead.compose.links import Direction
 from fairlead.compose.wiring import REGIONS
 from fairlead.drills.contract import BILLING, RISK, Drill
-from fairlead.drills.losses import BACK_S
+from fairlead.drills.losses import BACK_S, STAGES
 from fairlead.drills.scene import Scene
 
 LOST: Final = "eu-central"
@@ -26,6 +26,21 @@ async def health(scene: Scene, region: str) -> str:
     return str((found.get("status") or {}).get("health") or "")
 
 
+async def is_lost(scene: Scene, region: str) -> bool:
+    return await health(scene, region) == "Lost"
+
+
+async def lose(scene: Scene, region: str, what: str, timing: str = "") -> None:
+    """Kills the plane and the machines of a region, and waits until global knows."""
+    scene.begin(what)
+    await scene.chaos.kill([region, *scene.chaos.nodes(region=region)])
+    await scene.expect(f"{region} is called lost", lambda: is_lost(scene, region), BACK_S, timing)
+
+
+def check_once(scene: Scene) -> None:
+    scene.check("no slot is served twice", not scene.census.twice, "; ".join(scene.census.twice[:3]) or "never seen")
+
+
 async def stage(scene: Scene, region: str, states: tuple[str, ...]) -> int:
     """How many of risk-api are in one of these states in a region, as its plane says."""
     found = await scene.asking.slots("bindings", *RISK, region)
@@ -34,10 +49,6 @@ async def stage(scene: Scene, region: str, states: tuple[str, ...]) -> int:
 
 async def recovered(scene: Scene, healthy: tuple[str, ...]) -> None:
     """Measures the way back to four serving within one of these regions."""
-    steps = (
-        ("bound", ("Bound", "Starting", "Ready", "Serving")),
-        ("ready", ("Ready", "Serving")),
-    )
 
     def left_s() -> float:
         return max(5.0, LIMIT_S - scene.since_s())
@@ -45,7 +56,7 @@ async def recovered(scene: Scene, healthy: tuple[str, ...]) -> None:
     async def reached(states: tuple[str, ...]) -> bool:
         return max([await stage(scene, region, states) for region in healthy]) >= LEAST
 
-    for timing, states in steps:
+    for timing, states in STAGES:
         what = f"{LEAST} of risk-api are {timing} within one healthy region"
         await scene.expect(what, lambda states=states: reached(states), left_s(), timing)  # type: ignore[misc]
 
@@ -71,9 +82,7 @@ class RegionLoss(Drill):
     about_s = 150
 
     async def run(self, scene: Scene) -> None:
-        scene.begin(f"{LOST} loses power")
-        await scene.chaos.kill([LOST, *scene.chaos.nodes(region=LOST)])
-        await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S, "detect")
+        await lose(scene, LOST, f"{LOST} loses power", "detect")
         await recovered(scene, ("us-east", "us-west"))
         scene.check_lowest(RISK, 4)
 
@@ -84,10 +93,6 @@ class RegionLoss(Drill):
         await scene.expect("fraud-batch waits with ResidencyBlocked", blocked, BACK_S)
         sent = scene.census.probers[RISK].measures.all.sent
         scene.check_errors(RISK, sent // 2, "only what is dead fails, until it is withdrawn")
-
-
-async def is_lost(scene: Scene, region: str) -> bool:
-    return await health(scene, region) == "Lost"
 
 
 class RegionLossDuringRecovery(Drill):
@@ -101,14 +106,10 @@ class RegionLossDuringRecovery(Drill):
     about_s = 200
 
     async def run(self, scene: Scene) -> None:
-        scene.begin(f"{LOST} loses power")
-        await scene.chaos.kill([LOST, *scene.chaos.nodes(region=LOST)])
-        await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S)
-        scene.begin("us-west loses power while the work of eu-central is recovered")
-        await scene.chaos.kill(["us-west", *scene.chaos.nodes(region="us-west")])
-        await scene.expect("us-west is called lost", lambda: is_lost(scene, "us-west"), BACK_S, "detect")
+        await lose(scene, LOST, f"{LOST} loses power")
+        await lose(scene, "us-west", "us-west loses power while the work of eu-central is recovered", "detect")
         await recovered(scene, ("us-east",))
-        scene.check("no slot is served twice", not scene.census.twice, "; ".join(scene.census.twice[:3]) or "never seen")
+        check_once(scene)
         scene.check_lowest(RISK, 2)
 
 
@@ -144,7 +145,7 @@ class RegionCut(Drill):
 
         await scene.expect(f"{LOST} is healthy again", heard, BACK_S)
         await scene.expect("six of risk-api serve", lambda: scene.serving(RISK, 6), BACK_S)
-        scene.check("no slot is served twice", not scene.census.twice, "; ".join(scene.census.twice[:3]) or "never seen")
+        check_once(scene)
         overlaps = overlapping(witness.read_text() if witness.exists() else "")
         scene.check("exclusive runs are disjoint in time", not overlaps, "; ".join(overlaps) or "no two at once")
 
