@@ -1,7 +1,7 @@
 """How good the victims of a node could be at best, for all nodes at once and for one.
 
 A bound is (highest rank, how many, minus the youngest's minute, size, row) and never above what a close look at the node finds,
-so the planner looks closely only where the bound is low. Columns and cells give the same (tests/decide/test_preempt.py).
+so the planner looks closely only where the bound is low. Columns and cells give the same (tests/decide/test_preempt_search.py).
 """
 
 from __future__ import annotations
