@@ -10,7 +10,7 @@ from fairlead.api.app import make_app
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.model.kinds.access import Subject
 from tests.api.doors import GROUP, Door, call, node, watching, workload
-from tests.api.test_access import Guarded, guarded
+from tests.api.guarded import Guarded, guarded
 from tests.authority.planes import REGION
 
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
