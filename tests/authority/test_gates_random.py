@@ -17,8 +17,8 @@ from fairlead.model.kinds.intent import AffinityRule
 from fairlead.model.kinds.work import Ask, Marks
 from fairlead.model.lifecycle import HOLDS_CAPACITY, Role, SlotState
 from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.gates_stage import ALONE, API, CACHE, NEAR_CACHE, PLAIN, SHUNS_API, SPREAD, Stage, app, ask_of, violations
 from tests.authority.planes import agent_of, move_of, report_of, reserve_of, running_plane, token
-from tests.authority.test_gates import ALONE, API, CACHE, NEAR_CACHE, PLAIN, SHUNS_API, SPREAD, Stage, app, ask_of, violations
 from tests.authority.test_promises import RandomFaults
 
 ASKS: tuple[Ask, ...] = (
