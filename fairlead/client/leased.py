@@ -203,7 +203,7 @@ class Leased(ABC):
 
     # --- waiting ---------------------------------------------------------------------------------------------------------
 
-    async def _wait(self, feed: Feed, tasks: Tasks, due_ms: int | None, now_ms: int) -> None:
+    async def _wait(self, feed: Feed, due_ms: int | None, now_ms: int) -> None:
         """Until something changed, or until that plane time."""
         if due_ms is None:
             await feed.wait()

@@ -120,7 +120,7 @@ class Narrator(Leased):
             now_ms = self._plane.plane_ms()
             self.narrate(feed.take_nowait(), now_ms)
             await self._write(self.telling.take(now_ms))
-            await self._wait(feed, tasks, self.telling.next_due_ms(now_ms), now_ms)
+            await self._wait(feed, self.telling.next_due_ms(now_ms), now_ms)
             await self._clock.sleep(GATHER_S)
 
     # --- what happened ---------------------------------------------------------------------------------------------------

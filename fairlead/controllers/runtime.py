@@ -186,7 +186,7 @@ class Runtime(Leased):
                     await self._look(taken, feed, now_ms)
                 await self._clock.sleep(0)
                 continue
-            await self._wait(feed, tasks, self.queue.next_due_ms(), now_ms)
+            await self._wait(feed, self.queue.next_due_ms(), now_ms)
 
     async def _observe(self, feed: Feed) -> None:
         """Raises what ended the picture."""

@@ -165,7 +165,7 @@ class Scheduler(Leased):
                 continue
             ends_ms = self._observer.holding.next_end_ms
             times_ms = [ms for ms in (queue.next_due_ms(), self._points.waits_until_ms, ends_ms) if ms is not None]
-            await self._wait(feed, tasks, min(times_ms, default=None), snapshot.now_ms)
+            await self._wait(feed, min(times_ms, default=None), snapshot.now_ms)
 
     async def _gather(self) -> None:
         """A lone slot is decided at once; in a stream of them a little patience halves what each costs."""
