@@ -173,16 +173,13 @@ class MirrorUp:
         self.named = self.follows
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        if not self._is_ours(item):
+        if item.hot.spec.region != self._region:
             return ()
         key = item.key if item.plural == "assignments" else _key(item)
         return (key,) if self.reconcile(key, view, 0).bodies else ()
 
-    def _is_ours(self, item: Item) -> bool:
-        return bool(item.hot.spec.region == self._region)
-
     def resync(self, view: View) -> Iterable[Name]:
-        own = [item for plural in self.follows for item in view.cache.all(plural) if self._is_ours(item)]
+        own = [item for plural in self.follows for item in view.cache.all(plural) if item.hot.spec.region == self._region]
         return [item.key if item.plural == "assignments" else _key(item) for item in own]
 
     def _said(self, plural: str, tenant: str, name: str, view: View) -> Result:
