@@ -39,7 +39,6 @@ from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.meta import Metadata, set_condition
 
 _REGION: Final = "region/"  # and the name, in a key that is no tenant's
-SOON_MS: Final = 1000
 
 
 def _tenant(item: Item) -> str:

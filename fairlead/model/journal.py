@@ -56,11 +56,6 @@ def chain_hash(previous: bytes, blob: bytes) -> bytes:
     return digest.digest()
 
 
-def encode_command(command: Command, body: bytes) -> bytes:
-    """A command whose body is already encoded: it is needed by itself for the hash of an id."""
-    return codec.encode(_around(command, body))
-
-
 def encode_entry(
     command: Command, encoded: bytes, only_body: bool, effects: list[tuple[str, bytes | None]], soft: tuple[tuple[str, int], ...]
 ) -> bytes:

@@ -31,17 +31,13 @@ class Probe:
         self.loop = loop
         self.pattern = sieve.pattern
         self.calls = 0
-        self.struck_s: float | None = None
         self._at = sieve.at
 
     def strikes(self, pattern: str) -> bool:
         if pattern != self.pattern:
             return False
         self.calls += 1
-        if self.calls - 1 != self._at:
-            return False
-        self.struck_s = self.loop.now
-        return True
+        return self.calls - 1 == self._at
 
     async def crash(self) -> None:
         """The process that the controller runs in is killed, and started again a little later."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fairlead.model import codec
 from fairlead.model.commands import Bind, Caller, Command, IdempotencyKey, LeaseRenew, SessionId
-from fairlead.model.journal import Entry, encode_command, encode_entry
+from fairlead.model.journal import Entry, encode_entry
 from fairlead.model.kinds.intent import Workload
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Evidence, Metadata
@@ -83,7 +83,7 @@ def test_amounts_keep_every_bit() -> None:
     assert codec.decoder(Workload).decode(codec.encode(record)).spec.resources.requests == big
 
 
-def test_commands_and_entries_joined_by_hand_are_what_encoding_them_whole_would_give() -> None:
+def test_entries_joined_by_hand_are_what_encoding_them_whole_would_give() -> None:
     caller = Caller("scheduler-0", Role.SCHEDULER, lease="scheduler", fencing_epoch=3)
     commands = [
         Command(caller, Bind("risk", "api-0", 1, 1, "n0", 0, 1)),
@@ -91,9 +91,8 @@ def test_commands_and_entries_joined_by_hand_are_what_encoding_them_whole_would_
         Command(Caller("ada", Role.USER), LeaseRenew("x", 2), IdempotencyKey("k" * 300)),
     ]
     for command in commands:
-        joined = encode_command(command, codec.encode(command.body))
-        assert joined == codec.encode(command)
+        encoded = codec.encode(command)
         effects = [("bindings/risk/api-0", b"raw"), ("schedulingrequests/risk/api-0", None)]
-        whole = codec.encode(Entry(msgspec.Raw(joined), tuple(effects), (("n0", 12),)))
-        assert encode_entry(command, joined, False, effects, (("n0", 12),)) == whole
+        whole = codec.encode(Entry(msgspec.Raw(encoded), tuple(effects), (("n0", 12),)))
+        assert encode_entry(command, encoded, False, effects, (("n0", 12),)) == whole
         assert encode_entry(command, codec.encode(command.body), True, effects, (("n0", 12),)) == whole

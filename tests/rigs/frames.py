@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Command, Outcome, Refused
-from fairlead.model.journal import decode_command, encode_command
+from fairlead.model.journal import decode_command
 
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 
@@ -49,7 +49,7 @@ def answer_of(outcome: Outcome) -> Answer:
 
 
 def pack(command: Command) -> bytes:
-    return encode_command(command, codec.encode(command.body))
+    return codec.encode(command)
 
 
 def unpack(raw: bytes) -> Command:
