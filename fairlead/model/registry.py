@@ -190,7 +190,7 @@ SIDE_EFFECTS: Final = (
     SideEffect("binding", "released by repair once its node is lost and its fence time has passed", Role.REPAIR, 90.0,
                "tests/authority/test_slots.py::test_repair_releases_an_unknown_slot_only_after_its_fence_time"),
     SideEffect("process", "the agent stops it on contact, or by itself before its fence time", Role.AGENT, 60.0,
-               "tests/agent/test_agent.py::test_a_returning_node_stops_what_was_superseded_before_it_takes_work"),
+               "tests/agent/test_agent_contact.py::test_a_returning_node_stops_what_was_superseded_before_it_takes_work"),
     SideEffect("port", "freed with the process", Role.AGENT, 60.0,
                "tests/agent/test_real.py::test_ports_come_from_the_range_and_are_free_again_afterwards"),
     SideEffect("endpoint", "withdrawn when readiness is lost", Role.ROLLOUT, 35.0,

@@ -1,0 +1,183 @@
+"""An agent that comes again: what it adopts, starts anew or keeps, and which of two sessions wins. Nothing really runs here."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+import pytest
+
+from fairlead.agent.drivers.contract import Exit, InstanceId
+from fairlead.agent.region import Ack
+from fairlead.model.commands import Put, Refused
+from fairlead.model.kinds.intent import Exec, Probe, Probes
+from fairlead.model.lifecycle import Role, SlotState
+from tests.agent.processes import until
+from tests.agent.regions import LocalRegion, rig, simulated
+from tests.agent.simulated import SIMULATED, id_of, world
+from tests.authority.planes import OPERATOR, FakeClock, ok
+
+
+async def test_a_restarted_agent_adopts_what_runs_and_reports_nothing_twice() -> None:
+    async with rig() as made:
+        shared = world()
+        first = made.start(made.agent({"simulated": simulated(world=shared)}))
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        await made.move(name, SlotState.SERVING, Role.ROLLOUT)
+        first.cancel()
+        await until(first.done)
+        made.region.submitted.clear()
+        made.start(made.agent({"simulated": simulated(world=shared)}))
+        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: any(type(command.body).__name__ == "Report" for command in made.region.submitted))
+        assert made.state(name) == "Serving"
+        assert made.steps(name) == []
+        assert shared.starts[id_of(name)] == 1
+
+
+async def test_what_the_machine_lost_is_started_again_in_place() -> None:
+    async with rig() as made:
+        first = made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        first.cancel()
+        await until(first.done)
+        rebooted = simulated()
+        made.start(made.agent({"simulated": rebooted}))
+        await until(lambda: id_of(name) in rebooted.world.running)
+        await until(lambda: made.node_status().session == 2)
+        assert made.state(name) == "Ready"
+
+
+@pytest.mark.parametrize("learns_by", ["acknowledgement", "feed"])
+async def test_of_two_agents_with_one_name_the_newer_session_wins(learns_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rig() as made:
+        older_driver, newer_driver = simulated(), simulated()
+        older = made.agent({"simulated": older_driver})
+        made.start(older)
+        await made.schedulable()
+        first = await made.place("api", SIMULATED)
+        await made.reaches(first, "Ready")
+        if learns_by == "feed":
+            made.region.mutate_ack = lambda ack: Ack(ack.incarnation, ack.epoch)
+        else:
+            monkeypatch.setattr(older.nodes["n1"], "saw_object", lambda change: None)
+        made.start(made.agent({"simulated": newer_driver}, LocalRegion(made.plane)))
+        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: older.nodes["n1"].superseded and older_driver.world.running == {})
+        second = await made.place("late", SIMULATED)
+        await until(lambda: id_of(second) in newer_driver.world.running)
+        assert older_driver.world.running == {}
+        assert made.node_status().session == 2
+
+
+async def test_a_superseded_agent_comes_back_under_a_new_session_when_the_newer_one_is_gone() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        older_driver, newer_driver = simulated(), simulated()
+        older, newer = made.agent({"simulated": older_driver}), made.agent({"simulated": newer_driver}, LocalRegion(made.plane))
+        made.start(older)
+        await made.schedulable()
+        name = await made.place("api", SIMULATED)
+        await made.reaches(name, "Ready")
+        running = made.start(newer)
+        await until(lambda: older.nodes["n1"].superseded and older_driver.world.running == {})
+        for _ in range(12):  # half a minute, in which both are heard
+            clock.offset += 2.5
+            heard = [older.acks_total, newer.acks_total]
+            await until(partial(lambda heard: older.acks_total > heard[0] and newer.acks_total > heard[1], heard))
+        assert older.nodes["n1"].superseded, "while the newer one lives it keeps quiet"
+        assert made.node_status().session == 2
+        running.cancel()
+        await until(running.done)
+        gone_at = clock.monotonic()
+        while made.node_status().session == 2:
+            clock.offset += 0.5
+            await clock.sleep(0.02)
+        assert clock.monotonic() - gone_at > 10.0, "not before the newer one has certainly stopped what it ran"
+        await until(lambda: id_of(name) in older_driver.world.running)
+        assert made.node_status().session == 3
+
+
+async def test_a_session_that_an_earlier_leader_registered_is_not_forgotten_by_the_next() -> None:
+    """Else the older agent's lease would be renewed under the next leader while the newer agent starts what is Exclusive."""
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        account = made.plane.authority._ctx.ledger.nodes["n1"]
+        account.observed_session = 0  # as a leader that has just taken over, and has heard nobody
+        heard = made.plane.authority.heartbeat([("n1", 0)])
+        assert not isinstance(heard, Refused)
+        assert heard.superseded_nodes == ("n1",)
+
+
+async def test_an_adopted_instance_stays_ready_until_a_probe_says_otherwise() -> None:
+    class Silent(type(simulated())):  # type: ignore[misc]
+        async def execute(self, id: InstanceId, argv: tuple[str, ...], timeout_s: float) -> Exit:
+            asked.append(id.name)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    asked: list[str] = []
+    readiness = Probe(exec=Exec(command=("x",)), period_seconds=0.1, timeout_seconds=60.0)
+    async with rig() as made:
+        shared = world()
+        first = made.start(made.agent({"simulated": simulated(world=shared)}))
+        await made.schedulable()
+        name = await made.place("api", msgspec.structs.replace(SIMULATED, probes=Probes(readiness=readiness)))
+        await made.reaches(name, "Ready")
+        first.cancel()
+        await until(first.done)
+        made.region.submitted.clear()
+        made.start(made.agent({"simulated": Silent(world=shared)}))
+        await until(lambda: asked)
+        await until(lambda: any(type(command.body).__name__ == "Report" for command in made.region.submitted))
+        assert made.steps(name) == []
+        assert made.state(name) == "Ready"
+
+
+async def test_exclusive_work_of_an_earlier_session_is_not_started_while_that_agent_may_still_run_it() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        older_driver, newer_driver = simulated(), simulated()
+        older_region = LocalRegion(made.plane)
+        older = made.start(made.agent({"simulated": older_driver}, older_region))
+        await made.schedulable()
+        alone = await made.place("alone", SIMULATED, execution="Exclusive")
+        await made.reaches(alone, "Ready")
+        older_region.cut()  # it hears nothing of its successor
+        newer = made.agent({"simulated": newer_driver})
+        made.start(newer)
+        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: newer.nodes["n1"].leased)
+        while not newer_driver.world.running:
+            assert clock.monotonic() < newer.nodes["n1"].sole_at + 10
+            clock.offset += 0.5
+            await clock.sleep(0.02)
+            assert not (older_driver.world.running and newer_driver.world.running), "two at once"
+        assert clock.monotonic() >= newer.nodes["n1"].sole_at
+        late = await made.place("late", SIMULATED, execution="Exclusive")  # bound in this session: nobody else can have it
+        await until(lambda: id_of(late) in newer_driver.world.running)
+        older.cancel()
+
+
+async def test_an_operators_cordon_and_labels_survive_the_agents_restart() -> None:
+    async with rig() as made:
+        first = made.start(made.agent({"simulated": simulated()}))
+        await made.schedulable()
+        node = made.node()
+        assert node is not None
+        metadata = msgspec.structs.replace(node.metadata, labels={"disk": "ssd"})
+        spec = msgspec.structs.replace(node.spec, unschedulable=True)
+        ok(await made.plane.send(OPERATOR, Put("Node", msgspec.structs.replace(node, metadata=metadata, spec=spec))))
+        first.cancel()
+        await until(first.done)
+        made.start(made.agent({"simulated": simulated()}))
+        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        after = made.node()
+        assert after is not None
+        assert (after.metadata.labels, after.spec.unschedulable) == ({"disk": "ssd"}, True)
