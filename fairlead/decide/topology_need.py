@@ -7,6 +7,7 @@ compiling.py; asked by the gates in fairlead/decide/gates/neighbours.py, by feas
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from fairlead.decide.classes import matches
@@ -19,7 +20,7 @@ from fairlead.model.kinds.work import Ask
 CROWDING_WEIGHT = 10  # ten slots above the emptiest domain weigh as much as the strongest preference of an affinity rule
 
 
-class Rule:
+class Rule(ABC):
     """One rule over one counter. `key` is the topology key; `domains` is None where each node is its own domain."""
 
     __slots__ = ("counts", "domains", "gate", "key")
@@ -33,11 +34,13 @@ class Rule:
     def where(self, row: Row) -> Any:
         return row.number if self.domains is None else self.domains[row.node_class]
 
+    @abstractmethod
     def check(self, where: Any) -> Any:
-        raise NotImplementedError
+        """Whether a slot may go there; `where` as the method of that name says it, one or many at once."""
 
+    @abstractmethod
     def why(self, where: int) -> str:
-        raise NotImplementedError
+        """Why it may not."""
 
     def place(self, where: int) -> str:
         if self.domains is None:
