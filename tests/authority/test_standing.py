@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fairlead.model.commands import Caller, Delete, Put, ReleaseReservation
-from fairlead.model.kinds.capacity import BudgetShape, Holding, HoldingSpec, Reservation
+import pytest
+
+from fairlead.model.commands import Caller, Delete, Put, PutStatus, ReleaseReservation
+from fairlead.model.kinds.capacity import BudgetShape, Holding, HoldingSpec, NodeStatus, Reservation
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -20,6 +23,7 @@ from tests.authority.planes import (
     no,
     ok,
     report_of,
+    reserve_of,
     running_plane,
 )
 
@@ -42,6 +46,11 @@ class Rig:
         found: Reservation = self.hot("reservations", f"standing.eu-{index}")
         return found
 
+    async def hold(self, finalizers: tuple[str, ...] = ()) -> None:
+        spec = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=(BudgetShape(requests=SHAPE, count=2),))
+        holding = Holding(metadata=Metadata(name=HOLDING, namespace="risk", finalizers=finalizers), spec=spec)
+        ok(await self.plane.send(self.recovery, Put("Holding", holding)))
+
     def hot(self, plural: str, name: str) -> Any:
         rec = self.plane.authority.view().get(plural, "risk", name)
         return rec.hot if rec is not None else None
@@ -63,10 +72,9 @@ async def rig_on(plane: PlaneForTest, *, cpu: int = 100_000) -> Rig:
     await plane.add_node("n1")
     await plane.grant("risk", cpu=cpu)
     roles = [await plane.as_role(role) for role in (Role.RECOVERY, Role.ASSIGNMENT, Role.SCHEDULER)]
-    spec = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=(BudgetShape(requests=SHAPE, count=2),))
-    holding = Holding(metadata=Metadata(name=HOLDING, namespace="risk"), spec=spec)
-    ok(await plane.send(roles[0], Put("Holding", holding)))
-    return Rig(plane, *roles)
+    rig = Rig(plane, *roles)
+    await rig.hold()
+    return rig
 
 
 async def test_a_standing_request_becomes_room_that_is_held_charged_and_kept_from_firm_work() -> None:
@@ -129,6 +137,16 @@ async def test_nobody_claims_what_is_another_budgets_another_nodes_or_no_budgets
         no(await plane.send(rig.scheduler, bind_of("bank", "api-0", "n1", claims="standing.eu-0")), "StandingGone")
 
 
+async def test_what_is_reserved_for_a_slot_is_nobodys_room() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        for index in range(2):
+            ok(await plane.request("risk", "api", index, rig.assigner, **ASK))
+        ok(await plane.send(rig.scheduler, reserve_of("risk", "api-0", "n1")))
+        refused = no(await plane.send(rig.scheduler, bind_of("risk", "api-1", "n1", claims="api-0")), "StandingGone")
+        assert refused.detail == "api-0 belongs to a slot; api-1 names no budget"
+
+
 async def test_borrowers_use_held_room_and_leave_in_the_entry_that_claims_it() -> None:
     async with running_plane() as plane:
         rig = await rig_on(plane)
@@ -148,11 +166,7 @@ async def test_borrowers_use_held_room_and_leave_in_the_entry_that_claims_it() -
 async def test_a_released_claimer_leaves_its_room_held_and_not_free() -> None:
     async with running_plane() as plane:
         rig = await rig_on(plane)
-        await rig.stand()
-        ok(await plane.request("risk", "api", 0, rig.assigner, **ASK, budget_name="eu"))
-        token = ok(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0"))).token
-        disruption = await plane.as_role(Role.DISRUPTION)
-        ok(await plane.send(disruption, move_of("risk", "api-0", _S.DRAINING, token=token)))
+        await leaving_claimer(rig)
         before = plane.authority.view().revision
         ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", _S.RELEASED)))
         room = rig.hot("reservations", "standing.eu-0")
@@ -163,23 +177,59 @@ async def test_a_released_claimer_leaves_its_room_held_and_not_free() -> None:
         ok(await plane.send(rig.scheduler, bind_of("risk", "api-1", "n1", claims="standing.eu-0")))
 
 
-async def test_room_is_not_held_again_for_a_budget_that_is_gone_or_on_a_node_that_is_cordoned() -> None:
+async def leaving_claimer(rig: Rig, **ask: Any) -> None:
+    """api-0 runs in the room standing.eu-0 and is told to leave."""
+    plane = rig.plane
+    await rig.stand()
+    ok(await plane.request("risk", "api", 0, rig.assigner, **ASK, budget_name="eu", **ask))
+    token = ok(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0"))).token
+    disruption = await plane.as_role(Role.DISRUPTION)
+    ok(await plane.send(disruption, move_of("risk", "api-0", _S.DRAINING, token=token)))
+
+
+async def _deleted(rig: Rig) -> None:
+    ok(await rig.plane.send(rig.recovery, Delete("Holding", "risk", HOLDING)))
+
+
+async def _being_deleted(rig: Rig) -> None:
+    await rig.hold(finalizers=("fairlead.dev/slots-released",))
+    await _deleted(rig)
+    assert rig.hot("holdings", HOLDING) is not None, "it waits for its finalizer"
+
+
+async def _cordoned(rig: Rig) -> None:
+    await rig.plane.add_node("n1", unschedulable=True)
+
+
+async def _not_healthy(rig: Rig) -> None:
+    role = await rig.plane.as_role(Role.NODE)
+    ok(await rig.plane.send(role, PutStatus("Node", "", "n1", NodeStatus(schedulable=True, health="Unknown", session=1))))
+
+
+async def _not_schedulable(rig: Rig) -> None:
+    ok(await rig.plane.send(agent_of("n1"), PutStatus("Node", "", "n1", NodeStatus(health="Ready", session=1))))
+
+
+async def _asked_for(rig: Rig) -> None:
+    ok(await rig.plane.request("risk", "standing.eu", 0, rig.recovery, **ASK, budget_name="eu", standing=True))
+
+
+async def _found_elsewhere(rig: Rig) -> None:
+    await rig.plane.add_node("n2")
+    await rig.stand(node="n2")
+
+
+@pytest.mark.parametrize(
+    "meanwhile", [_deleted, _being_deleted, _cordoned, _not_healthy, _not_schedulable, _asked_for, _found_elsewhere]
+)
+async def test_room_is_not_held_again_where_its_budget_or_node_has_no_use_for_it(
+    meanwhile: Callable[[Rig], Awaitable[None]],
+) -> None:
     async with running_plane() as plane:
         rig = await rig_on(plane)
-        tokens = []
-        for index in range(2):
-            await rig.stand(index)
-            ok(await plane.request("risk", "api", index, rig.assigner, **ASK, budget_name="eu"))
-            bound = ok(await plane.send(rig.scheduler, bind_of("risk", f"api-{index}", "n1", claims=f"standing.eu-{index}")))
-            tokens.append(bound.token)
-        disruption = await plane.as_role(Role.DISRUPTION)
-        for index, token in enumerate(tokens):
-            ok(await plane.send(disruption, move_of("risk", f"api-{index}", _S.DRAINING, token=token)))
-        await plane.add_node("n1", unschedulable=True)
+        await leaving_claimer(rig)
+        await meanwhile(rig)
+        before = rig.hot("reservations", "standing.eu-0")
         ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", _S.RELEASED)))
-        assert rig.hot("reservations", "standing.eu-0") is None
-        await plane.add_node("n1")
-        ok(await plane.send(rig.recovery, Delete("Holding", "risk", HOLDING)))
-        ok(await plane.send(agent_of("n1"), report_of("risk", "api-1", _S.RELEASED)))
-        assert rig.hot("reservations", "standing.eu-1") is None
-        assert (rig.account().cpu_free, rig.used()) == (16_000, 0)
+        assert rig.hot("reservations", "standing.eu-0") == before
+        assert rig.account().cpu_free == 16_000

@@ -67,10 +67,10 @@ def held_again(ctx: Context, binding: Binding, ahead: int) -> Effect | None:
     spec, tenant = binding.spec, binding.metadata.namespace
     budget_name = budget_of(spec.claimed)
     holding: Holding | None = ctx.state.hot("holdings", tenant, f"{budget_name}.{ctx.settings.region}")
-    account = ctx.ledger.nodes.get(spec.node)
-    if holding is None or holding.metadata.deletion_time is not None or spec.devices:
+    if holding is None or holding.metadata.deletion_time is not None:
         return None
-    if account is None or not (account.known and account.healthy and account.schedulable) or account.cordoned:
+    account = ctx.ledger.nodes[spec.node]  # of which something is released: it is there
+    if not (account.healthy and account.schedulable) or account.cordoned:
         return None
     if any(ctx.state.get(plural, tenant, spec.claimed) is not None for plural in (_REQUESTS, _RESERVATIONS)):
         return None
