@@ -225,6 +225,7 @@ class ServerMetrics:
         page.put("controller_reconciles_total", meters.reconciles_total, controller=name)
         page.put("controller_commands_total", meters.commands_total, controller=name)
         page.put("controller_oscillation_total", meters.oscillations_total, controller=name)
+        page.put("controller_pauses_total", meters.pauses_total, controller=name)
         page.put("controller_errors_total", meters.errors_total, controller=name)
         for reason, count in meters.refusals.items():
             page.put("controller_refusals_total", count, controller=name, reason=reason)

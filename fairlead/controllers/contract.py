@@ -40,7 +40,8 @@ class View:
 
 class Controller(Protocol):
     """Also `named`, where it has that: the kinds of which an object's name and the present picture tell its keys, so that one
-    version of it is asked for, and not the one before as well."""
+    version of it is asked for, and not the one before as well. And `judges_silence`, of one that hears no nodes and yet tells
+    who is silent: `since_ms` of its view begins anew when its process stood still."""
 
     @property
     def name(self) -> str:

@@ -29,6 +29,7 @@ class Meters:
         self.resync_only_progress_total = 0
         self.restarts_total = 0
         self.oscillations_total = 0
+        self.pauses_total = 0  # it stood still, and began to listen anew
         self.errors_total = 0
         self.refusals: dict[str, int] = {}
         self.last_reconcile_ms = 0

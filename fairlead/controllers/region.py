@@ -33,6 +33,7 @@ class RegionController:
     indexes: Indexes = {}
     indexes_other: Indexes = {}
     hears = False
+    judges_silence = True  # of regions, by the leases they renew
 
     def __init__(self, rules: RegionRules | None = None) -> None:
         self._rules = rules or RegionRules()

@@ -39,6 +39,8 @@ _GONE: Final = frozenset({"NotFound"})
 _UNIQUE: Final = frozenset({"SchedulingRequest", "Event"})  # each is written once, and there are many
 _SOON_MS: Final = 50  # a look wanted sooner than this is wanted at once
 _PACE_LEAST: Final = 8
+PULSE_S: Final = 1.0
+STOOD_STILL_S: Final = 5.0  # a third of a node's lease: whoever is heard every five seconds may have been missed
 _LOOK_S: Final = 0.005  # after so long the loop is given back, and the rest of the keys wait for the next look (P17)
 
 
@@ -70,6 +72,7 @@ class Runtime(Leased):
         super().__init__(plane, clock, random, terms, controller.follows)
         self._other = other
         self._writes = frozenset(self.info.writes)
+        self._judges_silence = controller.hears or getattr(controller, "judges_silence", False)
         self._named: frozenset[str] = frozenset(getattr(controller, "named", ()))
         self._picture = picture or Picture(plane, clock)
         self._other_picture = other_picture or (Picture(other, clock) if other is not None else None)
@@ -88,6 +91,7 @@ class Runtime(Leased):
         self._wrote: dict[Name, int] = {}  # what this holder wrote about a key, and has not seen come back
         self._pace = self._settings.batch_keys  # how many keys are looked at together
         self._under_way: dict[str, float] = {}  # looks and sweeps that have begun, and when
+        self._pulse = self._clock.monotonic()  # when it was last seen not to stand still
 
     # --- the life of a controller ----------------------------------------------------------------------------------------
 
@@ -126,7 +130,7 @@ class Runtime(Leased):
         controller, view, feed = self.controller, self.view, self._feed
         assert isinstance(feed, PictureFeed)
         view.incarnation = split_revision(at)[0]
-        view.since_ms = self._plane.plane_ms()
+        view.since_ms, self._pulse = self._plane.plane_ms(), self._clock.monotonic()
         await self._picture.open()
         view.cache = Cache(controller.indexes, self._picture.objects, controller.follows)
         self._picture.join(feed, controller.follows, self._told)
@@ -141,6 +145,8 @@ class Runtime(Leased):
         tasks.start(self._resync_loop(feed), "resync")
         if controller.hears:
             tasks.start(self._hear_loop(feed), "hear")
+        if self._judges_silence:
+            tasks.start(self._pulse_loop(), "pulse")
         for picture in self._kept:
             tasks.start(picture.run(), "picture")
         if isinstance(controller, Sweeping):
@@ -155,6 +161,25 @@ class Runtime(Leased):
                     await picture.list_again(self._settings.resync_s / 2)
             self.queue.add(self.controller.resync(self.view), self._plane.plane_ms(), by_resync=True)
             feed.poke()
+
+    async def _pulse_loop(self) -> None:
+        while True:
+            self._notice_pause()
+            await self._clock.sleep(PULSE_S)
+
+    def _notice_pause(self) -> None:
+        """A process that stood still (stopped, swapped out, on a machine that slept) heard nobody: what others said meanwhile
+        waits unread while it would already judge them. Its observation begins anew, as under a new lease. Asked before every
+        look as well, because after a pause nobody knows which task goes on first."""
+        now = self._clock.monotonic()
+        still_s = now - self._pulse
+        self._pulse = now
+        if still_s > PULSE_S + STOOD_STILL_S:
+            self.view.since_ms = self._plane.plane_ms()
+            self.meters.pauses_total += 1
+            log.warning(
+                "%s stood still for %.1f s: it judges nobody's silence before it has listened again", self._lease, still_s
+            )
 
     async def _hear_loop(self, feed: Feed) -> None:
         since_ms = 0
@@ -179,6 +204,8 @@ class Runtime(Leased):
     async def _loop(self, feed: Feed, tasks: Tasks) -> None:
         while not self._stopping:
             await self._observe(feed)
+            if self._judges_silence:
+                self._notice_pause()
             now_ms = self._plane.plane_ms()
             taken = self.queue.take(now_ms, min(self._settings.batch_keys, self._pace))
             if taken:

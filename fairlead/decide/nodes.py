@@ -74,7 +74,8 @@ def judge_zone(
         listened_ms = min(quiet_ms[node.name], now_ms - deaf_ms)
         lost = node.health == "Unknown" and listened_ms > rules.lease_ms + rules.lost_after_s * 1000
         if node.name not in silent:
-            out.append(_heard(node, now_ms, rules))
+            heard = node.health in ("", "Ready") or now_ms - node.heard_ms <= rules.lease_ms
+            out.append(_heard(node, now_ms, rules) if heard else _as_before(node))
         elif lost and may_lose > 0:
             may_lose -= 1
             out.append(NodeVerdict(node.name, "Lost", True, False, node.flaps, f"not heard for {quiet_ms[node.name] // 1000} s"))
@@ -88,6 +89,11 @@ def judge_zone(
 def _blind(node: NodeFacts, silent: bool) -> NodeVerdict:
     """Nobody is heard: more likely it is us."""
     return NodeVerdict(node.name, node.health, False, silent and node.health != "Lost", node.flaps, "no node at all is heard")
+
+
+def _as_before(node: NodeFacts) -> NodeVerdict:
+    """This observer has listened too short to call it silent, and has not heard it either: it is what the one before said."""
+    return NodeVerdict(node.name, node.health, False, node.suspect, node.flaps, "not heard by this observer yet")
 
 
 def _fell_silent(node: NodeFacts, suspect: bool, now_ms: int, rules: NodeRules) -> NodeVerdict:

@@ -151,6 +151,8 @@ _COMPONENTS: Final = Group(
         Metric("controller_commands_total", _C, "commands", "Commands sent.", ("controller",)),
         Metric("controller_oscillation_total", _C, "fights", "Writes that another kept undoing; its last error names both, "
                "and it waits before it writes again.", ("controller",)),
+        Metric("controller_pauses_total", _C, "pauses", "How often it found that it had stood still, and began to listen anew "
+               "before it judges who is silent.", ("controller",)),
         Metric("controller_errors_total", _C, "looks", "Looks that ended in an error.", ("controller",)),
         Metric("controller_refusals_total", _C, "commands", "What the authority refused.", ("controller", "reason")),
         Metric("resync_only_progress_total", _C, "effects", "Progress that only a resync brought: a wake-up was missed.",

@@ -34,6 +34,13 @@ def test_a_new_observer_says_nothing_before_a_full_lease_of_its_own() -> None:
     assert health(node("a", 10 * LEASE), node("c"), since_ms=NOW - LEASE - 1)["a"] == "Unknown"
 
 
+def test_a_new_observer_calls_nobody_well_whom_it_has_not_heard() -> None:
+    gone = node("a", 10 * LEASE, "Unknown")
+    found = judge(gone, node("b", 10 * LEASE, "Lost"), node("c"), since_ms=NOW - 1)
+    assert [(v.health, v.silent) for v in found.values()] == [("Unknown", False), ("Lost", False), ("Ready", False)]
+    assert health(gone, node("c"), since_ms=NOW - LEASE - 10_001)["a"] == "Lost", "it is judged once it was listened for"
+
+
 def test_unknown_becomes_lost_later_and_passes_through_unknown_always() -> None:
     late = LEASE + 10_001
     assert health(node("a", late, "Unknown"), node("c"))["a"] == "Lost"
