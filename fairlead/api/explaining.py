@@ -91,6 +91,7 @@ async def _why_workload(call: Call, item: Item) -> dict[str, Any]:
         except Unreachable:
             unknown.append(member.name)
             call.warn(f"{member.name} is unreachable; what waits there is not shown")
+    waiting.sort(key=lambda each: (each[2] != "schedulingrequests", each[1].served.spec.slot.index))
     slots = [await _slot(call, *each) for each in waiting[:SLOTS_MAX]]
     pending = [to_plain(one) for one in workload.status.pending]
     status: dict[str, Any] = {

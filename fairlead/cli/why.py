@@ -6,6 +6,7 @@ Owns the words; the server has put the facts together (`/why`). Nothing is guess
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import click
@@ -46,7 +47,7 @@ def _tell(name: str, status: dict[str, Any], now_s: float) -> None:
     slots = status.get("slots") or ()
     if slots:
         click.echo()
-        rows = [_row(slot, now_s) for slot in slots]
+        rows = _together([_row(slot, now_s) for slot in slots])
         put_lines(laid_out(["SLOT", "REGION", "STATE", "REASON", "SINCE", "NEXT OWNER", "NEXT TRY"], rows))
         if status.get("slotsLeftOut"):
             click.echo(f"and {status['slotsLeftOut']} more")
@@ -67,6 +68,21 @@ def _row(slot: dict[str, Any], now_s: float) -> list[str]:
         age(str(slot["sinceTime"]), now_s) if slot.get("sinceTime") else "", slot.get("nextOwner", ""),
         _ahead(following, now_s) if following else "when something changes",
     ]  # fmt: skip
+
+
+def _together(rows: list[list[str]]) -> list[list[str]]:
+    """Slots that follow each other and differ in nothing but their number share a row."""
+    out: list[list[str]] = []
+    for same, group in groupby(enumerate(rows), lambda pair: (_number(pair[1][0]) - pair[0], pair[1][1:])):
+        names = [row[0] for _, row in group]
+        told = names[0] if len(names) == 1 else f"{names[0]}..{_number(names[-1])}"
+        out.append([told, *same[1]])
+    return out
+
+
+def _number(name: str) -> int:
+    text = name.rpartition("-")[2]
+    return int(text) if text.isdecimal() else 0
 
 
 def _ahead(text: str, now_s: float) -> str:
@@ -93,4 +109,13 @@ def _decision(slot: dict[str, Any], now_s: float) -> list[str]:
     out += [f"    {count} ruled out by {gate}" for gate, count in ruled_out[:RULED_OUT_MAX]]
     reasons = sorted((nodes.get("reasons") or {}).items())
     out += [f"    {node}: {reason}" for node, reason in reasons[:RULED_OUT_MAX]]
+    if decision.get("node"):
+        out += [f"    {_rated(one, chosen=one['node'] == decision['node'])}" for one in decision.get("candidates") or ()]
     return out
+
+
+def _rated(candidate: dict[str, Any], *, chosen: bool) -> str:
+    """A node that would do, and what each score gave it times its weight."""
+    parts = [(name, score["weight"] * score["rate"]) for name, score in (candidate.get("scores") or {}).items()]
+    told = ", ".join(f"{name} {given:+}" for name, given in sorted(parts, key=lambda part: -abs(part[1])) if given)
+    return f"{candidate['node']}: {candidate['total']}{f' ({told})' if told else ''}{', chosen' if chosen else ''}"

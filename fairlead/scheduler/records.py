@@ -55,7 +55,7 @@ class Recorder:
         shape = run.shape or next((f.shape for f in run.failures if f.shape is not None), None)
         if shape is None and run.placements:
             shape = run.placements[0].shape
-        failed = next((f for f in run.failures if f.gates and f.shape is not None), None)
+        failed = next((f for f in run.failures if _nodes_by_gate(f)), None)
         looked, fitting, best = self._looked(run, shape)
         return Decided(
             self._scheduler,
@@ -67,7 +67,7 @@ class Recorder:
             shape.in_words() if shape is not None else {},
             looked,
             fitting,
-            failed.gates if failed is not None else {},
+            _nodes_by_gate(failed) if failed is not None else {},
             self._reasons(failed.shape) if failed is not None and failed.shape is not None else {},
             best,
             {f.item.tenant: f.detail for f in run.failures if f.reason in ("WaitingForQuota", "ExceedsMaxQuota")},
@@ -90,6 +90,12 @@ class Recorder:
         """Of the nodes that came nearest, why each was ruled out."""
         names = self._snapshot.names
         return {names[row]: "; ".join(shape.why(row).values()) for row in shape.nearest(_NODES_TOLD)}
+
+
+def _nodes_by_gate(failure: Failure) -> dict[str, int]:
+    """Without what ruled out no node but the slot itself: a quota, a policy."""
+    gates = {gate.name for gate in failure.shape.gates} if failure.shape is not None else ()
+    return {name: count for name, count in failure.gates.items() if name in gates}
 
 
 def _attempt(item: Item, now_ms: int, placement: Placement | None, failure: Failure | None = None) -> Attempt:

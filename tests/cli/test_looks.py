@@ -172,6 +172,29 @@ api-1: last decided 10s ago by scheduler-0, policy 3
     )
 
 
+def test_why_puts_slots_that_wait_alike_into_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    from fairlead.cli.why import _tell
+
+    waits = {"region": "eu", "state": "Pending", "reason": "WaitingForQuota", "nextOwner": "quota-controller"}
+    slots = [{**waits, "name": f"api-{index}"} for index in (1, 2, 3, 7)]
+    slots.append({**waits, "name": "api-8", "region": "us"})
+    _tell("workload/api", {"summary": "5 wait", "slots": slots}, 1_800_000_000.0)
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[3:]]
+    assert lines == [["api-1..3", "eu"], ["api-7", "eu"], ["api-8", "us"]]
+
+
+def test_why_tells_what_each_score_gave_the_node_that_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    from fairlead.cli.why import _tell
+
+    scores = {"packing": {"weight": 2, "rate": 40}, "spread": {"weight": 3, "rate": -30}, "cost": {"weight": 1, "rate": 0}}
+    decision = {
+        "time": "2027-01-15T07:59:50Z", "outcome": "Bound", "node": "n2", "nodes": {"lookedAt": 3, "feasible": 2},
+        "candidates": [{"node": "n2", "total": -10, "scores": scores}, {"node": "n1", "total": -20, "scores": {}}],
+    }  # fmt: skip
+    _tell("binding/api-0", {"summary": "it starts", "slots": [{"name": "api-0", "lastDecision": decision}]}, 1_800_000_000.0)
+    assert capsys.readouterr().out.splitlines()[-2:] == ["    n2: -10 (spread -90, packing +80), chosen", "    n1: -20"]
+
+
 def test_every_field_that_people_write_into_a_workload_is_explained() -> None:
     from msgspec import inspect as shapes
 
