@@ -205,6 +205,12 @@ def archived_batches(directory: str) -> Iterator[Batch]:
     yield from archive.batches(GENESIS, archive.last())
 
 
+def decided_again(path: Path, fork: str) -> dict[str, Any]:
+    from fairlead.compose import replaying
+
+    return replaying.decided_again(path, fork)
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """One event loop for one piece of work; uvloop's where it is installed."""
     try:
@@ -356,6 +362,7 @@ def main() -> None:
             programs=LocalPrograms(),
             simulator=LocalSimulator(),
             archived=archived_batches,
+            decided_again=decided_again,
         )
     )
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fairlead.cli.chaos import Chaos
     from fairlead.cli.drill import Drills
     from fairlead.cli.sim import Simulator
@@ -73,6 +75,7 @@ class World(NamedTuple):
     programs: Programs | None = None
     simulator: Simulator | None = None
     archived: Callable[[str], Iterable[Batch]] | None = None  # an archive's batches, from the beginning
+    decided_again: Callable[[Path, str], dict[str, Any]] | None = None  # an exported history, and a fork of it
 
 
 class Told(click.ClickException):
@@ -163,7 +166,7 @@ class LazyGroup(click.Group):
         "policy": ("fairlead.cli.policy", "Look at policy revisions, try one on some, promote it, or go back"),
         "probe": ("fairlead.cli.probe", "Ask a workload's endpoints from outside and tell what a client sees"),
         "receipt": ("fairlead.cli.receipt", "Say what a write came to"),
-        "replay": ("fairlead.cli.history:replay", "Judge an exported history again and compare"),
+        "replay": ("fairlead.cli.replay", "Judge an exported history again and compare; or fork it under another policy"),
         "rollout": ("fairlead.cli.rollout", "Follow, pause, resume or undo a rollout"),
         "scale": ("fairlead.cli.edit:scale", "Change how many replicas a workload has"),
         "server": ("fairlead.cli.programs:server", "Run a plane's server"),

@@ -1,26 +1,23 @@
-"""`fairlead timeline`, `fairlead export` and `fairlead replay`: what happened, carried away as a file, and judged again.
+"""`fairlead timeline` and `fairlead export`: what happened, told step by step or carried away as a file.
 
 Owns the words. Reads the history that servers keep as files: of the local platform, or of the server whose configuration is
-named, on its own machine; a running server keeps writing to them. What is asked of it is in fairlead/observe,
-fairlead/authority/replay.py and fairlead/store/export.py.
+named, on its own machine; a running server keeps writing to them. What is asked of it is in fairlead/observe and
+fairlead/store/export.py; replay.py judges such a file again.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, Told, World
+from fairlead.cli.frame import NOT_FOUND, OK, Told, World
 from fairlead.cli.output import instant_of, json_option, note, put_json, put_table
 from fairlead.cli.programs import programs_of, state_option
 from fairlead.cli.session import DURATION
-
-SHOWN_MAX = 20  # differences
 
 config_option = click.option(
     "--config", "configs", multiple=True, type=click.Path(exists=True, dir_okay=False),
@@ -138,61 +135,13 @@ def export(world: World, file: str, plane: str, config: str | None, since: float
     since_ms = int((world.clock().wall() - since) * 1000) if since is not None else 0
     about = write_export(kept, since_ms, Path(file), build())
     if as_json:
-        put_json({"name": "export", "params": {"file": file}, "results": _about(about)})
+        put_json({"name": "export", "params": {"file": file}, "results": about_plain(about)})
     else:
         begun = f"since {instant_of(about.time_ms)}" if about.time_ms else "from the beginning"
         note(f"{file}: {about.batches:,} batches of {about.region or about.plane} {begun}, up to position {about.last:,}")
     return OK
 
 
-def _about(about: Any) -> dict[str, Any]:
+def about_plain(about: Any) -> dict[str, Any]:
     fields = ("plane", "region", "build", "incarnation", "position", "time_ms", "last", "batches", "state_hash")
     return {name: getattr(about, name) for name in fields}
-
-
-@click.command("replay")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--verify", is_flag=True, help="Exit code 8 if anything is decided otherwise now, or the end differs.")
-@json_option
-@click.pass_obj
-def replay(world: World, file: str, verify: bool, as_json: bool) -> int:
-    """Judge an exported history again, with this build: the same commands on the same state must give the same effects.
-
-    Compared are the effects of every command, by hash and one by one, and the hash of every object at the end.
-    """
-    results = _again(Path(file))
-    if as_json:
-        environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
-        put_json({"name": "replay", "params": {"file": file}, "environment": environment, "results": results})
-    else:
-        for one in results["differences"][:SHOWN_MAX]:
-            click.echo(f"at {one['position']}: {one['detail']}")
-        same = "identical" if results["identical"] else f"{results['different']} of them are decided otherwise now"
-        click.echo(f"{results['judged']:,} commands of {results['region'] or results['plane']} judged again: {same}")
-        ends = "the same" if results["state_hash"] == results["state_hash_now"] else "another"
-        click.echo(f"decisions {results['decisions_hash_now'][:16]}, state {results['state_hash_now'][:16]}: {ends} as recorded")
-    return CHECK_FAILED if verify and not results["identical"] else OK
-
-
-def _again(path: Path) -> dict[str, Any]:
-    from fairlead.authority.judge import Settings
-    from fairlead.authority.replay import Replay
-    from fairlead.store.export import read_export, state_hash
-
-    exported = read_export(path)
-    about = exported.about
-    again = Replay(Settings(plane=about.plane, region=about.region, node_lease_s=about.node_lease_s))
-    again.begin(exported.rows, about.position, about.epoch, about.leader_since_ms)
-    again.feed(exported.batches)
-    then, now = again.hashes
-    end = state_hash(again.objects())
-    return {
-        **_about(about),
-        "judged": again.judged,
-        "different": len(again.differences),
-        "differences": [{"position": one.position, "detail": one.detail} for one in again.differences[:1000]],
-        "decisions_hash": then,
-        "decisions_hash_now": now,
-        "state_hash_now": end,
-        "identical": then == now and not again.differences and end == about.state_hash,
-    }

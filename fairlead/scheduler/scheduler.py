@@ -175,6 +175,7 @@ class Scheduler(Leased):
             feed = self._feed
             if feed is not None:
                 self._observer.observe(feed.take_nowait())
+                self.snapshot.reached(feed.revision)  # evidence says how far it looked, no less
         self._cycled_at = self._clock.monotonic()
 
     async def _decide(self, tasks: Tasks) -> None:

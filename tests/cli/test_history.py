@@ -11,7 +11,7 @@ import pytest
 from fairlead.authority import replay as replaying
 from fairlead.authority.judge import judge
 from fairlead.cli.frame import CHECK_FAILED, ERROR, NOT_FOUND, OK, World, answer
-from fairlead.main import archived_batches
+from fairlead.main import archived_batches, decided_again
 from fairlead.model.commands import Enqueue, Refused
 from fairlead.model.journal import decode_blob
 from fairlead.model.lifecycle import Role, SlotState
@@ -83,6 +83,7 @@ def run(config: Path, *words: str) -> int:
             nothing,
             programs=programs,
             archived=archived_batches,
+            decided_again=decided_again,
         ),
         words,
     )

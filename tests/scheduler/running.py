@@ -10,12 +10,14 @@ from typing import Any
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.local import LocalPlane
 from fairlead.client.plane import Plane
-from fairlead.model.commands import Caller, Move, Report
+from fairlead.model.commands import Caller, Move, Put, Report
+from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
 from fairlead.ports import Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
-from tests.authority.planes import PlaneForTest, agent_of, ok, running_plane
+from tests.authority.planes import OPERATOR, PlaneForTest, agent_of, ok, running_plane
 
 WAIT_S = 20.0  # for a condition that comes within milliseconds; the machine may be busy
 
@@ -82,6 +84,12 @@ class Rig:
         spec = {"priority": 500, **spec}
         ok(await self.plane.request(tenant, workload, index, self.roles[Role.ASSIGNMENT], **spec))
         return f"{workload}-{index}"
+
+    async def promote(self, revision: int, **spec: object) -> None:
+        policy = SchedulerPolicy(metadata=Metadata(name=f"r{revision}"), spec=SchedulerPolicySpec(revision=revision, **spec))  # type: ignore[arg-type]
+        ok(await self.plane.send(OPERATOR, Put("SchedulerPolicy", policy)))
+        channel = PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=revision))
+        ok(await self.plane.send(OPERATOR, Put("PolicyChannel", channel)))
 
     async def end(self, name: str, tenant: str = "risk") -> None:
         """Its process fails and is cleared away."""

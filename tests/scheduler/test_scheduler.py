@@ -15,11 +15,7 @@ from fairlead.model.kinds.policy import (
     Override,
     OverrideScope,
     OverrideSpec,
-    PolicyChannel,
-    PolicyChannelSpec,
     ResidencyRule,
-    SchedulerPolicy,
-    SchedulerPolicySpec,
 )
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -167,23 +163,16 @@ async def test_a_grant_that_grows_lets_its_tenant_go_on() -> None:
         assert progress_by_resync(scheduler) == 0
 
 
-async def _promote(r: Rig, revision: int, **spec: object) -> None:
-    policy = SchedulerPolicy(metadata=Metadata(name=f"r{revision}"), spec=SchedulerPolicySpec(revision=revision, **spec))  # type: ignore[arg-type]
-    ok(await r.plane.send(OPERATOR, Put("SchedulerPolicy", policy)))
-    channel = PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=revision))
-    ok(await r.plane.send(OPERATOR, Put("PolicyChannel", channel)))
-
-
 async def test_a_policy_that_is_promoted_opens_what_the_one_before_forbade() -> None:
     async with rig() as r:
         region = Region(metadata=Metadata(name=REGION), spec=RegionSpec(areas=("eu",)))
         ok(await r.plane.send(OPERATOR, Put("Region", region)))
         await r.plane.add_node("n1")
-        await _promote(r, 1, residency=(ResidencyRule(tenants=("risk",), areas=("us",)),))
+        await r.promote(1, residency=(ResidencyRule(tenants=("risk",), areas=("us",)),))
         scheduler = await r.schedule()
         await r.ask("api", 0, placement=Placement(residency=Residency()))
         await r.waits("api-0", "ResidencyBlocked")
-        await _promote(r, 2)
+        await r.promote(2)
         await r.bound("api-0")
         assert progress_by_resync(scheduler) == 0
 
