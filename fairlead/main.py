@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode
 if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
     from fairlead.cli.drill import Drills
+    from fairlead.observe.evidence import Evidence
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Batch, Store, StoreError
     from fairlead.store.etcd_client import Tls
@@ -250,6 +251,15 @@ def _ids() -> Ids:
     return SystemIds()
 
 
+def _evidence() -> Evidence:
+    import shlex
+
+    from fairlead.observe.build import build
+    from fairlead.observe.evidence import Evidence, default_folder
+
+    return Evidence(default_folder(), shlex.join(["fairlead", *sys.argv[1:]]), _clock().wall, build)
+
+
 class LocalPrograms:
     """The programs of fairlead/compose, imported when one is started."""
 
@@ -363,6 +373,7 @@ def main() -> None:
             simulator=LocalSimulator(),
             archived=archived_batches,
             decided_again=decided_again,
+            evidence=_evidence,
         )
     )
 

@@ -7,12 +7,16 @@ no worker is left alone with it at the end; the order of the rest is pytest's ow
 from __future__ import annotations
 
 import functools
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+from fairlead.observe.evidence import PLACE
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; programs under test would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -47,6 +51,18 @@ LONGEST: Final = (
     "tests/rigs/test_scheduler_race.py",
     "tests/platform/test_over_http.py",
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _evidence_stays_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Programs under test leave evidence, as programs do; it must not become the review of whoever runs the tests."""
+    before = os.environ.get(PLACE)
+    os.environ[PLACE] = str(tmp_path_factory.mktemp("evidence"))
+    yield
+    if before is None:
+        del os.environ[PLACE]
+    else:
+        os.environ[PLACE] = before
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ import platform
 
 import click
 
+from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
 from fairlead.cli.output import instant_of, json_option, put_json, put_table
 from fairlead.observe.audit import audit
@@ -33,8 +34,11 @@ def verify(world: World, directory: str, as_json: bool) -> int:
     """
     if world.archived is None or not os.path.isdir(directory):
         raise Told(f"there is no archive at {directory}", hint="name the `history` directory of a server", code=NOT_FOUND)
+    begun = keeping.begin(world)
     results = audit(world.archived(directory))
     broken = any(row["violations"] for row in results["invariants"].values())
+    key = os.path.realpath(directory)
+    keeping.keep(world, begun, "audit verify", not broken, keeping.of_audit(results, directory), key=key)
     if as_json:
         environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
         put_json({"name": "audit verify", "params": {"directory": directory}, "environment": environment, "results": results})

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
 from fairlead.cli.output import json_option, note, put_json, put_pairs
 
@@ -67,7 +68,10 @@ def _command(name: str) -> click.Command:
 
     @click.pass_obj
     def run(world: World, /, as_json: bool, **options: Any) -> int:
-        return _show(world.run_plane(module.main(**options)), as_json)
+        begun = keeping.begin(world)
+        result: dict[str, Any] = world.run_plane(module.main(**options))
+        keeping.keep(world, begun, f"bench {name}", not result["results"].get("failures"), keeping.of_bench(result))
+        return _show(result, as_json)
 
     about = (module.__doc__ or "").strip()
     made = click.Command(

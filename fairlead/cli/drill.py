@@ -11,9 +11,11 @@ from typing import Any, Protocol
 
 import click
 
+from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, Told, World
 from fairlead.cli.output import json_option, note, put_json, put_table
 from fairlead.cli.programs import programs_of, state_option
+from fairlead.observe.evidence import Begun
 
 LIST = "list"
 
@@ -45,6 +47,7 @@ def command(world: World, name: str, state: str, as_json: bool) -> int:
     drills = programs_of(world).drills()
     if name == LIST:
         return _list(drills.known(state), as_json)
+    begun = keeping.begin(world)
     try:
         result: dict[str, Any] = world.run(drills.run(name, state, note))
     except LookupError as error:
@@ -53,11 +56,19 @@ def command(world: World, name: str, state: str, as_json: bool) -> int:
         raise Told(str(error)) from error
     except asyncio.CancelledError:
         raise click.Abort from None
+    _keep(world, begun, name, result["results"])
     if as_json:
         put_json(result)
     else:
         _tell(result["results"])
     return OK if result["results"]["passed"] else CHECK_FAILED
+
+
+def _keep(world: World, begun: Begun | None, name: str, results: dict[str, Any]) -> None:
+    keeping.keep(world, begun, f"drill {name}", results["passed"], keeping.of_drill(results))
+    audited = keeping.of_drill_audit(results)
+    if audited is not None:
+        keeping.keep(world, begun, "audit verify", not audited["violations"], audited, key=f"drill {name}")
 
 
 def _list(known: list[dict[str, Any]], as_json: bool) -> int:

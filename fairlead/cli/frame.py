@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
     from fairlead.cli.drill import Drills
     from fairlead.cli.sim import Simulator
+    from fairlead.observe.evidence import Evidence
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Batch, Store
     from fairlead.store.export import Plane
@@ -76,6 +77,7 @@ class World(NamedTuple):
     simulator: Simulator | None = None
     archived: Callable[[str], Iterable[Batch]] | None = None  # an archive's batches, from the beginning
     decided_again: Callable[[Path, str], dict[str, Any]] | None = None  # an exported history, and a fork of it
+    evidence: Callable[[], Evidence] | None = None  # where this command line leaves what `fairlead review` looks at
 
 
 class Told(click.ClickException):
@@ -167,6 +169,7 @@ class LazyGroup(click.Group):
         "probe": ("fairlead.cli.probe", "Ask a workload's endpoints from outside and tell what a client sees"),
         "receipt": ("fairlead.cli.receipt", "Say what a write came to"),
         "replay": ("fairlead.cli.replay", "Judge an exported history again and compare; or fork it under another policy"),
+        "review": ("fairlead.cli.review", "Say which claims have evidence of this build, and what to run for the others"),
         "rollout": ("fairlead.cli.rollout", "Follow, pause, resume or undo a rollout"),
         "scale": ("fairlead.cli.edit:scale", "Change how many replicas a workload has"),
         "server": ("fairlead.cli.programs:server", "Run a plane's server"),

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import click
 
+from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, ERROR, OK, LazyGroup, Told, World
 from fairlead.cli.output import bar, json_option, note, put_json, put_pairs, put_table
 
@@ -84,6 +85,7 @@ def run(
 
     A campaign that met a fault or a refusal too seldom, or excused too many seeds, is void: exit code 8 as well."""
     numbers = list(range(first_seed, first_seed + seeds))
+    begun = keeping.begin(world)
     try:
         with bar("seeds", seeds) as moved:
             told = simulator_of(world).run(
@@ -91,6 +93,11 @@ def run(
             )
     except KeyError as error:
         raise Told(f"there is no profile {error}", hint="see docs/simulation.md", code=ERROR) from error
+    figures = keeping.of_campaign(told["results"])
+    well = (
+        not figures["violations"] and not figures["mismatches"]
+    )  # what it did not meet is in `void`, for each promise to look at
+    keeping.keep(world, begun, "sim run", well, figures, keeping.key_of_campaign(told["params"]))
     return _tell_run(told, as_json, thin)
 
 
@@ -178,11 +185,14 @@ def shrink(world: World, path: str, budget: int, as_json: bool) -> int:
 @click.pass_obj
 def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], points: int, out: str, as_json: bool) -> int:
     """Crash a controller, hide an event from it or show it the past, at each of its calls, and demand that all comes right."""
+    begun = keeping.begin(world)
     try:
         told = simulator_of(world).sieve(names, patterns or PATTERNS, points, Path(out), note)
     except KeyError as error:
         raise Told(f"there is no controller {error}", hint="without --controller all of them are tried", code=ERROR) from error
     rows = told["results"]["controllers"]
+    figures = keeping.of_sieve(rows)
+    keeping.keep(world, begun, "sim sieve", not figures["failed"], figures)
     if as_json:
         put_json(told)
     else:
@@ -201,11 +211,14 @@ def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], point
 @click.pass_obj
 def mutants(world: World, names: tuple[str, ...], seeds: int, quick: bool, as_json: bool) -> int:
     """Plant bugs, one guard each, and say how many seeds it took a checker to find them."""
+    begun = keeping.begin(world)
     try:
         told = simulator_of(world).mutants(names, seeds, quick, note)
     except KeyError as error:
         raise Told(f"there is no mutant {error}", hint="without a name all of them are planted", code=ERROR) from error
     rows = told["results"]["mutants"]
+    figures = keeping.of_mutants(rows)
+    keeping.keep(world, begun, "sim mutants", not figures["lost"], figures)
     if as_json:
         put_json(told)
     else:
@@ -226,8 +239,11 @@ def mutants(world: World, names: tuple[str, ...], seeds: int, quick: bool, as_js
 def determinism(world: World, seeds: int, first_seed: int, profile: str, minutes: float, as_json: bool) -> int:
     """Run each seed in two interpreters with different hash seeds and compare the traces."""
     numbers = list(range(first_seed, first_seed + seeds))
+    begun = keeping.begin(world)
     told = simulator_of(world).determinism(numbers, profile, minutes, note)
     results = told["results"]
+    differ = len(results["mismatches"])
+    keeping.keep(world, begun, "sim determinism", not differ, {"seeds": results["seeds"], "mismatches": differ})
     if as_json:
         put_json(told)
     else:

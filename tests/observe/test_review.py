@@ -1,0 +1,194 @@
+"""The readiness review: what turns a row green, and everything that turns it red by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.observe.evidence import Record
+from fairlead.observe.readiness import CLAIMS, EIGHT, LIVENESS, SAFETY, TESTS, Ask, Claim, Kind
+from fairlead.observe.review import AGE_MAX_S, AHEAD_MAX_S, GREEN, RED, Row, review
+
+NOW_S = 1_800_000_000.0
+BUILD = "1+abc"
+DRILL = Ask("drill loss", "fairlead drill loss", most=(("timings_s.serving", 300.0),))
+SIM = Ask("sim run", "fairlead sim run", ("S1",), ("F10",), (("seeds", 100), ("checked.S1", 1)))
+CAMPAIGN: dict[str, Any] = {"seeds": 100, "checked": {"S1": 5}, "violations": [], "mismatches": 0, "void": []}
+
+
+def record(name: str, figures: dict[str, Any], **changes: Any) -> Record:
+    made = Record(name, "", f"fairlead {name} --json", NOW_S - 60, BUILD, True, figures)
+    return made._replace(**changes)
+
+
+def drilled(serving: float = 17.0, **changes: Any) -> Record:
+    return record("drill loss", {"timings_s": {"serving": serving}}, **changes)
+
+
+def campaign(key: str = "a", **figures: Any) -> Record:
+    return record("sim run", CAMPAIGN | figures, key=key)
+
+
+def row_of(records: list[Record], *asks: Ask) -> Row:
+    claim = Claim("C", "it works", (Kind("drill", asks or (DRILL,)),))
+    return review([claim], records, NOW_S, BUILD)[0]
+
+
+def state_of(records: list[Record], *asks: Ask) -> str:
+    row = row_of(records, *asks)
+    assert (row.status == GREEN) == all(piece.is_present for piece in row.pieces)
+    return next((piece.state for piece in row.pieces if not piece.is_present), "present")
+
+
+def test_evidence_of_this_build_that_is_fresh_and_passed_is_green_and_shows_its_figure_and_command() -> None:
+    row = row_of([drilled()])
+    assert row.status == GREEN
+    assert row.next == []
+    (piece,) = row.pieces
+    assert (piece.detail, piece.command, piece.time_s) == ("timings_s.serving 17.0", "fairlead drill loss --json", NOW_S - 60)
+
+
+@pytest.mark.parametrize(
+    ("records", "state"),
+    [
+        ([], "missing"),
+        ([drilled(build="1+other")], "other build"),
+        ([drilled(time_s=NOW_S - AGE_MAX_S - 1)], "old"),
+        ([drilled(time_s=NOW_S + AHEAD_MAX_S + 1)], "old"),
+        ([drilled(passed=False)], "failed"),
+        ([drilled(301.0)], "short"),
+        ([record("drill loss", {})], "short"),
+        ([record("drill other", {"timings_s": {"serving": 1.0}})], "missing"),
+        ([drilled(time_s=NOW_S - AGE_MAX_S)], "present"),
+    ],
+)
+def test_what_is_missing_old_foreign_failed_or_short_is_red_and_says_what_to_run(records: list[Record], state: str) -> None:
+    assert state_of(records) == state
+    assert row_of(records).next == ([] if state == "present" else ["fairlead drill loss"])
+
+
+def test_the_last_run_counts_a_pass_before_a_failure_does_not_hide_it() -> None:
+    assert state_of([drilled(time_s=NOW_S - 20), drilled(time_s=NOW_S - 10, passed=False)]) == "failed"
+    assert state_of([drilled(time_s=NOW_S - 10), drilled(time_s=NOW_S - 20, passed=False)]) == "present"
+    early = record("drill loss", {}, time_s=NOW_S - 5, passed=False)
+    assert state_of([drilled(), early]) == "failed", "one that failed before it could measure counts too"
+
+
+def test_a_benchmark_that_measured_another_part_says_nothing() -> None:
+    other = record("drill loss", {"other": 1}, time_s=NOW_S - 5)
+    assert state_of([drilled(), other]) == "present"
+
+
+def test_a_kind_nothing_can_show_is_red_and_asks_for_no_command() -> None:
+    row = row_of([drilled()], Ask("", "no command measures it"))
+    assert (row.status, row.next) == (RED, [])
+    assert row.pieces[0].detail == "no command measures it"
+
+
+def test_every_kind_is_needed() -> None:
+    claim = Claim("C", "it works", (Kind("drill", (DRILL,)), Kind("simulation", (SIM,)), Kind("nobody asks", ())))
+    both = Claim("C", "it works", claim.kinds[:2])
+    assert [row.status for row in review([both, claim], [drilled(), campaign()], NOW_S, BUILD)] == [GREEN, RED]
+    assert [row.status for row in review([both], [drilled()], NOW_S, BUILD)] == [RED]
+    assert review([Claim("C", "nothing asked", ())], [drilled()], NOW_S, BUILD)[0].status == RED
+
+
+# --- campaigns add up --------------------------------------------------------------------------------------------------------
+
+
+def test_campaigns_over_different_seeds_add_up_and_the_same_one_twice_does_not() -> None:
+    half = {"seeds": 50}
+    assert state_of([campaign("a", **half), campaign("b", **half)], SIM) == "present"
+    assert state_of([campaign("a", **half), campaign("a", **half)], SIM) == "short"
+
+
+def test_a_promise_broken_in_any_campaign_of_this_build_stands() -> None:
+    broken = campaign("a", violations=[{"invariant": "S1", "where": "seed 7"}])
+    clean = campaign("b")._replace(time_s=NOW_S)
+    again = campaign("a")._replace(time_s=NOW_S)
+    for later in (clean, again):
+        assert state_of([broken, later], SIM) == "failed"
+    assert state_of([broken._replace(build="1+old"), clean], SIM) == "present", "that was another build"
+    other = campaign("a", violations=[{"invariant": "S2", "where": "seed 7"}])
+    assert state_of([other, clean], SIM) == "present", "it speaks about S2"
+
+
+def test_a_campaign_that_did_not_meet_a_fault_proves_nothing_about_it() -> None:
+    thin = campaign("a", void=["F10", "F3"])
+    assert state_of([thin], SIM) == "failed"
+    assert "F10" in row_of([thin], SIM).pieces[0].detail
+    assert state_of([thin, campaign("b", void=["F3"])], SIM) == "present", "another one met it"
+    assert state_of([campaign("a", void=["F3"])], SIM) == "present", "F3 is not what it rests on"
+
+
+def test_a_campaign_that_is_not_deterministic_proves_nothing() -> None:
+    assert state_of([campaign(mismatches=1)], SIM) == "failed"
+
+
+# --- whatever is kept --------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(st.none(), st.integers(-5, 400), st.text(max_size=3))
+RECORDS = st.builds(
+    Record,
+    name=st.sampled_from(["drill loss", "sim run", "else"]),
+    key=st.sampled_from(["a", "b"]),
+    command=st.just("fairlead x"),
+    time_s=st.sampled_from([NOW_S - 10 * 86_400, NOW_S - 60, NOW_S, NOW_S + 86_400]),
+    build=st.sampled_from([BUILD, "1+other"]),
+    passed=st.booleans(),
+    figures=st.fixed_dictionaries({}, optional={
+        "timings_s": st.fixed_dictionaries({"serving": NUMBERS}), "seeds": st.integers(0, 200),
+        "checked": st.fixed_dictionaries({"S1": st.integers(0, 3)}), "void": st.sampled_from([[], ["F10"]]),
+        "violations": st.sampled_from([[], [{"invariant": "S1", "where": "seed 1"}]]), "mismatches": st.integers(0, 1),
+    }),
+)  # fmt: skip
+
+
+@given(st.lists(RECORDS, max_size=6))
+def test_green_is_only_ever_from_this_build_fresh_passed_and_within_bounds(records: list[Record]) -> None:
+    both = Claim("C", "it works", (Kind("drill", (DRILL,)), Kind("simulation", (SIM,))))
+    (row,) = review([both], records, NOW_S, BUILD)
+    usable = [one for one in records if one.build == BUILD and 0 <= NOW_S - one.time_s <= AGE_MAX_S]
+    if row.status == GREEN:
+        assert any(one.name == "drill loss" and one.passed for one in usable)
+        sims = [one for one in usable if one.name == "sim run"]
+        assert sims
+        assert not any(one.figures.get("violations") for one in sims)
+    else:
+        assert row.next
+
+
+@given(st.lists(RECORDS, max_size=6))
+def test_a_review_depends_on_nothing_but_what_is_kept_and_ages_to_red(records: list[Record]) -> None:
+    assert review(CLAIMS, records, NOW_S, BUILD) == review(CLAIMS, records, NOW_S, BUILD)
+    assert row_of(records, DRILL) == row_of([one for one in records if one.name == DRILL.record], DRILL)
+    later = review([Claim("C", "x", (Kind("drill", (DRILL, SIM)),))], records, NOW_S + 30 * 86_400, BUILD)
+    assert later[0].status == RED
+
+
+# --- the tables --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_eight_claims_and_every_promise_are_asked_for_with_every_kind_the_mission_names() -> None:
+    kinds = {claim.id: {kind.name for kind in claim.kinds} for claim in EIGHT}
+    assert kinds == {
+        "C1": {"capacity model", "failover drill", "queue and readiness metrics"},
+        "C2": {"authoritative commit path", "invariant test", "replay after timeout"},
+        "C3": {"quota model", "preemption policy", "audit of emergency capacity"},
+        "C4": {"pending reasons", "scale-up limits", "simulation"},
+        "C5": {"revision metadata", "owner references", "finalizers", "repair conditions"},
+        "C6": {"scoped overrides", "TTL", "audit", "runbooks", "cleanup checks"},
+        "C7": {"generation", "policy revision", "resource version", "reasons", "status"},
+        "C8": {"invariant map", "budget model", "conflict and skew analysis"},
+    }
+    assert [claim.id for claim in SAFETY] == [f"S{number}" for number in range(1, 21)]
+    assert [claim.id for claim in LIVENESS] == [f"L{number}" for number in range(1, 13)]
+    assert all(kind.asks for claim in CLAIMS for kind in claim.kinds)
+
+
+def test_every_group_of_tests_is_asked_for() -> None:
+    asked = {ask.record for claim in CLAIMS for kind in claim.kinds for ask in kind.asks}
+    assert {f"test {name}" for name in TESTS} <= asked
