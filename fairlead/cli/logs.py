@@ -23,7 +23,7 @@ from fairlead.cli.session import DURATION, Session, on_server, server_options
 @click.option("--since", type=DURATION, default=None, metavar="DURATION", help="Only what is younger than this.")
 @click.option("--previous", is_flag=True, help="Of the life before the last restart.")
 @click.option("--limit-bytes", type=click.IntRange(min=1), default=None, help="At most so many bytes.")
-@click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True, help="Which output.")
+@click.option("--stream", type=click.Choice(["all", "stdout", "stderr"]), default="all", show_default=True, help="Which output.")
 @click.option("--timestamps", is_flag=True, help="Put the time before every line.")
 @server_options()
 @on_server
@@ -35,7 +35,7 @@ async def command(session: Session, words: tuple[str, ...], slot: int | None, fo
     if len(found) != 1 or not found[0].name or found[0].resource.plural != "workloads":
         raise Told("name one workload", hint="such as wl/risk-api, and --slot N for one of its replicas")
     given = {"slot": slot, "tailLines": tail, "sinceSeconds": max(1, int(since)) if since is not None else None,
-             "limitBytes": limit_bytes, "stream": stream if stream != "stdout" else None,
+             "limitBytes": limit_bytes, "stream": stream if stream != "all" else None,
              "region": session.region or None}  # fmt: skip
     params = {name: str(value) for name, value in given.items() if value is not None}
     params |= {name: "true" for name, on in (("follow", follow), ("previous", previous), ("timestamps", timestamps)) if on}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from fairlead.api.failures import Failure, bad_request
@@ -16,6 +17,8 @@ MARK_BYTES: Final = 32
 MARKS_BYTES: Final = 8192 * MARK_BYTES
 MARK_MS: Final = 1000  # lines of this time after a mark have no mark of their own
 TAIL_BYTES: Final = 256 * 1024  # looked through for the last lines
+STREAMS: Final = ("stdout", "stderr")
+ALL: Final = "all"  # of both, what was written first comes first, as exactly as marks tell
 _FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
 
 
@@ -41,14 +44,14 @@ class Wanted(NamedTuple):
     follow: bool = False
     previous: bool = False
     timestamps: bool = False
-    stream: str = "stdout"
+    stream: str = ALL
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Wanted:
         """Raises 400 with the parameter's name."""
-        stream = given.get("stream", "stdout")
-        if stream not in ("stdout", "stderr"):
-            raise bad_request(f"stream: expected stdout or stderr, got {stream[:40]!r}")
+        stream = given.get("stream", ALL)
+        if stream not in (ALL, *STREAMS):
+            raise bad_request(f"stream: expected all, stdout or stderr, got {stream[:40]!r}")
         since = _number(given, "sinceSeconds")
         if since == 0:
             raise bad_request("sinceSeconds: expected at least 1")
@@ -64,8 +67,12 @@ class Wanted(NamedTuple):
         return wanted
 
     @property
+    def streams(self) -> tuple[str, ...]:
+        return STREAMS if self.stream == ALL else (self.stream,)
+
+    @property
     def needs_times(self) -> bool:
-        return self.previous or self.timestamps or self.since_s is not None
+        return self.stream == ALL or self.previous or self.timestamps or self.since_s is not None
 
 
 def _number(given: Mapping[str, str], name: str) -> int | None:
@@ -119,6 +126,18 @@ def tail_from(offset: int, data: bytes, lines: int) -> int:
     """Where the last so many lines of `data` begin."""
     found = lines_of(data)
     return offset + sum(len(line) for line in found[: max(0, len(found) - lines)])
+
+
+def pieces_of(offset: int, data: bytes, marks: Marks) -> list[tuple[int, bytes]]:
+    """Cut where a mark says another time, between lines only: (milliseconds, bytes)."""
+    cuts = [mark.offset - offset for mark in marks if offset < mark.offset < offset + len(data)]
+    cuts = [0, *(cut for cut in cuts if data[cut - 1 : cut] == b"\n"), len(data)]
+    offsets = [mark.offset for mark in marks]
+    out = []
+    for first, end in pairwise(cuts):
+        found = bisect_right(offsets, offset + first) - 1
+        out.append((marks[max(0, found)].ms if marks else 0, data[first:end]))
+    return [piece for piece in out if piece[1]]
 
 
 class Lines:

@@ -8,6 +8,7 @@ tenant. What of a stream is wanted is decided in log_spans.py.
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Protocol
 
@@ -20,7 +21,7 @@ from fairlead.api.app import refusal
 from fairlead.api.failures import Failure
 from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
-from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Span, Wanted, marks_of, span_of, tail_from
+from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.ports import Clock
 
 PATH: Final = "/apis/fairlead.dev/v1alpha1/namespaces/{tenant}/workloads/{name}/log"
@@ -65,14 +66,15 @@ async def _answer(
         which = f"slot {wanted.slot}" if wanted.slot is not None else "no slot"
         said = "is not bound" if wanted.slot is not None else "runs or ran"
         raise Failure(404, f"{which} of {tenant}/{name} {said} anywhere that can be reached; see `fairlead why wl/{name}`")
-    stream = _Stream(*slot, tenant, wanted, clock)
+    streams = [_Stream(*slot, tenant, stream, wanted, clock) for stream in wanted.streams]
     try:
-        await stream.begin()
-    except FileNotFoundError:
-        raise Failure(404, f"nothing that {slot[1]} wrote is kept") from None
+        kept = [stream for stream in streams if await stream.begin()]
     except Unreachable as error:
         raise Failure(503, str(error), retry_after_s=2.0) from None
-    return StreamingResponse(stream.text(), media_type="text/plain; charset=utf-8")
+    if not kept:
+        raise Failure(404, f"nothing that {slot[1]} wrote is kept")
+    text = _limited(_in_order(kept, wanted, clock), wanted)
+    return StreamingResponse(text, media_type="text/plain; charset=utf-8")
 
 
 def _asked(sources: Mapping[str, LogSource], region: str) -> Mapping[str, LogSource]:
@@ -103,66 +105,111 @@ async def _find(
 
 
 class _Stream:
-    """One slot's output, as far as it is wanted."""
+    """One stream of one slot, as far as it is wanted."""
 
-    def __init__(self, source: LogSource, slot: str, tenant: str, wanted: Wanted, clock: Clock) -> None:
+    def __init__(self, source: LogSource, slot: str, tenant: str, stream: str, wanted: Wanted, clock: Clock) -> None:
         self._source = source
         self._slot = slot
         self._tenant = tenant
+        self._name = stream
         self._wanted = wanted
         self._clock = clock
-        self._span = Span(0, None)
+        self._offset = 0
+        self._end: int | None = None
+        self._lines = Lines(0)
         self._marks: Marks = []
 
     async def _logs(self, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
         return await self._source.logs(self._tenant, self._slot, stream, offset, limit)
 
     async def _read_marks(self) -> None:
-        _, data, _ = await self._logs(f"times.{self._wanted.stream}", -MARKS_BYTES, MARKS_BYTES)
+        _, data, _ = await self._logs(f"times.{self._name}", -MARKS_BYTES, MARKS_BYTES)
         self._marks = marks_of(data)
 
-    async def begin(self) -> None:
-        """Where to begin and end. Raises before anything is promised."""
+    async def begin(self) -> bool:
+        """Where to begin and end; False where nothing is kept. Raises before anything is promised."""
+        try:
+            self._offset, self._end = await self._begin()
+        except FileNotFoundError:
+            return False
+        self._lines = Lines(self._offset)
+        return True
+
+    async def _begin(self) -> tuple[int, int | None]:
         wanted = self._wanted
         if wanted.needs_times:
             await self._read_marks()
-        self._span = span_of(wanted, self._marks, int(self._clock.wall() * 1000))
-        first, end = self._span
+        first, end = span_of(wanted, self._marks, int(self._clock.wall() * 1000))
         if first is None:
-            first = (await self._logs(wanted.stream, -1, 1))[2]
+            first = (await self._logs(self._name, -1, 1))[2]
         elif not first:
-            first = (await self._logs(wanted.stream, 0, 1))[0]  # what came before is gone
+            first = (await self._logs(self._name, 0, 1))[0]  # what came before is gone
         if wanted.tail is not None:
             first = await self._tail(wanted.tail, first, end)
-        self._span = Span(first, end)
+        return first, end
 
     async def _tail(self, lines: int, first: int, end: int | None) -> int:
         offset = -TAIL_BYTES if end is None else max(first, end - TAIL_BYTES)
-        offset, data, _ = await self._logs(self._wanted.stream, offset, TAIL_BYTES)
+        offset, data, _ = await self._logs(self._name, offset, TAIL_BYTES)
         skipped = max(0, first - offset)
         data = data[skipped : None if end is None else max(0, end - offset)]
         return tail_from(offset + skipped, data, lines)
 
-    async def text(self) -> AsyncIterator[bytes]:
-        wanted, (first, end) = self._wanted, self._span
-        assert first is not None, "begin() says where"
-        offset, lines, left = first, Lines(first), wanted.limit
-        while end is None or offset < end:
-            try:
-                at, data, following = await self._logs(wanted.stream, offset, CHUNK if end is None else min(CHUNK, end - offset))
-                if data and wanted.timestamps and wanted.follow:
-                    await self._read_marks()
-            except (FileNotFoundError, Unreachable):
-                return
-            if data:
-                shown = lines.stamped(at, data, self._marks) if wanted.timestamps else data
-                shown = shown if left is None else shown[:left]
-                left = None if left is None else left - len(shown)
-                yield shown
-                if left == 0:
-                    return
-            elif not wanted.follow:
-                return
+    async def more(self) -> list[tuple[int, bytes]] | None:
+        """What follows, with its times. Nothing: there is no more just now; None: nor will there be."""
+        wanted, end = self._wanted, self._end
+        if end is not None and self._offset >= end:
+            return None
+        limit = CHUNK if end is None else min(CHUNK, end - self._offset)
+        try:
+            at, data, self._offset = await self._logs(self._name, self._offset, limit)
+            if data and wanted.needs_times and wanted.follow:
+                await self._read_marks()
+        except (FileNotFoundError, Unreachable):
+            return None
+        if not data and not wanted.follow:
+            return None
+        out: list[tuple[int, bytes]] = []
+        for ms, part in pieces_of(at, data, self._marks):
+            out.append((ms, self._lines.stamped(at, part, self._marks) if wanted.timestamps else part))
+            at += len(part)
+        return out
+
+
+async def _in_order(streams: list[_Stream], wanted: Wanted, clock: Clock) -> AsyncIterator[bytes]:
+    """Of several streams, whichever piece was written first."""
+    waiting: dict[_Stream, deque[tuple[int, bytes]]] = {stream: deque() for stream in streams}
+    idle: set[_Stream] = set()  # said that there is nothing just now; asked again when the others have nothing either
+    while waiting:
+        for stream in [one for one, pieces in waiting.items() if not pieces and one not in idle]:
+            got = await stream.more()
+            if got is None:
+                del waiting[stream]
+            elif got:
+                waiting[stream].extend(got)
             else:
-                await self._clock.sleep(POLL_S)
-            offset = following
+                idle.add(stream)
+        ready = [pieces for pieces in waiting.values() if pieces]
+        if ready:
+            yield min(ready, key=lambda pieces: pieces[0][0]).popleft()[1]
+        elif waiting:
+            idle.clear()
+            await clock.sleep(POLL_S)
+
+
+async def _limited(text: AsyncIterator[bytes], wanted: Wanted) -> AsyncIterator[bytes]:
+    """Not more bytes than wanted; of several streams' last lines, the last ones of all."""
+    left = wanted.limit
+    if wanted.tail is not None and not wanted.follow and len(wanted.streams) > 1:
+        text = _last_lines([part async for part in text], wanted.tail)
+    async for part in text:
+        shown = part if left is None else part[:left]
+        left = None if left is None else left - len(shown)
+        yield shown
+        if left == 0:
+            return
+
+
+async def _last_lines(parts: list[bytes], lines: int) -> AsyncIterator[bytes]:
+    whole = b"".join(parts)
+    yield whole[tail_from(0, whole, lines) :]

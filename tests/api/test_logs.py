@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from fairlead.client.plane import Change
 from fairlead.client.resources import Unreachable
-from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, span_of, tail_from
+from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.compose.logs import log_route
 from fairlead.model.lifecycle import SlotState
 from fairlead.ports import SystemClock, Tasks
@@ -75,25 +75,28 @@ async def two_runs(folder: Path) -> AsyncIterator[Logs]:
 
 async def test_what_is_wanted_is_what_comes(tmp_path: Path) -> None:
     async with two_runs(tmp_path) as logs:
-        whole = b"one\ntwo\nthree\nfour\rfive\n"
-        assert await logs.text() == whole
+        whole = b"one\ntwo\noops\nthree\nfour\rfive\n"
+        assert await logs.text() == whole, "both streams, each run after the one before"
+        assert await logs.text("stream=stdout") == b"one\ntwo\nthree\nfour\rfive\n"
         assert await logs.text("slot=0&region=us") == whole
         assert await logs.text("tailLines=2") == b"three\nfour\rfive\n"
         assert await logs.text("tailLines=0") == b""
-        assert await logs.text("previous=true") == b"one\ntwo\n"
-        assert await logs.text("previous=true&tailLines=1") == b"two\n"
+        assert await logs.text("tailLines=3") == b"oops\nthree\nfour\rfive\n"
+        assert await logs.text("previous=true") == b"one\ntwo\noops\n"
+        assert await logs.text("previous=true&tailLines=1") == b"oops\n"
+        assert await logs.text("previous=true&tailLines=1&stream=stdout") == b"two\n"
         assert await logs.text("limitBytes=5") == b"one\nt"
         assert await logs.text("stream=stderr") == b"oops\n"
         assert await logs.text("sinceSeconds=3600") == whole
         stamped = await logs.text("timestamps=true")
         assert STAMP.sub(b"", stamped) == whole
-        assert len(STAMP.findall(stamped)) == 4, "every line has one, and only a line feed ends a line"
+        assert len(STAMP.findall(stamped)) == 5, "every line has one, and only a line feed ends a line"
         assert len(await logs.text("timestamps=true&limitBytes=40")) == 40
 
 
 async def test_a_stream_is_followed_with_times(tmp_path: Path) -> None:
     async with driven(tmp_path) as made:
-        await made.start(sh("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo again; sleep 300"))
+        await made.start(sh("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo again >&2; sleep 300"))
         await made.output(wanted=b"begun")
         logs, stream = Logs(made), Stream()
         scope = {
@@ -175,6 +178,15 @@ def test_the_last_lines_begin_after_a_line_feed() -> None:
     assert tail_from(100, b"a\nb\nc", 2) == 102
     assert tail_from(100, b"a\nb\n", 1) == 102
     assert tail_from(100, b"a\n", 9) == 100
+
+
+def test_what_was_written_is_cut_where_a_mark_says_another_time_and_a_line_ends() -> None:
+    data = b"123456789\n" * 2 + b"12345678901234"
+    assert pieces_of(0, data, MARKS) == [(1_000, b"123456789\n"), (2_000, b"123456789\n"), (9_000, b"12345678901234")]
+    assert pieces_of(5, b"\nabc", MARKS) == [(1_000, b"\nabc")]
+    assert pieces_of(5, b"67890abc", MARKS) == [(1_000, b"67890abc")], "in the middle of a line"
+    assert pieces_of(0, b"ab\n", []) == [(0, b"ab\n")]
+    assert pieces_of(0, b"", MARKS) == []
 
 
 def test_a_line_in_two_pieces_has_one_time() -> None:
