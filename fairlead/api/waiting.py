@@ -48,6 +48,9 @@ def next_of(binding: Any, instance: Any, node_health: str = "", repairs_wait: st
     elif state is _S.UNKNOWN and binding.spec.execution == "Exclusive":
         reason = "WaitingForFence"
         detail = f"its node {binding.spec.node} is silent; another copy may start only when that one has certainly stopped"
+    elif state is _S.STARTING and instance is not None and instance.restarts:
+        times = "once" if instance.restarts == 1 else f"{instance.restarts} times"
+        reason, detail = "Restarting", f"its process ended and was started again, {times} (`fairlead logs` shows what it wrote)"
     said = instance.message if instance is not None else ""
     last = binding.status.last_transition
     since = last.time if last is not None else binding.metadata.creation_time

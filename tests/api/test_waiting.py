@@ -45,6 +45,16 @@ def test_started_and_not_ready_tells_what_its_process_says() -> None:
     assert "connection refused" in got["detail"]
 
 
+def test_a_process_that_ends_again_and_again_is_told_from_one_that_is_slow() -> None:
+    instance = SimpleNamespace(message="exited with code 2", restarts=3)
+    got = next_of(binding(SlotState.STARTING), instance, "Ready")
+    assert (got["reason"], got["nextOwner"], got["restarts"]) == ("Restarting", "agent", 3)
+    assert "3 times" in got["detail"]
+    assert "exited with code 2" in got["detail"]
+    assert next_of(binding(SlotState.STARTING), instance, "Lost")["reason"] == "NodeSilent", "nobody starts it again there"
+    assert next_of(binding(SlotState.READY), instance, "Ready")["reason"] == "WaitingForTraffic", "it runs now"
+
+
 def test_exclusive_work_of_a_silent_node_waits_for_its_fence() -> None:
     got = said(SlotState.UNKNOWN, "Unknown", "Exclusive")
     assert (got["reason"], got["nextOwner"]) == ("WaitingForFence", "repair-controller")
