@@ -1,10 +1,11 @@
 """Which regions carry a workload, and how many of its slots each. Pure: the first choice, and what changes after it.
 
 Stated: a region may carry it if the workload allows it, the areas it must stay in include one of the region's, and its tenant
-has a grant there. A job or a gang lies in one region, the one with the most room. A service first gets `perRegionMinimum` in each
-region, in order of name; the rest goes to whichever region has fewest, within what grants have room for, and beyond that evenly
-all the same: a region says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer
-allowed there, leaves. Used by the workload controller.
+has a grant there. A job or a gang lies in one region: of those with room the one it would rather be in (`preferences`), then the
+one with the most room. A service first gets `perRegionMinimum` in each region, in order of name; the rest goes to whichever region
+has fewest, the one it would rather be in first, within what grants have room for, and beyond that evenly all the same: a region
+says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer allowed there, leaves.
+Used by the workload controller.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from fairlead.decide.spans import Spans, size
+from fairlead.decide.spans import Spans, index_set, size, spans_of
 from fairlead.model.kinds.intent import WorkloadSpec
 from fairlead.model.kinds.work import AssignmentSpec, SlotRange
 from fairlead.model.resources import Resources
@@ -24,6 +25,7 @@ class RegionFacts(NamedTuple):
     granted: bool
     room: int  # slots of this workload that the grant could hold beside what others were given
     lost: bool = False
+    full: bool = False  # what it has of this workload finds no place there: new slots go elsewhere if they can
 
 
 class Choice(NamedTuple):
@@ -70,17 +72,29 @@ def choose(
     able = [r for r in inside if r.granted]
     if not able:
         return Choice({}, "WaitingForQuota", f"no grant in {', '.join(r.name for r in inside)}")
+    wished = {r.name: _wished(spec, r.name) for r in able}
     if spec.job is not None or spec.gang:
-        return Choice({_single(able, now): slots})
-    return Choice(_spread(able, slots, spec.placement.regions.per_region_minimum, now))
+        return Choice({_single(able, slots, wished, now): slots})
+    return Choice(_spread(able, slots, spec.placement.regions.per_region_minimum, wished, now))
 
 
-def _single(able: list[RegionFacts], now: Mapping[str, int]) -> str:
+def _wished(spec: WorkloadSpec, region: str) -> int:
+    """How much it would rather be there than elsewhere."""
+    found = spec.placement.preferences
+    return sum(each.weight for each in found if each.locality is not None and region in each.locality.regions)
+
+
+def _single(able: list[RegionFacts], slots: int, wished: Mapping[str, int], now: Mapping[str, int]) -> str:
     stays = [r for r in able if now.get(r.name)]
-    return max(stays or able, key=lambda r: (not r.lost, r.room, [-ord(c) for c in r.name])).name
+
+    def rank(region: RegionFacts) -> tuple[bool, int, int, list[int]]:
+        has_room = region.room >= slots
+        return not region.lost, wished[region.name] if has_room else 0, region.room, [-ord(c) for c in region.name]
+
+    return max(stays or able, key=rank).name
 
 
-def _spread(able: list[RegionFacts], slots: int, least: int, now: Mapping[str, int]) -> dict[str, int]:
+def _spread(able: list[RegionFacts], slots: int, least: int, wished: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
     counts = {r.name: now.get(r.name, 0) for r in able}
     room = {r.name: max(r.room, 0) for r in able}
     floors = dict.fromkeys(counts, 0)
@@ -93,10 +107,10 @@ def _spread(able: list[RegionFacts], slots: int, least: int, now: Mapping[str, i
     while sum(counts.values()) > slots:  # too many: from the fullest, never below its floor
         name = max((n for n in counts if counts[n] > floors[n]), key=lambda n: (counts[n], n))
         counts[name] -= 1
-    there = [r.name for r in able if not r.lost] or list(counts)
+    there = [r.name for r in able if not r.lost and not r.full] or [r.name for r in able if not r.lost] or list(counts)
     while sum(counts.values()) < slots:  # too few: to the emptiest that is there and has room, else to the emptiest that is there
         open_ones = [n for n in there if counts[n] < room[n]] or there
-        name = min(open_ones, key=lambda n: (counts[n], n))
+        name = min(open_ones, key=lambda n: (counts[n], -wished[n], n))
         counts[name] += 1
     return counts
 
@@ -111,8 +125,11 @@ RECOVERY_FIRST: Final = 15_000  # of the second half, what stands in for other r
 
 
 def own_slots(order: AssignmentSpec) -> int:
-    """How many slots it has in its own right, without those that stand in for a lost region's."""
-    return size(order.slots) - (size((order.recovery,)) if order.recovery is not None else 0)
+    """How many slots it has in its own right, without those that stand in for a lost region's, with its own that others stand in
+    for."""
+    stands_in = order.recovery
+    own = [span for span in order.slots if stands_in is None or not stands_in.first <= span.first <= stands_in.last]
+    return size((*own, *order.superseded))
 
 
 def recovery_in(block: int, count: int) -> SlotRange:
@@ -123,6 +140,18 @@ def recovery_in(block: int, count: int) -> SlotRange:
 def block_of(spare: SlotRange) -> int:
     """The number of the block that this spare range belongs to."""
     return spare.first // BLOCK
+
+
+def slots_kept(block: int, had: Spans, gone: Spans, count: int) -> Spans:
+    """So many slots of a block: of those it had, without what is gone, the lowest; then the lowest that are free."""
+    first = block * BLOCK
+    own = tuple(span for span in had if first <= span.first < first + SPARE_FIRST)
+    if not gone and (not own or (len(own) == 1 and own[0].first == first)):
+        return slots_in(block, count)  # as nearly always
+    kept = sorted(index_set(own) - index_set(gone))[:count]
+    taken = set(kept)
+    free = (index for index in range(first, first + SPARE_FIRST) if index not in taken)
+    return spans_of([*kept, *(next(free) for _ in range(count - len(kept)))])
 
 
 def slots_in(block: int, count: int) -> Spans:

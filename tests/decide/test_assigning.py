@@ -12,7 +12,9 @@ from fairlead.decide.spans import holds, indices, joined, missing, size, spans_o
 from fairlead.model.kinds.intent import (
     DisruptionRule,
     JobRule,
+    Locality,
     Placement,
+    Preference,
     RegionRule,
     Template,
     Workload,
@@ -36,6 +38,27 @@ def spec(*allowed: str, least: int = 0, **fields: object) -> WorkloadSpec:
 
 def test_a_first_choice_spreads_evenly_by_name() -> None:
     assert choose(spec(), 7, None, facts("a", "b", "c"), {}).counts == {"a": 3, "b": 2, "c": 2}
+
+
+def rather(*regions: str, **fields: object) -> WorkloadSpec:
+    wish = Preference(weight=10, locality=Locality(regions=regions))
+    return WorkloadSpec(placement=Placement(preferences=(wish,)), **fields)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_even_goes_where_it_would_rather_be() -> None:
+    assert choose(rather("c"), 1, None, facts("a", "b", "c"), {}).counts == {"a": 0, "b": 0, "c": 1}
+    assert choose(rather("c"), 4, None, facts("a", "b", "c"), {}).counts == {"a": 1, "b": 1, "c": 2}
+    full = facts("c", room=0)
+    assert choose(rather("c"), 1, None, facts("a", "b") | full, {}).counts["a"] == 1, "there is no room"
+    gone = {"c": RegionFacts("c", US, True, 100, lost=True)}
+    assert choose(rather("c"), 1, None, facts("a", "b") | gone, {}).counts["a"] == 1, "it is lost"
+
+
+def test_a_job_goes_where_it_would_rather_be_if_there_is_room_for_it() -> None:
+    job = rather("c", job=JobRule(completions=3, parallelism=3))
+    assert choose(job, 3, None, facts("a", room=100) | facts("c", room=3), {}).counts == {"c": 3}
+    assert choose(job, 3, None, facts("a", room=100) | facts("c", room=2), {}).counts == {"a": 3}
+    assert choose(job, 3, None, facts("a", room=100) | facts("c", room=9), {"a": 3}).counts == {"a": 3}, "what lies there stays"
 
 
 def test_only_allowed_regions_inside_the_areas_are_taken() -> None:
