@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-NAMES = ("commit", "load", "watch", "schedule", "openb", "azure", "decisions", "contention", "api", "recovery")
+NAMES = ("commit", "load", "watch", "schedule", "openb", "azure", "decisions", "contention", "api", "recovery", "observe", "grid")
 
 
 class Option(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fairlead.agent.settings import NodeDeclaration
 from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
@@ -43,6 +43,25 @@ LARGEST: Final = Resources(400, GI >> 1)  # that a workload asks for
 Born = list[tuple[str, Any]]
 
 
+class TenantBorn(NamedTuple):
+    name: str
+    quota: Resources
+    rooms: int = 0  # that its recovery budget holds in each region
+    room: Resources = LARGEST
+
+
+class Birth(NamedTuple):
+    """Which regions and tenants there are from the beginning."""
+
+    regions: tuple[str, ...]
+    tenants: tuple[TenantBorn, ...]
+
+
+def usual(regions: int, *, tight: bool, critical: bool) -> Birth:
+    quota = (TIGHT_GRANT if tight else GRANT).times(regions)
+    return Birth(REGIONS[:regions], tuple(TenantBorn(name, quota, 12 if critical else 0) for name in TENANTS))
+
+
 def pool_of(region: str) -> str:
     return f"{region}-general"
 
@@ -51,18 +70,19 @@ def dedicated_of(region: str) -> str:
     return f"{region}-dedicated"
 
 
-def global_objects(regions: tuple[str, ...], ids: Ids, tight: bool, critical: bool) -> tuple[Born, str]:
+def global_objects(birth: Birth, ids: Ids) -> tuple[Born, str]:
     """What the global plane is born with, and the administrator's token."""
     made: Born = [
-        ("Region", Region(Metadata(name=r), RegionSpec((AREAS[r],), tuple(f"{r}-{z}" for z in ZONES)))) for r in regions
+        ("Region", Region(Metadata(name=r), RegionSpec((AREAS.get(r, r),), tuple(f"{r}-{z}" for z in ZONES))))
+        for r in birth.regions
     ]
-    quota = (TIGHT_GRANT if tight else GRANT).times(len(regions))
-    for tenant in TENANTS:
-        made.append(("Tenant", Tenant(Metadata(name=tenant), TenantSpec(display_name=tenant))))
-        made.append(("Quota", Quota(Metadata(name="default", namespace=tenant), QuotaSpec(limits=quota))))
-        if critical:
-            budget = RecoveryBudgetSpec(shapes=(BudgetShape(requests=LARGEST, count=12),))
-            made.append(("RecoveryBudget", RecoveryBudget(Metadata(name=BUDGET, namespace=tenant), budget)))
+    for tenant in birth.tenants:
+        name = tenant.name
+        made.append(("Tenant", Tenant(Metadata(name=name), TenantSpec(display_name=name))))
+        made.append(("Quota", Quota(Metadata(name="default", namespace=name), QuotaSpec(limits=tenant.quota))))
+        if tenant.rooms:
+            budget = RecoveryBudgetSpec(shapes=(BudgetShape(requests=tenant.room, count=tenant.rooms),))
+            made.append(("RecoveryBudget", RecoveryBudget(Metadata(name=BUDGET, namespace=name), budget)))
     for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
         residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()
         policy = SchedulerPolicySpec(revision=revision, spread="Zone", residency=residency)

@@ -123,10 +123,10 @@ class Chaos:
             return
         self.counts["F9"] += 1
         self._tell(f"{program.machine.name} loses power, for {down_s:.1f} s")
-        self._power_off(program.machine)
-        self._loop.after(down_s, self._power_on, program.machine)
+        self.power_off(program.machine)
+        self._loop.after(down_s, self.power_on, program.machine)
 
-    def _power_off(self, machine: Machine) -> None:
+    def power_off(self, machine: Machine) -> None:
         machine.up = False
         for program in self._machines.programs.values():
             if program.machine is machine:
@@ -136,7 +136,7 @@ class Chaos:
                 agent.instances.power_lost()
         machine.lose_power()
 
-    def _power_on(self, machine: Machine) -> None:
+    def power_on(self, machine: Machine) -> None:
         if machine.up:
             return
         machine.up = True
@@ -188,7 +188,7 @@ class Chaos:
     def _end_twin(self, twin: Agent) -> None:
         twin.program.wanted = False
         if twin.program.machine.up:
-            self._power_off(twin.program.machine)
+            self.power_off(twin.program.machine)
 
     # --- the network ---------------------------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Chaos:
             self.on_loss(region, True)
         if dark:
             for machine in own:
-                self._power_off(machine)
+                self.power_off(machine)
             self._loop.after(for_s, self._light, region, own)
             return
         others = [machine for machine in self._machines.all.values() if machine not in own]
@@ -232,7 +232,7 @@ class Chaos:
 
     def _light(self, region: str, machines: list[Machine]) -> None:
         for machine in machines:
-            self._power_on(machine)
+            self.power_on(machine)
         self._back(region)
 
     def _join(self, region: str, pairs: list[tuple[Machine, Machine]]) -> None:
@@ -384,7 +384,7 @@ class Chaos:
         for machine in self._machines.all.values():
             machine.disk_full = False
             if not any(twin.program.machine is machine for twin in self._twins):
-                self._power_on(machine)
+                self.power_on(machine)
         for program in self._machines.programs.values():
             program.resume()
             if program.wanted and not program.alive and program.machine.up:

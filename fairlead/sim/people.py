@@ -55,6 +55,7 @@ class People:
             group.create_task(self._users(group))
             group.create_task(self._operators())
             group.create_task(self._orders())
+            group.create_task(self._promotions())
             await self.done.wait()  # its connections end with it
 
     # --- users -------------------------------------------------------------------------------------------------------------
@@ -75,19 +76,19 @@ class People:
         name += self._life.get((tenant, name), "")
         path = f"{API}/namespaces/{tenant}/workloads"
         if what < 4:
-            await self._write("POST", path, workload(name, count + 1, kind, self._work), name)
+            await self.write("POST", path, workload(name, count + 1, kind, self._work), name)
         elif what < 7:
             count = min(count, 2) if name.startswith(NAMES[0]) else count
-            await self._write("PATCH", f"{path}/{name}", {"spec": {"replicas": count}}, name)
+            await self.write("PATCH", f"{path}/{name}", {"spec": {"replicas": count}}, name)
         elif what < 9:
             change = {"spec": {"template": {"env": [{"name": "REVISION", "value": str(seed)}]}}}
-            await self._write("PATCH", f"{path}/{name}", change, name)
+            await self.write("PATCH", f"{path}/{name}", change, name)
         else:
             if not self._work.names_again:
                 self._life[tenant, name.partition("-")[0]] = f"-{seed % 1000}"
-            await self._write("DELETE", f"{path}/{name}", None, name)
+            await self.write("DELETE", f"{path}/{name}", None, name)
 
-    async def _write(self, method: str, path: str, body: Any, name: str) -> Answer | None:
+    async def write(self, method: str, path: str, body: Any, name: str) -> Answer | None:
         """Until there is an answer that settles it, under one id, at whichever server answers."""
         self._number += 1
         sent = self._answers.send(f"people-{self._number}")
@@ -159,7 +160,15 @@ class People:
             elif what < 0.9:
                 await self._promote(revision)
             else:
-                await self._write("DELETE", f"{API}/nodes/{node}", None, node)  # with work on it: must be refused or drained
+                await self.write("DELETE", f"{API}/nodes/{node}", None, node)  # with work on it: must be refused or drained
+
+    async def _promotions(self) -> None:
+        draws = self._platform.loop.stream("promotions")
+        while not self.stopped and self._work.promotions:
+            await sleep(draws.expovariate(self._work.promotions / 60))
+            revision = draws.randrange(1, 4)
+            if not self.stopped:
+                await self._promote(revision)
 
     async def _orders(self) -> None:
         """Exceptions that end by themselves; some are taken back, some prolonged."""
@@ -179,19 +188,19 @@ class People:
             path = f"{API}/namespaces/{tenant}/overrides"
             spec = {"kind": kind, "reason": "drill", "ttlSeconds": ttl, "scope": scope}
             body = {"apiVersion": json_codec.API_VERSION, "kind": "Override", "metadata": {"name": f"o{number}"}, "spec": spec}
-            await self._write("POST", path, body, f"o{number}")
+            await self.write("POST", path, body, f"o{number}")
             if then < 0.2:
-                await self._write("DELETE", f"{path}/o{number}", None, f"o{number}")
+                await self.write("DELETE", f"{path}/o{number}", None, f"o{number}")
             elif then < 0.4:
-                await self._write("PATCH", f"{path}/o{number}", {"spec": {"ttlSeconds": ttl + 5}}, f"o{number}")
+                await self.write("PATCH", f"{path}/o{number}", {"spec": {"ttlSeconds": ttl + 5}}, f"o{number}")
 
     async def _cordon(self, node: str, yes: bool) -> None:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
-        await self._write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes}}, node)
+        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes}}, node)
 
     async def _promote(self, revision: int) -> None:
         self._tell(f"makes policy r{revision} current")
-        await self._write("PATCH", f"{API}/policychannels/default", {"spec": {"current": revision}}, "default")
+        await self.write("PATCH", f"{API}/policychannels/default", {"spec": {"current": revision}}, "default")
 
     def _tell(self, what: str) -> None:
         self._platform.machines.tell("people", what)
@@ -236,6 +245,8 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
     if not gpus and "job" not in spec and kind >= 100 - work.critical * 100:
         spec["recovery"] = {"budgetName": BUDGET, "minServing": min(replicas, 4)}
         spec["priorityClassName"] = "critical-service"
+    if kind < work.autonomous * 100:
+        spec["workloadClass"] = "critical"
     if kind >= 100 - work.isolated * 100:
         spec["isolation"] = "TenantExclusive"
     if kind % 5 == 0:

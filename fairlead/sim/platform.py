@@ -61,22 +61,21 @@ class Agent:
 
 
 class Platform:
-    def __init__(self, loop: SimLoop, scenario: Scenario) -> None:
+    def __init__(self, loop: SimLoop, scenario: Scenario, birth: born.Birth | None = None) -> None:
         self.loop = loop
         self.scenario = scenario
+        birth = birth or born.usual(scenario.regions, tight=scenario.tight, critical=scenario.work.critical > 0)
         self.machines = Machines(loop)
         self.network = Network(self.machines)
         self.tally = Tally(self.machines)
         self.names: dict[str, Machine] = {}
-        self.regions = born.REGIONS[: scenario.regions]
+        self.regions = birth.regions
         self.intervals: list[Interval] = []
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
         self.made_server: Callable[[Plane, PlaneServer], None] = lambda plane, server: None  # before it runs
         self.hosts: dict[str, Host] = {}  # program -> the agent of its present life
-        self._global_objects, self.token = born.global_objects(
-            self.regions, SimIds(loop.stream("tokens")), scenario.tight, scenario.work.critical > 0
-        )
+        self._global_objects, self.token = born.global_objects(birth, SimIds(loop.stream("tokens")))
         people, self.reader_tokens = viewers(SimIds(loop.stream("reader tokens"))) if scenario.work.readers else ([], {})
         self._global_objects += people
         for name in (GLOBAL, *self.regions):

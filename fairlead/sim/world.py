@@ -7,7 +7,6 @@ rest, as desired, within its bounds (L). Called by campaign.py; what it found is
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -25,12 +24,15 @@ from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import overlaps, went_back
+from fairlead.observe.leased import EffectiveChecker, RegionLeases
 from fairlead.observe.promised import PromiseChecker
 from fairlead.observe.reads import ReadChecker
 from fairlead.observe.waiting import WaitingChecker, room_for
 from fairlead.sim import loop as sim
+from fairlead.sim.born import Birth
 from fairlead.sim.chaos import Chaos
 from fairlead.sim.follower import FOLLOWED, follower
+from fairlead.sim.hearing import hearing, quiet
 from fairlead.sim.hints import misled
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.losses import Losses
@@ -144,11 +146,11 @@ class PlaneWatch:
 
 
 class World:
-    def __init__(self, loop: SimLoop, scenario: Scenario) -> None:
+    def __init__(self, loop: SimLoop, scenario: Scenario, birth: Birth | None = None) -> None:
         self.loop = loop
         self.scenario = scenario
         self.findings: list[Finding] = []
-        self.platform = Platform(loop, scenario)
+        self.platform = Platform(loop, scenario, birth)
         self.watches = {name: PlaneWatch(self, plane) for name, plane in self.platform.planes.items()}
         self.chaos = Chaos(self.platform, Strays(self.platform, lambda plane: self.watches[plane].objects))
         self.platform.made_server = self._made_server
@@ -166,7 +168,7 @@ class World:
             self.platform.machines.program("readers", self.platform.office, readers(self.platform, self.reads))
         self.waiting = WaitingChecker()
         self.agreed_s: float | None = None
-        self.escrow = EscrowChecker()
+        self.escrow, self.effective = EscrowChecker(), EffectiveChecker()
         self._healed_s = 0.0
 
     def _made_server(self, plane: Plane, server: PlaneServer) -> None:
@@ -197,7 +199,7 @@ class World:
             await self.chaos.run(group)
             while self.loop.now < scenario.rough_s and not self.findings:
                 await sleep(1.0)
-                self._quota()
+                self.look_at_quota()
                 for invariant, detail in self.losses.findings(self.loop.now, strict=self.scenario.profile == "failback"):
                     self.found(invariant, "", detail)
             self.chaos.heal()
@@ -212,19 +214,23 @@ class World:
         for name, error in machines.exits:
             self.found("X1", name, f"ended by itself: {error}")
 
-    def _quota(self) -> None:
-        """S5, at this true moment."""
-        regions = []
+    def look_at_quota(self) -> None:
+        """S5, and what of S6 is between planes, at this true moment."""
+        regions, leases = [], []
         for name, plane in self.platform.planes.items():
             if name != GLOBAL:
                 now_ms = min((server.authority.plane_ms() for server in plane.leaders()), default=None)
-                regions.append(RegionNow(name, self.watches[name].objects, self.watches[name].checker.incarnation, now_ms))
+                checker = self.watches[name].checker
+                regions.append(RegionNow(name, self.watches[name].objects, checker.incarnation, now_ms))
+                leases.append(RegionLeases(name, checker.leases, checker.incarnation, now_ms))
+        for detail in self.effective.look(self.watches[GLOBAL].objects, leases):
+            self.found("S6", "", detail)
         for detail in self.escrow.look(self.watches[GLOBAL].objects, regions):
             self.found("S5", "", detail)
 
     def _safe(self) -> None:
         """What is asked of the whole, not of each batch."""
-        self._quota()
+        self.look_at_quota()
         for detail in overlaps(self.platform.intervals):
             self.found("S12", "", detail)
         for detail in went_back(self.platform.intervals):
@@ -304,8 +310,7 @@ class World:
                 written += _writes(batch)
             if written:
                 self.found("L4", name, f"{self.scenario.quiet_s} s at rest, and yet: {dict(written.most_common(5))}")
-        different = self._different()
-        if different and not self.findings:
+        if (different := self._different()) and not self.findings:
             self.found("L4", "", f"was as desired, and is not any more: {'; '.join(different[:5])}")
 
 
@@ -327,45 +332,18 @@ def _tells(effects: Sequence[tuple[str, bytes | None]]) -> bool:
     return all(key.startswith(("events/", "tokens/")) for key, _ in effects)  # that a token is used is noted once an hour
 
 
-class _Log(logging.Handler):
-    """What production code logs as an error is a finding: it says that it met what it did not expect."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(logging.ERROR)
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        who = self._world.loop.current.name if self._world.loop.current is not None else ""
-        self._world.found("X2", who, f"{record.getMessage()}: {error!r}" if error else record.getMessage())
-
-
 def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
-    heard: list[logging.Handler] = []
-    root = logging.getLogger("fairlead")
-
     async def main(loop: SimLoop) -> World:
         loop.seeded = scenario.seeded or loop.seeded
         world = World(loop, scenario)
-        heard.append(_Log(world))
-        root.addHandler(heard[0])
-        try:
-            with sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
-                await world.live()
-            if probe is not None:
-                world.platform.machines.counts["sieve_calls"] = probe.calls
-        finally:
-            heard[0].setLevel(logging.CRITICAL + 1)  # what is destroyed at the end may say what it likes
+        with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
+            await world.live()
+        if probe is not None:
+            world.platform.machines.counts["sieve_calls"] = probe.calls
         return world
 
-    before, root.propagate = root.propagate, False
-    try:
-        with unheard(), planted(scenario.mutant), walls():
-            return _verdict(scenario, sim.run(main, scenario.seed), timeline)
-    finally:
-        root.propagate = before
-        for handler in heard:
-            root.removeHandler(handler)
+    with quiet(), unheard(), planted(scenario.mutant), walls():
+        return _verdict(scenario, sim.run(main, scenario.seed), timeline)
 
 
 def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) -> Verdict:
@@ -376,6 +354,7 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
     for watch in world.watches.values():
         checked += watch.checked
     checked["S5"] += world.escrow.checked
+    checked["S6"] += world.effective.checked
     checked["S13"] += world.watches[GLOBAL].answers.checked
     checked["S15"] += sum(watch.feeds.checked for watch in world.watches.values())
     checked["S17"] += world.reads.checked

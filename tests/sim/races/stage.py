@@ -50,7 +50,7 @@ class Stage:
         if exclusive:
             spec["execution"] = "Exclusive"
         body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name}, "spec": spec}
-        await self.world.people._write("POST", f"{API}/namespaces/{TENANT}/workloads", body, name)
+        await self.world.people.write("POST", f"{API}/namespaces/{TENANT}/workloads", body, name)
 
     async def cordon(self, node: str) -> None:
         await self.world.people._cordon(node, True)
