@@ -1,0 +1,154 @@
+"""Whose a change is: what a mirror, an autoscaler, an agent or a stranger may not write; how a request that waits is replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.authority.judge import Settings
+from fairlead.model.commands import Caller, Delete, Put
+from fairlead.model.kinds.capacity import Node, NodeSpec
+from fairlead.model.kinds.intent import Region, RegionSpec
+from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from tests.authority.planes import (
+    GI,
+    OPERATOR,
+    REGION,
+    PlaneForTest,
+    agent_of,
+    bind_of,
+    move_of,
+    no,
+    ok,
+    report_of,
+    request_of,
+    reserve_of,
+    running_plane,
+    token,
+)
+
+
+def region(*areas: str) -> Region:
+    return Region(metadata=Metadata(name="west"), spec=RegionSpec(areas=areas))
+
+
+async def test_a_mirror_writes_into_a_regions_plane_and_not_into_the_global_one() -> None:
+    async with running_plane() as here:
+        mirror = await here.as_role(Role.MIRROR)
+        ok(await here.send(mirror, Put("Region", region("us"))))
+        ok(await here.send(mirror, Delete("Region", "", "west")))
+    async with running_plane(settings=Settings(plane="global", region="")) as above:
+        mirror = await above.as_role(Role.MIRROR)
+        no(await above.send(mirror, Put("Region", region("us"))), "NotOwner")
+        ok(await above.send(OPERATOR, Put("Region", region("us"))))
+        no(await above.send(mirror, Put("Region", region("eu"))), "NotOwner")
+        ok(await above.send(mirror, Put("Region", region("us"))))
+        no(await above.send(mirror, Delete("Region", "", "west")), "NotOwner")
+        ok(await above.send(OPERATOR, Put("Region", region("eu"))))
+
+
+async def test_who_does_not_own_a_kind_does_not_delete_of_it() -> None:
+    async with running_plane() as plane:
+        ok(await plane.send(OPERATOR, Put("Region", region())))
+        no(await plane.send(await plane.as_role(Role.SCHEDULER), Delete("Region", "", "west")), "NotOwner")
+        ok(await plane.send(OPERATOR, Delete("Region", "", "west")))
+        await plane.grant("risk")
+        ok(await plane.request("risk", "api", 0, await plane.as_role(Role.ASSIGNMENT)))
+        no(await plane.send(await plane.as_role(Role.WORKLOAD), Delete("SchedulingRequest", "risk", "api-0")), "NotOwner")
+        ok(await plane.send(await plane.as_role(Role.GARBAGE), Delete("SchedulingRequest", "risk", "api-0")))
+
+
+async def test_a_binding_ends_by_its_steps_and_is_removed_by_those_who_tidy_up() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        ok(await plane.request("risk", "api", 0, await plane.as_role(Role.ASSIGNMENT)))
+        ok(await plane.send(await plane.as_role(Role.SCHEDULER), bind_of("risk", "api-0", "n1")))
+        garbage, delete = await plane.as_role(Role.GARBAGE), Delete("Binding", "risk", "api-0")
+        no(await plane.send(OPERATOR, delete), "NotOwner")
+        assert no(await plane.send(garbage, delete), "InUse").facts == {"state": "Bound"}
+        ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", SlotState.STARTING)))
+        disruption = await plane.as_role(Role.DISRUPTION)
+        ok(await plane.send(disruption, move_of("risk", "api-0", SlotState.DRAINING, token=token())))
+        ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", SlotState.RELEASED)))
+        no(await plane.send(OPERATOR, delete), "NotOwner")
+        ok(await plane.send(garbage, delete))
+
+
+async def test_a_node_is_taken_out_by_people_and_by_who_scales_its_pool() -> None:
+    async with running_plane() as plane:
+        for name in ("n1", "n2"):
+            await plane.add_node(name)
+        no(await plane.send(agent_of("n1"), Delete("Node", "", "n1")), "NotOwner")
+        no(await plane.send(await plane.as_role(Role.NODE), Delete("Node", "", "n1")), "NotOwner")
+        ok(await plane.send(OPERATOR, Delete("Node", "", "n1")))
+        ok(await plane.send(await plane.as_role(Role.AUTOSCALER), Delete("Node", "", "n2")))
+
+
+def node(name: str = "n1", **spec: Any) -> Node:
+    made = {"region": REGION, "zone": "a", "allocatable": Resources(16_000, 64 * GI), **spec}
+    return Node(metadata=Metadata(name=name), spec=NodeSpec(**made))
+
+
+async def test_of_a_node_an_autoscaler_says_that_it_takes_nothing_new_and_nothing_else() -> None:
+    async with running_plane() as plane:
+        scaler = await plane.as_role(Role.AUTOSCALER)
+        no(await plane.send(scaler, Put("Node", node())), "NotOwner")
+        ok(await plane.send(OPERATOR, Put("Node", node())))
+        no(await plane.send(scaler, Put("Node", node(allocatable=Resources(32_000, 64 * GI)))), "NotOwner")
+        no(await plane.send(scaler, Put("Node", node(unschedulable=True, zone="b"))), "NotOwner")
+        ok(await plane.send(scaler, Put("Node", node(unschedulable=True))))
+        ok(await plane.send(scaler, Put("Node", node())))
+
+
+async def test_an_agent_speaks_for_its_own_node_in_its_own_region() -> None:
+    async with running_plane() as plane:
+        refused = no(await plane.send(Caller("agent-x", Role.AGENT), Put("Node", node())), "WrongNode")
+        assert refused.detail == "agent-x speaks for no node, not for n1"
+        refused = no(await plane.send(agent_of("n2"), Put("Node", node())), "WrongNode")
+        assert refused.detail == "agent-n2 speaks for n2, not for n1"
+        no(await plane.send(agent_of("n1"), Put("Node", node(region="elsewhere"))), "WrongNode")
+        ok(await plane.send(agent_of("n1"), Put("Node", node())))
+
+
+class Queue:
+    """One request of the workload api, waiting at epoch 3 with generation 5."""
+
+    def __init__(self, plane: PlaneForTest, assigner: Caller) -> None:
+        self.plane, self.assigner = plane, assigner
+
+    async def put(self, **spec: Any) -> Any:
+        fields = {"epoch": 3, "generation": 5, **spec}
+        return await self.plane.send(self.assigner, Put("SchedulingRequest", request_of("risk", "api", 0, **fields)))
+
+
+async def queue_on(plane: PlaneForTest) -> Queue:
+    await plane.grant("risk")
+    queue = Queue(plane, await plane.as_role(Role.ASSIGNMENT))
+    ok(await queue.put())
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("stale", "reason"), [({"epoch": 2}, "Invalid"), ({"generation": 4}, "Invalid"), ({"epoch": 4}, "StaleEpoch")]
+)
+async def test_a_request_that_waits_is_not_replaced_by_another_life_or_an_older_generation(
+    stale: dict[str, int], reason: str
+) -> None:
+    async with running_plane() as plane:
+        queue = await queue_on(plane)
+        no(await queue.put(**stale), reason)
+        ok(await queue.put(generation=6))
+
+
+async def test_what_is_reserved_already_keeps_the_request_it_was_reserved_for() -> None:
+    async with running_plane() as plane:
+        queue = await queue_on(plane)
+        await plane.add_node("n1")
+        reserve = reserve_of("risk", "api-0", "n1", epoch=3, generation=5)
+        ok(await plane.send(await plane.as_role(Role.SCHEDULER), reserve))
+        assert no(await queue.put(generation=6), "NotPending").facts == {"state": "Reserved"}
+        ok(await queue.put())
