@@ -9,7 +9,7 @@ import pytest
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import Caller, Delete, Put
 from fairlead.model.kinds.capacity import Node, NodeSpec
-from fairlead.model.kinds.intent import Region, RegionSpec
+from fairlead.model.kinds.intent import Region, RegionSpec, Tenant
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
@@ -76,6 +76,16 @@ async def test_a_binding_ends_by_its_steps_and_is_removed_by_those_who_tidy_up()
         ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", SlotState.RELEASED)))
         no(await plane.send(OPERATOR, delete), "NotOwner")
         ok(await plane.send(garbage, delete))
+
+
+async def test_a_tenant_that_is_still_charged_stays() -> None:
+    async with running_plane() as plane:
+        ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name="risk")))))
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        ok(await plane.request("risk", "api", 0, await plane.as_role(Role.ASSIGNMENT), cpu=500))
+        ok(await plane.send(await plane.as_role(Role.SCHEDULER), bind_of("risk", "api-0", "n1")))
+        assert no(await plane.send(OPERATOR, Delete("Tenant", "", "risk")), "InUse").facts["used"]["cpu"] == 500
 
 
 async def test_a_node_is_taken_out_by_people_and_by_who_scales_its_pool() -> None:
