@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.observe.evidence import Record
@@ -114,6 +114,7 @@ def test_a_promise_broken_in_any_campaign_of_this_build_stands() -> None:
     assert state_of([broken._replace(build="1+old"), clean], SIM) == "present", "that was another build"
     other = campaign("a", violations=[{"invariant": "S2", "where": "seed 7"}])
     assert state_of([other, clean], SIM) == "present", "it speaks about S2"
+    assert state_of([other, clean], SIM._replace(invariants=())) == "failed", "every finding speaks against one that names none"
 
 
 def test_a_campaign_that_did_not_meet_a_fault_proves_nothing_about_it() -> None:
@@ -130,6 +131,7 @@ def test_a_campaign_that_is_not_deterministic_proves_nothing() -> None:
 
 # --- whatever is kept --------------------------------------------------------------------------------------------------------
 
+AT_ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NUMBERS = st.one_of(st.none(), st.integers(-5, 400), st.text(max_size=3))
 RECORDS = st.builds(
     Record,
@@ -147,6 +149,7 @@ RECORDS = st.builds(
 )  # fmt: skip
 
 
+@AT_ANY_SPEED
 @given(st.lists(RECORDS, max_size=6))
 def test_green_is_only_ever_from_this_build_fresh_passed_and_within_bounds(records: list[Record]) -> None:
     both = Claim("C", "it works", (Kind("drill", (DRILL,)), Kind("simulation", (SIM,))))
@@ -161,6 +164,7 @@ def test_green_is_only_ever_from_this_build_fresh_passed_and_within_bounds(recor
         assert row.next
 
 
+@AT_ANY_SPEED
 @given(st.lists(RECORDS, max_size=6))
 def test_a_review_depends_on_nothing_but_what_is_kept_and_ages_to_red(records: list[Record]) -> None:
     assert review(CLAIMS, records, NOW_S, BUILD) == review(CLAIMS, records, NOW_S, BUILD)
