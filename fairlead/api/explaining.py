@@ -239,6 +239,7 @@ def _query(call: Call) -> DecisionQuery:
             if slot and not (slot.isascii() and slot.isdigit()):
                 raise bad_request(f"slot: expected the index of a replica, got {slot[:40]!r}")
             about |= {"tenant": call.tenant, "workload": name, "slot": f"{name}-{int(slot)}" if slot else ""}
+            about["generation"] = call.number("generation") or None
         case "nodes":
             about["node"] = name
         case _:

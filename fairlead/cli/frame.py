@@ -149,6 +149,7 @@ class LazyGroup(click.Group):
         "config": ("fairlead.cli.config", "Choose and write contexts: which server, as whom, which tenant"),
         "cordon": ("fairlead.cli.drain:cordon", "Keep new work away from nodes"),
         "create": ("fairlead.cli.apply:create", "Create objects from files"),
+        "decisions": ("fairlead.cli.decisions", "Show what schedulers decided about a workload, a slot or a node"),
         "delete": ("fairlead.cli.delete", "Delete objects, after saying what goes with them"),
         "describe": ("fairlead.cli.describe", "Tell all about objects, with their conditions and events"),
         "diff": ("fairlead.cli.apply:diff", "Show what applying files would change"),

@@ -160,6 +160,9 @@ async def test_decisions_are_listed_by_workload_slot_and_node_and_in_pages(tmp_p
         one = (await rig.call("GET", "/workloads/api/decisions?slot=3")).json["items"]
         assert {each["spec"]["slot"] for each in one} == {"risk/api-3"}
         assert (await rig.call("GET", "/bindings/api-3/decisions")).json["items"] == one
+        generation = one[0]["spec"]["generation"]
+        assert (await rig.call("GET", f"/workloads/api/decisions?slot=3&generation={generation}")).json["items"] == one
+        assert (await rig.call("GET", f"/workloads/api/decisions?generation={generation + 1}")).json["items"] == []
         node = bound["risk/api-3"]["node"]
         on_node = (await doors.call(rig.door, "GET", f"{GROUP}/nodes/{node}/decisions")).json["items"]
         assert "risk/api-3" in {each["spec"]["slot"] for each in on_node}

@@ -195,6 +195,16 @@ def test_why_tells_what_each_score_gave_the_node_that_was_chosen(capsys: pytest.
     assert capsys.readouterr().out.splitlines()[-2:] == ["    n2: -10 (spread -90, packing +80), chosen", "    n1: -20"]
 
 
+def test_a_decision_is_one_row() -> None:
+    from fairlead.cli.decisions import _row
+
+    bound = {
+        "time": "2027-01-15T07:59:50Z", "slot": "risk/api-3", "generation": 2, "region": "eu", "outcome": "Bound", "node": "n1",
+        "nodes": {"lookedAt": 5, "feasible": 3}, "policyRevision": 7,
+    }  # fmt: skip
+    assert _row(bound, 1_800_000_000.0) == ["10s ago", "api-3", "2", "eu", "Bound", "n1", "3 of 5", "7", ""]
+
+
 def test_every_field_that_people_write_into_a_workload_is_explained() -> None:
     from msgspec import inspect as shapes
 

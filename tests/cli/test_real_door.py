@@ -282,6 +282,11 @@ def test_why_says_what_is_known_and_nothing_else(contexts_file: Path, tmp_path: 
     assert "it is being deleted; still to be done: fairlead.dev/slots-released" in talk("why", "unseen").out
     assert talk("why", "wl/nothing").code == frame.NOT_FOUND
     assert talk("why", "nodes/n1").code == frame.ERROR
+    nothing = talk("decisions", "unseen", "--since", "1h", "--slot", "2")
+    assert (nothing.code, nothing.out) == (frame.OK, "")
+    assert "nothing was decided about workload/unseen" in nothing.err
+    assert talk("decisions", "wl/unseen", "-o", "jsonpath={.kind}").out == "DecisionRecordList"
+    assert talk("decisions", "tenants/risk").code == frame.ERROR
 
 
 def test_a_region_that_is_not_there_is_told_with_those_that_are(applied: Path) -> None:
