@@ -29,7 +29,7 @@ from fairlead.ports import SystemClock
 from fairlead.security.certificates import Named
 from fairlead.security.folder import CertificateFolder
 from fairlead.security.tls import client_context
-from tests.platform.fleets import GROUP, WAIT_S, Program, call, good
+from tests.platform.fleets import GROUP, WAIT_S, Program, call, end_instances, good
 from tests.servers.etcd import free_ports, shared_cluster
 from tests.servers.postgres import shared_server
 
@@ -106,18 +106,7 @@ class Site:
         for name, program in sorted(self.programs.items()):  # agents first, with what they run
             program.end()
             if name.startswith("agent-"):
-                self._end_instances()
-
-    def _end_instances(self) -> None:
-        """What agents start outlives them, in production on purpose."""
-        for process in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if str(self.folder).encode() in process.read_bytes() and int(process.parent.name) != os.getpid():
-                    words = (process.parent / "cmdline").read_bytes()
-                    if b"fairlead.main" not in words:
-                        os.kill(int(process.parent.name), 9)
-            except OSError:
-                continue
+                end_instances(self.folder)
 
 
 @pytest.fixture(scope="module")
