@@ -21,7 +21,7 @@ from fairlead.model.commands import Fault
 from fairlead.model.registry import BY_KIND
 from fairlead.wire.json_codec import parse_json
 from fairlead.wire.limits import check_tree
-from fairlead.wire.manifest import Decoded, decode_plain
+from fairlead.wire.manifest import Decoded, decode_plain, readable_part
 from fairlead.wire.yaml_codec import parse_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -67,13 +67,32 @@ def load(paths: Sequence[str], *, recursive: bool = False, field_validation: str
                 documents.append(Document(spot, tree, decoded))
             else:
                 assert isinstance(decoded, tuple), "neither an object nor its faults"
-                said += [_said(spot, fault) for fault in decoded]
+                said += [_said(spot, fault) for fault in (*decoded, *_of_the_rest(tree, decoded))]
     if said:
         many = "fault" if len(said) == 1 else "faults"
         raise Told("\n".join([f"{len(said)} {many}; nothing was sent", *said]), hint="see 'fairlead explain KIND'", code=ERROR)
     if not documents:
         raise Told(f"there is no object in {', '.join(paths)}", code=NOT_FOUND)
     return sorted(documents, key=lambda each: FIRST.get(each.decoded.info.kind, 2))
+
+
+def _of_the_rest(tree: object, known: tuple[Fault, ...]) -> list[Fault]:
+    """Whoever mends the faults of form should not learn of the others only then."""
+    part = readable_part(tree)
+    if part is None:
+        return []
+    info, record = part
+    # The tenant may come from elsewhere, and what was left out is missed where it should be.
+    return [
+        fault
+        for fault in admission_faults(info, record, None)
+        if fault.path not in ("", "metadata.namespace")
+        and not any(_within(fault.path, one.path) or _within(one.path, fault.path) for one in known)
+    ]
+
+
+def _within(path: str, above: str) -> bool:
+    return path == above or path.startswith((f"{above}.", f"{above}["))
 
 
 def _said(spot: str, fault: Fault) -> str:

@@ -16,7 +16,7 @@ from fairlead.model.meta import Record
 from fairlead.model.registry import BY_KIND, KindInfo
 from fairlead.wire.json_codec import API_VERSION, parse_json
 from fairlead.wire.limits import Bad, check_tree, child
-from fairlead.wire.shape import FieldValidation, Unknowns, conform, word_for
+from fairlead.wire.shape import FieldValidation, Unknowns, conform, readable, word_for
 from fairlead.wire.yaml_codec import parse_yaml
 
 Media = Literal["json", "yaml"]
@@ -85,6 +85,15 @@ def decode_plain(tree: object, *, field_validation: FieldValidation = "strict", 
     if record is None or found:
         return found
     return Decoded(info=info, record=record, resource_version=version, warnings=unknowns.warnings())
+
+
+def readable_part(tree: object) -> tuple[KindInfo, Record] | None:
+    """Of an object with faults, what can be read without them; None where too little is left."""
+    info = _kind_of(Report(), tree, "") if isinstance(tree, dict) and check_tree(Report(), tree, "") else None
+    if info is None or not isinstance(tree, dict):
+        return None
+    record = readable({key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}, info.record)
+    return (info, record) if record is not None else None
 
 
 def _trees(text: bytes, media: Media) -> list[object] | Fault:

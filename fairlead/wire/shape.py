@@ -68,6 +68,7 @@ def _words(at: _At) -> str:
 class _Walk(NamedTuple):
     report: Report
     unknowns: Unknowns
+    lenient: bool = False  # what cannot be read and may be left out is
 
     def fault(self, at: _At, message: str) -> object:
         path = _words(at)
@@ -88,6 +89,16 @@ def conform(report: Report, tree: object, wanted: type[T], path: str, unknowns: 
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         # The walk knows fewer types than msgspec; what it let through is still judged.
         report.add(path, f"cannot be read: {str(error)[:200]}")
+        return None
+
+
+def readable(tree: object, wanted: type[T]) -> T | None:
+    """What can be read of a tree that has faults, without them; None where too little is left."""
+    kind: type = wanted
+    plain = _fit(_Walk(Report(), Unknowns("ignore"), lenient=True), _type_of(kind), tree, "")
+    try:
+        return msgspec.convert(plain, wanted, strict=True) if plain is not _MISSING else None
+    except (msgspec.ValidationError, ValueError, OverflowError):
         return None
 
 
@@ -141,7 +152,10 @@ def _fit_struct(walk: _Walk, wanted: inspect.StructType, value: object, at: _At)
             _unknown_field(walk, wanted, key, at)
         elif item is not None:  # null means "not said", as in Kubernetes
             got = made[key] = _fit(walk, field.type, item, (at, key))
-            whole = whole and got is not _MISSING
+            if got is _MISSING and walk.lenient and not field.required:
+                del made[key]
+            else:
+                whole = whole and got is not _MISSING
     for name, field in known.items():
         if field.required and name not in made:
             walk.fault((at, name), f"is required: {_expected(field.type)}")

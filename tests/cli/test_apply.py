@@ -47,11 +47,29 @@ def test_one_bad_document_of_several_is_told_with_its_place_and_nothing_is_sent(
     file.write_text("---\n".join([document("a"), bad, document("c", kind="Wrkload"), "kind: [", document("d")][:3]))
     ran = talk("apply", "-f", file)
     assert (ran.code, ran.out) == (frame.ERROR, "")
-    assert "3 faults; nothing was sent" in ran.err
+    assert "5 faults; nothing was sent" in ran.err
     assert "document 2: spec.replicsa" in ran.err
     assert "did you mean replicas" in ran.err or "replicas" in ran.err
     assert "document 2: spec.gang: expected true or false" in ran.err
     assert "document 3: kind: there is no kind 'Wrkload'; did you mean 'Workload'?" in ran.err
+    assert api.requests == []
+
+
+def test_faults_of_form_hide_no_others(api: FakeApi, files: Path) -> None:
+    file = files / "w.yaml"
+    file.write_text("""
+apiVersion: fairlead.dev/v1alpha1
+kind: Workload
+metadata: {name: Hello_X}
+spec:
+  replicas: -2
+  template: {command: [run], ports: [{name: http, port: 99999}, {name: x, port: many}]}
+  resources: {requests: {cpu: 5xx}}
+""")
+    ran = talk("apply", "-f", file)
+    told = [line.split(": ")[1] for line in ran.err.splitlines() if line.startswith("  ")]
+    ports = [f"spec.template.ports[{index}].port" for index in (0, 1)]
+    assert sorted(told) == ["metadata.name", "spec.replicas", "spec.resources.requests.cpu", *ports]
     assert api.requests == []
 
 
