@@ -25,28 +25,46 @@ class Drills(Protocol):
 
     def known(self, state: str) -> list[dict[str, Any]]: ...
 
+    def due(self, schedule: str, state: str) -> list[str]: ...
+
     def run(self, name: str, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, dict[str, Any]]: ...
 
 
 @click.command("drill")
-@click.argument("name", metavar="NAME|list")
+@click.argument("name", metavar="[NAME|list]", required=False)
+@click.option("--due", "schedule", metavar="FILE", help="Run what this schedule says is due, one after the other.")
 @state_option
 @json_option
 @click.pass_obj
-def command(world: World, name: str, state: str, as_json: bool) -> int:
+def command(world: World, name: str | None, schedule: str | None, state: str, as_json: bool) -> int:
     """Practise a failure on the local platform that runs, or on one that is started for it and goes with it.
 
     \b
     fairlead drill list
     fairlead drill region-loss
     fairlead drill leader-restart --json
+    fairlead drill --due deploy/drills/schedule.json
 
     Real processes are killed and real links are cut; everything is put back at the end, also after Ctrl-C. The result is kept
     under `drills` in the platform's directory. Exit code 8 if something was not as expected.
     """
     drills = programs_of(world).drills()
+    if (name is None) == (schedule is None):
+        raise Told("say which drill, or --due FILE", hint="`fairlead drill list` has them all")
+    if schedule is not None:
+        return _due(world, drills, schedule, state, as_json)
+    assert name is not None
     if name == LIST:
         return _list(drills.known(state), as_json)
+    result = _run(world, drills, name, state)
+    if as_json:
+        put_json(result)
+    else:
+        _tell(result["results"])
+    return OK if result["results"]["passed"] else CHECK_FAILED
+
+
+def _run(world: World, drills: Drills, name: str, state: str) -> dict[str, Any]:
     begun = keeping.begin(world)
     try:
         result: dict[str, Any] = world.run(drills.run(name, state, note))
@@ -57,11 +75,30 @@ def command(world: World, name: str, state: str, as_json: bool) -> int:
     except asyncio.CancelledError:
         raise click.Abort from None
     _keep(world, begun, name, result["results"])
+    return result
+
+
+def _due(world: World, drills: Drills, schedule: str, state: str, as_json: bool) -> int:
+    """One that cannot be run at all (the platform is not well) fails, and the others are run all the same."""
+    try:
+        names = drills.due(schedule, state)
+    except ValueError as error:
+        raise Told(str(error)) from error
+    outcomes: list[tuple[str, bool, str]] = []
+    for name in names:
+        try:
+            results = _run(world, drills, name, state)["results"]
+            failed = [check["name"] for check in results["checks"] if not check["passed"]]
+            outcomes.append((name, results["passed"], ", ".join(failed)))
+        except Told as error:
+            outcomes.append((name, False, error.message))
     if as_json:
-        put_json(result)
+        put_json({"due": [{"drill": name, "passed": passed, "detail": detail} for name, passed, detail in outcomes]})
+    elif outcomes:
+        put_table(("DRILL", "", "WHAT FAILED"), [(name, "ok" if passed else "FAILED", said) for name, passed, said in outcomes])
     else:
-        _tell(result["results"])
-    return OK if result["results"]["passed"] else CHECK_FAILED
+        note("nothing is due")
+    return OK if all(passed for _, passed, _ in outcomes) else CHECK_FAILED
 
 
 def _keep(world: World, begun: Begun | None, name: str, results: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from fairlead.compose.local import Local
 from fairlead.drills.catalogue import DRILLS
 from fairlead.drills.evidence import keep, kept
 from fairlead.drills.running import Archived, Running
+from fairlead.drills.schedule import Last, due, read
 from fairlead.observe.build import build
 from fairlead.ports import Clock, Ids
 
@@ -47,6 +48,15 @@ class Drills:
             last = {"time": runs[-1].get("time", ""), "passed": runs[-1]["results"].get("passed")} if runs else None
             out.append({"name": name, "does": drill.does, "expects": list(drill.expects), "about_s": drill.about_s, "last": last})
         return out
+
+    def due(self, schedule: str, state: str) -> list[str]:
+        """Names of the drills that the schedule asks for now. Raises ValueError for a file that is no schedule."""
+        every, last = read(Path(schedule)), dict[str, Last]()
+        for name in every:
+            runs = kept(Path(state), name)
+            if runs:
+                last[name] = Last(_time_s(runs[-1].get("time")), bool(runs[-1]["results"].get("passed")))
+        return due(every, last, self._clock.wall())
 
     async def run(self, name: str, state: str, say: Say) -> dict[str, Any]:
         """One object for --json, kept under the state directory. Raises LookupError for a name that no drill has, ValueError
@@ -90,6 +100,14 @@ class Drills:
         finally:
             await local.processes.stop_all()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _time_s(text: object) -> float:
+    """0 where it cannot be read: long ago."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0
 
 
 class _put_back_on_signals:
