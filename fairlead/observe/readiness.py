@@ -201,7 +201,7 @@ SAFETY: Final[tuple[Claim, ...]] = (
     ),
     _journalled("S8", "a reservation ends once"),
     _journalled("S9", "nothing is accepted under an old epoch or token", "FencedOut", "StaleToken", "F8"),
-    _promise("S10", "nothing is held for nobody for longer than 90 s", _sim("S10", met=("BeingDeleted",)), (_audit("S10"),)),
+    _promise("S10", "nothing is held for nobody for longer than 90 s", _sim("S10", met=("F9",)), (_audit("S10"),)),
     _journalled("S11", "an override has no effect after its end", property_test="overrides"),
     _promise(
         "S12", "an exclusive slot never runs twice at once", _sim("S12", met=("AgentFence", "F16")), (_drill("region-cut"),)

@@ -20,13 +20,16 @@ NOT_INJECTED: Final = {
     "F19": "poison input is sent to the real parser by the tests of the API",
 }
 
+NOT_MET: Final = {
+    "BeingDeleted": "no component gives a request a finalizer, so none is on its way out; tests/authority/test_slots.py does",
+}
+
 # Each name as it is counted -> the guard that says it. From an authority they are reasons of fairlead/model/refusals.py.
 SAFEGUARDS: Final = {
     "AgentFence": "an Exclusive run ends with its node's lease",
     "AgentToken": "an agent refuses a token below one it has seen",
     "AlreadyBound": "a slot is bound once",
     "AlreadyExists": "a name is taken once",
-    "BeingDeleted": "nothing is added to what is going",
     "Conflict": "a change is made to what its author saw",
     "FenceNotPassed": "an Exclusive slot waits until its last copy is certainly gone",
     "FencedOut": "a leased role carries its lease's epoch",

@@ -196,12 +196,14 @@ class Strays:
             self._send(plane, Command(caller, body))
 
     async def _reserve(self, plane: Plane, objects: Objects, first: float, second: float) -> None:
-        """A reservation, and a binding that names it when it is over."""
+        """A reservation, a binding by somebody else while it stands, and one that names it when it is over."""
         found, caller = self._proposal(plane, objects, first, second), caller_of(objects, Role.SCHEDULER)
         if found is None or caller is None:
             return
         terms = (found.tenant, found.name, found.epoch, found.generation, found.node, found.policy_revision, found.grant_version)
         self._send(plane, Command(caller, Reserve(*terms, TTL_S)))
+        await sleep(0.01)
+        self._send(plane, Command(replace(caller, actor=f"another {ACTOR}"), found))
         for late_s in (TTL_S + 0.05, 0.1, 0.1, 0.1):  # expired ones are cleared away every half a second
             await sleep(late_s)
             self._send(plane, Command(caller, found))

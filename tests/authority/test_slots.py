@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from fairlead.model.commands import BindGang, Put, ReleaseReservation
+from fairlead.model.commands import BindGang, Delete, Put, ReleaseReservation
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role, SlotState
 from tests.authority.planes import (
@@ -83,6 +84,19 @@ async def test_each_stale_part_of_a_proposal_is_refused_with_its_own_reason(stal
         no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", **stale)), reason)
         no(await plane.send(scheduler, reserve_of("risk", "api-0", "n1", **stale)), reason)
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+
+
+async def test_a_request_on_its_way_out_gets_no_place() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        request = request_of("risk", "api", 0)
+        kept = replace(request, metadata=replace(request.metadata, finalizers=("fairlead.dev/slots-released",)))
+        ok(await plane.send(assigner, Put("SchedulingRequest", kept, mode="create")))
+        ok(await plane.send(assigner, Delete("SchedulingRequest", "risk", "api-0")))
+        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1")), "BeingDeleted")
+        no(await plane.send(scheduler, reserve_of("risk", "api-0", "n1")), "BeingDeleted")
 
 
 async def test_a_full_node_refuses_with_every_reason_and_what_is_free() -> None:

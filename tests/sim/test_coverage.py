@@ -12,7 +12,7 @@ import pytest
 from fairlead.model.refusals import REFUSALS
 from fairlead.ports import SystemClock
 from fairlead.sim import campaign
-from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, floor_of, void_reasons
+from fairlead.sim.coverage import FAULTS, NOT_INJECTED, NOT_MET, SAFEGUARDS, floor_of, void_reasons
 from fairlead.sim.machines import Machines
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.tally import Tally
@@ -53,6 +53,7 @@ def test_what_is_not_injected_is_not_asked_for_and_says_why() -> None:
 def test_every_refusal_that_is_asked_for_is_one_that_can_be_counted() -> None:
     others = {"AgentFence", "AgentToken", "Repeated", "StoreContended", "StoreFenced"}
     assert set(SAFEGUARDS) - others <= set(REFUSALS)
+    assert set(NOT_MET) <= set(REFUSALS) - set(SAFEGUARDS), "what no campaign can meet is not asked of one"
 
 
 def test_one_seed_in_twenty_is_run_again_and_must_come_out_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
