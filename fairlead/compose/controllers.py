@@ -36,7 +36,7 @@ def controllers_of(config: PlaneConfig, own: Plane, durable: Plane, peers: Mappi
     if config.plane == "global":
         return [
             (OverrideController("override-global"), own, None),
-            (PolicyController(), own, None),
+            (PolicyController(config.grant_lease_s), own, None),
             (AutoscalerController(), own, None),
             (WorkloadController(), own, None),
             (RegionController(), own, None),

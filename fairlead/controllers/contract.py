@@ -30,6 +30,7 @@ class View:
         self.other = Cache(others)  # of the second plane, where a controller follows one
         self.heard: dict[str, int] = {}  # node -> when it was heard last, in plane time
         self.other_ms = 0  # the second plane's time, as near as is known here
+        self.other_incarnation = 1  # of the second plane, when what is known of it was read
         self.since_ms = 0  # when this holder began: what it has not observed for a full lease it does not judge
         self.incarnation = 1
 

@@ -25,10 +25,10 @@ from fairlead.controllers.gathering import (
     is_open,
     slots_of,
 )
-from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, rule
+from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, is_wanted, leaves, rule
 from fairlead.decide.overrides import Where, ends_ms, in_force, words
 from fairlead.decide.slots import RUNNING, Table, instant, millis
-from fairlead.decide.spans import holds, size
+from fairlead.decide.spans import size
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.capacity import Node
@@ -178,7 +178,7 @@ def _asked(eviction: EvictionRequest, assignment: Assignment | None) -> Asked:
         millis(eviction.metadata.creation_time),
         millis(approved.last_transition_time) if approved is not None else 0,
         millis(eviction.spec.deadline_time),
-        assignment is not None and not _leaves(assignment) and holds(assignment.spec.slots, eviction.spec.slot.index),
+        is_wanted(assignment, eviction.spec.slot.index),
     )
 
 
@@ -193,16 +193,12 @@ def _without(slots: Table, over: list[int]) -> Table:
     return Table(slot for index, slot in slots.items() if index not in gone) if gone else slots
 
 
-def _leaves(assignment: Assignment) -> bool:
-    return assignment.spec.suspend or assignment.metadata.deletion_time is not None
-
-
 def _budget(key: Name, assignment: Assignment | None, frozen: str = "") -> Budget:
     if assignment is None:
         return Budget("/".join(key), 0, 0)
     order = assignment.spec
-    leaves = _leaves(assignment) or order.job is not None
-    return Budget("/".join(key), order.min_serving, 0 if leaves else size(order.slots), frozen)
+    ends = leaves(assignment) or order.job is not None
+    return Budget("/".join(key), order.min_serving, 0 if ends else size(order.slots), frozen)
 
 
 def _ruled(eviction: EvictionRequest, ruling: Ruling, now_ms: int) -> PutStatus | None:

@@ -16,9 +16,11 @@ from msgspec.structs import replace
 from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
+from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.escrow import holder_ms
-from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take, taken_answer
+from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take
 from fairlead.decide.grants import limits_of
+from fairlead.decide.leasing import Versions, installed, said, taken
 from fairlead.decide.merging import merged, words
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Put, PutStatus
@@ -45,7 +47,7 @@ def _tenant(item: Item) -> str:
 
 class GrantController:
     name = "grant"
-    follows = ("grants", "grantterms", "assignments", "revisions", "holdings")
+    follows = ("grants", "grantterms", "assignments", "revisions", "holdings", "policychannels", "regions")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {"assignments": {"tenant": _tenant}, "holdings": {"tenant": _tenant}}
     indexes_other: Indexes = {}
@@ -65,6 +67,8 @@ class GrantController:
                 return (TERM, *((each.tenant, self._region) for each in view.cache.all("grants")))
             case "revisions":
                 return ()
+            case "policychannels" | "regions":
+                return (TERM,)
             case _:
                 return ((item.tenant, self._region),)
 
@@ -114,8 +118,10 @@ class GrantController:
             early = self._outrun(view, term)
             if early:
                 return Result(early, now_ms + 50)
-            return Result([_term_status(view, item, taken_answer(term))], now_ms + 50)
-        status = term.status
+            return Result([_term_status(view, item, taken(term, self._installed(view), view.incarnation))], now_ms + 50)
+        status = said(term.status, self._installed(view))
+        if status != term.status:  # the global plane waits to hear that a newer policy is judged by
+            return Result([_term_status(view, item, status)], now_ms + 50)
         lease_ms = term.spec.lease_seconds * 1000
         after_ms = lease_ms // 5 if lease_ms else ASK_AGAIN_MS
         news = status.taken == status.asked and status.knows == term.spec.incarnation and not term.spec.lease_seconds
@@ -123,6 +129,10 @@ class GrantController:
         if now_ms < due_ms:
             return Result((), due_ms)
         return Result([_term_status(view, item, next_question(term, view.incarnation, instant(now_ms)))])
+
+    def _installed(self, view: View) -> Versions:
+        found = (view.cache.item("policychannels", "", CHANNEL_NAME), view.cache.item("regions", "", self._region))
+        return installed(*(item.object.metadata if item is not None else None for item in found))
 
     def _outrun(self, view: View, term: GrantTerm) -> list[Body]:
         out: list[Body] = []
@@ -140,13 +150,13 @@ class GrantController:
         assignments: list[Assignment] = [each.object for each in view.cache.by("assignments", "tenant", tenant)]
         waiting = _waiting(view, assignments) + _rooms(view, tenant)
         estimate = (_in_use(assignments), waiting)
-        said_ms, said = self._said.get(tenant, (0, None))
+        said_ms, told = self._said.get(tenant, (0, None))
         heard = term.spec.incarnation if term is not None else 0
         status = replace(grant.status, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
-        taken = take(grant, term, view.incarnation, limits_of(grant.status.used))
-        if not isinstance(taken, str):
-            status = replace(taken, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
-        elif status == grant.status and said == estimate:
+        offer = take(grant, term, view.incarnation, limits_of(grant.status.used))
+        if not isinstance(offer, str):
+            status = replace(offer, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
+        elif status == grant.status and told == estimate:
             return Result()
         elif status.heard == grant.status.heard and now_ms < said_ms + SAY_MS:
             return Result((), said_ms + SAY_MS)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import is_true
+from fairlead.decide.leasing import VERSION, VERSIONED, version_of
 from fairlead.decide.overrides import AGE_MS
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
@@ -120,6 +121,8 @@ class MirrorDown:
         wanted = _copy_of(source.object)
         if plural == "overrides":
             wanted = _aged(wanted, source.object, copy.object if copy is not None else None, view.other_ms)
+        if plural in VERSIONED:
+            wanted = _marked(wanted, VERSION, str(version_of(source.object.metadata, view.other_incarnation)))
         if copy is None:
             return Result([Put(kind, wanted, mode="create")])
         before = copy.object
@@ -231,8 +234,13 @@ def _aged(wanted: Override, source: Override, before: Override | None, other_ms:
     from there by its own."""
     said = before.metadata.annotations.get(AGE_MS) if before is not None else None
     age = said if said is not None else str(max(0, other_ms - millis(source.metadata.creation_time)))
-    meta = wanted.metadata
-    return replace(wanted, metadata=replace(meta, annotations={**meta.annotations, AGE_MS: age}))
+    made: Override = _marked(wanted, AGE_MS, age)
+    return made
+
+
+def _marked(wanted: Any, name: str, value: str) -> Any:
+    meta: Metadata = wanted.metadata
+    return replace(wanted, metadata=replace(meta, annotations={**meta.annotations, name: value}))
 
 
 def _without(assignment: Assignment) -> Assignment:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
+from fairlead.controllers.policies import versions_for
 from fairlead.decide import escrow
 from fairlead.decide.escrow import Account
 from fairlead.decide.granting import (
@@ -30,6 +31,7 @@ from fairlead.decide.granting import (
     resources,
     told_spec,
 )
+from fairlead.decide.leasing import leasing
 from fairlead.decide.sharing import QuotaNow, condition_of, limits_now, wished
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
@@ -51,7 +53,7 @@ def _region(item: Item) -> str:
 
 class QuotaController:
     name = "quota"
-    follows = ("quotas", "grants", "grantterms", "regions", "overrides")
+    follows = ("quotas", "grants", "grantterms", "regions", "overrides", "policychannels")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {"quotas": {"tenant": _tenant}, "grants": {"tenant": _tenant, "region": _region}}
     indexes_other: Indexes = {}
@@ -70,6 +72,8 @@ class QuotaController:
                 return ((_REGION, item.name), *self._tenants(view))
             case "overrides":
                 return self._tenants(view) if item.hot.spec.kind == "emergency-quota" else ()
+            case "policychannels":
+                return ()  # what is leased of it is looked up when a region asks
             case _:
                 return ((item.tenant, ""),)
 
@@ -104,7 +108,7 @@ class QuotaController:
                 floor = floor_of(item.hot, view.incarnation, term.status.incarnation, self._made.get((item.tenant, region), 0))
                 if floor:
                     floors[item.tenant] = floor
-        spec = answer_spec(term, view.incarnation, floors, self._lease_s, now_ms)
+        spec = leasing(answer_spec(term, view.incarnation, floors, self._lease_s, now_ms), term.spec, versions_for(view, region))
         self._until_ms[region] = max(self._until_ms.get(region, 0), millis(spec.until_time))
         return [Put("GrantTerm", replace(term, spec=spec))]
 
@@ -113,8 +117,8 @@ class QuotaController:
     def _share(self, tenant: str, view: View, now_ms: int) -> Result:
         quotas: list[Quota] = [item.object for item in view.cache.by("quotas", "tenant", tenant)]
         overrides = [item.object for item in view.cache.all("overrides")]
-        now = limits_now(tenant, quotas, overrides, now_ms)
         regions = sorted(item.name for item in view.cache.all("regions") if item.object.metadata.deletion_time is None)
+        now = limits_now(tenant, quotas, overrides, regions, now_ms)
         grants: dict[str, Grant] = {}
         bodies: list[Body] = []
         for item in view.cache.by("grants", "tenant", tenant):
@@ -171,7 +175,7 @@ class QuotaController:
             spec = offer_spec(grant or blank, after, self._lease_s, until_ms)
             emergency = resources(escrow.smallest(wish.emergency, after.newest.during))
             made[region] = replace(
-                spec, emergency=emergency, emergency_end_time=now.emergency_end if emergency.amounts() else None
+                spec, emergency=emergency, emergency_end_time=now.emergency_end(region) if emergency.amounts() else None
             )
         return made
 
@@ -205,7 +209,6 @@ def _statuses(
 def _wake(now: QuotaNow, accounts: dict[str, Account], now_ms: int) -> int | None:
     """When something changes by time alone: a superseded lease ends, an emergency quota does."""
     times = [offer.until_ms for account in accounts.values() for offer in account.offers]
-    if now.emergency_end is not None:
-        times.append(millis(now.emergency_end))
+    times += [millis(each.end) for each in now.emergencies]
     later = [ms for ms in times if now_ms < ms < 1 << 60]
     return min(later) if later else None

@@ -137,6 +137,7 @@ class Runtime(Leased):
         if self._other_picture is not None:
             await self._other_picture.open()
             view.other = Cache(controller.indexes_other, self._other_picture.objects, controller.follows_other)
+            view.other_incarnation = split_revision(self._other_picture.revision)[0]
             self._other_picture.join(feed, controller.follows_other, self._told_other)
         self.queue.add(controller.resync(view), self._plane.plane_ms())
 

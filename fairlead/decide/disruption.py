@@ -1,7 +1,8 @@
 """May this slot leave now? Eviction requests against the budget of their workload, one after the other. Pure.
 
 A budget is `minServing` of the workload in this region. The last copy that serves does not leave while others are wanted and none
-of them serves yet. Who is refused is told what blocks. Used by the disruption controller, the only one that drains.
+of them serves yet. Who is refused is told what blocks. Used by the disruption controller, the only one that drains, and by its
+judge.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from fairlead.decide.slots import RUNNING, Slot, Slots, grouped
+from fairlead.decide.spans import holds
+from fairlead.model.kinds.work import Assignment
 from fairlead.model.lifecycle import SlotState
 
 _S = SlotState
@@ -38,6 +41,16 @@ class Ruling(NamedTuple):
     asked: Asked
     step: Step
     why: str = ""
+
+
+def leaves(assignment: Assignment) -> bool:
+    """The whole of it goes away."""
+    return assignment.spec.suspend or assignment.metadata.deletion_time is not None
+
+
+def is_wanted(assignment: Assignment | None, index: int) -> bool:
+    """Whether a slot would come back elsewhere: a freeze keeps such a one where it is."""
+    return assignment is not None and not leaves(assignment) and holds(assignment.spec.slots, index)
 
 
 def rule(asked: Iterable[Asked], slots: Slots, budget: Budget, now_ms: int) -> list[Ruling]:

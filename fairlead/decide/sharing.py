@@ -2,7 +2,8 @@
 controller.
 
 Limits are those of the tenant's Quotas, all of which hold, raised by emergency quotas in force: an override counts until its
-expiry and not a moment longer, whoever cleans up and when. `after` follows what a region uses with some room above, so that
+expiry and not a moment longer, whoever cleans up and when; one that names regions gives them what it adds, and takes nothing from
+the others for it. `after` follows what a region uses with some room above, so that
 most of what is placed stays when a lease ends, and an offer is not made anew for each slot.
 """
 
@@ -16,7 +17,7 @@ from fairlead.decide import escrow
 from fairlead.decide.escrow import Account, Amounts
 from fairlead.decide.granting import resources
 from fairlead.decide.overrides import EVERYONE, all_in_force, ends_ms, tenants_of
-from fairlead.decide.rebalancing import Demand, wishes
+from fairlead.decide.rebalancing import Demand, Wish, wishes
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Quota
@@ -31,11 +32,21 @@ ROOM_PERMILLE: Final = 125  # of `during`: so far above it is put
 EMERGENCY: Final = "emergency-quota"
 
 
+class Emergency(NamedTuple):
+    amounts: Amounts
+    regions: frozenset[str]  # empty: wherever it is needed
+    end: datetime
+
+
 class QuotaNow(NamedTuple):
     limits: Amounts
     base: Amounts  # without emergency quotas
     protected: Mapping[str, Amounts]  # by region
-    emergency_end: datetime | None
+    emergencies: tuple[Emergency, ...] = ()
+
+    def emergency_end(self, region: str = "") -> datetime | None:
+        """When the first of them ends, of those that concern a region; without one, of all."""
+        return min((each.end for each in self.emergencies if not region or _reaches(each, region)), default=None)
 
 
 class Wished(NamedTuple):
@@ -45,7 +56,9 @@ class Wished(NamedTuple):
     shrinks: bool
 
 
-def limits_now(tenant: str, quotas: Sequence[Quota], overrides: Iterable[Override], now_ms: int) -> QuotaNow:
+def limits_now(
+    tenant: str, quotas: Sequence[Quota], overrides: Iterable[Override], regions: Iterable[str], now_ms: int
+) -> QuotaNow:
     base: dict[str, int] = {}
     protected: dict[str, Amounts] = {}
     for number, quota in enumerate(sorted(quotas, key=lambda each: each.metadata.name)):
@@ -53,13 +66,19 @@ def limits_now(tenant: str, quotas: Sequence[Quota], overrides: Iterable[Overrid
         base = dict(amounts) if not number else escrow.smallest(base, amounts)
         for region, share in quota.spec.protected.items():
             protected[region] = escrow.largest((protected.get(region, {}), share.amounts()))
-    limits, end = dict(base), None
+    limits, known = dict(base), frozenset(regions)
+    found = []
     for override in all_in_force(overrides, EMERGENCY, now_ms):
-        if {tenant, EVERYONE} & set(tenants_of(override)):
-            limits = escrow.added(limits, emergency_of(override).amounts())
-            ends = instant(ends_ms(override))
-            end = ends if end is None else min(end, ends)
-    return QuotaNow(limits, base, protected, end)
+        named = frozenset(override.spec.scope.regions)
+        if {tenant, EVERYONE} & set(tenants_of(override)) and (not named or named & known):
+            made = Emergency(emergency_of(override).amounts(), named & known, instant(ends_ms(override)))
+            limits = escrow.added(limits, made.amounts)
+            found.append(made)
+    return QuotaNow(limits, base, protected, tuple(found))
+
+
+def _reaches(emergency: Emergency, region: str) -> bool:
+    return not emergency.regions or region in emergency.regions
 
 
 def emergency_of(override: Override) -> Resources:
@@ -72,8 +91,7 @@ def emergency_of(override: Override) -> Resources:
 
 def wished(now: QuotaNow, grants: Mapping[str, Grant], accounts: Mapping[str, Account]) -> dict[str, Wished]:
     demands = {region: _demand(now, region, grants.get(region), account) for region, account in accounts.items()}
-    best = wishes(now.limits, demands)
-    normal = wishes(now.base, demands) if now.emergency_end is not None else best
+    best, normal = _shared(now, demands, grants)
     out = {}
     for region, wish in best.items():
         newest, demand = accounts[region].newest, demands[region]
@@ -84,6 +102,30 @@ def wished(now: QuotaNow, grants: Mapping[str, Grant], accounts: Mapping[str, Ac
         over = {name: max(0, amount - normal[region].during.get(name, 0)) for name, amount in wish.during.items()}
         out[region] = Wished(wish.during, after, over, not escrow.within(newest.during, wish.during))
     return out
+
+
+def _shared(now: QuotaNow, demands: Mapping[str, Demand], grants: Mapping[str, Grant]) -> tuple[dict[str, Wish], dict[str, Wish]]:
+    """With emergency quotas, and without. What was given for some regions alone counts as nobody's while the rest is shared."""
+    scoped = [each for each in now.emergencies if each.regions]
+    plain = dict(demands)
+    for region in {name for each in scoped for name in each.regions} & grants.keys() & demands.keys():
+        plain[region] = _less(demands[region], grants[region].spec.emergency.amounts())
+    limits = now.base
+    for each in now.emergencies:
+        limits = limits if each.regions else escrow.added(limits, each.amounts)
+    normal = wishes(now.base, plain)
+    best = wishes(limits, plain)
+    for each in scoped:
+        total: Amounts = each.amounts
+        for region in each.regions & best.keys():
+            total = escrow.added(total, best[region].during)
+        best |= wishes(total, {region: demands[region] for region in sorted(each.regions & best.keys())})
+    return best, normal
+
+
+def _less(demand: Demand, given: Amounts) -> Demand:
+    used, has = ({n: max(0, v - given.get(n, 0)) for n, v in amounts.items()} for amounts in (demand.used, demand.has))
+    return demand._replace(used=used, has=has)
 
 
 def _demand(now: QuotaNow, region: str, grant: Grant | None, account: Account) -> Demand:

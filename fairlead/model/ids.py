@@ -43,3 +43,11 @@ def born_at(uid: str) -> int:
         return int(uid.rpartition(".")[2], 16) if uid.count(".") == 2 else 0
     except ValueError:
         return 0
+
+
+def born_in(uid: str) -> int:
+    """The incarnation of the plane in which the authority made the object of this uid; 0 for a uid of somebody else's making."""
+    try:
+        return int(uid.split(".")[1], 16) if uid.count(".") == 2 else 0
+    except ValueError:
+        return 0

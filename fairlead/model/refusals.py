@@ -53,8 +53,10 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "NoGrant": RefusalInfo(409, "ask for a grant for this tenant in this region"),
     "GrantExceeded": RefusalInfo(409, "wait for use to fall or the grant to grow"),
     "CutOff": RefusalInfo(409, "wait until the global plane answers again, or let the class be placed meanwhile: localAutonomy"),
+    "PolicyLeaseEnded": RefusalInfo(409, "wait until the global plane answers again: policy and residency may be others by now"),
     "StandingGone": RefusalInfo(409, "look which standing reservations the budget has now, and choose another"),
     "OnHold": RefusalInfo(409, "wait until the override the facts name has ended, or have it revoked"),
+    "Frozen": RefusalInfo(409, "wait until the override the facts name has ended, or have it revoked"),
     "VictimNotAllowed": RefusalInfo(409, "choose victims of lower priority on that node"),
     "FenceNotPassed": RefusalInfo(409, "wait until the old copy is certainly gone"),
     # The plane.

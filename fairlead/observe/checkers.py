@@ -24,6 +24,7 @@ from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import spendable
+from fairlead.observe.leased import LeaseChecker
 from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
@@ -57,6 +58,7 @@ class JournalChecker:
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
         self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
         self._overrides = OverrideChecker(self._objects, self._found)
+        self.leases = LeaseChecker(self._objects, self._found)  # of policy and residency
         self._now_ms = 0
         self._decided = DecidedChecker(self._objects, self._found)
         self._body: Body | None = None  # of the entry's command
@@ -117,11 +119,14 @@ class JournalChecker:
                     bound.append(name)
             elif plural == "reservations":
                 self._reservation_step(old, new)
+            by_scheduler = command is not None and command.caller.role is Role.SCHEDULER
             if plural in ("schedulingrequests", "reservations", "bindings"):
                 self.checked["S6"] += self._places.changed(plural, old, new)
+            if plural in ("grantterms", "reservations", "bindings"):
+                self.leases.changed(plural, old, new, self._now_ms, incarnation, by_scheduler)
             if plural in ("overrides", "bindings", "schedulingrequests"):
-                by_scheduler = command is not None and command.caller.role is Role.SCHEDULER
-                self.checked["S11"] += self._overrides.changed(plural, old, new, self._now_ms, by_scheduler)
+                role = command.caller.role if command is not None else None
+                self.checked["S11"] += self._overrides.changed(plural, old, new, self._now_ms, role)
             self._generation(plural, old, new)
             self._apply(plural, tenant, name, new)
             if plural in ("bindings", "reservations") and new is not None and old is None:

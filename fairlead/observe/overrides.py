@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fairlead.model.kinds.policy import Override
+from fairlead.model.lifecycle import Role, SlotState
 
 Found = Callable[[str, str], None]
 Objects = dict[str, dict[tuple[str, str], Any]]
@@ -33,10 +34,13 @@ class OverrideChecker:
         self._found = found
         self._ended: dict[tuple[str, str], tuple[Override, int]] = {}  # holds that were taken away, and when
 
-    def changed(self, plural: str, old: Any, new: Any, now_ms: int, by_scheduler: bool) -> bool:
+    def changed(self, plural: str, old: Any, new: Any, now_ms: int, role: Role | None) -> bool:
         """True where something was judged. What agents bring back is where it is, whoever holds it."""
         if plural == "overrides":
             return self._override(old, new, now_ms)
+        if plural == "bindings" and role is Role.DISRUPTION and new is not None:
+            return bool(self._objects["overrides"]) and self._drained(old, new, now_ms)
+        by_scheduler = role is Role.SCHEDULER
         if plural == "bindings" and by_scheduler and new is not None and (old is None or old.spec.token != new.spec.token):
             return bool(self._objects["overrides"]) and self._bound(new, now_ms)
         if plural == "schedulingrequests" and new is not None and new.status.reason == "OnHold":
@@ -73,6 +77,27 @@ class OverrideChecker:
             kind = override.spec.kind
             if kind in ("hold", "zone-avoidance") and _is_about(override, tenant, workload, region, zone):
                 self._found("S11", f"{tenant}/{binding.metadata.name} was bound to {binding.spec.node} under {kind} {name}")
+        return True
+
+    def _drained(self, old: Any, new: Any, now_ms: int) -> bool:
+        """A freeze keeps what is wanted where it is."""
+        if new.status.state is not SlotState.DRAINING or (old is not None and old.status.state is SlotState.DRAINING):
+            return False
+        tenant, slot = new.metadata.namespace, new.spec.slot
+        orders = [
+            o for (owner, _), o in self._objects["assignments"].items() if owner == tenant and o.spec.workload == slot.workload
+        ]
+        wanted = [
+            order
+            for order in orders
+            if order.metadata.deletion_time is None
+            and not order.spec.suspend
+            and any(span.first <= slot.index <= span.last for span in order.spec.slots)
+        ]
+        for name, override in sorted(self._objects["overrides"].items()):
+            holds = override.metadata.deletion_time is None and now_ms < _end_ms(override) and override.spec.kind == "freeze"
+            if holds and any(_is_about(override, tenant, slot.workload, order.spec.region, "") for order in wanted):
+                self._found("S11", f"{tenant}/{new.metadata.name} was drained under freeze {name}")
         return True
 
     def _said(self, old: Any, new: Any, now_ms: int) -> bool:

@@ -372,8 +372,9 @@ class Cycle:
         if grant is None:
             return Failure(item, "WaitingForQuota", f"tenant {item.tenant} has no grant here", {"quota": 1}, shape)
         snapshot = self._snapshot
-        if snapshot.grants.holds(grant, shape.rules.local_autonomy, snapshot.revision, snapshot.now_ms):
-            return Failure(item, "PolicyAuthorityUnreachable", "the global plane does not answer", {"quota": 1}, shape)
+        held = snapshot.grants.holds(grant, shape.rules.local_autonomy, snapshot.revision, snapshot.now_ms)
+        if held:
+            return Failure(item, "PolicyAuthorityUnreachable", held, {"policy": 1}, shape)
         limits = limits_of(snapshot.grants.limit(grant, snapshot.revision, snapshot.now_ms))
         charge = dict(item.amounts) if shape.need.devices else shape.need.charge
         used = self._snapshot.used.get(item.tenant)

@@ -96,7 +96,11 @@ class Observer:
         self._opened[change.name] = None
 
     def _region_changed(self, change: Change) -> None:
-        self._snapshot.set_region(change.name, change.hot if change.raw is not None else None)
+        region = change.hot if change.raw is not None else None
+        self._snapshot.set_region(change.name, region)
+        if change.name == self._region:
+            self._snapshot.grants.region = region.metadata if region is not None else None
+            self._queue.wake(PolicyPromoted(), self._snapshot.now_ms)
 
     def _binding(self, change: Change) -> None:
         key = (change.tenant, change.name)
@@ -165,7 +169,9 @@ class Observer:
 
     def _channel(self, change: Change) -> None:
         if change.name == "default":
-            self._policies.set_channel(change.hot if change.raw is not None else None)
+            channel = change.hot if change.raw is not None else None
+            self._policies.set_channel(channel)
+            self._snapshot.grants.channel = channel.metadata if channel is not None else None
             self._queue.wake(PolicyPromoted(), self._snapshot.now_ms)
 
     def _override(self, change: Change) -> None:

@@ -307,6 +307,6 @@ class Scheduler(Leased):
             self.queue.give_back(item, snapshot.now_ms)
             return
         reason = "WaitingForQuota" if refused.reason in ("GrantExceeded", "NoGrant") else "Misconfigured"
-        if refused.reason == "CutOff":
+        if refused.reason in ("CutOff", "PolicyLeaseEnded"):
             reason = "PolicyAuthorityUnreachable"
         self.queue.failed(item, reason, {"quota"} if reason == "WaitingForQuota" else {}, refused.detail, snapshot.now_ms)

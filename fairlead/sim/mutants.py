@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fairlead.authority.judge import placing
+from fairlead.authority.judge import placing, running
 from fairlead.authority.pipeline import Pipeline
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.term import Term
+from fairlead.controllers import disruption
 from fairlead.decide import granting, overrides
 from fairlead.model.commands import IdempotencyKey
 from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
-from fairlead.sim import mutants_placing, mutants_recovery, mutants_running
+from fairlead.sim import mutants_leases, mutants_placing, mutants_recovery, mutants_running
 from fairlead.sim.planting import Mutant, Swap
 from fairlead.sim.store import SimStore
 from fairlead.store import memory
@@ -129,7 +130,12 @@ def _zones_not_avoided() -> list[Swap]:
     return [(overrides.Avoidance, "check", lambda self, need, row, view: row.node_class >= 0)]
 
 
+def _moved_though_frozen() -> list[Swap]:
+    return [(running, "refuse_frozen", lambda ctx, binding: None), (disruption, "_frozen", lambda *facts: None)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
+    "override-freeze-ignored": Mutant("what is frozen stays where it is", "overrides", ("S11",), _moved_though_frozen),
     "override-ends-at-clean-up": Mutant("an override ends by evaluation", "overrides", ("S11", "L1"), _override_ends_at_clean_up),
     "override-not-at-commit": Mutant("a hold is asked for at commit", "overrides", ("S11",), _no_override_at_commit),
     "override-zones-ignored": Mutant("avoided zones are a gate at commit", "overrides", ("S11",), _zones_not_avoided),
@@ -141,6 +147,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "leader-trusts-itself": Mutant("a leader vouches only within its lease", "usurpers", ("S12",), _leader_trusts_itself),
     "no-receipts": Mutant("an Idempotency-Key takes effect once", "unknown", ("S13",), _no_receipts, 1.0),
     "answers-early": Mutant("nothing is answered before it is durable", "unknown", ("S13",), _answers_early),
+    **mutants_leases.MUTANTS,
     **mutants_placing.MUTANTS,
     **mutants_recovery.MUTANTS,
     **mutants_running.MUTANTS,

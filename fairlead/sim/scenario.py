@@ -53,6 +53,8 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     names_again: bool = True  # what was deleted is made again under the same name
     readers: float = 0.0  # reads of people who may see one tenant, a minute
     overrides: float = 0.0  # holds, freezes, zones to avoid and repairs to be approved, a minute; each lasts seconds
+    promotions: float = 0.0  # of policy revisions, a minute
+    autonomous: float = 0.0  # share of workloads of a class that goes on being placed in a region that is cut off
     critical: float = 0.0  # share of services that name a minimum to be recovered, and a budget for it
 
 
@@ -182,6 +184,13 @@ def _grants(scenario: Scenario) -> Scenario:
     return replace(made, faults=Faults(region=0.8, cut=2.0, clock=3.0, crash=2.0, lost_tail=0.3))
 
 
+def _leases(scenario: Scenario) -> Scenario:
+    """Policies change every few seconds while regions are cut off for longer than their leases, and lose nodes and instances."""
+    work = replace(scenario.work, workloads=6, actions=30.0, exclusive=0.0, jobs=0.0, operators=0.0, promotions=6.0, autonomous=1.0)
+    made = replace(scenario, regions=2, servers=1, nodes=3, work=work, grant_lease_s=20, lease_s=5.0, node_lease_s=6.0)
+    return replace(made, faults=Faults(region=1.0, cut=2.0, clock=2.0, crash=1.0, instance=12.0, power=2.0, lost_tail=0.2))
+
+
 def _regions(scenario: Scenario) -> Scenario:
     """Three regions, critical services with a recovery budget, and one region after the other that goes dark or is cut off."""
     work = replace(scenario.work, critical=0.8, exclusive=0.0, jobs=0.1, actions=4.0, operators=0.0)
@@ -274,6 +283,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "grants": _grants,
     "hints": _hints,
     "leaders": _leaders,
+    "leases": _leases,
     "overrides": _overrides,
     "failback": _failback,
     "regions": _regions,

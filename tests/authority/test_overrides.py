@@ -17,9 +17,21 @@ from fairlead.model.kinds.policy import (
     SchedulerPolicy,
     SchedulerPolicySpec,
 )
-from fairlead.model.lifecycle import Role
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
-from tests.authority.planes import OPERATOR, REGION, FakeClock, PlaneForTest, bind_of, no, ok, reserve_of, running_plane
+from tests.authority.planes import (
+    OPERATOR,
+    REGION,
+    FakeClock,
+    PlaneForTest,
+    bind_of,
+    move_of,
+    no,
+    ok,
+    reserve_of,
+    running_plane,
+)
 
 
 def _override(kind: Any, name: str = "o", ttl_s: int = 600, **scope: Any) -> Override:
@@ -131,3 +143,37 @@ async def test_only_its_controller_says_what_became_of_an_override() -> None:
     async with running_plane() as plane:
         ok(await plane.send(OPERATOR, Put("Override", _override("hold", workloads=("api",)))))
         no(await plane.send(OPERATOR, PutStatus("Override", "risk", "o", OverrideStatus())), "NotOwner")
+
+
+async def test_what_is_wanted_is_not_drained_under_a_freeze_and_what_is_not_wanted_may_go() -> None:
+    """Also where the controller that drains has not heard of it."""
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        scheduler = await _waiting(plane, "api", "web")
+        mirror, drainer = await plane.as_role(Role.MIRROR), await plane.as_role(Role.DISRUPTION)
+        for workload in ("api", "web"):
+            spec = AssignmentSpec(workload, f"u-risk-{workload}", 1, REGION, slots=(SlotRange(first=0, last=0),))
+            wanted = Assignment(Metadata(name=f"{workload}.{REGION}", namespace="risk"), spec)
+            ok(await plane.send(mirror, Put("Assignment", wanted)))
+            ok(await plane.send(scheduler, bind_of("risk", f"{workload}-0", "n1")))
+        ok(await plane.send(OPERATOR, Put("Override", _override("freeze", ttl_s=60, workloads=("api",)))))
+        refused = no(await plane.send(drainer, move_of("risk", "api-0", SlotState.DRAINING)), "Frozen")
+        assert refused.facts["override"] == "risk/o"
+        ok(await plane.send(drainer, move_of("risk", "web-0", SlotState.DRAINING)))
+        nothing = AssignmentSpec("api", "u-risk-api", 1, REGION)
+        ok(await plane.send(mirror, Put("Assignment", Assignment(Metadata(name=f"api.{REGION}", namespace="risk"), nothing))))
+        ok(await plane.send(drainer, move_of("risk", "api-0", SlotState.DRAINING)))
+
+
+async def test_a_freeze_ends_by_its_time_though_nobody_cleaned_up() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        scheduler = await _waiting(plane, "api")
+        mirror = await plane.as_role(Role.MIRROR)
+        spec = AssignmentSpec("api", "u-risk-api", 1, REGION, slots=(SlotRange(first=0, last=0),))
+        ok(await plane.send(mirror, Put("Assignment", Assignment(Metadata(name=f"api.{REGION}", namespace="risk"), spec))))
+        ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+        ok(await plane.send(OPERATOR, Put("Override", _override("freeze", ttl_s=60, workloads=("api",)))))
+        await _later(plane, clock, 60.0)
+        drainer = await plane.as_role(Role.DISRUPTION)
+        ok(await plane.send(drainer, move_of("risk", "api-0", SlotState.DRAINING)))

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
 from fairlead.controllers.garbage import GarbageGlobalController
+from fairlead.controllers.grant import GrantController
 from fairlead.controllers.mirror import MirrorDown, MirrorUp
+from fairlead.controllers.quota import QuotaController
 from fairlead.controllers.workload import WorkloadController
 from fairlead.model.commands import Caller, Delete, Put
 from fairlead.model.kinds.capacity import Grant, GrantSpec
@@ -92,6 +94,8 @@ async def world() -> AsyncIterator[World]:
         low.control_all()
         top.control(WorkloadController())
         top.control(GarbageGlobalController())
+        top.control(QuotaController())  # it leases policy to the region, though nobody has a Quota
+        low.control(GrantController(REGION))
         made.mirrors()
         try:
             yield made

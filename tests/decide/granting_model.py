@@ -21,6 +21,7 @@ from fairlead.controllers.contract import View
 from fairlead.controllers.grant import GrantController
 from fairlead.controllers.mirror import GENERATION, UID, MirrorUp
 from fairlead.controllers.quota import QuotaController
+from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.granting import in_force
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Body, Caller, Delete, Put, PutStatus, Refused
@@ -49,6 +50,11 @@ class Changed(msgspec.Struct):
     position: int
     raw: bytes | None
     hot: Any
+
+
+def _meta(thing: Any) -> Metadata | None:
+    found: Metadata | None = thing.metadata if thing is not None else None
+    return found
 
 
 class Plane:
@@ -235,6 +241,9 @@ class World:
             now=now,
             now_ms=self.now(who),
             state=SimpleNamespace(hot=plane.get),
+            policies=SimpleNamespace(
+                channel_meta=_meta(plane.get("policychannels", "", CHANNEL_NAME)), region_meta=_meta(plane.get("regions", "", who))
+            ),
             ledger=SimpleNamespace(tenant=lambda tenant: SimpleNamespace(used={"cpu": used[tenant]})),
         )
 

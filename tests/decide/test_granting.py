@@ -105,6 +105,29 @@ def settled(world: World, seconds: int = 6) -> None:
         world.advance(1000)
 
 
+def test_an_emergency_quota_for_one_region_gives_the_others_nothing_and_takes_nothing_from_them() -> None:
+    world = World()
+    settled(world)
+    top = world.planes["global"]
+    scope = OverrideScope(tenants=("risk",), regions=("east",))
+    spec = OverrideSpec("emergency-quota", "flood", 60, "ada", "bob", scope, {"cpu": "60m"})
+    top.put("overrides", Override(Metadata(name="flood", namespace="risk", creation_time=instant(world.now("global"))), spec))
+    for _ in range(20):  # both want more than there is
+        for region in REGIONS:
+            world.place(region, "risk", 5)
+        settled(world, 1)
+    used = {region: sum(world.running[region, "risk"]) for region in REGIONS}
+    assert used["west"] <= QUOTA, "the quota without the emergency's is all that the other may have"
+    assert used["east"] > 60, f"what was added is used where it was added: {used}"
+    assert world.allowed("west", "risk").limit.cpu >= QUOTA // 2 - 5, "it has its share of what there always was"
+    assert not top.get("grants", "risk", "west").spec.emergency.amounts()
+    assert top.get("grants", "risk", "east").spec.emergency.cpu >= 50
+    elsewhere = replace(spec, scope=OverrideScope(tenants=("risk",), regions=("north",)), parameters={"cpu": "500m"})
+    top.put("overrides", Override(Metadata(name="lost", namespace="risk", creation_time=instant(world.now("global"))), elsewhere))
+    settled(world, 3)
+    assert sum(world.allowed(region, "risk").limit.cpu for region in REGIONS) <= QUOTA + 60, "a region nobody knows adds nothing"
+
+
 def test_an_emergency_quota_raises_the_limits_until_its_end_and_not_a_moment_longer() -> None:
     world = World()
     settled(world)

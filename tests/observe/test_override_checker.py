@@ -11,7 +11,18 @@ from msgspec.structs import replace
 from fairlead.model.kinds.capacity import Node, NodeSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.slot import SlotRef, Token
-from fairlead.model.kinds.work import Binding, BindingSpec, SchedulingRequest, SchedulingRequestSpec, SchedulingRequestStatus
+from fairlead.model.kinds.work import (
+    Assignment,
+    AssignmentSpec,
+    Binding,
+    BindingSpec,
+    BindingStatus,
+    SchedulingRequest,
+    SchedulingRequestSpec,
+    SchedulingRequestStatus,
+    SlotRange,
+)
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.observe.overrides import SAID_LATE_MS, OverrideChecker
 
@@ -19,6 +30,7 @@ BORN_MS = 1_700_000_000_000
 END_MS = BORN_MS + 60_000
 GONE = datetime.fromtimestamp(BORN_MS / 1000, tz=UTC)
 SLOT = SlotRef(workload="api", uid="u", index=0)
+ORDER = AssignmentSpec("api", "u", 1, "r", slots=(SlotRange(first=0, last=1),))
 
 
 def override(kind: Any = "hold", **changes: Any) -> Override:
@@ -39,15 +51,16 @@ def waiting(reason: str) -> SchedulingRequest:
     return SchedulingRequest(Metadata(name="api-0", namespace="risk"), SchedulingRequestSpec(slot=SLOT), status)
 
 
-def found(plural: str, old: Any, new: Any, now_ms: int, *there: Override, by_scheduler: bool = True) -> list[str]:
+def found(plural: str, old: Any, new: Any, now_ms: int, *there: Override, role: Role = Role.SCHEDULER) -> list[str]:
     node = Node(metadata=Metadata(name="n"), spec=NodeSpec(region="r", zone="a"))
     objects: dict[str, dict[tuple[str, str], Any]] = {
         "overrides": {("risk", str(at)): each for at, each in enumerate(there)},
         "nodes": {("", "n"): node},
+        "assignments": {("risk", "api.r"): Assignment(Metadata(name="api.r", namespace="risk"), ORDER)},
     }
     out: list[str] = []
     OverrideChecker(objects, lambda invariant, detail: out.append(f"{invariant} {detail}")).changed(
-        plural, old, new, now_ms, by_scheduler
+        plural, old, new, now_ms, role
     )
     return out
 
@@ -68,7 +81,7 @@ def found(plural: str, old: Any, new: Any, now_ms: int, *there: Override, by_sch
 )
 def test_what_is_bound_under_a_hold_or_in_an_avoided_zone_is_found(there: Override, now_ms: int, wrong: bool) -> None:
     assert bool(found("bindings", None, binding(), now_ms, there)) is wrong
-    assert not found("bindings", None, binding(), now_ms, there, by_scheduler=False)
+    assert not found("bindings", None, binding(), now_ms, there, role=Role.AGENT)
     assert not found("bindings", binding(), binding(), now_ms, there), "the same life, one step on"
 
 
@@ -93,8 +106,22 @@ def test_a_hold_that_was_taken_away_is_remembered_for_those_who_speak_of_it_late
     out: list[str] = []
     checker = OverrideChecker({"overrides": {}, "nodes": {}}, lambda invariant, detail: out.append(detail))
     revoked = override(meta={"deletion_time": GONE})
-    checker.changed("overrides", override(), revoked, BORN_MS + 1000, False)
-    checker.changed("schedulingrequests", None, waiting("OnHold"), BORN_MS + 2000, True)
+    checker.changed("overrides", override(), revoked, BORN_MS + 1000, Role.OVERRIDE)
+    checker.changed("schedulingrequests", None, waiting("OnHold"), BORN_MS + 2000, Role.SCHEDULER)
     assert out == []
-    checker.changed("schedulingrequests", None, replace(waiting("OnHold")), BORN_MS + 1000 + SAID_LATE_MS, True)
+    checker.changed("schedulingrequests", None, replace(waiting("OnHold")), BORN_MS + 1000 + SAID_LATE_MS, Role.SCHEDULER)
     assert out
+
+
+def test_what_is_drained_under_a_freeze_is_found_where_it_was_wanted_and_the_freeze_held() -> None:
+    draining = replace(binding(), status=BindingStatus(state=SlotState.DRAINING))
+    extra = replace(draining, spec=replace(draining.spec, slot=replace(SLOT, index=2)))
+
+    def drained(new: Binding, now_ms: int, freeze: Override) -> list[str]:
+        return found("bindings", binding(), new, now_ms, freeze, role=Role.DISRUPTION)
+
+    assert drained(draining, END_MS - 1, override("freeze"))
+    assert not drained(draining, END_MS, override("freeze"))
+    assert not drained(extra, END_MS - 1, override("freeze")), "nobody wants it any more"
+    assert not drained(draining, END_MS - 1, override("freeze", scope=OverrideScope(regions=("elsewhere",))))
+    assert not drained(draining, END_MS - 1, override("freeze", scope=OverrideScope(workloads=("web",))))

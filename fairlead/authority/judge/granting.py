@@ -24,10 +24,10 @@ from fairlead.decide.granting import (
     resources,
     stop_ms,
     take,
-    taken_answer,
     tell,
 )
 from fairlead.decide.grants import limits_of, shortage
+from fairlead.decide.leasing import installed, said, taken
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Refused
 from fairlead.model.kinds.capacity import Grant, GrantStatus
@@ -85,15 +85,15 @@ def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatu
     if status.heard != grant.status.heard:
         told, stays = tell(grant, term, ctx.incarnation, used, ctx.now_ms)
     status = replace(status, used=resources(used), told=told, told_after=stays)
-    said = _stand(status)
-    if said == _stand(grant.status):
+    claimed = _stand(status)
+    if claimed == _stand(grant.status):
         return status
-    if term is not None and outrun(grant, term, ctx.incarnation) and said == _stand(ended_early(grant, term)):
+    if term is not None and outrun(grant, term, ctx.incarnation) and claimed == _stand(ended_early(grant, term)):
         return status
-    taken = take(grant, term, ctx.incarnation, used)
-    if isinstance(taken, str):
-        return Refused("GrantExceeded", f"offer {grant.spec.version} of {grant.metadata.namespace}: {taken}")
-    if said != _stand(taken):
+    offer = take(grant, term, ctx.incarnation, used)
+    if isinstance(offer, str):
+        return Refused("GrantExceeded", f"offer {grant.spec.version} of {grant.metadata.namespace}: {offer}")
+    if claimed != _stand(offer):
         return Refused(
             "Conflict", f"version {status.accepted_version} is not the offer as it is here", {"version": grant.spec.version}
         )
@@ -110,15 +110,16 @@ def _stand(status: GrantStatus) -> tuple[Any, ...]:
 def _term_status(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> GrantTermStatus | Refused:
     before = term.status
     same = _question(status) == _question(before)
-    said = {"conditions": status.conditions, "observed_generation": status.observed_generation, "merge": status.merge}
-    if same and status == replace(before, **said):
-        return status
+    have = installed(ctx.policies.channel_meta, ctx.policies.region_meta)
+    words = {"conditions": status.conditions, "observed_generation": status.observed_generation, "merge": status.merge}
+    if same and status == replace(before, policy=status.policy, residency=status.residency, **words):
+        return said(status, have)
     if same:
         return _taken_term(ctx, term, status)
     asked = next_question(term, ctx.incarnation, ctx.now)
     if _question(status) != _question(asked):
         return Refused("Conflict", f"the next question is {asked.asked}", {"asked": asked.asked})
-    return replace(asked, conditions=status.conditions, observed_generation=status.observed_generation)
+    return replace(said(asked, have), conditions=status.conditions, observed_generation=status.observed_generation)
 
 
 def _taken_term(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> GrantTermStatus | Refused:
@@ -128,8 +129,8 @@ def _taken_term(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> Grant
         grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
         if grant is not None and outrun(grant, term, ctx.incarnation):
             return Refused("Conflict", f"the grant of {tenant} was outrun, and its lease must be seen to end first")
-    taken = taken_answer(term)
-    return replace(taken, conditions=status.conditions, observed_generation=status.observed_generation)
+    new = taken(term, installed(ctx.policies.channel_meta, ctx.policies.region_meta), ctx.incarnation)
+    return replace(new, conditions=status.conditions, observed_generation=status.observed_generation)
 
 
 def _question(status: GrantTermStatus) -> tuple[int, int]:

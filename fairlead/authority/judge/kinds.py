@@ -37,7 +37,12 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
         case "schedulerpolicies":
             return ctx.policies.refuse_policy(new)
         case "policychannels":
-            return ctx.policies.refuse_channel(new)
+            older = ctx.policies.refuse_older(new.metadata, old.metadata if old is not None else None)
+            return older or ctx.policies.refuse_channel(new)
+        case "regions":
+            return ctx.policies.refuse_older(new.metadata, old.metadata if old is not None else None)
+        case "grantterms" if ctx.settings.plane != REGION:
+            return ctx.policies.refuse_answer(new, old, ctx.incarnation)
         case "overrides":
             return refuse_override(ctx, caller, new, old)
         case "workloads" if caller.role is Role.AUTOSCALER:

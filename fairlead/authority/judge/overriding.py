@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from fairlead.authority.judge.context import Context
 from fairlead.decide.built_in_policy import BUILT_IN
+from fairlead.decide.disruption import is_wanted
 from fairlead.decide.fit import Need
 from fairlead.decide.gates import Gate
 from fairlead.decide.overrides import EVERYONE, Avoidance, Where, ends_ms, tenants_of, words
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Fault, Refused
 from fairlead.model.kinds.policy import Override
+from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role
 
 
@@ -25,6 +27,21 @@ def refuse_held(ctx: Context, tenant: str, workload: str) -> Refused | None:
         return None
     facts = {"override": f"{held.metadata.namespace}/{held.metadata.name}", "untilMs": ends_ms(held)}
     return Refused("OnHold", f"{tenant}/{workload}: {words(held)}", facts)
+
+
+def refuse_frozen(ctx: Context, binding: Binding) -> Refused | None:
+    """What is wanted stays where it is while a freeze holds; what is not may go. Claims by a higher rank are the policy's."""
+    if not ctx.overrides.has("freeze"):
+        return None
+    tenant, slot = binding.metadata.namespace, binding.spec.slot
+    frozen = ctx.overrides.found("freeze", ctx.now_ms, Where(tenant, slot.workload, ctx.settings.region))
+    if frozen is None:
+        return None
+    rec = ctx.state.get("assignments", tenant, f"{slot.workload}.{ctx.settings.region}")
+    if not is_wanted(rec.decode() if rec is not None else None, slot.index):
+        return None
+    facts = {"override": f"{frozen.metadata.namespace}/{frozen.metadata.name}", "untilMs": ends_ms(frozen)}
+    return Refused("Frozen", f"{tenant}/{binding.metadata.name}: {words(frozen)}", facts)
 
 
 def avoidances(need: Need) -> tuple[Gate, ...]:

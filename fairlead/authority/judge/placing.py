@@ -226,6 +226,9 @@ def _pending(ctx: Context, caller: Caller, body: Reserve | Bind, to: SlotState) 
         return Refused("StalePolicy", detail, {"policyRevision": policies[0]})
     if request.metadata.deletion_time is not None:
         return Refused("BeingDeleted", f"{body.name} is being withdrawn")
+    unleased = ctx.policies.refuse_unleased(ctx.incarnation, ctx.now_ms)
+    if unleased is not None:
+        return unleased
     return refuse_held(ctx, body.tenant, spec.slot.workload) or request
 
 

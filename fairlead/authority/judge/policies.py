@@ -1,15 +1,19 @@
-"""Which policy revision decides for a tenant, and the revision itself, compiled. Asked at every bind, so both are remembered for
-as long as the object they came from is the present one. Reads the speculative state only; called by the judges."""
+"""Which policy revision decides for a tenant, the revision itself, compiled, and until when it is leased to this region (P14).
+Asked at every bind, so all are remembered for as long as the objects they came from are the present ones. Reads the speculative
+state only; called by the judges."""
 
 from __future__ import annotations
 
 from fairlead.authority.state import Rec, State
 from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.built_in_policy import BUILT_IN
+from fairlead.decide.leasing import VERSION, installed, policy_end_ms, stands
 from fairlead.decide.plugins import Registry
 from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy, missing_plugins, revision_for
 from fairlead.model.commands import Fault, Refused
 from fairlead.model.kinds.policy import PolicyChannel, SchedulerPolicy
+from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.meta import Metadata
 
 _TENANTS_MAX = 100_000
 _REVISIONS_MAX = 100
@@ -25,7 +29,11 @@ class Policies:
         self._in_force: dict[str, tuple[int]] = {}
         self._compiled: dict[int, tuple[Rec, CompiledPolicy | tuple[Fault, ...]]] = {}
         self._built_in: CompiledPolicy | None = None
+        self._lease: tuple[int, int] | None = None  # incarnation, and when the lease ends
         state.derive(_CHANNELS, self._channel_changed)
+        if region:  # the global plane leases, and is leased nothing
+            state.derive("grantterms", self._lease_changed)
+            state.derive("regions", self._lease_changed)
 
     def _channel_changed(self, old: Rec | None, new: Rec | None) -> None:
         """Also told when a batch is undone, so what is remembered never outlives its channel."""
@@ -33,6 +41,56 @@ class Policies:
         if changed is not None and changed.name == CHANNEL_NAME:
             self._channel = new.hot if new is not None else None
             self._in_force = {}
+            self._lease = None
+
+    def _lease_changed(self, old: Rec | None, new: Rec | None) -> None:
+        self._lease = None
+
+    # --- the lease of policy and residency (P14) -----------------------------------------------------------------------------
+
+    @property
+    def channel_meta(self) -> Metadata | None:
+        return self._channel.metadata if self._channel is not None else None
+
+    @property
+    def region_meta(self) -> Metadata | None:
+        return self._meta_of(self._region)
+
+    def _meta_of(self, region: str) -> Metadata | None:
+        rec = self._state.get("regions", "", region)
+        found: Metadata | None = rec.hot.metadata if rec is not None else None
+        return found
+
+    def refuse_unleased(self, incarnation: int, now_ms: int) -> Refused | None:
+        """Nothing is placed by a policy and by areas that may be others by now."""
+        lease = self._lease
+        if lease is None or lease[0] != incarnation:
+            term: GrantTerm | None = self._state.hot("grantterms", "", self._region) if self._region else None
+            have = installed(self.channel_meta, self.region_meta)
+            lease = self._lease = (incarnation, policy_end_ms(term, have, incarnation))
+        if now_ms < lease[1]:
+            return None
+        detail = f"the lease of {self._region} on policy and residency has ended" if lease[1] else "policy is not leased yet"
+        return Refused("PolicyLeaseEnded", detail, {"endedMs": lease[1]})
+
+    def refuse_answer(self, new: GrantTerm, old: GrantTerm | None, incarnation: int) -> Refused | None:
+        """An answer leases what is in force at this moment: one that was made on an older picture is made again."""
+        if not new.spec.lease_seconds or (old is not None and old.spec.answered == new.spec.answered):
+            return None
+        now = stands(self.channel_meta, self._meta_of(new.spec.region), incarnation)
+        if now == (new.spec.policy, new.spec.residency):
+            return None
+        return Refused(
+            "StalePolicy", f"policy and residency are at {tuple(now)}", {"policy": now.policy, "residency": now.residency}
+        )
+
+    @staticmethod
+    def refuse_older(new: Metadata, old: Metadata | None) -> Refused | None:
+        """A copy never goes back: whoever read an older original was behind."""
+        before, after = (int(meta.annotations.get(VERSION, "0")) if meta is not None else 0 for meta in (old, new))
+        return Refused("Conflict", f"version {before} of {new.name} is here already, not {after}") if after < before else None
+
+    # --- revisions -----------------------------------------------------------------------------------------------------------
 
     def in_force(self, tenant: str) -> tuple[int]:
         """The one revision a decision for this tenant must have been made under; 0 is the built-in one."""

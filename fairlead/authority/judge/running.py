@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, drop, put, to_ms
+from fairlead.authority.judge.overriding import refuse_frozen
 from fairlead.authority.judge.standing import held_again
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.state import Rec
@@ -60,6 +61,10 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
         refused = _not_proven_gone(ctx, binding)
         if refused is not None:
             return refused
+    if body.to is SlotState.DRAINING:
+        frozen = refuse_frozen(ctx, binding)
+        if frozen is not None:
+            return frozen
     effects = [_moved(ctx, caller, found, binding, body.to, evidence, body.deadline_s)]
     if body.to is _RELEASED:
         effects += _left_behind(ctx, binding)

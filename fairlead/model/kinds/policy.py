@@ -103,12 +103,23 @@ class PolicyChannelSpec(Record, frozen=True):
     history: tuple[int, ...] = ()
 
 
+class RegionPolicy(Record, frozen=True):
+    """Whether a region may still judge by something older than the channel and its Region say (P14)."""
+
+    region: str
+    state: Literal["Pending", "Accepted", "LeaseEnded"]
+    policy: int = 0  # versions of the channel and of the Region that this is about
+    residency: int = 0
+    until_time: datetime | None = None  # where it is pending: when its lease on older ones has ended at the latest
+
+
 class PolicyChannelStatus(Record, frozen=True):
     observed_generation: int = 0
     canary_revision: int = 0  # on trial; 0: none
     canary_start_time: datetime | None = None
     canary_end_time: datetime | None = None  # from here on it is taken back
     conditions: tuple[Condition, ...] = ()
+    regions: tuple[RegionPolicy, ...] = ()  # by name
 
 
 class PolicyChannel(Record, frozen=True):

@@ -42,6 +42,9 @@ class GrantTermSpec(Record, frozen=True):
     lease_seconds: int = 0  # 0: nothing is leased, say first what you stand on
     until_time: datetime | None = None  # when the region has certainly stopped to believe in it; the global plane's time
     floors: dict[str, int] = {}  # tenant -> version
+    policy: int = 0  # the version of the policy channel from which on policy is leased
+    residency: int = 0  # and of the Region, for the areas it lies in
+    before_time: datetime | None = None  # when the region has certainly stopped to judge by older versions; as untilTime
 
 
 class GrantTermStatus(Record, frozen=True):
@@ -56,6 +59,11 @@ class GrantTermStatus(Record, frozen=True):
     knows: int = 0  # the incarnation of the global plane it has heard from
     merge: MergeReport | None = None  # of the last time it was cut off
     conditions: tuple[Condition, ...] = ()
+    policy: int = 0  # the version of the policy channel that is installed here
+    residency: int = 0  # and of the Region
+    leased_policy: int = 0  # from which versions on the last answer leases policy
+    leased_residency: int = 0  # and residency
+    before_end_time: datetime | None = None  # until when what is older may still be judged by
 
 
 class GrantTerm(Record, frozen=True):
