@@ -18,11 +18,13 @@ from starlette.responses import Response
 from fairlead.api import served
 from fairlead.api.calls import Call
 from fairlead.api.columns import instant_of
-from fairlead.api.failures import bad_request
+from fairlead.api.failures import bad_request, not_found
 from fairlead.api.members import Item, Member
-from fairlead.api.reading import find
+from fairlead.api.moments import Moment, moment_of, of_generation
+from fairlead.api.reading import expired, find
 from fairlead.api.waiting import late_of, next_of
 from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
+from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.slots import instant
@@ -35,6 +37,8 @@ LIMIT_MAX: Final = 500
 SLOTS_MAX: Final = 20  # slots told one by one, each with its last decision; the rest is counted
 READ_MAX: Final = 5_000  # objects of one workload looked through on one plane
 _PAGE: Final = 1_000
+_TOGETHER_MIN: Final = 3  # slots for which one question is cheaper than one each
+_TOGETHER_MAX: Final = 100  # attempts it may answer with
 _SETTLED: Final = frozenset({SlotState.SERVING, SlotState.SUCCEEDED, SlotState.RELEASED})
 
 _Token = dict[str, str]  # region -> where its list goes on
@@ -69,46 +73,60 @@ async def decisions(call: Call) -> Response:
 
 async def why(call: Call) -> Response:
     call.allow_only("get")
-    _present(call, "why", "decisions?until=TIME tells what was decided before")
-    item = await find(call)
+    regions = _regions(call)
     if call.info.plural == "workloads":
-        return call.answer(await _why_workload(call, item))
-    shown = await _slot(call, item.member, item, item.change.plural)
+        generation = call.number("generation") or 0
+        if generation and not call.query.get("at"):
+            item, moment = await of_generation(call, regions, generation)
+        else:
+            item, moment = await find(call), await moment_of(call, regions)
+        return call.answer(await _why_workload(call, item, moment, generation))
+    item, moment = await find(call), await moment_of(call, regions)
+    shown = await _slot(call, moment, item.member, item, item.change.plural)
     status = {"summary": _words(shown), "slots": [shown], "slotsLeftOut": 0}
-    return call.answer(_answer(call, item, status))
+    return call.answer(_answer(call, item, moment, status))
 
 
-async def _why_workload(call: Call, item: Item) -> dict[str, Any]:
-    """The controllers' own account first, then slot by slot whatever does not serve."""
+async def _why_workload(call: Call, item: Item, moment: Moment, generation: int) -> dict[str, Any]:
+    """The controllers' own account first, then slot by slot whatever does not serve; or the one slot that is asked for."""
     workload = item.served
     counts = workload.status.replicas
     waiting: list[tuple[Member, Item, str]] = []
     unknown: list[str] = []
+    index = _slot_asked(call)
     for member in _regions(call):
         try:
-            waiting += [(member, one, plural) for plural in ("schedulingrequests", "bindings")
-                        for one in await _unsettled(call, member, plural, item)]  # fmt: skip
+            for plural in ("schedulingrequests", "bindings"):
+                found = await _unsettled(call, moment, member, plural, item, index)
+                waiting += [(member, one, plural) for one in found if generation in (0, one.served.spec.generation)]
         except Unreachable:
             unknown.append(member.name)
             call.warn(f"{member.name} is unreachable; what waits there is not shown")
+        except Expired as error:
+            raise expired(str(error)) from None
     waiting.sort(key=lambda each: (each[2] != "schedulingrequests", each[1].served.spec.slot.index))
-    slots = [await _slot(call, *each) for each in waiting[:SLOTS_MAX]]
+    last = await _last_decisions(call, moment, waiting[:SLOTS_MAX])
+    slots = [await _slot(call, moment, *each, last) for each in waiting[:SLOTS_MAX]]
+    if index is not None and not slots and not unknown:
+        raise not_found("slots", f"{workload.metadata.name}-{index}", call.resource.group)
     pending = [to_plain(one) for one in workload.status.pending]
     status: dict[str, Any] = {
-        "summary": _summary(workload, pending, slots, unknown),
+        "summary": _words(slots[0]) if index is not None and slots else _summary(workload, pending, slots, unknown),
         "replicas": to_plain(counts),
         "pending": pending,
         "conditions": [to_plain(one) for one in workload.status.conditions if one.status != "True"],
         "slots": slots,
         "slotsLeftOut": max(0, len(waiting) - SLOTS_MAX),
     }
-    return _answer(call, item, status)
+    return _answer(call, item, moment, status)
 
 
-def _answer(call: Call, item: Item, status: dict[str, Any]) -> dict[str, Any]:
+def _answer(call: Call, item: Item, moment: Moment, status: dict[str, Any]) -> dict[str, Any]:
     metadata = item.served.metadata
     about = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid, "generation": metadata.generation}
     about |= {"resourceVersion": item.resource_version}
+    if moment.ms:
+        status["atTime"] = instant_of(moment.ms)
     return {"kind": "Why", "apiVersion": API_VERSION, "metadata": about, "of": call.info.kind, "status": status}
 
 
@@ -143,7 +161,8 @@ def _words(slot: dict[str, Any]) -> str:
     detail = f": {slot['detail']}" if slot.get("detail") else ""
     next_owner = f"; next is {slot['nextOwner']}" if slot.get("nextOwner") else ""
     late = f"; {slot['late']}" if slot.get("late") else ""
-    return f"{slot['name']} is {slot['state']}: {slot['reason']}{detail}{next_owner}{late}"
+    reason = f": {slot['reason']}" if slot.get("reason") else ""
+    return f"{slot['name']} is {slot['state']}{reason}{detail}{next_owner}{late}"
 
 
 # --- slots ---------------------------------------------------------------------------------------------------------------
@@ -153,11 +172,24 @@ def _regions(call: Call) -> list[Member]:
     return call.front.serving(KINDS["bindings"], call.region)
 
 
-async def _unsettled(call: Call, member: Member, plural: str, workload: Item) -> list[Item]:
-    """A workload's slots on one plane that are not where they are wanted. Names are WORKLOAD-INDEX, so they lie together."""
+def _slot_asked(call: Call) -> int | None:
+    text = call.query.get("slot", "")
+    if text and not (text.isascii() and text.isdigit()):
+        raise bad_request(f"slot: expected the index of a replica, got {text[:40]!r}")
+    return int(text) if text else None
+
+
+async def _unsettled(
+    call: Call, moment: Moment, member: Member, plural: str, workload: Item, index: int | None = None
+) -> list[Item]:  # fmt: skip
+    """A workload's slots on one plane that are not where they are wanted, or the one with that index wherever it is. Names are
+    WORKLOAD-INDEX, so they lie together."""
     name, tenant, uid = workload.served.metadata.name, workload.served.metadata.namespace, workload.served.metadata.uid
     prefix, plane = f"{name}-", member.plane
-    after, revision, out = (tenant, prefix), 0, list[Item]()
+    after, revision, out = (tenant, prefix), moment.at(member), list[Item]()
+    if index is not None:
+        one = await member.ask(partial(plane.get, plural, tenant, f"{name}-{index}", revision))
+        return [Item(member, one)] if one is not None and one.raw is not None else []
     for _ in range(READ_MAX // _PAGE):
         asked = partial(plane.page, plural, tenant, after=after, limit=_PAGE, revision=revision)
         page = await member.ask(asked)
@@ -175,7 +207,9 @@ async def _unsettled(call: Call, member: Member, plural: str, workload: Item) ->
     return out
 
 
-async def _slot(call: Call, member: Member, item: Item, plural: str) -> dict[str, Any]:
+async def _slot(
+    call: Call, moment: Moment, member: Member, item: Item, plural: str, last: dict[tuple[str, str], Explained] | None = None
+) -> dict[str, Any]:
     """Where one slot stands, why, since when, who acts next and when; and what was last decided about it."""
     one = item.served
     tenant, name = one.metadata.namespace, one.metadata.name
@@ -190,26 +224,49 @@ async def _slot(call: Call, member: Member, item: Item, plural: str) -> dict[str
             "nextAttemptTime": status.next_attempt_time,
         }
     else:
-        instance = await member.ask(partial(member.plane.get, "instances", tenant, name))
+        at = moment.at(member)
+        instance = await member.ask(partial(member.plane.get, "instances", tenant, name, at))
         told = served.decode("instances", instance.raw).status if instance is not None and instance.raw is not None else None
-        found = await member.ask(partial(member.plane.get, "nodes", "", one.spec.node))
+        found = await member.ask(partial(member.plane.get, "nodes", "", one.spec.node, at))
         health = served.decode("nodes", found.raw).status.health if found is not None and found.raw is not None else ""
-        waits = await _repairs_wait(member, tenant, one.spec.slot.workload)
+        waits = await _repairs_wait(member, moment, one)
         shown |= {"node": one.spec.node, **next_of(one, told, health, waits)}
-    page = await _ask(call, member, DecisionQuery(tenant=tenant, slot=name, limit=1))
-    if page.items:
-        shown["lastDecision"] = _record(member.name, page.items[0])["spec"]
+    decision = (last or {}).get((member.name, name))
+    if decision is None:
+        page = await _ask(call, member, DecisionQuery(tenant=tenant, slot=name, until_ms=moment.until_ms, limit=1))
+        decision = page.items[0] if page.items else None
+    if decision is not None:
+        shown["lastDecision"] = _record(member.name, decision)["spec"]
     if plural == "schedulingrequests":
-        age_s = page.items[0].decided.age_ms / 1000 if page.items else None
-        shown["late"] = late_of(one.status.next_attempt_time, instant(member.plane.plane_ms()), age_s)
+        age_s = decision.decided.age_ms / 1000 if decision is not None else None
+        shown["late"] = late_of(one.status.next_attempt_time, instant(moment.now_ms(member)), age_s)
     return {key: value for key, value in shown.items() if value not in (None, "")}
 
 
-async def _repairs_wait(member: Member, tenant: str, workload: str) -> str:
-    """The override under which repairs of a workload wait for a second person; empty: there is none."""
-    page = await member.ask(partial(member.plane.page, "overrides", None, limit=_PAGE))
+async def _last_decisions(
+    call: Call, moment: Moment, slots: list[tuple[Member, Item, str]]
+) -> dict[tuple[str, str], Explained]:  # fmt: skip
+    """What was last decided about each, by region and name, as far as one question a region finds it: slots of a workload are
+    mostly decided together. The others are asked for one by one."""
+    out: dict[tuple[str, str], Explained] = {}
+    for member in {each[0].index: each[0] for each in slots}.values():
+        here = [each[1].served for each in slots if each[0] is member]
+        if len(here) < _TOGETHER_MIN:
+            continue
+        tenant, workload = here[0].metadata.namespace, here[0].spec.slot.workload
+        asked = DecisionQuery(tenant=tenant, workload=workload, until_ms=moment.until_ms, limit=_TOGETHER_MAX)
+        for one in (await _ask(call, member, asked)).items:
+            out.setdefault((member.name, one.attempt.name), one)  # the newest comes first
+    return out
+
+
+async def _repairs_wait(member: Member, moment: Moment, binding: Any) -> str:
+    """The override under which the repair of a slot waits for a second person; empty: there is none, or nothing to repair."""
+    if SlotState(binding.status.state) not in (SlotState.UNKNOWN, SlotState.FAILED):
+        return ""
+    page = await member.ask(partial(member.plane.page, "overrides", None, limit=_PAGE, revision=moment.at(member)))
     asked = [Item(member, change).served for change in page.items if change.raw is not None]
-    now_ms, where = member.plane.plane_ms(), Where(tenant, workload, member.name)
+    now_ms, where = moment.now_ms(member), Where(binding.metadata.namespace, binding.spec.slot.workload, member.name)
     found = in_force((one for one in asked if not one.spec.approver), "repair-approval", now_ms, where)
     return f"{found.metadata.name}: {found.spec.reason}" if found is not None else ""
 
@@ -235,10 +292,8 @@ def _query(call: Call) -> DecisionQuery:
     about: dict[str, Any] = {"node": query.get("node", ""), "outcome": query.get("outcome", "")}
     match plural:
         case "workloads":
-            slot = query.get("slot", "")
-            if slot and not (slot.isascii() and slot.isdigit()):
-                raise bad_request(f"slot: expected the index of a replica, got {slot[:40]!r}")
-            about |= {"tenant": call.tenant, "workload": name, "slot": f"{name}-{int(slot)}" if slot else ""}
+            slot = _slot_asked(call)
+            about |= {"tenant": call.tenant, "workload": name, "slot": f"{name}-{slot}" if slot is not None else ""}
             about["generation"] = call.number("generation") or None
         case "nodes":
             about["node"] = name

@@ -51,7 +51,11 @@ _LIST: Final = (
     "labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch",
     "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "at", "region",
 )  # fmt: skip
-_SUB_QUERY: Final = {"decisions": ("slot", "node", "outcome", "since", "until", "limit", "continue"), "scale": ("at",)}
+_SUB_QUERY: Final = {
+    "decisions": ("slot", "node", "outcome", "since", "until", "limit", "continue"),
+    "scale": ("at",),
+    "why": ("slot", "generation", "at"),
+}
 _WRITE: Final = ("dryRun", "fieldManager", "fieldValidation", "region")
 
 

@@ -161,15 +161,7 @@ async def past(call: Call) -> dict[int, int] | None:
     if text.isdigit():
         parse(text)
         return components(call, text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise bad_request(f"at: expected a resourceVersion or a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
-    ms = int(moment.timestamp() * 1000)
-    if ms > call.front.plane_ms() + CLOCKS_APART_MS:
-        raise bad_request(f"at: {text[:60]} has not come yet")
+    ms = moment_ms(call, text)
     out: dict[int, int] = {}
     for member in call.members:
         try:
@@ -179,6 +171,20 @@ async def past(call: Call) -> dict[int, int] | None:
         except Expired as error:
             raise Failure(410, f"at: {text} is not in what {member.name} remembers: {error}") from None
     return out
+
+
+def moment_ms(call: Call, text: str) -> int:
+    """A time that `?at=` names, in milliseconds."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise bad_request(f"at: expected a resourceVersion or a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
+    ms = int(moment.timestamp() * 1000)
+    if ms > call.front.plane_ms() + CLOCKS_APART_MS:
+        raise bad_request(f"at: {text[:60]} has not come yet")
+    return ms
 
 
 def expired(detail: str) -> Failure:

@@ -18,21 +18,21 @@ from fairlead.authority.chores import Chores
 from fairlead.authority.early import EarlyFeed
 from fairlead.authority.figures import Figures
 from fairlead.authority.history import History
-from fairlead.authority.hub import Expired, Feed, Watch
+from fairlead.authority.hub import Feed, Watch
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.ledger import NodeAccount
 from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
+from fairlead.authority.past import Past
 from fairlead.authority.pipeline import Building, Deposed, Pipeline
 from fairlead.authority.reader import View, open_view
-from fairlead.authority.state import ADDED, Rec, State, at
+from fairlead.authority.state import Rec, State, at
 from fairlead.authority.term import Term
 from fairlead.authority.truncation import Truncation
 from fairlead.model.commands import Command, Outcome, Refused
-from fairlead.model.ids import key, split_key, split_revision
-from fairlead.model.ids import revision as revision_of
+from fairlead.model.ids import split_revision
 from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
@@ -83,6 +83,7 @@ class Authority:
         self._leading = asyncio.Event()
         self._not_leading = asyncio.Event()
         self._stop = asyncio.Event()
+        self.past = Past(self.view, history, self.plane_ms)
         self._candidate = Candidate(store, clock, ids, settings, self._timing, name, self._stop.is_set)
 
     @property
@@ -151,39 +152,6 @@ class Authority:
     def view(self, revision: int = 0) -> View:
         """Reads at the durable head, or at an earlier revision that memory reaches (else Expired)."""
         return open_view(self._state, self._ctx.incarnation, self._clock, revision)
-
-    async def get_at(self, plural: str, tenant: str, name: str, revision: int) -> Rec | None:
-        """One object at any earlier revision within retention: from memory, else from the archive."""
-        try:
-            return self.view(revision).get(plural, tenant, name)
-        except Expired:
-            if self._history is None:
-                raise
-            found = await self._history.get(key(plural, tenant, name), revision)
-            return None if found is None else Rec(plural, tenant, name, found[0], found[1], None, None, ADDED)
-
-    async def list_at(self, plural: str, tenant: str | None, revision: int) -> list[Rec]:
-        """The objects of one kind at any earlier revision within retention; from the archive it takes seconds."""
-        try:
-            view, after, out = self.view(revision), ("", ""), list[Rec]()
-            while True:
-                page = await view.page(plural, tenant, after=after)
-                out += page.items
-                if not page.next_name:
-                    return out
-                after = (page.next_tenant, page.next_name)
-        except Expired:
-            if self._history is None:
-                raise
-            rows = await self._history.state_at(revision, plural, tenant)
-            return [Rec(*split_key(name), position, raw, None, None, ADDED) for name, position, raw in rows]
-
-    async def revision_at(self, time_ms: int) -> int:
-        """The newest revision at or before that plane time."""
-        if self._history is None:
-            raise Expired("this server keeps no history", self._state.horizon)
-        point = await self._history.point_at(time_ms)
-        return revision_of(point.incarnation, point.position)
 
     def watch(
         self, plural: str, after_revision: int, *, tenant: str | None = None, node: str | None = None,

@@ -10,13 +10,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 from fairlead.authority.hub import Expired
 from fairlead.authority.reader import View
 from fairlead.authority.state import State
+from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
+from fairlead.model.journal import decode_blob
 from fairlead.ports import Clock
 from fairlead.store.archive import Archive, BeyondHorizon, ChainBroken, Gap, NotArchived, Point
 from fairlead.store.contract import Batch, Compacted, ObjectRow, Store, StoreUnreachable
@@ -118,6 +121,18 @@ class History:
         """The newest point at or before that plane time."""
         return await self._read(partial(self._archive.position_at, time_ms))
 
+    async def time_at(self, revision: int) -> int | None:
+        """The plane time of that revision's batch; None: it is newer than what is archived."""
+
+        def read() -> int | None:
+            point = Point(*split_revision(revision))
+            if point > self._archive.last():
+                return None
+            before = Point(point.incarnation, point.position - 1)
+            return next((decode_blob(batch.blob).header.time_ms for batch in self._archive.batches(before, point)), None)
+
+        return await self._read(read)
+
     async def state_at(self, revision: int, plural: str, tenant: str | None) -> list[ObjectRow]:
         """The objects of one kind (and tenant) at that revision. Reads a checkpoint and what follows it: seconds, not ms."""
         prefix = f"{plural}/" if tenant is None else f"{plural}/{tenant}/"
@@ -131,7 +146,9 @@ class History:
     async def _read(self, work: Callable[[], T]) -> T:
         try:
             return await self._on_thread(work)
-        except (BeyondHorizon, NotArchived) as error:
+        except BeyondHorizon as error:
+            raise Expired(_beyond(error), 0) from error
+        except NotArchived as error:
             raise Expired(str(error), 0) from error
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
@@ -140,6 +157,15 @@ class History:
     async def close(self) -> None:
         await self._on_thread(self._archive.close)
         self._thread.shutdown()
+
+
+def _beyond(error: BeyondHorizon) -> str:
+    horizon = error.horizon
+    if horizon is None:
+        return "history does not reach back so far; nothing older is kept"
+    reach = f"revision {revision_of(horizon.point.incarnation, horizon.point.position)}"
+    since = datetime.fromtimestamp(horizon.time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"history does not reach back so far: it begins at {since}, {reach}"
 
 
 async def _rows(view: View, state: State, clock: Clock) -> AsyncIterator[ObjectRow]:

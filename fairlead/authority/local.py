@@ -82,7 +82,7 @@ class LocalPlane:
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Rec | None:
         self._check_ready()
-        return await self._authority.get_at(plural, tenant, name, revision)
+        return await self._authority.past.get(plural, tenant, name, revision)
 
     @property
     def connected(self) -> bool:
@@ -109,7 +109,7 @@ class LocalPlane:
     async def _past_page(
         self, plural: str, tenant: str | None, after: tuple[str, str], limit: int, revision: int
     ) -> ChangePage:  # fmt: skip
-        found = await self._authority.list_at(plural, tenant, revision)
+        found = await self._authority.past.list(plural, tenant, revision)
         found.sort(key=lambda rec: (rec.tenant, rec.name))
         rest = [rec for rec in found if (rec.tenant, rec.name) > after]
         if len(rest) <= limit:
@@ -120,7 +120,10 @@ class LocalPlane:
         return self._authority.receipt(actor, key)
 
     async def revision_at(self, time_ms: int) -> int:
-        return await self._authority.revision_at(time_ms)
+        return await self._authority.past.revision_at(time_ms)
+
+    async def time_at(self, revision: int) -> int:
+        return await self._authority.past.time_at(revision)
 
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         return ExplainedPage() if self.explains is None else explained(await self.explains.query(query))

@@ -163,7 +163,8 @@ class _Connection:
             "named": self._named,
             "page": self._page,
             "receipt": self._receipt,
-            "revision_at": self._revision_at,
+            "revision_at": self._authority.past.revision_at,
+            "time_at": self._authority.past.time_at,
             "decisions": self._decisions,
             "answered": self._answered,
             "figures": self._figures,
@@ -281,9 +282,6 @@ class _Connection:
             raise ValueError(f"what {actor} sent is not this caller's to ask about")
         found = self._authority.receipt(actor, key)
         return None if found is None else encode_outcomes([found])[0]
-
-    async def _revision_at(self, time_ms: int) -> int:
-        return await self._authority.revision_at(time_ms)
 
     async def _decisions(self, asked: dict[str, Any]) -> Any:
         self._known("decisions")

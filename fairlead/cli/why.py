@@ -24,22 +24,43 @@ RULED_OUT_MAX = 6  # gates and nodes named; the rest is in -o yaml
 
 @click.command("why")
 @click.argument("words", nargs=-1, metavar="WORKLOAD", shell_complete=complete_workloads)
+@click.option("--slot", default=None, type=click.IntRange(min=0), metavar="INDEX", help="Only this slot, also one that serves.")
+@click.option("--generation", default=None, type=click.IntRange(min=1), metavar="N", help="As this generation last stood.")
+@click.option("--at", default="", metavar="REVISION|TIME", help="As it was at this revision or time.")
 @format_option()
 @server_options()
 @on_server
-async def command(session: Session, words: tuple[str, ...], form: Format) -> int:
-    """Say what a workload waits for: fairlead why wl/risk-api. Also of one slot: schedulingrequest/NAME or binding/NAME."""
+async def command(
+    session: Session, words: tuple[str, ...], slot: int | None, generation: int | None, at: str, form: Format
+) -> int:  # fmt: skip
+    """Say what a workload waits for: fairlead why wl/risk-api. Also of one slot: schedulingrequest/NAME or binding/NAME.
+
+    \b
+    fairlead why wl/risk-api -n risk --slot 3
+    fairlead why wl/risk-api -n risk --at 2026-01-31T12:00:00Z
+    fairlead why wl/risk-api -n risk --generation 7
+    """
     words = words if any("/" in word for word in words) or len(words) > 1 else tuple(f"workloads/{word}" for word in words)
     found = await targets(session.client, words)
     if len(found) != 1 or not found[0].name or found[0].resource.plural not in ASKABLE:
         raise Told("name one workload, or one slot of it", hint="such as wl/risk-api, or binding/risk-api-0")
     target = found[0]
-    got = await session.client.get(target.resource, session.namespace, target.name, sub="why", region=session.region)
+    if (slot is not None or generation is not None) and target.resource.plural != "workloads":
+        raise Told("--slot and --generation are about a workload")
+    asked = {"slot": slot, "generation": generation, "at": at or None, "region": session.region or None}
+    path = target.resource.path(session.namespace, target.name, "why")
+    got = await session.client.read(path, {name: str(value) for name, value in asked.items() if value is not None})
     if not form.is_table:
         put(form, [got], single=True)
         return OK
-    _tell(f"{target}", got.get("status") or {}, session.client.clock.wall())
+    status = got.get("status") or {}
+    then = str(status.get("atTime") or "")
+    _tell(f"{target}{f' at {then}' if then else ''}", status, _seconds(then) if then else session.client.clock.wall())
     return OK
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _tell(name: str, status: dict[str, Any], now_s: float) -> None:
@@ -86,7 +107,7 @@ def _number(name: str) -> int:
 
 
 def _ahead(text: str, now_s: float) -> str:
-    left_s = datetime.fromisoformat(text).timestamp() - now_s
+    left_s = _seconds(text) - now_s
     return f"in {left_s:.0f}s" if left_s >= 1 else "now"
 
 

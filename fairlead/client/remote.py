@@ -367,6 +367,9 @@ class RemotePlane:
     async def revision_at(self, time_ms: int) -> int:
         return int(await self._resource("revision_at", time_ms))
 
+    async def time_at(self, revision: int) -> int:
+        return int(await self._resource("time_at", revision))
+
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         asked = msgspec.structs.asdict(query)
         return codec.convert(await self._resource("decisions", asked), ExplainedPage)

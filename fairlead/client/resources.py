@@ -62,5 +62,8 @@ class ResourcePlane(Protocol):
     async def revision_at(self, time_ms: int) -> int:
         """The newest revision at or before that plane time."""
 
+    async def time_at(self, revision: int) -> int:
+        """The plane time at which that revision was committed."""
+
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         """What schedulers of this plane decided, newest first. Nothing where no decisions are kept."""

@@ -114,6 +114,10 @@ class Cuttable:
         self._check()
         return await self._plane.revision_at(time_ms)
 
+    async def time_at(self, revision: int) -> int:
+        self._check()
+        return await self._plane.time_at(revision)
+
 
 class Bare(msgspec.Struct):
     """A change as it comes from afar: without what it replaced."""

@@ -55,16 +55,21 @@ async def test_an_object_is_read_as_it_was_after_memory_and_journal_forgot_it(tm
                 await asyncio.sleep(0.02)
         with pytest.raises(Expired):
             plane.authority.view(first.revision)
-        old = await plane.authority.get_at("tenants", "", "a", first.revision)
+        old = await plane.authority.past.get("tenants", "", "a", first.revision)
         assert old is not None
         assert old.decode().spec.weight == 1
-        later = await plane.authority.get_at("tenants", "", "a", second.revision)
+        later = await plane.authority.past.get("tenants", "", "a", second.revision)
         assert later is not None
         assert later.decode().spec.weight == 9
-        assert await plane.authority.get_at("tenants", "", "a", gone.revision) is None
-        assert [rec.name for rec in await plane.authority.list_at("tenants", None, second.revision)] == ["a"]
-        assert len(await plane.authority.list_at("tenants", None, plane.authority.view().revision)) > 60
-        assert await plane.authority.revision_at(before_ms) == first.revision
+        assert await plane.authority.past.get("tenants", "", "a", gone.revision) is None
+        assert [rec.name for rec in await plane.authority.past.list("tenants", None, second.revision)] == ["a"]
+        assert len(await plane.authority.past.list("tenants", None, plane.authority.view().revision)) > 60
+        assert await plane.authority.past.revision_at(before_ms) == first.revision
+        assert (
+            await plane.authority.past.time_at(first.revision) <= before_ms < await plane.authority.past.time_at(second.revision)
+        )
+        with pytest.raises(Expired, match="history does not reach back so far"):
+            await plane.authority.past.revision_at(1)
 
 
 async def test_a_server_that_joins_late_keeps_history_from_then_on(tmp_path: Path) -> None:
@@ -83,12 +88,12 @@ async def test_a_server_that_joins_late_keeps_history_from_then_on(tmp_path: Pat
         kept = ok(await plane.send(OPERATOR, tenant("late")))
         await fill(plane, "z")
         await archived(plane)
-        found = await plane.authority.get_at("tenants", "", "late", kept.revision)
+        found = await plane.authority.past.get("tenants", "", "late", kept.revision)
         assert found is not None
-        early = await plane.authority.get_at("tenants", "", "early", kept.revision)
+        early = await plane.authority.past.get("tenants", "", "early", kept.revision)
         assert early is not None, "the checkpoint it began with holds what was there"
-        with pytest.raises(Expired):
-            await plane.authority.get_at("tenants", "", "early", lost.revision)
+        with pytest.raises(Expired, match=r"history does not reach back so far: it begins at 20..-..-..T..:..:..Z, revision \d+"):
+            await plane.authority.past.get("tenants", "", "early", lost.revision)
 
 
 async def test_the_journal_is_not_cut_beyond_what_the_archive_has(tmp_path: Path) -> None:
