@@ -372,8 +372,7 @@ class Cycle:
         if grant is None:
             return Failure(item, "WaitingForQuota", f"tenant {item.tenant} has no grant here", {"quota": 1}, shape)
         snapshot = self._snapshot
-        held = snapshot.grants.holds(grant, shape.rules.local_autonomy, snapshot.revision, snapshot.now_ms)
-        if held:
+        if held := snapshot.grants.holds(grant, shape.rules.local_autonomy, snapshot.revision, snapshot.now_ms):
             return Failure(item, "PolicyAuthorityUnreachable", held, {"policy": 1}, shape)
         limits = limits_of(snapshot.grants.limit(grant, snapshot.revision, snapshot.now_ms))
         charge = dict(item.amounts) if shape.need.devices else shape.need.charge

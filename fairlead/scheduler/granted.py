@@ -16,7 +16,7 @@ class Grants(dict[str, Grant]):
     term: GrantTerm | None = None
     channel: Metadata | None = None  # the marks of the copies that policy and residency are judged by
     region: Metadata | None = None
-    _lease: tuple[object, object, object, int, int] = (None, None, None, 0, 0)  # what the end of a lease was told from, and it
+    _lease: tuple[object, object, object, int, int] = (None, None, None, -1, 0)  # what the end of a lease was told from, and it
 
     def holds(self, grant: Grant, local_autonomy: bool, revision: int, now_ms: int) -> str:
         """Why this waits until the global plane answers; empty: it does not."""
