@@ -81,6 +81,13 @@ def _active(o: Any) -> str:
     return next((c.reason for c in o.status.conditions if c.type == "Active"), "")
 
 
+def _repair_state(o: Any) -> str:
+    found = {c.type: c for c in o.status.conditions}
+    if "Overdue" in found and found["Overdue"].status == "True":
+        return "Overdue"
+    return found["Mended"].reason if "Mended" in found else "Found"
+
+
 def _workload_reason(o: Any) -> str:
     if o.metadata.deletion_time is not None:
         return "Deleting"
@@ -181,6 +188,14 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Ready", _at("spec.ready"), "Services that would reach their minimum were it lost now.", "integer"),
         Column("Short", _at("spec.short"), "Services that would not.", "integer"),
         Column("Seconds", _at("spec.seconds"), "Until the last of the ready ones serves.", "number"),
+    ),
+    "repairs": (
+        Column("Problem", _at("spec.problem"), "What is out of order."),
+        Column("Regarding", _at("spec.regarding"), "The object concerned."),
+        Column("Owner", _at("spec.owner"), "Who mends it."),
+        Column("State", _repair_state, "Mended, or why not yet; Overdue from its deadline on."),
+        Column("Attempts", _at("status.attempts"), "How often repair tried.", "integer", wide=True),
+        Column("Evidence", _at("spec.evidence"), "As it was found.", wide=True),
     ),
     "grants": (
         Column("Region", _at("spec.region"), "Where it holds."),

@@ -240,6 +240,7 @@ class Authority:
     def stop(self) -> None:
         """Asks `run` to finish what is under way, hand leadership over and return."""
         self._stop.set()
+        self.hand_over()
 
     # --- the life of a server ----------------------------------------------------------------------------------------
 
@@ -303,11 +304,11 @@ class Authority:
             tasks.start(self._materialiser.run(term.fence), "materialise")
             tasks.start(self._truncation.run(term.fence), "truncate")
             tasks.start(self._chores.run(), "chores")
-            self._leading.set()
-            self._not_leading.clear()
+            if not self._stop.is_set():
+                self._leading.set()
+                self._not_leading.clear()
             log.info("leading with epoch %d, incarnation %d", term.fence.epoch, term.fence.incarnation)
-            await self._stop.wait()
-            self._lead_no_more()
+            await self._not_leading.wait()
             await pipeline.wait_idle()
             await self._materialiser.flush(term.fence)
             await self._store.resign(term.fence)
@@ -351,13 +352,14 @@ class Authority:
             if isinstance(result, Committed):
                 term.renewed(sent)
 
-    def _lead_no_more(self) -> None:
+    def hand_over(self) -> None:
+        """What is under way is finished; then everything is read anew, by whoever leads next: another server, or this one."""
         self._leading.clear()
         self._not_leading.set()
 
     def _step_down(self) -> None:
         """Everything in memory was ours only while we led: drop it, and answer whoever waits (P3)."""
-        self._lead_no_more()
+        self.hand_over()
         if self._pipeline is not None:
             self._pipeline.close()
             self._pipeline = None

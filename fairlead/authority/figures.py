@@ -11,10 +11,12 @@ from typing import Final
 
 from fairlead.authority.ending import to_stop
 from fairlead.authority.ledger import Ledger
+from fairlead.authority.recount import drifts
 from fairlead.authority.state import Rec, State
 from fairlead.decide.escrow import within
 from fairlead.decide.granting import lease_end
 from fairlead.decide.grants import limits_of
+from fairlead.decide.leftovers import Drift
 from fairlead.decide.overrides import ends_ms, is_in_force
 from fairlead.model.registry import FINALIZERS, KINDS
 from fairlead.ports import Clock
@@ -80,6 +82,20 @@ class Figures:
             if is_in_force(rec.hot, now_ms):
                 left_s = (ends_ms(rec.hot) - now_ms) / 1000
                 out[rec.hot.spec.kind] = max(left_s, out.get(rec.hot.spec.kind, 0.0))
+        return out
+
+    async def drifts(self) -> list[Drift]:
+        """Where the ledger says something else than the objects do; of a leader that is a fault of ours, or of its memory."""
+        return await drifts(self._state(), self._ledger(), self._clock)
+
+    def repairs(self) -> dict[tuple[str, str], int]:
+        """What is found out of order and not mended, by problem and by whether its deadline has passed."""
+        out: dict[tuple[str, str], int] = {}
+        for rec in self._state().live("repairs"):
+            said = {c.type: c.status for c in rec.hot.status.conditions}
+            if said.get("Mended") != "True":
+                found = (rec.hot.spec.problem, "overdue" if said.get("Overdue") == "True" else "open")
+                out[found] = out.get(found, 0) + 1
         return out
 
     def outlooks(self) -> dict[str, tuple[bool, float]]:

@@ -257,14 +257,14 @@ class Ledger:
             self._status_changed(account, new.hot)  # the common case: agents report, operators seldom change a node
             return
         if old is not None:
-            self._capacity(account, old.hot, -1)
+            self.give(account, old.hot, -1)
         account.known = new is not None
         if new is None:
             account.schedulable = account.session = 0
             self.topology.node_changed(account.number, name, account.node_class, is_open=False, known=False)
             return
         node: Node = new.hot
-        self._capacity(account, node, 1)
+        self.give(account, node, 1)
         account.allocatable = node.spec.allocatable
         account.devices = node.spec.devices
         account.pool = node.spec.pool
@@ -290,7 +290,8 @@ class Ledger:
         self.topology.node_changed(account.number, account.name, account.node_class, is_open, known=True)
 
     @staticmethod
-    def _capacity(account: NodeAccount, node: Node, sign: int) -> None:
+    def give(account: NodeAccount, node: Node, sign: int) -> None:
+        """What the node offers is added to its account, or taken off."""
         have = node.spec.allocatable
         account.cpu_free += sign * have.cpu
         account.cpu_unlent += sign * have.cpu

@@ -28,6 +28,7 @@ from fairlead.authority.figures import Figures
 from fairlead.authority.service import PlaneService
 from fairlead.client.decisions import DecisionSink
 from fairlead.client.leased import Leased
+from fairlead.compose.patrolling import LedgerPatrol
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.runtime import Runtime
 from fairlead.decide.access_roles import METRICS as RIGHT
@@ -71,6 +72,9 @@ class Server(Protocol):
 
     @property
     def patrol(self) -> Patrol: ...
+
+    @property
+    def ledger(self) -> LedgerPatrol: ...
 
 
 class ServerMetrics:
@@ -161,6 +165,8 @@ class ServerMetrics:
             page.put("finalizer_age_seconds", age_s, finalizer=finalizer)
         for kind, left_s in figures.overrides_s().items():
             page.put("override_expiry_seconds", left_s, kind=kind)
+        for (problem, state), count in figures.repairs().items():
+            page.put("repairs", count, problem=problem, state=state)
         page.put("workloads_below_min_serving", await figures.below_min_serving())
         for region, (ready, seconds) in figures.outlooks().items():
             page.put("recovery_ready", float(ready), lost_region=region)
@@ -176,7 +182,9 @@ class ServerMetrics:
         page.put("reservation_leaked_total", figures.reservations_leaked_total)
 
     def _patrol(self, page: Page) -> None:
-        patrol = self._server.patrol
+        patrol, ledger = self._server.patrol, self._server.ledger
+        page.put("ledger_drifts_total", ledger.drifts_total)
+        page.put("ledger_rebuilds_total", ledger.rebuilds_total)
         page.put("invariant_checks_total", patrol.looks_total)
         for invariant, count in patrol.breaches_total.items() if patrol.looks_total else ():  # not looked is not "none found"
             page.put("invariant_violations_total", count, invariant=invariant)

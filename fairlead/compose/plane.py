@@ -39,7 +39,7 @@ from fairlead.compose.health import health_routes, standing
 from fairlead.compose.logs import LogSource, log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
-from fairlead.compose.patrolling import Patrolling
+from fairlead.compose.patrolling import LedgerPatrol, Patrolling, leftovers_of
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.picture import Picture
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
@@ -106,6 +106,7 @@ class PlaneServer:
         self._metering = ServerMetrics(self, self._service, clock)
         self._parts: list[Part] = []
         self.patrol = Patrol()
+        self.ledger = LedgerPatrol(self.authority, clock)
         self._seeded = False
 
     def stop(self) -> None:
@@ -179,7 +180,9 @@ class PlaneServer:
         def picture_of(plane: Plane) -> Picture:
             return pictures.setdefault(id(plane), Picture(plane, self._clock))
 
-        for controller, writes, other in controllers_of(self.config, early, plane, self.peers):
+        placed = controllers_of(self.config, early, plane, self.peers)
+        placed.append((leftovers_of(self.config, self.ledger), early, None))
+        for controller, writes, other in placed:
             shown = picture_of(other) if other is not None else None
             made = Runtime(
                 controller, writes, self._clock, self._random, settings, other=other, picture=picture_of(writes),
@@ -189,7 +192,7 @@ class PlaneServer:
         parts += pictures.values()
         narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
         if self.config.plane == "region":
-            parts.append(Patrolling(plane, self._clock, self.patrol))
+            parts.append(Patrolling(plane, self._clock, self.patrol, self.ledger))
         return [*parts, *self._schedulers(early), narrator]
 
     def _schedulers(self, plane: LocalPlane) -> list[Scheduler]:

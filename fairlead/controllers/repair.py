@@ -14,8 +14,9 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignment_of, revision_of, slots_of
 from fairlead.decide.jobs import counted
-from fairlead.decide.overrides import Where, ends_ms, in_force
+from fairlead.decide.overrides import Where, ends_ms
 from fairlead.decide.queueing import request_for
+from fairlead.decide.repairs import approval_awaited
 from fairlead.decide.slots import RUNNING, Slot, millis
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Move, Put
@@ -36,10 +37,8 @@ REQUESTER: Final = Role.REPAIR.value
 
 
 def _paused(cache: Cache, key: Name, assignment: Assignment | None, now_ms: int) -> Override | None:
-    """The override that repair waits under: until a second person approves it, or it ends."""
     region = assignment.spec.region if assignment is not None else ""
-    asked = (item.hot for item in cache.all("overrides") if not item.hot.spec.approver)
-    return in_force(asked, "repair-approval", now_ms, Where(*key, region))
+    return approval_awaited((item.hot for item in cache.all("overrides")), Where(*key, region), now_ms)
 
 
 def _request(key: Name, item: Item) -> Put:

@@ -155,6 +155,16 @@ def _of_people() -> tuple[ControllerInfo, ...]:
     )  # fmt: skip
 
 
+def _leftovers(name: str, plane: str, evidence: str) -> ControllerInfo:
+    fixes = ("Workload.spec",) if plane == GLOBAL else ("ReleaseReservation", "Instance.delete")
+    return ControllerInfo(
+        name, Role.REPAIR, plane, "writes down what nobody looks after, mends what is proven over, calls when it is late",
+        evidence, _FRESH_S, ("Repair.spec", "Repair.status", "Repair.delete", "Event.spec", "Override.spec", *fixes),
+        "its owner comes back and ends it", "the authority: what is not over is not ended; the owner, wherever there is one",
+        "every leftover has a Repair with an owner and a deadline, and none is overdue",
+    )  # fmt: skip
+
+
 def _of_trouble() -> tuple[ControllerInfo, ...]:
     r, fresh = Role, _FRESH_S
     return (
@@ -172,6 +182,8 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "the node is heard again", "the authority: fence time, endpoints, epoch",
             "no slot is Failed, or Unknown on a lost node, or Released and wanted",
         ),
+        _leftovers("repair-leftovers", REGION, "reservations, assignments, slots, grants, overrides, the ledger: lists"),
+        _leftovers("repair-global", GLOBAL, "workloads, assignments, quotas, overrides: lists"),
         ControllerInfo(
             "standing", r.RECOVERY, REGION, "keeps the rooms of recovery budgets: asks for missing ones, gives up others, counts",
             "holdings, reservations, requests, bindings, nodes", fresh,

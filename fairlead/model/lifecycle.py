@@ -84,7 +84,7 @@ def _table() -> dict[tuple[SlotState | None, SlotState], Step]:
             "release",
         ),
         (_S.PENDING, _S.BOUND): Step(Role.SCHEDULER, "the guards of both steps it joins", "unbind"),
-        (_S.RESERVED, _S.PENDING): Step(Role.SCHEDULER, "the reservation's token; at expiry the authority"),
+        (_S.RESERVED, _S.PENDING): Step(Role.SCHEDULER, "the reservation's token; at expiry the authority, after it repair"),
         (_S.RESERVED, _S.BOUND): Step(
             Role.SCHEDULER, "the reservation's token; generation; gang complete; rollout permits", "unbind"
         ),

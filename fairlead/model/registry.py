@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from fairlead.model.kinds import access, capacity, intent, ledger, policy, quota, recovery, work
+from fairlead.model.kinds import access, capacity, intent, ledger, policy, quota, recovery, repair, work
 from fairlead.model.lifecycle import Role
 
 GLOBAL: Final = "global"
@@ -113,6 +113,11 @@ def _recovery_kinds(glo: frozenset[str], both: frozenset[str]) -> list[KindInfo]
     ]  # fmt: skip
 
 
+def _repair_kind(both: frozenset[str]) -> KindInfo:
+    mends = frozenset({Role.REPAIR})
+    return KindInfo("Repair", "repairs", repair.Repair, both, mends, mends, "an hour after it was mended", namespaced=False)
+
+
 def _kinds() -> dict[str, KindInfo]:
     glo, reg, both = frozenset({GLOBAL}), frozenset({REGION}), frozenset({GLOBAL, REGION})
     r = Role
@@ -164,6 +169,7 @@ def _kinds() -> dict[str, KindInfo]:
         *_access_kinds(both),
         *_quota_kinds(glo, both),
         *_recovery_kinds(glo, both),
+        _repair_kind(both),
     ]  # fmt: skip
     return {row.plural: row for row in rows}
 

@@ -85,6 +85,11 @@ _AUTHORITY: Final = Group(
         Metric("invariant_violations_total", _C, "breaches", "Promises found broken by the patrol, which looks over a region "
                "once a minute: S1 to S4.", ("invariant",)),
         Metric("invariant_checks_total", _C, "looks", "How often the patrol looked."),
+        Metric("repairs", _G, "repairs", "What was found out of order and is not mended: open, or overdue.",
+               ("problem", "state")),
+        Metric("ledger_drifts_total", _C, "drifts", "Nodes and tenants of which the ledger said something else than their "
+               "objects, counted again once a minute."),
+        Metric("ledger_rebuilds_total", _C, "rebuilds", "How often this server read its plane anew for a drifted ledger."),
         Metric("workloads_below_min_serving", _G, "workloads", "Workloads with fewer replicas serving than they must have; the "
                "global plane's alone, regions have none."),
         Metric("finalizer_age_seconds", _G, "seconds", "Since when the longest waiting object waits for this finalizer.",

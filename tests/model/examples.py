@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import replace
 
-from fairlead.model.kinds import access, capacity, intent, ledger, policy, quota, recovery, work
+from fairlead.model.kinds import access, capacity, intent, ledger, policy, quota, recovery, repair, work
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.meta import FieldsV1, Metadata, Record
 from fairlead.model.resources import Resources
@@ -72,7 +72,7 @@ def _named(kind: str, spec: Any, *, name: str, namespace: str = "") -> Record:
 
 _RECORDS: dict[str, type[Any]] = {
     name: value
-    for module in (access, capacity, intent, ledger, policy, quota, recovery, work)
+    for module in (access, capacity, intent, ledger, policy, quota, recovery, repair, work)
     for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, msgspec.Struct) and "metadata" in value.__struct_fields__
 }
@@ -109,6 +109,7 @@ def valid() -> dict[str, Record]:
         _named("Holding", _holding(), name="eu-critical.eu-west", **risk),
         _named("RecoveryOrder", _order(), name="api", **risk),
         _named("RegionOutlook", recovery.RegionOutlookSpec(region="eu-west", ready=2), name="eu-west"),
+        _named("Repair", repair.RepairSpec(problem="OverQuota", regarding="quotas/risk/default"), name="overquota-1"),
         _named("Grant", capacity.GrantSpec(region="eu-west", version=1, during=SMALL), name="risk", **risk),
         _named("GrantTerm", quota.GrantTermSpec(region="eu-west", answered=3, floors={"risk": 2}), name="eu-west"),
         _named("Assignment", _assignment(), name="api", **risk),

@@ -98,6 +98,10 @@ def queue(ready: int) -> dict[str, str]:
     return {of("queue_oldest_age_seconds"): "301+0x20", of("pending", queue="ready"): f"{ready}+0x20"}
 
 
+def repairs(state: str) -> dict[str, str]:
+    return {of("repairs", problem="OverGrant", state=state): "2+0x20"}
+
+
 def dropped(decisions: str) -> dict[str, str]:
     return {of("decisions_dropped_total"): decisions, of("events_dropped_total"): STILL}
 
@@ -136,6 +140,8 @@ CASES = (
     gauge("FairleadControllerStalled", "controller_stalled", "1", "0", controller="repair"),
     grows("FairleadWakeUpsMissed", "resync_only_progress_total", at="30m", controller="node"),
     gauge("FairleadFinalizerStuck", "finalizer_age_seconds", "901", "900", finalizer="orphan"),
+    Case("FairleadRepairOverdue", repairs("overdue"), repairs("open"), {**EAST, "problem": "OverGrant"}, "2"),
+    grows("FairleadLedgerDrifted", "ledger_drifts_total"),
     grows("FairleadReservationLeaked", "reservation_leaked_total"),
     Case("FairleadNodesLost", nodes(6, 4), nodes(9, 1), EAST),
     simply("FairleadObservationsOld", of("observation_age_seconds", of="oldest"), "13+0x20", "5+0x20", EAST, "13"),

@@ -148,6 +148,8 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
             return _refuse_tenant_delete(ctx, rec)
         case "overrides" if caller.role is Role.OVERRIDE:
             return refuse_override_delete(ctx, old)
+        case "instances" if caller.role is Role.REPAIR and ctx.state.get("bindings", rec.tenant, rec.name) is None:
+            return None  # nobody else's command ends it
         case "leases" | "planes" | "reservations" | "instances":
             return Refused("NotOwner", f"{info.kind} objects end by commands of their own")
     if caller.role not in info.spec_owners and caller.role not in (Role.GARBAGE, Role.AUTHORITY):

@@ -13,6 +13,7 @@ import msgspec
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
 from fairlead.authority.judge.granting import judged_status
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
+from fairlead.authority.judge.mending import is_done
 from fairlead.authority.state import RECEIPTS, Rec
 from fairlead.decide.admission import OBJECT_BYTES_MAX, faults
 from fairlead.model import codec
@@ -137,7 +138,7 @@ def _decoded(rec: Rec) -> Any:
 def _refuse_put(ctx: Context, caller: Caller, info: KindInfo, body: Put, rec: Rec | None) -> Refused | None:
     if info.commands_only:
         return Refused("NotOwner", f"{info.kind} objects are made by commands of their own, not by a put")
-    if caller.role not in info.spec_owners and caller.role is not Role.AUTHORITY and not _only_finalizes(caller, body, rec):
+    if caller.role not in info.spec_owners and caller.role is not Role.AUTHORITY and not _only_finalizes(ctx, caller, body, rec):
         owners = ", ".join(sorted(role.value for role in info.spec_owners))
         return Refused("NotOwner", f"the spec of a {info.kind} belongs to {owners}, not to {caller.role.value}")
     if rec is None:
@@ -150,13 +151,13 @@ def _refuse_put(ctx: Context, caller: Caller, info: KindInfo, body: Put, rec: Re
     return _refuse_version(ctx, rec, old, body.expected_revision, body.object.metadata.uid)
 
 
-def _only_finalizes(caller: Caller, body: Put, rec: Rec | None) -> bool:
+def _only_finalizes(ctx: Context, caller: Caller, body: Put, rec: Rec | None) -> bool:
     """Whoever may take a finalizer off may write the object it holds, as long as nothing but metadata changes: its owner, and
-    where that is gone an operator, once the object is being deleted."""
+    where that is gone an operator, once the object is being deleted, or repair, once it waits for nothing."""
     if rec is None:
         return False
     old = _decoded(rec)
-    may = any(f in FINALIZERS and _may_take_off(caller, f, old) for f in old.metadata.finalizers)
+    may = any(f in FINALIZERS and _may_take_off(ctx, caller, f, old) for f in old.metadata.finalizers)
     return may and bool(body.object.spec == old.spec)
 
 
@@ -188,10 +189,12 @@ def _refuse_status(info: KindInfo, caller: Caller, old: Any, body: PutStatus) ->
     return None
 
 
-def _may_take_off(caller: Caller, finalizer: str, old: Any) -> bool:
+def _may_take_off(ctx: Context, caller: Caller, finalizer: str, old: Any) -> bool:
     known = FINALIZERS.get(finalizer)
     if known is None or caller.role in (known.owner, Role.AUTHORITY):
         return True
+    if caller.role is Role.REPAIR:
+        return is_done(ctx, finalizer, old)
     return old.metadata.deletion_time is not None and caller.role in (Role.OPERATOR, Role.BREAK_GLASS)
 
 
@@ -207,7 +210,7 @@ def _merge(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> 
         return type(new)(metadata=metadata, spec=new.spec)
     # Applying a manifest again must not take off what others rely on: a registered finalizer goes by its owner's hand, or by
     # an operator's once the object is going and its owner is not coming.
-    kept = (f for f in old.metadata.finalizers if f in new.metadata.finalizers or not _may_take_off(caller, f, old))
+    kept = (f for f in old.metadata.finalizers if f in new.metadata.finalizers or not _may_take_off(ctx, caller, f, old))
     finalizers = tuple(dict.fromkeys((*kept, *new.metadata.finalizers)))
     generation = old.metadata.generation + (new.spec != old.spec)
     metadata = msgspec.structs.replace(

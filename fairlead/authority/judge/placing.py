@@ -13,6 +13,7 @@ import msgspec
 from fairlead.authority.hot import BindingHot, binding_hot, marks_for
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
 from fairlead.authority.judge.granting import grant_in_force, provisional_until, refuse_cut_off
+from fairlead.authority.judge.mending import is_leaked
 from fairlead.authority.judge.overriding import avoidances, refuse_held
 from fairlead.authority.judge.standing import claimable, stand
 from fairlead.authority.judge.steps import refuse_step, transition
@@ -180,9 +181,13 @@ def release_reservation(ctx: Context, caller: Caller, body: ReleaseReservation, 
     rec = ctx.state.get(_RESERVATIONS, body.tenant, body.name)
     if rec is None or rec.hot.spec.token != body.token:
         return Draft([], key(_RESERVATIONS, body.tenant, body.name), position=ctx.state.durable)
-    if rec.hot.spec.budget and caller.role is Role.RECOVERY:
+    if caller.role is Role.REPAIR and not is_leaked(ctx, body.tenant, rec.hot):
+        return Refused("NotOwner", f"{body.tenant}/{body.name} has not run out: it is not repair's to end")
+    if rec.hot.spec.budget and caller.role in (Role.RECOVERY, Role.REPAIR):
         return Draft([drop(_RESERVATIONS, body.tenant, body.name)], key(_RESERVATIONS, body.tenant, body.name))
-    if rec.hot.spec.budget or not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role):
+    if caller.role is not Role.REPAIR and (
+        rec.hot.spec.budget or not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role)
+    ):
         return refuse_step(caller, SlotState.RESERVED, SlotState.PENDING)
     return Draft(release_effects(ctx, caller, body.tenant, body.name, reason), key(_REQUESTS, body.tenant, body.name))
 

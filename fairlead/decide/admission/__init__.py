@@ -43,6 +43,7 @@ RULES: Final[dict[str, Callable[[Report, Any, Any], None]]] = {
     "Holding": nothing_more,
     "RecoveryOrder": nothing_more,
     "RegionOutlook": nothing_more,
+    "Repair": nothing_more,
     "Grant": capacity.check_grant,
     "GrantTerm": capacity.check_grant_term,
     "Assignment": work.check_assignment,
