@@ -80,7 +80,7 @@ bench: $(STAMP) ## List the benchmarks
 tour: $(STAMP) ## Run the README's tour on a platform of its own and write docs/tour-transcript.md
 	@$(BIN)/python -m tests.platform.tour
 
-docs: $(STAMP) ## Write docs/reference and deploy/dashboards, and test that the documents describe the tree
+docs: $(STAMP) ## Write docs/reference, docs/design and deploy/dashboards, and test that the documents describe the tree
 	@$(BIN)/python -m fairlead.cli.reference
 	@$(BIN)/python -m fairlead.observe.dashboards
 	@$(BIN)/python -m pytest -q --no-header tests/docs
