@@ -31,6 +31,7 @@ from fairlead.client.leased import Leased
 from fairlead.compose.patrolling import LedgerPatrol
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.runtime import Runtime
+from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.access_roles import METRICS as RIGHT
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.exposition import CONTENT_TYPE, Page
@@ -243,6 +244,11 @@ class ServerMetrics:
         page.histogram("workqueue_queue_duration_seconds", queue.waited, name=name)
         page.histogram("workqueue_work_duration_seconds", meters.worked, name=name)
         page.put("workqueue_longest_running_processor_seconds", runtime.busy_s(), name=name)
+        if isinstance(runtime.controller, WorkloadController) and runtime.serving:
+            for (workload_class, region), (wanted, actual) in runtime.controller.overflowing.shares.shares().items():
+                page.put("region_skew_ratio", actual - wanted, region=region, workload_class=workload_class)
+            for region, slots in runtime.controller.overflowing.moved.items():
+                page.put("overflow_slots_total", slots, region=region)
 
     def _scheduler(self, page: Page, scheduler: Scheduler) -> None:
         name, meters = scheduler.terms.name, scheduler.meters

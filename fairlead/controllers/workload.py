@@ -15,14 +15,26 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES
+from fairlead.controllers.overflowing import Moves, Overflowing, Where
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.saying import Saying, is_news
 from fairlead.decide.admission.workload import slots_of
-from fairlead.decide.assigning import Choice, RegionFacts, block_of, choose, own_slots, recovery_in, room_for, slots_in, spare_in
+from fairlead.decide.assigning import (
+    Choice,
+    RegionFacts,
+    block_of,
+    choose,
+    may_carry,
+    recovery_in,
+    room_for,
+    slots_kept,
+    spare_in,
+)
 from fairlead.decide.folding import fold, owner_of, revision_for, same_but_for_times
+from fairlead.decide.overflow import fits_in
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
-from fairlead.decide.spans import size
+from fairlead.decide.spans import Spans, size
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
@@ -35,20 +47,33 @@ FINALIZER: Final = "fairlead.dev/slots-released"
 
 
 class GivenTotals:
-    """What each tenant was given in each region, kept in step with the assignments: a tenant may have thousands of workloads."""
+    """What each tenant was given in each region, and what waits for capacity there, kept in step with the assignments: a tenant
+    may have thousands of workloads."""
 
     def __init__(self, cache: Cache) -> None:
         self._totals: dict[Name, Resources] = {}  # (tenant, region)
+        self._short: dict[str, dict[Name, Resources]] = {}  # region -> the assignments that wait there, with what one slot asks
         for item in cache.all("assignments"):
             self.told(None, item)
 
     def told(self, old: Item | None, new: Item | None) -> None:
+        for item in (old, new):
+            if item is not None and item.plural == "assignments":
+                here = self._short.setdefault(item.hot.spec.region, {})
+                if item is new and any(why.reason == "WaitingForCapacity" for why in item.hot.status.pending):
+                    here[item.key] = item.hot.spec.requests
+                else:
+                    here.pop(item.key, None)
         if old is not None and new is not None and old.plural == "assignments" and old.hot.spec == new.hot.spec:
             return  # its status, as most changes are
         for item, sign in ((old, -1), (new, 1)):
             if item is not None and item.plural == "assignments":
                 place = (item.tenant, item.hot.spec.region)
                 self._totals[place] = self._totals.get(place, NOTHING) + given_by(item.hot.spec).times(sign)
+
+    def is_crowded(self, region: str, ask: Resources, but: Name) -> bool:
+        """Something else that is no larger waits for capacity there."""
+        return any(fits_in(small, ask) for key, small in self._short.get(region, {}).items() if key != but)
 
     def beside(self, place: Name, own: Iterable[AssignmentSpec]) -> Resources:
         """Without what these were given."""
@@ -81,6 +106,7 @@ class WorkloadController:
         self._saying = Saying()
         self._looked_at: dict[Name, tuple[object, ...]] = {}  # what users said when a workload was looked at last
         self._policies = PoliciesInForce(registry)
+        self.overflowing = Overflowing()
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
@@ -118,6 +144,7 @@ class WorkloadController:
         if workload is None or workload.metadata.deletion_time is not None:
             self._saying.forget(key)
             self._looked_at.pop(key, None)
+            self.overflowing.forget(key)
             return Result(self._end(key, workload, assignments))
         self._looked_at[key] = _spoken(workload)
         stale = [a for a in assignments if a.spec.workload_uid != workload.metadata.uid]
@@ -129,15 +156,16 @@ class WorkloadController:
             return self._misconfigured(key, workload, assignments, now_ms)
         revision, new = revision_for(workload, priority, [item.hot for item in cache.by("revisions", "workload", key)])
         bodies: list[Body] = [Put("Revision", revision, mode="create")] if new else []
-        choice = self._choose(cache, workload, assignments, policy)
+        choice, moves = self._choose(cache, workload, assignments, policy, now_ms)
         generation = revision.spec.generation
         order: RecoveryOrder | None = cache.get("recoveryorders", *key)
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
             order = None
-        bodies += self._assign(workload, assignments, choice, order, generation, priority, policy)
-        silent = {item.name for item in cache.all("regions") if item.hot.status.health in ("Unknown", "Lost")}
-        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms, silent, order)
-        return self._with_status(key, workload, status, bodies, now_ms)
+        bodies += self._assign(workload, assignments, choice, order, generation, priority, policy, moves, now_ms)
+        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms, _silent(cache), order)
+        result = self._with_status(key, workload, status, bodies, now_ms)
+        wake = [each for each in (result.wake_ms, moves.wake_ms) if each is not None]
+        return result._replace(wake_ms=min(wake, default=None))
 
     def _end(self, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:
         """Assignments go, and hold their mirrors' finalizers until the regions are empty; then the workload may go."""
@@ -149,49 +177,69 @@ class WorkloadController:
         left = tuple(f for f in workload.metadata.finalizers if f != FINALIZER)
         return [Put("Workload", replace(workload, metadata=replace(workload.metadata, finalizers=left)))]
 
-    def _choose(self, cache: Cache, workload: Workload, assignments: list[Assignment], policy: CompiledPolicy) -> Choice:
+    def _choose(
+        self, cache: Cache, workload: Workload, assignments: list[Assignment], policy: CompiledPolicy, now_ms: int
+    ) -> tuple[Choice, Moves]:
         spec, tenant = workload.spec, workload.metadata.namespace
         labels = tuple(sorted(workload.metadata.labels.items()))
         areas = policy.residency_areas(spec.placement.residency, tenant, labels)
         mine = {a.spec.region: a for a in assignments}
+        facts = self._facts(cache, workload)
+        able = frozenset(may_carry(spec, areas, facts))
+        where = Where(facts, able, _silent(cache), lambda region: self._is_crowded(cache, workload, region))
+        rules = policy.rules_of(spec.workload_class)
+        moves = self.overflowing.look(workload, assignments, where, rules.overflow_after_ms if rules is not None else 0, now_ms)
+        facts = {name: each._replace(full=name in moves.full) for name, each in facts.items()}
+        now = {name: moves.left(a) for name, a in mine.items()}
+        # A region that nobody knows any more keeps what it has: an object that is missing is no order to stop.
+        kept = {name: count for name, count in now.items() if name not in facts and count}
+        if kept and (spec.job is not None or spec.gang):
+            return Choice(kept), moves
+        slots = 0 if spec.suspend and not mine else max(0, _slots(workload) - sum(kept.values()))
+        choice = choose(spec, slots, areas, facts, now)
+        choice = choice._replace(counts=choice.counts | kept)
+        bound = {name: a.status.replicas.bound for name, a in mine.items()}
+        self.overflowing.shares.told((tenant, workload.metadata.name), spec.workload_class, slots, sorted(able), bound)
+        single = spec.job is not None or spec.gang
+        if single and any(_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
+            return Choice({}, "WaitingForQuota", "still leaving the region it was in"), moves
+        return choice, moves
+
+    def _facts(self, cache: Cache, workload: Workload) -> dict[str, RegionFacts]:
         facts: dict[str, RegionFacts] = {}
         for item in cache.all("regions"):
             region: Region = item.hot
             name = region.metadata.name
-            grant: Grant | None = cache.get("grants", tenant, name)
+            grant: Grant | None = cache.get("grants", workload.metadata.namespace, name)
             room = 0
             if grant is not None and grant.spec.lease_seconds and not grant.spec.during.amounts():
                 grant = None  # nothing of the quota is for this region, as it stands
             if grant is not None:
-                room = room_for(grant.spec.during, self._given(cache, workload, name), spec.resources.requests)
+                room = room_for(grant.spec.during, self._given(cache, workload, name), workload.spec.resources.requests)
             lost = region.status.health == "Lost"
             facts[name] = RegionFacts(name, frozenset(region.spec.areas), grant is not None, room, lost)
-        now = {name: own_slots(a.spec) for name, a in mine.items()}
-        # A region that nobody knows any more keeps what it has: an object that is missing is no order to stop.
-        kept = {name: count for name, count in now.items() if name not in facts and count}
-        if kept and (spec.job is not None or spec.gang):
-            return Choice(kept)
-        slots = 0 if spec.suspend and not mine else max(0, _slots(workload) - sum(kept.values()))
-        choice = choose(spec, slots, areas, facts, now)
-        choice = choice._replace(counts=choice.counts | kept)
-        single = spec.job is not None or spec.gang
-        if single and any(_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
-            return Choice({}, "WaitingForQuota", "still leaving the region it was in")
-        return choice
+        return facts
 
-    def _given(self, cache: Cache, workload: Workload, region: str) -> Resources:
-        """What this tenant's other workloads were given in a region."""
+    def _totals(self, cache: Cache) -> GivenTotals:
         totals = cache.derived
         if not isinstance(totals, GivenTotals):
             totals = cache.derived = GivenTotals(cache)
+        return totals
+
+    def _is_crowded(self, cache: Cache, workload: Workload, region: str) -> bool:
+        own = (workload.metadata.namespace, f"{workload.metadata.name}.{region}")
+        return self._totals(cache).is_crowded(region, workload.spec.resources.requests, own)
+
+    def _given(self, cache: Cache, workload: Workload, region: str) -> Resources:
+        """What this tenant's other workloads were given in a region."""
         meta = workload.metadata
         found = [item.hot.spec for item in cache.by("assignments", "workload", (meta.namespace, meta.name))]
         own = [order for order in found if order.workload_uid == meta.uid and order.region == region]
-        return totals.beside((meta.namespace, region), own)
+        return self._totals(cache).beside((meta.namespace, region), own)
 
     def _assign(
         self, workload: Workload, assignments: list[Assignment], choice: Choice, order: RecoveryOrder | None, generation: int,
-        priority: int, policy: CompiledPolicy,
+        priority: int, policy: CompiledPolicy, moves: Moves, now_ms: int,
     ) -> list[Body]:  # fmt: skip
         mine = {a.spec.region: a for a in assignments}
         blocks = {name: block_of(a.spec.spare) for name, a in mine.items() if a.spec.spare is not None}
@@ -204,9 +252,14 @@ class WorkloadController:
                 continue
             if region not in blocks:
                 blocks[region] = next(n for n in range(len(blocks) + 1) if n not in blocks.values())
-            spec = self._order(workload, region, count, blocks[region], sum(choice.counts.values()))
+            had = old.spec.slots if old is not None else ()
+            slots = slots_kept(blocks[region], had, moves.given.get(region, ()), count)
+            spec = self._order(workload, region, slots, blocks[region], sum(choice.counts.values()))
             borrow = rules is not None and rules.may_borrow
             spec = replace(spec, generation=generation, priority=priority, may_borrow=borrow)
+            grew = count > (moves.left(old) if old is not None else 0)
+            asked, noted = moves.asks.get(region, 0), self.overflowing.note(region, old, moves, grew, now_ms)
+            spec = replace(spec, give_up=asked, overflow=noted)
             if extra:
                 more = recovery_in(blocks[region], extra)
                 budget = workload.spec.recovery.budget_name
@@ -223,9 +276,8 @@ class WorkloadController:
             out.append(Put("Assignment", Assignment(metadata=meta, spec=spec)))
         return out
 
-    def _order(self, workload: Workload, region: str, count: int, block: int, total: int) -> AssignmentSpec:
-        spec = workload.spec
-        slots = slots_in(block, count)
+    def _order(self, workload: Workload, region: str, slots: Spans, block: int, total: int) -> AssignmentSpec:
+        spec, count = workload.spec, size(slots)
         if spec.job is not None and count:
             slots = (SlotRange(first=0, last=spec.job.completions - 1),)
         least = spec.disruption.min_serving
@@ -273,6 +325,10 @@ def _spoken(workload: Workload) -> tuple[object, ...]:
 
 def _slots(workload: Workload) -> int:
     return slots_of(workload.spec)
+
+
+def _silent(cache: Cache) -> frozenset[str]:
+    return frozenset(item.name for item in cache.all("regions") if item.hot.status.health in ("Unknown", "Lost"))
 
 
 def _unsettled(assignment: Assignment) -> bool:

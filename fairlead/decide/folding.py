@@ -22,8 +22,8 @@ def owner_of(workload: Workload) -> OwnerReference:
 
 def revision_spec(workload: Workload, priority: int) -> RevisionSpec:
     spec, meta = workload.spec, workload.metadata
-    # How many a region carries at least is no concern of a slot: changing it must not restart anything.
-    placement = replace(spec.placement, regions=replace(spec.placement.regions, per_region_minimum=0))
+    # How many a region carries at least, and whether slots may move on, is no concern of a slot: changing it restarts nothing.
+    placement = replace(spec.placement, regions=replace(spec.placement.regions, per_region_minimum=0), overflow=True)
     ask = Ask(
         requests=spec.resources.requests,
         devices=spec.resources.devices,

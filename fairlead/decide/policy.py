@@ -54,6 +54,7 @@ class ClassRules(msgspec.Struct, frozen=True):
     max_age_ms: int
     scores: Weighted  # those with a weight, in the policy's order
     spread: tuple[SpreadRule, ...]  # preferred where the workload states none
+    overflow_after_ms: int  # 0: never
 
     def ranked_by(self, need: Need) -> Weighted:
         """Without the scores that would rate all nodes alike for this need."""
@@ -208,6 +209,7 @@ def _class_rules(spec: SchedulerPolicySpec, workload_class: WorkloadClass, regis
             SpreadRule(topology_key=key, when_unsatisfiable="ScheduleAnyway")
             for key in _SPREAD_KEYS[workload_class.spread or spec.spread]
         ),
+        overflow_after_ms=_ms(workload_class.overflow_after_seconds),
     )
 
 

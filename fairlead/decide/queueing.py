@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from fairlead.decide.overflow import giving
 from fairlead.decide.slots import Group, Slot, Slots, Table, counts, grouped, instant, pending_reasons
 from fairlead.decide.spans import size, spans_of
 from fairlead.model.commands import Body, Delete, Enqueue, Put
@@ -162,6 +163,7 @@ def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: 
         generations=tuple(sorted({generation for _, generation in grouped(slots).groups} | set(want.values()))),
         epoch_floor=floor_needed(slots, want, before.epoch_floor),
         conditions=conditions,
+        given_up=spans_of(giving(order, before, slots).gone),
     )
 
 

@@ -26,6 +26,7 @@ from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import spendable
 from fairlead.observe.leased import LeaseChecker
 from fairlead.observe.leftovers import LeftoverChecker
+from fairlead.observe.moving import MovingChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
 from fairlead.store.contract import Batch
@@ -59,6 +60,7 @@ class JournalChecker:
         self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
         self._overrides = OverrideChecker(self._objects, self._found)
         self.leases = LeaseChecker(self._objects, self._found)  # of policy and residency
+        self.moving = MovingChecker(self._objects, self._found)
         self._now_ms = 0
         self._decided = DecidedChecker(self._objects, self._found)
         self._body: Body | None = None  # of the entry's command
@@ -119,6 +121,10 @@ class JournalChecker:
                     bound.append(name)
             elif plural == "reservations":
                 self._reservation_step(old, new)
+            elif plural == "assignments":
+                self.checked["S1"] += self.moving.assignment(old, new)
+            elif plural == "schedulingrequests":
+                self.checked["S1"] += self.moving.request(tenant, old, new)
             by_scheduler = command is not None and command.caller.role is Role.SCHEDULER
             if plural in ("schedulingrequests", "reservations", "bindings"):
                 self.checked["S6"] += self._places.changed(plural, old, new)

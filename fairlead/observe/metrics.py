@@ -133,6 +133,16 @@ _RECOVERY: Final = Group(
     ),
 )  # fmt: skip
 
+_SPREADING: Final = Group(
+    "Regions", "the leader of the global plane",
+    (
+        Metric("region_skew_ratio", _G, "", "The share of a class's bound slots that lies in a region, less the share that an even "
+               "split over the regions that may carry them would put there.", ("region", "workload_class")),
+        Metric("overflow_slots_total", _C, "slots", "Slots that this region gave up for another one, because they found no place.",
+               ("region",)),
+    ),
+)  # fmt: skip
+
 _QUOTA: Final = Group(
     "Quota", "the leader of a region's plane",
     (
@@ -195,5 +205,5 @@ _AGENTS: Final = Group(
     ),
 )  # fmt: skip
 
-GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _RECOVERY, _QUOTA, _COMPONENTS, _SLOTS, _AGENTS)
+GROUPS: Final = (_SERVER, _API, _AUTHORITY, _SCHEDULER, _SPREADING, _RECOVERY, _QUOTA, _COMPONENTS, _SLOTS, _AGENTS)
 METRICS: Final = {row.name: row for group in GROUPS for row in group.rows}

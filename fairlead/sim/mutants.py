@@ -19,7 +19,7 @@ from fairlead.decide import granting, overrides
 from fairlead.model.commands import IdempotencyKey
 from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
-from fairlead.sim import mutants_leases, mutants_placing, mutants_recovery, mutants_running
+from fairlead.sim import mutants_leases, mutants_moving, mutants_placing, mutants_recovery, mutants_running
 from fairlead.sim.planting import Mutant, Swap
 from fairlead.sim.store import SimStore
 from fairlead.store import memory
@@ -150,6 +150,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     **mutants_leases.MUTANTS,
     **mutants_placing.MUTANTS,
     **mutants_recovery.MUTANTS,
+    **mutants_moving.MUTANTS,
     **mutants_running.MUTANTS,
 }
 

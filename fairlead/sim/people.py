@@ -55,6 +55,8 @@ class People:
             group.create_task(self._users(group))
             group.create_task(self._operators())
             group.create_task(self._orders())
+            if self._work.closes:
+                group.create_task(self._closes())
             group.create_task(self._promotions())
             await self.done.wait()  # its connections end with it
 
@@ -193,6 +195,19 @@ class People:
                 await self.write("DELETE", f"{path}/o{number}", None, f"o{number}")
             elif then < 0.4:
                 await self.write("PATCH", f"{path}/o{number}", {"spec": {"ttlSeconds": ttl + 5}}, f"o{number}")
+
+    async def _closes(self) -> None:
+        """Somebody closes all nodes of a region for longer than its slots wait for a place."""
+        draws = self._platform.loop.stream("closes")
+        while not self.stopped:
+            await sleep(draws.expovariate(self._work.closes / 60))
+            region, for_s = draws.choice(self._platform.regions), draws.uniform(80.0, 150.0)
+            nodes = [f"{region}-n{number}" for number in range(self._platform.scenario.nodes)]
+            for node in nodes if not self.stopped else ():
+                await self._cordon(node, True)
+            await sleep(for_s)
+            for node in nodes if not self.stopped else ():
+                await self._cordon(node, False)
 
     async def _cordon(self, node: str, yes: bool) -> None:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")

@@ -56,6 +56,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     promotions: float = 0.0  # of policy revisions, a minute
     autonomous: float = 0.0  # share of workloads of a class that goes on being placed in a region that is cut off
     critical: float = 0.0  # share of services that name a minimum to be recovered, and a budget for it
+    closes: float = 0.0  # all nodes of a region are closed, a minute, each time for longer than slots wait there
 
 
 class Sieve(msgspec.Struct, frozen=True, rename="camel"):
@@ -199,6 +200,13 @@ def _regions(scenario: Scenario) -> Scenario:
     return replace(made, faults=Faults(region=0.35, crash=0.5, loss=0.01, instance=1.0))
 
 
+def _overflow(scenario: Scenario) -> Scenario:
+    """Three regions, one of which is closed for new work: what finds no place there goes to the others."""
+    work = replace(scenario.work, workloads=8, actions=15.0, exclusive=0.1, jobs=0.0, operators=0.0, closes=12.0)
+    made = replace(scenario, regions=3, servers=1, nodes=3, work=work, settle_s=180.0)
+    return replace(made, faults=Faults(crash=1.0, cut=1.0, reset=2.0, instance=2.0))
+
+
 def _failback(scenario: Scenario) -> Scenario:
     """Regions that go and come back, and nothing else: whatever serves less than it must does so because of what was decided."""
     made = _regions(scenario)
@@ -284,6 +292,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "hints": _hints,
     "leaders": _leaders,
     "leases": _leases,
+    "overflow": _overflow,
     "overrides": _overrides,
     "failback": _failback,
     "regions": _regions,

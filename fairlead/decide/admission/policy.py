@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlead.decide.admission.placement import check_expression
-from fairlead.decide.admission.report import COUNT_MAX, Ranges, Report, shown
+from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.decide.built_in_policy import filled
 from fairlead.decide.plugins import BUILT_IN_GATES, BUILT_INS, NAME_WORDS, is_plugin_name, is_well_formed
 from fairlead.model.kinds.policy import (
@@ -144,6 +144,7 @@ def _check_workload_classes(report: Report, spec: SchedulerPolicySpec) -> None:
         if workload_class.probe_size and workload_class.strategy != "probe":
             report.add(f"{where}.probeSize", f"needs strategy probe; {workload_class.strategy} looks at all nodes")
         report.within(f"{where}.probeSize", workload_class.probe_size, 0, PROBE_MAX)
+        report.within(f"{where}.overflowAfterSeconds", workload_class.overflow_after_seconds, 0, SECONDS_MAX)
     if spec.priority_classes and not classes:
         lost = [c for c in filled(spec).workload_classes if c.priority_class_name not in known]
         for workload_class in lost:

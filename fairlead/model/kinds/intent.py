@@ -124,6 +124,7 @@ class Placement(Record, frozen=True, cache_hash=True):
     anti_affinity: tuple[AffinityRule, ...] = ()  # which ones it must or would rather be away from
     max_per_node: int = 0  # replicas on one node; 0: any number
     preferences: tuple[Preference, ...] = ()  # what would be nicer, by weight
+    overflow: bool = True  # slots that find no place in their region for a while may go to another one
 
 
 class EnvVar(Record, frozen=True):

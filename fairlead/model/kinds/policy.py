@@ -38,6 +38,7 @@ class WorkloadClass(Record, frozen=True):
     probe_size: int = 0  # how many nodes the strategy probe samples
     scores: tuple[ScoreWeight, ...] = ()  # other weights than the policy's, by name; 0 leaves a score out
     max_observation_age_seconds: float = 0.0
+    overflow_after_seconds: float = 60.0  # slots that wait so long for a place may go to another region; 0: never
 
 
 class ResidencyRule(Record, frozen=True):

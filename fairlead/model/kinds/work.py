@@ -20,6 +20,15 @@ class SlotRange(Record, frozen=True):
     epoch: int = 1
 
 
+class Overflow(Record, frozen=True):
+    """When slots of a workload last left a region for another, or came to it, so that they do not go back and forth."""
+
+    asked_time: datetime | None = None  # when the region was last asked to give some up
+    gave_time: datetime | None = None
+    took_time: datetime | None = None
+    turns: int = 0  # how often it gave after it took, or took after it gave
+
+
 class AssignmentSpec(Record, frozen=True):
     workload: str
     workload_uid: str
@@ -40,6 +49,9 @@ class AssignmentSpec(Record, frozen=True):
     drain_timeout_seconds: int = 600
     requests: Resources = NOTHING  # of one slot, for whoever adds up what a region was given
     recovery: SlotRange | None = None  # those of `slots` that stand in for a lost region's
+    superseded: tuple[SlotRange, ...] = ()  # this region's own that another one stands in for: they start here no more
+    give_up: int = 0  # how many slots that find no place here are to be given up, for another region
+    overflow: Overflow = Overflow()
 
 
 class AssignmentStatus(Record, frozen=True):
@@ -53,6 +65,7 @@ class AssignmentStatus(Record, frozen=True):
     failed: tuple[SlotRange, ...] = ()  # of a job: the last failed life of each slot that was counted
     failures: int = 0
     conditions: tuple[Condition, ...] = ()
+    given_up: tuple[SlotRange, ...] = ()  # for `giveUp`: neither queued nor bound here, and not queued again under this order
 
 
 class Assignment(Record, frozen=True):

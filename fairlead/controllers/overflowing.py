@@ -1,0 +1,99 @@
+"""What the workload controller knows of slots that find no place: since when, where they could go, whom it has asked.
+
+Reads assignments and regions, decides by decide/overflow.py, writes nothing. Called by the workload controller alone; its figures
+are read by compose/metrics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from fairlead.controllers.cache import Name
+from fairlead.decide.admission.workload import execution_of
+from fairlead.decide.assigning import RegionFacts, own_slots
+from fairlead.decide.overflow import Seen, Shares, Waits, given_up, is_current, is_full, noted, plan, takes, waiting
+from fairlead.decide.spans import Spans, size
+from fairlead.model.kinds.intent import Workload, WorkloadSpec
+from fairlead.model.kinds.work import Assignment, Overflow
+
+
+class Moves(NamedTuple):
+    given: dict[str, Spans]  # region -> slots it holds no longer, to be given to another
+    asks: dict[str, int]
+    full: frozenset[str]  # regions that get no new slots if another may have them
+    wake_ms: int | None = None
+
+    def left(self, assignment: Assignment) -> int:
+        """How many slots of its own a region has without what it gave up."""
+        return own_slots(assignment.spec) - size(self.given.get(assignment.spec.region, ()))
+
+
+class Where(NamedTuple):
+    """What is known of the regions for one workload."""
+
+    facts: Mapping[str, RegionFacts]
+    able: frozenset[str]  # may carry it
+    silent: frozenset[str]
+    crowded: Callable[[str], bool]
+
+
+def may_overflow(spec: WorkloadSpec) -> bool:
+    """Exclusive slots stay where they are: nothing but their region's own word would say that none of them runs any more."""
+    single = spec.job is not None or spec.gang
+    return spec.placement.overflow and not single and not spec.suspend and execution_of(spec) == "Replicated"
+
+
+class Overflowing:
+    def __init__(self) -> None:
+        self._waits = Waits()
+        self.shares = Shares()
+        self.moved: dict[str, int] = {}  # region that gave them up -> slots
+
+    def forget(self, key: Name) -> None:
+        self._waits.forget(key)
+        self.shares.forget(key)
+
+    def look(self, workload: Workload, assignments: Sequence[Assignment], where: Where, after_ms: int, now_ms: int) -> Moves:
+        """What was given up is taken in any case: nobody else will ever queue it."""
+        key = (workload.metadata.namespace, workload.metadata.name)
+        given = {a.spec.region: spans for a in assignments if (spans := given_up(a))}
+        if not after_ms or not may_overflow(workload.spec):
+            self._waits.forget(key)
+            return Moves(given, {}, frozenset())
+        seen = self._seen(workload, key, assignments, where, now_ms)
+        if given:
+            return Moves(given, {}, frozenset(each.name for each in seen if each.name in given or not takes(each, now_ms)))
+        decided = plan(seen, after_ms, now_ms)
+        full = frozenset(each.name for each in seen if is_full(each, after_ms, now_ms) or each.name in decided.asks)
+        return Moves(given, decided.asks, full, decided.wake_ms)
+
+    def _seen(self, workload: Workload, key: Name, assignments: Sequence[Assignment], where: Where, now_ms: int) -> list[Seen]:
+        mine = {a.spec.region: a for a in assignments}
+        least = workload.spec.placement.regions.per_region_minimum
+        out = []
+        for name, facts in sorted(where.facts.items()):
+            a = mine.get(name)
+            if a is None:
+                out.append(Seen(name, 0, room=facts.room, heard=name not in where.silent, may=name in where.able,
+                                crowded=where.crowded(name)))  # fmt: skip
+                continue
+            own = own_slots(a.spec)
+            out.append(
+                Seen(
+                    name, own, least, waiting(a.status), a.status.replicas.pending,
+                    self._waits.since_ms(key, name, a.status, now_ms), is_current(a), a.spec.give_up, a.spec.overflow,
+                    max(0, facts.room - own), name not in where.silent, name in where.able, where.crowded(name),
+                    a.spec.recovery is not None,
+                )
+            )  # fmt: skip
+        return out
+
+    def note(self, region: str, old: Assignment | None, moves: Moves, grew: bool, now_ms: int) -> Overflow:
+        """What an Assignment is to remember."""
+        past = old.spec.overflow if old is not None else Overflow()
+        asked = bool(moves.asks.get(region)) and not (old is not None and old.spec.give_up)
+        gave = size(moves.given.get(region, ()))
+        if gave:
+            self.moved[region] = self.moved.get(region, 0) + gave
+        return noted(past, now_ms, asked=asked, gave=gave > 0, took=bool(moves.given) and grew and not gave)
