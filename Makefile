@@ -36,11 +36,12 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	fi
 	@touch $@
 
-# The API is tested with the real kubectl, the alert rules with the real promtool; whichever stands first on PATH is taken.
+# The API is tested with the real kubectl, the alert rules with the real promtool, DNS with the real dig; whichever stands first on PATH is taken.
 # Not a target of its own in `make help`.
 tools:
 	@wanted=; command -v kubectl >/dev/null 2>&1 || wanted="kubernetes-client"; \
 	command -v promtool >/dev/null 2>&1 || wanted="$$wanted prometheus"; \
+	command -v dig >/dev/null 2>&1 || wanted="$$wanted bind9-dnsutils"; \
 	test -n "$$wanted" || exit 0; \
 	as_root=; test "$$(id -u)" = 0 || as_root="sudo -n"; \
 	if command -v apt-get >/dev/null 2>&1 && $$as_root true 2>/dev/null; then \
@@ -80,7 +81,7 @@ bench: $(STAMP) ## List the benchmarks
 tour: $(STAMP) ## Run the README's tour on a platform of its own and write docs/tour-transcript.md
 	@$(BIN)/python -m tests.platform.tour
 
-docs: $(STAMP) ## Write docs/reference and deploy/dashboards, and test that the documents describe the tree
+docs: $(STAMP) ## Write docs/reference, docs/design and deploy/dashboards, and test that the documents describe the tree
 	@$(BIN)/python -m fairlead.cli.reference
 	@$(BIN)/python -m fairlead.observe.dashboards
 	@$(BIN)/python -m pytest -q --no-header tests/docs

@@ -1,4 +1,5 @@
-"""Writes docs/reference from the model's own tables, so that the pages cannot say anything the program does not do.
+"""Writes docs/reference, and what mirrors code in docs/design, from the model's own tables, so that the pages cannot say
+anything the program does not do.
 
 Owns the pages' words around the data. Run by `make docs` as `python -m fairlead.cli.reference`; with `--check` it writes nothing
 and says which pages are out of date (exit code 8), which is what tests/docs/test_reference.py does. Needs a source checkout.
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from fairlead.cli.frame import CHECK_FAILED
+from fairlead.cli.reference_design import DESIGN
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROLES, LIVE, STEPS, Role, SlotState
 from fairlead.model.refusals import REFUSALS
@@ -306,16 +308,24 @@ def out_of_date(folder: Path = FOLDER) -> list[str]:
     return [name for name, make in PAGES.items() if not (folder / name).exists() or (folder / name).read_text() != make()]
 
 
+def stale_pages() -> list[tuple[Path, str]]:
+    """Of both folders: where each lies, and what it should say."""
+    found = [(FOLDER / name, PAGES[name]()) for name in out_of_date()]
+    design = [(FOLDER.parent / "design" / name, make(page, table)) for name, make in DESIGN.items()]
+    return found + [(path, text) for path, text in design if not path.exists() or path.read_text() != text]
+
+
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; name the pages that are out of date.")
 def main(check: bool) -> None:
-    """Write docs/reference from the model's tables."""
-    stale = out_of_date()
-    for name in stale:
-        click.echo(f"docs/reference/{name} {'is out of date: run `make docs`' if check else 'written'}")
+    """Write docs/reference, and what mirrors code in docs/design."""
+    stale = stale_pages()
+    for path, text in stale:
+        shown = path.relative_to(FOLDER.parents[1])
+        click.echo(f"{shown} {'is out of date: run `make docs`' if check else 'written'}")
         if not check:
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            (FOLDER / name).write_text(PAGES[name]())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
     sys.exit(CHECK_FAILED if check and stale else 0)
 
 

@@ -19,8 +19,6 @@ from tests.rigs.rig_stores import RigStore
 from tests.rigs.stories import Line, Story, fold, read_stories
 from tests.rigs.traffic import furniture
 from tests.rigs.verify import Verdict, judge_stories, verify
-from tests.servers.etcd import NoEtcd
-from tests.servers.postgres import NoPostgres
 
 SHORT = {
     "sqlite": Plan("sqlite", kills=10, commands=3000),
@@ -32,10 +30,7 @@ SHORT = {
 @pytest.mark.parametrize("engine", SHORT)
 def test_every_command_has_the_fate_its_client_was_told(engine: str) -> None:
     plan = SHORT[engine]
-    try:
-        report = run_rig(plan)
-    except (NoPostgres, NoEtcd) as missing:
-        pytest.skip(str(missing))
+    report = run_rig(plan)
     verdict = report.verdict
     assert verdict.faults == []
     assert (verdict.lost, verdict.duplicates, verdict.resurrected) == (0, 0, 0)

@@ -26,15 +26,12 @@ BUSY_S = 3.0  # what two cores shared with other suites may add
 
 @pytest.fixture(params=["sqlite", "postgres", "etcd"])
 async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Servers]:
-    try:
-        if request.param == "sqlite":
-            address = f"sqlite:{tmp_path / 'plane.db'}"
-        elif request.param == "postgres":
-            address = await postgres.shared_server().create_database(f"paused-{time.monotonic_ns()}")
-        else:
-            address = f"etcd://{','.join(etcd.shared_cluster().endpoints)}/paused-{time.monotonic_ns()}"
-    except (postgres.NoPostgres, etcd.NoEtcd) as missing:
-        pytest.skip(str(missing))
+    if request.param == "sqlite":
+        address = f"sqlite:{tmp_path / 'plane.db'}"
+    elif request.param == "postgres":
+        address = await postgres.shared_server().create_database(f"paused-{time.monotonic_ns()}")
+    else:
+        address = f"etcd://{','.join(etcd.shared_cluster().endpoints)}/paused-{time.monotonic_ns()}"
     with Servers(address, tmp_path) as started:
         yield started
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from fairlead.store.contract import Store
 from fairlead.store.etcd import EtcdStore
 from fairlead.store.etcd_client import EtcdClient
 from fairlead.store.etcd_keys import Keys, end_of
-from tests.servers.etcd import EtcdCluster, NoEtcd, shared_cluster
+from tests.servers.etcd import shared_cluster
 
 
 class EtcdEngine:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.endpoints = cluster_or_skip().endpoints
+        self.endpoints = shared_cluster().endpoints
         self.stores: list[EtcdStore] = []
 
     async def open_store(self) -> Store:
@@ -39,13 +37,6 @@ class EtcdEngine:
         await client.open()
         await client.delete_range(Keys(self.prefix).prefix, end_of(Keys(self.prefix).prefix))
         await client.close()
-
-
-def cluster_or_skip() -> EtcdCluster:
-    try:
-        return shared_cluster()
-    except NoEtcd as error:
-        pytest.skip(str(error))
 
 
 async def make_etcd(directory: Path) -> EtcdEngine:

@@ -6,24 +6,16 @@ import itertools
 from pathlib import Path
 
 import asyncpg
-import pytest
 
 from fairlead.store.contract import Store
 from fairlead.store.postgres import PostgresStore
-from tests.servers.postgres import NoPostgres, PostgresServer, shared_server
+from tests.servers.postgres import shared_server
 
 _numbers = itertools.count(1)
 
 
 def next_plane() -> str:
     return f"test-{next(_numbers)}"
-
-
-def server_or_skip() -> PostgresServer:
-    try:
-        return shared_server()
-    except NoPostgres as error:
-        pytest.skip(str(error))
 
 
 class PostgresEngine:
@@ -55,4 +47,4 @@ class PostgresEngine:
 
 
 async def make_postgres(directory: Path) -> PostgresEngine:
-    return PostgresEngine(server_or_skip().dsn(), next_plane())
+    return PostgresEngine(shared_server().dsn(), next_plane())

@@ -17,9 +17,9 @@ from fairlead.store.contract import (
 from fairlead.store.postgres import PostgresStore
 from fairlead.store.postgres_link import Limits
 from fairlead.store.postgres_sql import schema_name, statements
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer, shared_server
 from tests.servers.proxy import Proxy
-from tests.store.postgres_engine import next_plane, server_or_skip
+from tests.store.postgres_engine import next_plane
 
 Result = TypeVar("Result")
 
@@ -124,7 +124,7 @@ async def set_for_new_sessions(plane: Plane, setting: str) -> None:
 
 @contextlib.asynccontextmanager
 async def new_plane() -> AsyncIterator[Plane]:
-    server = server_or_skip()
+    server = shared_server()
     async with Proxy(server.port) as proxy:
         made = Plane(server, proxy)
         try:

@@ -178,8 +178,6 @@ async def test_a_renewal_and_a_commit_side_by_side_both_take_effect(engine: Engi
 
 async def test_a_leader_that_resigns_leaves_an_empty_place_and_its_fence_is_void(engine: Engine) -> None:
     store, standby = await engine.open_store(), await engine.open_store()
-    if not hasattr(store, "resign"):
-        pytest.skip("this engine has no resign yet")
     fence = await lead(store, "first")
     await committed(store, fence, 1)
     before = await store.head()
@@ -193,8 +191,6 @@ async def test_a_leader_that_resigns_leaves_an_empty_place_and_its_fence_is_void
 
 async def test_nobody_is_called_dead_without_proof(engine: Engine) -> None:
     store, standby = await engine.open_store(), await engine.open_store()
-    if not hasattr(store, "leader_gone"):
-        pytest.skip("this engine has no leader_gone yet")
     await lead(store)
     assert not await standby.leader_gone()
 

@@ -32,9 +32,8 @@ from fairlead.store.etcd_faults import DISK_FULL, UNKNOWN, EtcdFault
 from fairlead.store.etcd_keys import Keys
 from fairlead.store.etcd_objects import TXN_OPERATIONS_MAX
 from fairlead.store.rules import EMPTY
-from tests.servers.etcd import Authority, EtcdCluster, binary, version_of
+from tests.servers.etcd import Authority, EtcdCluster, binary, shared_cluster, version_of
 from tests.store.batches import batch_after, chain, collect, in_chunks, lead, whole_tail
-from tests.store.etcd_engine import cluster_or_skip
 
 
 class ScriptedClient(EtcdClient):
@@ -69,7 +68,7 @@ class ScriptedClient(EtcdClient):
 async def opened(
     prefix: Path, objects_max: int = 200_000, object_bytes_max: int = 512 * 1024 * 1024
 ) -> AsyncIterator[tuple[EtcdStore, ScriptedClient]]:
-    client = ScriptedClient(cluster_or_skip().endpoints)
+    client = ScriptedClient(shared_cluster().endpoints)
     store = EtcdStore([], str(prefix), client=client, objects_max=objects_max, object_bytes_max=object_bytes_max)
     try:
         await store.open()

@@ -25,7 +25,7 @@ from fairlead.store.contract import (
 )
 from fairlead.store.etcd import EtcdStore
 from fairlead.store.etcd_client import EtcdClient
-from tests.servers.etcd import EtcdCluster, NoEtcd, free_ports
+from tests.servers.etcd import EtcdCluster, free_ports
 from tests.servers.proxy import Proxy
 from tests.store.batches import batch_after, chain, collect, lead, whole_tail
 
@@ -40,10 +40,7 @@ Result = TypeVar("Result")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EtcdCluster]:
-    try:
-        cluster = EtcdCluster().start()
-    except NoEtcd as error:
-        pytest.skip(str(error))
+    cluster = EtcdCluster().start()
     yield cluster
     cluster.stop()
 

@@ -22,7 +22,7 @@ from fairlead.store.contract import (
 )
 from fairlead.store.postgres import PostgresStore
 from fairlead.store.postgres_link import Limits
-from tests.servers.postgres import NoPostgres, PostgresServer
+from tests.servers.postgres import PostgresServer
 from tests.store.batches import batch_after, chain, collect, lead, whole_tail
 from tests.store.postgres_plane import (
     PATIENT,
@@ -43,10 +43,7 @@ async def plane() -> AsyncIterator[Plane]:
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
     """For tests that kill it."""
-    try:
-        server = PostgresServer()
-    except NoPostgres as error:
-        pytest.skip(str(error))
+    server = PostgresServer()
     server.start()
     yield server
     server.close()
