@@ -1,4 +1,4 @@
-"""`fairlead audit verify`: the whole history of a plane, from its archive, asked for every promise it can show.
+"""`fairlead audit`: the history of planes, from their archives, asked for every promise it can show, or for who ordered what.
 
 Owns the words; what is asked is in fairlead/observe. Reads files only: a running server keeps writing to them.
 """
@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import click
 
 from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
 from fairlead.cli.output import instant_of, json_option, put_json, put_table
+from fairlead.cli.programs import state_option
 from fairlead.observe.audit import audit
 from fairlead.observe.ordered import ordered
 from fairlead.observe.spending import changes
+from fairlead.store.contract import Batch
 
 
 @click.group("audit", cls=LazyGroup)
@@ -23,50 +28,89 @@ def command() -> None:
     """Check the history of a plane."""
 
 
+directory_argument = click.argument("directory", type=click.Path(file_okay=False), required=False)
+
+
+def _batches(world: World, directory: str) -> Iterable[Batch]:
+    if world.archived is None or not os.path.isdir(directory):
+        hint = "name the `history` directory of a server, or --state of a local platform"
+        raise Told(f"there is no archive at {directory}", hint=hint, code=NOT_FOUND)
+    return world.archived(directory)
+
+
+def _put_results(name: str, directory: str, results: dict[str, Any]) -> None:
+    environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
+    put_json({"name": name, "params": {"directory": directory}, "environment": environment, "results": results})
+
+
+def _of_global_plane(state: str) -> str:
+    return os.path.join(state, "data", "global", "history")
+
+
+def _of_all_planes(state: str) -> list[str]:
+    found = sorted(str(path) for path in Path(state, "data").glob("*/history"))
+    if not found:
+        hint = "name the `history` directory of a server, or --state of a local platform"
+        raise Told(f"there is no local platform in {state}", hint=hint, code=NOT_FOUND)
+    return found
+
+
 @command.command("verify")
-@click.argument("directory", type=click.Path(file_okay=False))
+@directory_argument
+@state_option
 @json_option
 @click.pass_obj
-def verify(world: World, directory: str, as_json: bool) -> int:
+def verify(world: World, directory: str | None, state: str, as_json: bool) -> int:
     """Ask every entry of an archive for the promises it must keep. Exit code 8 if one is broken.
 
-    DIRECTORY is a server's history: `history` in its data directory.
+    DIRECTORY is a server's history: `history` in its data directory. Without it, every plane of the local platform is asked.
     """
-    if world.archived is None or not os.path.isdir(directory):
-        raise Told(f"there is no archive at {directory}", hint="name the `history` directory of a server", code=NOT_FOUND)
-    begun = keeping.begin(world)
-    results = audit(world.archived(directory))
-    broken = any(row["violations"] for row in results["invariants"].values())
-    key = os.path.realpath(directory)
-    keeping.keep(world, begun, "audit verify", not broken, keeping.of_audit(results, directory), key=key)
+    found = {one: _verified(world, one) for one in ([directory] if directory else _of_all_planes(state))}
     if as_json:
-        environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
-        put_json({"name": "audit verify", "params": {"directory": directory}, "environment": environment, "results": results})
+        _put_results("audit verify", directory or state, found[directory] if directory else {"planes": found})
     else:
-        rows = [(name, row["checked"], len(row["violations"])) for name, row in results["invariants"].items()]
-        put_table(("INVARIANT", "CHECKED", "VIOLATIONS"), rows)
-        for name, row in results["invariants"].items():
-            for violation in row["violations"][:10]:
-                click.echo(f"{name} at {violation['position']}: {violation['detail']}")
-    return CHECK_FAILED if broken else OK
+        for one, results in found.items():
+            _put_verified("" if directory else one, results)
+    return CHECK_FAILED if any(_is_broken(results) for results in found.values()) else OK
+
+
+def _verified(world: World, directory: str) -> dict[str, Any]:
+    begun = keeping.begin(world)
+    results = audit(_batches(world, directory))
+    key = os.path.realpath(directory)
+    keeping.keep(world, begun, "audit verify", not _is_broken(results), keeping.of_audit(results, directory), key=key)
+    return results
+
+
+def _is_broken(results: dict[str, Any]) -> bool:
+    return any(row["violations"] for row in results["invariants"].values())
+
+
+def _put_verified(heading: str, results: dict[str, Any]) -> None:
+    if heading:
+        click.echo(heading)
+    rows = [(name, row["checked"], len(row["violations"])) for name, row in results["invariants"].items()]
+    put_table(("INVARIANT", "CHECKED", "VIOLATIONS"), rows)
+    for name, row in results["invariants"].items():
+        for violation in row["violations"][:10]:
+            click.echo(f"{name} at {violation['position']}: {violation['detail']}")
 
 
 @command.command("overrides")
-@click.argument("directory", type=click.Path(file_okay=False))
+@directory_argument
+@state_option
 @json_option
 @click.pass_obj
-def overrides(world: World, directory: str, as_json: bool) -> int:
+def overrides(world: World, directory: str | None, state: str, as_json: bool) -> int:
     """List every change of every override in an archive: who ordered, approved, extended or revoked it, when and why.
 
-    DIRECTORY is a server's history: `history` in its data directory. The global plane's has what people ordered.
+    DIRECTORY is a server's history: `history` in its data directory. Without it, the local platform's global plane, which
+    has what people ordered.
     """
-    if world.archived is None or not os.path.isdir(directory):
-        raise Told(f"there is no archive at {directory}", hint="name the `history` directory of a server", code=NOT_FOUND)
-    found = list(ordered(world.archived(directory)))
+    directory = directory or _of_global_plane(state)
+    found = list(ordered(_batches(world, directory)))
     if as_json:
-        environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
-        results = {"overrides": found}
-        put_json({"name": "audit overrides", "params": {"directory": directory}, "environment": environment, "results": results})
+        _put_results("audit overrides", directory, {"overrides": found})
         return OK
     rows = [
         (instant_of(each.time_ms), each.what, f"{each.tenant}/{each.name}", each.kind, each.who, each.approver or "-",
@@ -78,21 +122,20 @@ def overrides(world: World, directory: str, as_json: bool) -> int:
 
 
 @command.command("budgets")
-@click.argument("directory", type=click.Path(file_okay=False))
+@directory_argument
+@state_option
 @json_option
 @click.pass_obj
-def budgets(world: World, directory: str, as_json: bool) -> int:
+def budgets(world: World, directory: str | None, state: str, as_json: bool) -> int:
     """List every change of a quota, grant, recovery budget or emergency quota: who, why, until when, and what is used of it.
 
-    DIRECTORY is a server's history: `history` in its data directory. The global plane's has what was decided for all regions.
+    DIRECTORY is a server's history: `history` in its data directory. Without it, the local platform's global plane, which
+    has what was decided for all regions.
     """
-    if world.archived is None or not os.path.isdir(directory):
-        raise Told(f"there is no archive at {directory}", hint="name the `history` directory of a server", code=NOT_FOUND)
-    found = changes(world.archived(directory))
+    directory = directory or _of_global_plane(state)
+    found = changes(_batches(world, directory))
     if as_json:
-        environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
-        results = {"changes": found}
-        put_json({"name": "audit budgets", "params": {"directory": directory}, "environment": environment, "results": results})
+        _put_results("audit budgets", directory, {"changes": found})
         return OK
     rows = [
         (instant_of(each.time_ms), each.what, each.kind, f"{each.tenant}/{each.name}", each.who, _amounts(each.limits),

@@ -97,3 +97,19 @@ async def test_a_broken_promise_is_named_with_its_position(tmp_path: Path, capsy
 
 def test_a_directory_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     assert answer(world(), ["audit", "verify", str(tmp_path / "none")]) == NOT_FOUND
+
+
+async def test_without_a_directory_the_local_platform_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for plane in ("global", "us-east"):
+        await history(tmp_path / "data" / plane / "history")
+    state = ["--state", str(tmp_path)]
+    assert answer(world(), ["audit", "verify", *state, "--json"]) == OK
+    planes = msgspec.json.decode(capsys.readouterr().out)["results"]["planes"]
+    assert [Path(path).parent.name for path in planes] == ["global", "us-east"]
+    assert answer(world(), ["audit", "verify", *state]) == OK
+    assert capsys.readouterr().out.count("INVARIANT") == 2
+    for what in ("budgets", "overrides"):
+        assert answer(world(), ["audit", what, *state, "--json"]) == OK
+        assert msgspec.json.decode(capsys.readouterr().out)["params"]["directory"] == str(tmp_path / "data/global/history")
+        assert answer(world(), ["audit", what, "--state", str(tmp_path / "none")]) == NOT_FOUND
+    assert answer(world(), ["audit", "verify", "--state", str(tmp_path / "none")]) == NOT_FOUND
