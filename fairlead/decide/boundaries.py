@@ -159,7 +159,7 @@ CHOICES: Final[tuple[Choice, ...]] = (
 
 # Writes that spend something scarce: the authority judges each on the present state, so their writers may be stale.
 SCARCE: Final = frozenset({
-    "Binding.state", "Binding.delete", "Grant.spec", "Holding.spec", "LeaseAcquire", "RecoveryOrder.spec", "ReleaseReservation",
+    "Binding.state", "Binding.delete", "Grant.spec", "Holding.spec", "RecoveryOrder.spec", "ReleaseReservation",
     "Assignment.spec", "SchedulingRequest.spec", "Region.status", "Node.status", "PolicyChannel.spec",
 })  # fmt: skip
 

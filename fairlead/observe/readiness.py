@@ -111,6 +111,7 @@ _RECOVERY: Final = _bench(
 _CONTENTION: Final = _bench(
     "contention", least=(("schedulers.4.fairness", 0.9), ("modes.free.schedulers.4.conflict_fraction", 0))
 )
+_OBSERVE: Final = _bench("observe", most=(("share_of_cpu_per_bind", 0.15), ("why_p99_ms", 200.0)))
 _NOTHING: Final = "no command measures goodput at twice the load that a plane can take"
 
 # --- the eight ---------------------------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ EIGHT: Final[tuple[Claim, ...]] = (
         Kind("generation", (_audit("S7"), _sim("S7", met=("StaleGeneration",)))),
         Kind("policy revision", (_drill("policy-rollback"),)),
         Kind("resource version", (_test("history"),)),
-        Kind("reasons", (_test("explanations"),)),
+        Kind("reasons", (_test("explanations"), _OBSERVE)),
         Kind("status", (_test("explanations"), _drill("watch-loss"))),
     )),
     Claim("C8", "coordination is paid for where an invariant needs it, and nowhere else", (

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bench.registry import NAMES
+from fairlead.drills.catalogue import DRILLS
+from fairlead.observe.audit import CHECKED
 from fairlead.observe.evidence import Record
 from fairlead.observe.readiness import CLAIMS, EIGHT, LIVENESS, SAFETY, TESTS, Ask, Claim, Kind
 from fairlead.observe.review import AGE_MAX_S, AHEAD_MAX_S, GREEN, RED, Row, review
+from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS
 
 NOW_S = 1_800_000_000.0
 BUILD = "1+abc"
@@ -193,6 +197,19 @@ def test_the_eight_claims_and_every_promise_are_asked_for_with_every_kind_the_mi
     assert all(kind.asks for claim in CLAIMS for kind in claim.kinds)
 
 
+ASKS = [ask for claim in CLAIMS for kind in claim.kinds for ask in kind.asks]
+
+
 def test_every_group_of_tests_is_asked_for() -> None:
-    asked = {ask.record for claim in CLAIMS for kind in claim.kinds for ask in kind.asks}
-    assert {f"test {name}" for name in TESTS} <= asked
+    assert {f"test {name}" for name in TESTS} <= {ask.record for ask in ASKS}
+
+
+def test_what_is_asked_for_can_be_made() -> None:
+    """A drill, a benchmark, a group of tests, a fault or a guard that is gone would leave a claim red for ever."""
+    known = {f"drill {name}" for name in DRILLS} | {f"test {name}" for name in TESTS} | {f"bench {name}" for name in NAMES}
+    known |= {"sim run", "sim mutants", "sim sieve", "audit verify"}
+    assert sorted({ask.record for ask in ASKS if ask.record} - known) == []
+    met = {*SAFEGUARDS, *FAULTS, "excused"} - set(NOT_INJECTED)
+    assert sorted({name for ask in ASKS for name in ask.met} - met) == []
+    audited = {name for ask in ASKS if ask.record == "audit verify" for name in ask.invariants}
+    assert sorted(audited - set(CHECKED)) == []
