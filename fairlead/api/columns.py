@@ -122,7 +122,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         _count("Ready", "ready", "Replicas whose probes pass."),
         _count("Serving", "serving", "Replicas that get requests."),
         Column("Reason", _workload_reason, "The most decisive reason why it is not all there."),
-        Column("Regions", _joined("spec.placement.regions.allowed"), "Where it may run.", wide=True),
+        Column("Regions", lambda o: ",".join(each.region for each in o.status.regions), "Where it is to run.", wide=True),
+        Column("Policy", _at("status.policy_revision"), "The policy revision under which it was looked at.", "integer", True),
         Column("Gen", _at("metadata.generation"), "Counts changes of the spec.", "integer", True),
         Column("Observed", _at("status.observed_generation"), "The generation its status speaks of.", "integer", True),
         Column(

@@ -40,7 +40,11 @@ _STRINGS: Final = {
     "since": "Not before this time.",
     "until": "Before this time.",
 }
-_NUMBERS: Final = {"limit": "At most so many objects.", "timeoutSeconds": "How long a watch may last."}
+_NUMBERS: Final = {
+    "limit": "At most so many objects.",
+    "timeoutSeconds": "How long a watch may last.",
+    "generation": "Of this generation of the workload.",
+}
 _FLAGS: Final = {
     "watch": "Follow changes.",
     "allowWatchBookmarks": "Send the position of a quiet watch now and then.",
@@ -52,9 +56,10 @@ _LIST: Final = (
     "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "at", "region",
 )  # fmt: skip
 _SUB_QUERY: Final = {
-    "decisions": ("slot", "node", "outcome", "since", "until", "limit", "continue"),
+    "decisions": ("slot", "generation", "node", "outcome", "since", "until", "limit", "continue"),
     "scale": ("at",),
     "why": ("slot", "generation", "at"),
+    "timeline": ("since",),
 }
 _WRITE: Final = ("dryRun", "fieldManager", "fieldValidation", "region")
 

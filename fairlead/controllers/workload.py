@@ -153,7 +153,7 @@ class WorkloadController:
         policy = self._policies.of(cache, key[0])
         priority = policy.priority_of(workload.spec.workload_class, workload.spec.priority_class_name)
         if priority is None:
-            return self._misconfigured(key, workload, assignments, now_ms)
+            return self._misconfigured(key, workload, assignments, policy.revision, now_ms)
         revision, new = revision_for(workload, priority, [item.hot for item in cache.by("revisions", "workload", key)])
         bodies: list[Body] = [Put("Revision", revision, mode="create")] if new else []
         choice, moves = self._choose(cache, workload, assignments, policy, now_ms)
@@ -163,7 +163,7 @@ class WorkloadController:
             order = None
         bodies += self._assign(workload, assignments, choice, order, generation, priority, policy, moves, now_ms)
         status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms, _silent(cache), order)
-        result = self._with_status(key, workload, status, bodies, now_ms)
+        result = self._with_status(key, workload, replace(status, policy_revision=policy.revision), bodies, now_ms)
         wake = [each for each in (result.wake_ms, moves.wake_ms) if each is not None]
         return result._replace(wake_ms=min(wake, default=None))
 
@@ -298,12 +298,14 @@ class WorkloadController:
             requests=spec.resources.requests,
         )
 
-    def _misconfigured(self, key: Name, workload: Workload, assignments: list[Assignment], now_ms: int) -> Result:
+    def _misconfigured(
+        self, key: Name, workload: Workload, assignments: list[Assignment], policy_revision: int, now_ms: int
+    ) -> Result:
         spec = workload.spec
         name = spec.priority_class_name or spec.workload_class
         choice = Choice({}, "Misconfigured", f"the policy in force knows no class {name!r}")
         status = fold(workload, choice, workload.status.revision, _slots(workload), assignments, now_ms)
-        return self._with_status(key, workload, status, [], now_ms)
+        return self._with_status(key, workload, replace(status, policy_revision=policy_revision), [], now_ms)
 
     def _with_status(self, key: Name, workload: Workload, status: WorkloadStatus, bodies: list[Body], now_ms: int) -> Result:
         if same_but_for_times(status, workload.status):

@@ -28,6 +28,7 @@ from fairlead.model.kinds.intent import (
     Workload,
     WorkloadSpec,
 )
+from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition, Metadata
 from fairlead.model.resources import Resources
@@ -155,6 +156,25 @@ async def test_scaling_changes_the_assignment_and_makes_no_revision() -> None:
         await w.until(lambda: w.serves(4))
         assert w.top.get("revisions", "api.g2") is None
         assert {hot.generation for hot in w.low.slots().values()} == {1}
+
+
+async def test_a_workload_says_under_which_policy_it_was_looked_at() -> None:
+    async with world() as w:
+        await w.apply()
+        await w.until(lambda: w.serves(2))
+        found = w.workload("api")
+        assert found is not None
+        assert found.status.policy_revision == 0, "the built-in one"
+        await promote(w.top.plane, 1)
+        await w.until(lambda: (now := w.workload("api")) is not None and now.status.policy_revision == 1)
+        assert w.top.get("revisions", "api.g2") is None, "and nothing is started again for it"
+
+
+async def promote(top: PlaneForTest, revision: int) -> None:
+    policy = SchedulerPolicy(Metadata(name=f"r{revision}"), SchedulerPolicySpec(revision=revision))
+    ok(await top.send(OPERATOR, Put("SchedulerPolicy", policy)))
+    channel = PolicyChannel(Metadata(name="default"), PolicyChannelSpec(current=revision))
+    ok(await top.send(OPERATOR, Put("PolicyChannel", channel)))
 
 
 async def test_a_job_reports_its_completion_to_the_top() -> None:

@@ -276,6 +276,7 @@ class RegionCounts(Record, frozen=True):
 class WorkloadStatus(Record, frozen=True):
     observed_generation: int = 0
     revision: str = ""  # the Revision that is wanted
+    policy_revision: int = 0  # of the SchedulerPolicy under which it was last looked at
     regions: tuple[RegionCounts, ...] = ()
     replicas: StageCounts = StageCounts()
     pending: tuple[PendingReason, ...] = ()
