@@ -8,14 +8,15 @@ most once a second a tenant. Runs in a region's plane; never speaks with the glo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
 from fairlead.client.plane import Plane
-from fairlead.controllers.cache import Indexes, Item, Name
+from fairlead.controllers.cache import Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
+from fairlead.controllers.demand import demand_of
 from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.escrow import holder_ms
 from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take
@@ -30,15 +31,13 @@ from fairlead.model.kinds.access import SYSTEM_TENANT
 from fairlead.model.kinds.capacity import Grant, GrantStatus
 from fairlead.model.kinds.ledger import Event, EventSpec
 from fairlead.model.kinds.quota import GrantTerm
-from fairlead.model.kinds.work import Assignment, Revision
 from fairlead.model.meta import Metadata
-from fairlead.model.resources import NOTHING, SHARE_WHOLE, Resources
+from fairlead.model.resources import NOTHING, Resources
 from fairlead.ports import Clock
 
 TERM: Final[Name] = ("", "term")
 SAY_MS: Final = 1000  # at most so often a tenant
 ASK_AGAIN_MS: Final = 5000  # while nothing was ever answered
-WAITS: Final = frozenset({"WaitingForQuota", "ExceedsMaxQuota"})
 
 
 def _tenant(item: Item) -> str:
@@ -49,7 +48,7 @@ class GrantController:
     name = "grant"
     follows = ("grants", "grantterms", "assignments", "revisions", "holdings", "policychannels", "regions")
     follows_other: tuple[str, ...] = ()
-    indexes: Indexes = {"assignments": {"tenant": _tenant}, "holdings": {"tenant": _tenant}}
+    indexes: Indexes = {"assignments": {"workload": workload_in_spec}, "holdings": {"tenant": _tenant}}
     indexes_other: Indexes = {}
     hears = False
     sweep_s = 2.0
@@ -147,9 +146,9 @@ class GrantController:
     def _stand(self, view: View, item: Item, term: GrantTerm | None, now_ms: int) -> Result:
         grant: Grant = item.object
         tenant = item.tenant
-        assignments: list[Assignment] = [each.object for each in view.cache.by("assignments", "tenant", tenant)]
-        waiting = _waiting(view, assignments) + _rooms(view, tenant)
-        estimate = (_in_use(assignments), waiting)
+        demand = demand_of(view.cache).of(tenant)
+        waiting = demand.waiting + _rooms(view, tenant)
+        estimate = (demand.slots, demand.used, waiting)
         said_ms, told = self._said.get(tenant, (0, None))
         heard = term.spec.incarnation if term is not None else 0
         status = replace(grant.status, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
@@ -172,21 +171,6 @@ def _grant_status(view: View, item: Item, status: GrantStatus) -> Body:
     return PutStatus("Grant", item.tenant, item.name, status, expected_revision=view.revision(item))
 
 
-def _in_use(assignments: Sequence[Assignment]) -> tuple[tuple[str, int], ...]:
-    """Tells when it is worth asking the ledger again; the ledger's figure is what counts."""
-    counts = [(each.metadata.name, each.status.replicas) for each in assignments]
-    return tuple((name, n.reserved + n.bound + n.draining + n.unknown) for name, n in sorted(counts))
-
-
-def _waiting(view: View, assignments: Sequence[Assignment]) -> Resources:
-    total = NOTHING
-    for each in assignments:
-        count = sum(why.count for why in each.status.pending if why.reason in WAITS)
-        if count:
-            total += _of_one(view, each).times(count)
-    return total
-
-
 def _rooms(view: View, tenant: str) -> Resources:
     """What recovery budgets want to hold here and do not yet: they carry quota as well as capacity."""
     total = NOTHING
@@ -194,14 +178,3 @@ def _rooms(view: View, tenant: str) -> Resources:
         for shape in item.object.status.shapes:
             total += shape.requests.times(shape.waiting)
     return total
-
-
-def _of_one(view: View, assignment: Assignment) -> Resources:
-    """What one slot is charged, devices as whole ones."""
-    spec = assignment.spec
-    revision: Revision | None = view.cache.get("revisions", assignment.metadata.namespace, f"{spec.workload}.g{spec.generation}")
-    if revision is None:
-        return spec.requests
-    ask = revision.spec.ask
-    devices = [(each.resource, -(-each.count * each.share_thousandths // SHARE_WHOLE)) for each in ask.devices]
-    return ask.requests + Resources(0, 0, devices)

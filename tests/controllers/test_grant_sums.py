@@ -1,0 +1,140 @@
+"""The grant controller's sums: as if added up afresh, and at a cost that does not grow with what has not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Cache, Item
+from fairlead.controllers.contract import View
+from fairlead.controllers.demand import Demand, demand_of
+from fairlead.controllers.grant import GrantController
+from fairlead.model import codec
+from fairlead.model.hot import hot_from
+from fairlead.model.kinds.capacity import Grant, GrantSpec
+from fairlead.model.kinds.intent import PendingReason, StageCounts
+from fairlead.model.kinds.work import Ask, Assignment, AssignmentSpec, AssignmentStatus, Revision, RevisionSpec
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import DeviceAsk, Resources
+from tests.controllers.test_repair import Row
+
+ONE = Resources(100, 1 << 20)
+
+
+class Region:
+    """A region's picture, as its controllers have it."""
+
+    def __init__(self, *tenants: str) -> None:
+        self.controller = GrantController("r")
+        self.view = View(self.controller.indexes, {})
+        self._position = 0
+        for tenant in tenants:
+            spec = GrantSpec(region="r", version=1, during=ONE.times(1 << 20), after=ONE, lease_seconds=600)
+            self.put("grants", Grant(Metadata(name="r", namespace=tenant), spec))
+
+    @property
+    def cache(self) -> Cache:
+        return self.view.cache
+
+    def put(self, plural: str, value: Grant | Assignment | Revision) -> None:
+        self._position += 1
+        meta = value.metadata
+        row = Row(plural, meta.namespace, meta.name, self._position, codec.encode(value), hot_from(plural, value))
+        self.cache.apply(row)
+
+    def drop(self, plural: str, tenant: str, name: str) -> None:
+        self._position += 1
+        self.cache.apply(Row(plural, tenant, name, self._position, None, None))
+
+    def looks(self, tenant: str, now_ms: int) -> None:
+        self.controller.reconcile((tenant, "r"), self.view, now_ms)
+
+
+def assignment(number: int, bound: int = 0, waits: int = 0, tenant: str = "t", generation: int = 1) -> Assignment:
+    why = (PendingReason(reason="WaitingForQuota", count=waits), PendingReason(reason="OnHold", count=7)) if waits else ()
+    status = AssignmentStatus(replicas=StageCounts(bound=bound), pending=why)
+    spec = AssignmentSpec(f"w{number}", f"u{number}", generation, "r", requests=ONE)
+    return Assignment(Metadata(name=f"w{number}.r", namespace=tenant), spec, status)
+
+
+def revision(number: int, tenant: str = "t") -> Revision:
+    ask = Ask(requests=ONE, devices=(DeviceAsk(resource="gpu", count=2),))
+    meta = Metadata(name=f"w{number}.g1", namespace=tenant)
+    return Revision(meta, RevisionSpec(f"w{number}", f"u{number}", 1, ask=ask))
+
+
+def test_what_waits_and_is_used_is_as_if_added_up_afresh_whatever_came_and_went() -> None:
+    draws, region = Random(7), Region("t", "s")
+    demand = demand_of(region.cache)
+    for _ in range(120):
+        number, tenant, what = draws.randrange(9), draws.choice("ts"), draws.random()
+        if what < 0.7:
+            made = assignment(number, draws.randrange(4), draws.randrange(3), tenant)
+            region.put("assignments", made)
+        elif what < 0.85:
+            region.put("revisions", revision(number, tenant))
+        else:
+            plural = draws.choice(("assignments", "revisions"))
+            region.drop(plural, tenant, f"w{number}.{'r' if plural == 'assignments' else 'g1'}")
+        for each in "ts":
+            assert demand.of(each) == Demand(region.cache).of(each)
+    assert demand_of(region.cache) is demand
+
+
+def test_devices_are_counted_from_when_the_revision_is_known() -> None:
+    region = Region("t")
+    region.put("assignments", assignment(1, bound=1, waits=3))
+    assert demand_of(region.cache).of("t") == (1, ONE, ONE.times(3))
+    region.put("revisions", revision(1))
+    assert demand_of(region.cache).of("t").waiting == ONE.times(3) + Resources(0, 0, [("gpu", 6)])
+
+
+def test_a_change_costs_the_same_however_many_workloads_a_tenant_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in assignments that are read; each of N workloads changes once, so N times as much for N times as many."""
+    read = 0
+    right = Demand._part
+
+    def counted(self: Demand, one: Assignment) -> object:
+        nonlocal read
+        read += 1
+        return right(self, one)
+
+    def handed(self: Cache, plural: str, index: str, value: Hashable) -> list[Item]:
+        nonlocal read
+        found = list(self._indexes[plural, index].get(value, {}).values())
+        read += len(found)
+        return found
+
+    monkeypatch.setattr(Demand, "_part", counted)
+    monkeypatch.setattr(Cache, "by", handed)
+
+    def reads(workloads: int) -> int:
+        nonlocal read
+        region = Region("t")
+        for number in range(workloads):
+            region.put("assignments", assignment(number))
+        region.looks("t", 0)
+        read = 0
+        for number in range(workloads):
+            region.put("assignments", assignment(number, bound=1, waits=1))
+            region.looks("t", number)
+        assert demand_of(region.cache).of("t").slots == workloads
+        return read
+
+    assert (reads(50), reads(100), reads(200)) == (50, 100, 200)
+
+
+def test_a_change_of_use_is_said_even_if_nothing_waits() -> None:
+    region = Region("t")
+    region.put("assignments", assignment(1, bound=1))
+    first = region.controller.reconcile(("t", "r"), region.view, 10_000)
+    assert len(first.bodies) == 1
+    status = first.bodies[0].status  # type: ignore[union-attr]
+    grant: Grant = region.cache.get("grants", "t", "r")
+    region.put("grants", replace(grant, status=status))
+    assert not region.controller.reconcile(("t", "r"), region.view, 20_000).bodies, "nothing is new"
+    region.put("assignments", assignment(1, bound=2))
+    assert len(region.controller.reconcile(("t", "r"), region.view, 30_000).bodies) == 1
