@@ -22,7 +22,7 @@ from fairlead.decide.escrow import holder_ms
 from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take
 from fairlead.decide.grants import limits_of
 from fairlead.decide.leasing import Versions, installed, said, taken
-from fairlead.decide.merging import merged, words
+from fairlead.decide.merging import Local, merged, words
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Put, PutStatus
 from fairlead.model.hot import DECODERS
@@ -94,7 +94,11 @@ class GrantController:
         term: GrantTerm = found.hot
         grants = [each.hot for each in await plane.list("grants")]
         bindings = [DECODERS["bindings"].decode(each.raw) for each in await plane.list("bindings") if each.raw is not None]
-        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0])
+        overrides = [each.hot for each in await plane.list("overrides")]
+        requests = [each.hot for each in await plane.list("schedulingrequests")] if overrides else []
+        zones = {each.name: each.hot.spec.zone for each in await plane.list("nodes")} if overrides else {}
+        local = Local(overrides, requests, zones)
+        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0], local)
         if term.status.merge is not None and term.status.merge.cut_time == report.cut_time:
             return []
         name = f"{self._region}.merge.{healed[0]:x}"
@@ -113,7 +117,8 @@ class GrantController:
         if answered(term, view.incarnation):
             if is_cut_off(term, view.incarnation, now_ms) and term.spec.lease_seconds:
                 lease_ms = holder_ms(term.spec.lease_seconds * 1000, RHO)
-                self._healed = (millis(term.status.end_time) - lease_ms, now_ms)
+                # The first time counts: until what it writes now comes back, it is asked again, and others place already.
+                self._healed = self._healed or (millis(term.status.end_time) - lease_ms, now_ms)
             early = self._outrun(view, term)
             if early:
                 return Result(early, now_ms + 50)

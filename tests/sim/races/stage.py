@@ -5,7 +5,7 @@ The checkers of every run look on; `played` fails with what they found. Used by 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -40,17 +40,21 @@ class Stage:
     # --- what people do --------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, name: str, replicas: int, *, exclusive: bool = False, cpu: str = "400m", memory: str = "512Mi"
-    ) -> None:
+        self, name: str, replicas: int, *, exclusive: bool = False, cpu: str = "400m", memory: str = "512Mi",
+        labels: dict[str, str] | None = None, **more: Any,
+    ) -> None:  # fmt: skip
         spec: dict[str, Any] = {
             "replicas": replicas,
             "template": {"command": ["serve", name]},
             "resources": {"requests": {"cpu": cpu, "memory": memory}},
+            **more,
         }
         if exclusive:
             spec["execution"] = "Exclusive"
-        body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name}, "spec": spec}
-        await self.world.people.write("POST", f"{API}/namespaces/{TENANT}/workloads", body, name)
+        metadata = {"name": name, "labels": labels or {}}
+        body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload", "metadata": metadata, "spec": spec}
+        answer = await self.world.people.write("POST", f"{API}/namespaces/{TENANT}/workloads", body, name)
+        assert answer is None or answer.status < 300, answer.body
 
     async def cordon(self, node: str) -> None:
         await self.world.people._cordon(node, True)
@@ -60,12 +64,21 @@ class Stage:
 
     # --- what is there ---------------------------------------------------------------------------------------------------------
 
-    def bindings(self, name: str = "") -> list[Any]:
-        found = self.world.watches[REGION].objects["bindings"].values()
+    def objects(self, plane: str, plural: str) -> Mapping[tuple[str, str], Any]:
+        return self.world.watches[plane].objects.get(plural, {})
+
+    def bindings(self, name: str = "", region: str = REGION) -> list[Any]:
+        found = self.world.watches[region].objects["bindings"].values()
         return [binding for binding in found if binding.spec.slot.workload == name or not name]
 
-    def serving(self, name: str) -> int:
-        return sum(binding.status.state is SlotState.SERVING for binding in self.bindings(name))
+    def serving(self, name: str, region: str = REGION) -> int:
+        return sum(binding.status.state is SlotState.SERVING for binding in self.bindings(name, region))
+
+    def rooms_held(self, budget: str) -> int:
+        """In how many regions everything that a budget of this tenant should hold is held."""
+        found = [each for (tenant, _), each in self.objects(GLOBAL, "holdings").items() if tenant == TENANT]
+        mine = [holding for holding in found if holding.spec.budget == budget and holding.status.shapes]
+        return sum(all(shape.held == 12 for shape in holding.status.shapes) for holding in mine)
 
     def leader(self) -> Program:
         plane = self.platform.planes[REGION]
@@ -98,6 +111,22 @@ class Stage:
             for part in server._parts:
                 if isinstance(part, Scheduler) and part.feed is not None:
                     _hidden(part.feed, plural, self.loop, for_s)
+
+    def lose(self, region: str) -> None:
+        """The whole region goes dark; the checkers count from here."""
+        for name, machine in self.platform.machines.all.items():
+            if name.startswith(f"{region}/"):
+                self.world.chaos.power_off(machine)
+        assert self.world.chaos.on_loss is not None
+        self.world.chaos.on_loss(region, True)
+
+    async def look_on(self) -> None:
+        """What the checkers ask of all planes together, once a second: quota, recovery in time, one binding a slot."""
+        while True:
+            await sleep(1.0)
+            self.world.look_at_quota()
+            for invariant, detail in self.world.losses.findings(self.loop.now, strict=False):
+                self.world.found(invariant, "", detail)
 
     # --- waiting ---------------------------------------------------------------------------------------------------------------
 
@@ -143,7 +172,9 @@ def played(script: Callable[[Stage], Awaitable[T]], seed: int = 1, **fields: Any
         await stage.until(lambda: all(plane.leaders() for plane in world.platform.planes.values()))
         await stage.until(lambda: all(n.status.schedulable for n in world.watches[REGION].objects["nodes"].values()))
         await stage.until(lambda: ("", "default") in world.watches[REGION].objects["policychannels"])
+        looking = loop.spawn(None, stage.look_on(), "look on")
         value = await script(stage)
+        looking.cancel()
         world._safe()
         return value, world
 

@@ -1,0 +1,41 @@
+"""A region that is cut off decides by itself what it may, and afterwards says what that was: exactly that."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.model.kinds.quota import MergeReport
+from fairlead.model.registry import GLOBAL
+from fairlead.sim.loop import sleep
+from tests.sim.races.stage import REGION, TENANT, Stage, played
+
+LEASE_S = 60  # renewed every fifth of it; two fifths without an answer, and the region counts as cut off
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_merge_report_counts_what_was_placed_without_a_word_and_nothing_of_before_or_after(seed: int) -> None:
+    """A node is lost meanwhile. What may be placed without global's word is; the rest waits, and is placed when it is back."""
+
+    async def script(stage: Stage) -> tuple[MergeReport, int]:
+        await stage.create("api", 6, workloadClass="critical")
+        await stage.create("index", 6, workloadClass="standard")
+        await stage.until(lambda: stage.serving("api") == stage.serving("index") == 6)
+        await sleep(LEASE_S / 4)  # all of it is older than the last word
+        node = min({b.spec.node for b in stage.bindings("api")} & {b.spec.node for b in stage.bindings("index")})
+        lost = sum(b.spec.node == node for b in stage.bindings("api"))
+        above = [machine for name, machine in stage.platform.machines.all.items() if name.startswith(f"{GLOBAL}/")]
+        await stage.cut(stage.machines(servers=True), above, LEASE_S * 0.7)
+        await sleep(LEASE_S / 4)
+        stage.world.chaos.power_off(stage.agent_of(node).program.machine)
+        await stage.until(lambda: stage.serving("api") == 6 and all(b.spec.node != node for b in stage.bindings("api")), 40.0)
+        waiting = stage.objects(REGION, "schedulingrequests")
+        await stage.until(lambda: {w.status.reason for w in waiting.values()} == {"PolicyAuthorityUnreachable"}, 10.0)
+        await stage.until(lambda: stage.serving("index") == 6, 90.0)
+        await stage.until(lambda: stage.objects(REGION, "grantterms")["", REGION].status.merge is not None, 30.0)
+        report: MergeReport = stage.objects(REGION, "grantterms")["", REGION].status.merge
+        return report, lost
+
+    report, lost = played(script, seed=seed, grant_lease_s=LEASE_S, node_lease_s=3.0)
+    assert lost > 0
+    assert (report.tenants, report.placed, report.confirmed, report.released) == ({TENANT: lost}, lost, lost, 0)
+    assert report.over == ()
