@@ -6,10 +6,11 @@ from typing import Final
 
 from fairlead.drills.commits import CommitTimeout, StoreDown90s
 from fairlead.drills.contract import Drill
+from fairlead.drills.cuts import RegionCut
 from fairlead.drills.losses import PartialRegion, ZoneLoss
 from fairlead.drills.people import AutoscalerAmplification, OverrideExpiry, RepairDuringIncident
 from fairlead.drills.policies import PolicyRollback
-from fairlead.drills.regions import GlobalCut90s, RegionCut, RegionLoss, RegionLossDuringRecovery
+from fairlead.drills.regions import GlobalCut90s, RegionLoss, RegionLossDuringRecovery
 from fairlead.drills.restarts import LeaderRestart, StaleCache, WatchLoss
 
 _ALL: Final[tuple[type[Drill], ...]] = (

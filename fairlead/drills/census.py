@@ -54,12 +54,12 @@ class Look(NamedTuple):
         return len({(one.region, one.slot) for one in self.named})
 
     def twice(self) -> list[tuple[Answer, Answer]]:
-        """Two that say to be the same slot, under different tokens, at one moment."""
+        """Two that say to be the same slot at one moment and are not one: tokens of two regions may read the same."""
         seen: dict[int, Answer] = {}
         out = []
         for one in self.answers:
             before = seen.setdefault(one.slot, one)
-            if before.token != one.token:
+            if before[:4] != one[:4]:
                 out.append((before, one))
         return out
 

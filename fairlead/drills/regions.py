@@ -1,11 +1,8 @@
-"""Drills in which a region, or the way between regions, is lost: region-loss, region-loss-during-recovery, region-cut,
-global-cut-90s. Run by running.py."""
+"""Drills in which regions, or the ways from all of them to global, are lost: region-loss, region-loss-during-recovery,
+global-cut-90s; one that is cut off is in cuts.py. Run by running.py."""
 
 from __future__ import annotations
 
-import sys
-from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from fairlead.compose.links import Direction
@@ -111,81 +108,6 @@ class RegionLossDuringRecovery(Drill):
         await recovered(scene, ("us-east",))
         check_once(scene)
         scene.check_lowest(RISK, 2)
-
-
-class RegionCut(Drill):
-    name = "region-cut"
-    does = (
-        "cuts eu-central off from global and from DNS while it goes on running, until it is called lost and recovered, then heals"
-    )
-    expects = (
-        "no slot is served twice: what stands in for it elsewhere are other slots",
-        "exclusive work runs once at a time: the witness of its processes shows no overlap",
-        "what runs in eu-central goes on there",
-        "four of risk-api serve within one region that is not cut off",
-    )
-    about_s = 180
-
-    async def run(self, scene: Scene) -> None:
-        witness = Path(scene.folder, "witness")
-        await self._exclusive(scene, witness)
-        await scene.until("the exclusive job runs", lambda: _lives(witness, 1), BACK_S)
-        scene.begin(f"{LOST} is cut off")
-        await scene.chaos.cut(scene.chaos.links_of(LOST), one_way=False)
-        await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S, "detect")
-        await recovered(scene, ("us-east", "us-west"))
-        look = scene.census.last(RISK)
-        there = {one.slot for one in look.answers if one.region == LOST} if look is not None else set()
-        scene.check(f"what runs in {LOST} goes on", len(there) >= 2, f"{len(there)} answer there")
-        await scene.chaos.heal(lambda text: None)
-        scene.saw("healed")
-
-        async def heard() -> bool:
-            return await health(scene, LOST) == "Healthy"
-
-        await scene.expect(f"{LOST} is healthy again", heard, BACK_S)
-        await scene.expect("six of risk-api serve", lambda: scene.serving(RISK, 6), BACK_S)
-        check_once(scene)
-        overlaps = overlapping(witness.read_text() if witness.exists() else "")
-        scene.check("exclusive runs are disjoint in time", not overlaps, "; ".join(overlaps) or "no two at once")
-
-    @staticmethod
-    async def _exclusive(scene: Scene, witness: Path) -> None:
-        spec = {
-            "workloadClass": "batch",
-            "job": {"completions": 1, "parallelism": 1, "retries": 50},
-            "exclusive": "global",
-            "template": {
-                "driver": "process", "command": [sys.executable, "-m", "fairlead.samples.fraud_batch"], "restartPolicy": "Never",
-                "env": [{"name": "DURATION_S", "value": "3600"}, {"name": "WITNESS_FILE", "value": str(witness)}],
-                "stopGraceSeconds": 1,
-            },
-            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-            "placement": {"regions": {"allowed": list(REGIONS)}},
-        }  # fmt: skip
-        await scene.make("workloads", "analytics", "drill-witness", spec)
-
-
-async def _lives(witness: Path, count: int) -> bool:
-    return witness.exists() and len({line.split()[0] for line in witness.read_text().splitlines() if line}) >= count
-
-
-def overlapping(text: str) -> list[str]:
-    """Runs of one exclusive slot that a witness file shows to have been alive at the same time: `TOKEN NODE SECONDS` a line."""
-    runs: dict[tuple[str, str], tuple[float, float]] = {}
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) != 3:
-            continue
-        token, node, at_s = words[0], words[1], float(words[2])
-        first, last = runs.get((token, node), (at_s, at_s))
-        runs[token, node] = (min(first, at_s), max(last, at_s))
-    ordered = sorted(runs.items(), key=lambda item: item[1])
-    return [
-        f"{one[0]} on {one[1]} until {until:.2f} s, {other[0]} on {other[1]} from {since:.2f} s"
-        for (one, (_, until)), (other, (since, _)) in pairwise(ordered)
-        if since <= until
-    ]
 
 
 class GlobalCut90s(Drill):

@@ -12,8 +12,8 @@ from fairlead.drills import census as census_module
 from fairlead.drills.asking import sum_of
 from fairlead.drills.catalogue import DRILLS
 from fairlead.drills.census import Answer, Census, Look
+from fairlead.drills.cuts import overlapping
 from fairlead.drills.evidence import KEPT_MAX, keep, kept
-from fairlead.drills.regions import overlapping
 from fairlead.drills.scene import Scene
 from fairlead.observe.build import build
 from fairlead.ports import SystemClock, system_random
@@ -38,6 +38,8 @@ def test_two_copies_of_a_slot_under_different_tokens_are_seen_and_one_copy_at_tw
     twice = Look(1.0, (), (answer(3), answer(3, "us-west", "1.1.2")), 0).twice()
     assert [(one.region, other.region) for one, other in twice] == [("us-east", "us-west")]
     assert Look(1.0, (), (answer(3), answer(3, port=81), answer(4)), 0).twice() == []
+    same = Look(1.0, (), (answer(3), answer(3, "us-west")), 0).twice()
+    assert len(same) == 1, "each region counts its tokens for itself: two of them may read the same"
 
 
 def found(slot: int, port: int) -> Found:

@@ -1,0 +1,251 @@
+"""The drill in which a region is cut off and goes on by itself: region-cut. Run by running.py.
+
+What it claims it takes from outside: who answers clients (the census), which processes run on which node (/proc), what an
+exclusive process wrote of itself (the witness), and sums over the bindings of all planes, against which the region's own report
+is held.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from fairlead.compose.wiring import REGIONS
+from fairlead.drills.asking import Tree
+from fairlead.drills.contract import RISK, Drill
+from fairlead.drills.losses import BACK_S
+from fairlead.drills.regions import LOST, check_once, health, is_lost, recovered
+from fairlead.drills.scene import Scene
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.model.resources import NOTHING, Resources
+
+JOB: Final = ("analytics", "drill-witness")
+MISSED_SHARE: Final = 0.4  # of a grant's lease: so long without an answer, a region counts as cut off and reports afterwards
+MARGIN_S: Final = 10.0
+HELD: Final = frozenset(state.value for state in HOLDS_CAPACITY)
+
+Run = tuple[str, str]  # token, node
+
+
+class RegionCut(Drill):
+    name = "region-cut"
+    does = (
+        "cuts eu-central off from global and from DNS while it goes on running, and takes the power of one of its nodes; heals "
+        "when it has been recovered elsewhere and has counted as cut off"
+    )
+    expects = (
+        "no slot is served twice: what stands in for it elsewhere are other slots",
+        "exclusive work runs once at a time: the witness of its processes shows no overlap, before, meanwhile and after",
+        "what runs in eu-central goes on there, and what its lost node ran is placed there again without global",
+        "four of risk-api serve within one region that is not cut off",
+        "after healing its merge report says what was placed apart, as it is counted here, and that nothing was sold twice",
+        "no tenant uses more than its quota, added up over all regions",
+    )
+    about_s = 420
+
+    async def run(self, scene: Scene) -> None:
+        witness = Path(scene.folder, "witness")
+        await scene.make("workloads", *JOB, exclusive_job(str(witness)))
+        if not await scene.expect(f"the exclusive job runs in {LOST}", lambda: _lives(witness, LOST), BACK_S):
+            return
+        node = await self._node(scene, witness)
+        lease_s = await _lease_s(scene)
+        scene.begin(f"{LOST} is cut off; {node} loses power")
+        await scene.chaos.cut(scene.chaos.links_of(LOST), one_way=False)
+        before = scene.chaos.radius(scene.chaos.nodes(region=LOST)).slots
+        await scene.chaos.kill([scene.chaos.node(node)])
+        await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S, "detect")
+        await recovered(scene, tuple(region for region in REGIONS if region != LOST))
+        await self._apart(scene, scene.chaos.node(node), before)
+        await scene.dwell(MISSED_SHARE * lease_s + MARGIN_S)
+        _check_processes(scene)
+        apart = await scene.asking.items("bindings", "", LOST)
+        await scene.chaos.heal(lambda text: None)
+        healed_s = scene.clock.monotonic()
+        scene.saw("healed")
+        await self._healed(scene, apart)
+        await scene.expect("the exclusive job runs again", lambda: _testified(witness, healed_s), BACK_S)
+        check_once(scene)
+        _check_processes(scene)
+        text = witness.read_text() if witness.exists() else ""
+        overlaps = overlapping(text)
+        detail = "; ".join(overlaps) or f"no two at once of {len(runs_of(text))} runs"
+        scene.check("exclusive runs are disjoint in time", not overlaps, detail)
+
+    @staticmethod
+    async def _node(scene: Scene, witness: Path) -> str:
+        """One that serves risk-api there and does not run the exclusive job, if there is one."""
+        busy = {node for _, node in runs_of(witness.read_text())}
+        nodes = [str(one["spec"]["node"]) for one in await scene.asking.slots("bindings", *RISK, LOST)]
+        return min(nodes, key=lambda node: (node in busy, node))
+
+    @staticmethod
+    async def _apart(scene: Scene, lost: str, before: Mapping[str, Sequence[str]]) -> None:
+        """What the lost node ran of risk-api runs on another node of the region, and nothing else moved or ended: by processes.
+        But exclusive work, which must not go on without global's word."""
+        mine = {slot for slot in before[lost] if slot.startswith(f"{'/'.join(RISK)}-")}
+
+        def now() -> dict[str, set[str]]:
+            return {agent: set(slots) for agent, slots in scene.chaos.radius(list(before)).slots.items()}
+
+        async def placed() -> bool:
+            return mine <= {slot for slots in now().values() for slot in slots}
+
+        scene.check(f"the lost node ran some of {RISK[1]}", bool(mine), ", ".join(sorted(mine)) or "none")
+        await scene.expect(f"{LOST} places by itself what its lost node ran", placed, BACK_S)
+        there = now()
+        stayed = {agent: {slot for slot in slots if not slot.startswith("/".join(JOB))} for agent, slots in before.items()}
+        gone = sorted(slot for agent, slots in stayed.items() if agent != lost for slot in slots - there[agent])
+        kept = sum(len(slots) for agent, slots in stayed.items() if agent != lost)
+        scene.check(f"what ran elsewhere in {LOST} goes on", not gone, ", ".join(gone) or f"{kept} slots where they were")
+
+    @staticmethod
+    async def _healed(scene: Scene, apart: list[Tree]) -> None:
+        async def heard() -> bool:
+            return await health(scene, LOST) == "Healthy"
+
+        async def reported() -> bool:
+            return bool(await _report(scene))
+
+        await scene.expect(f"{LOST} is healthy again", heard, BACK_S)
+        if await scene.expect("a merge report is there", reported, BACK_S):
+            report = await _report(scene)
+            wrong = differs(report, apart)
+            told = f"{report.get('placed', 0)} placed apart, by tenant {report.get('tenants') or {}}, none sold twice"
+            scene.check("the merge report says what is counted here", not wrong, "; ".join(wrong) or told)
+            scene.figures["merge"] = report
+        await scene.expect("six of risk-api serve", lambda: scene.serving(RISK, 6), BACK_S)
+        over = await _over_quota(scene)
+        scene.check("no tenant uses more than its quota in all regions", not over, "; ".join(over) or "added up over all planes")
+
+
+def exclusive_job(witness: str) -> Tree:
+    """It would rather be in the region that is going to be cut off, and might be anywhere."""
+    return {
+        "workloadClass": "batch",
+        "job": {"completions": 1, "parallelism": 1, "retries": 50},
+        "exclusive": "global",
+        "template": {
+            "driver": "process", "command": [sys.executable, "-m", "fairlead.samples.fraud_batch"], "restartPolicy": "Never",
+            "env": [{"name": "DURATION_S", "value": "3600"}, {"name": "WITNESS_FILE", "value": witness}],
+            "stopGraceSeconds": 1,
+        },
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "placement": {
+            "regions": {"allowed": list(REGIONS)},
+            "preferences": [{"weight": 100, "locality": {"regions": [LOST]}}],
+        },
+    }  # fmt: skip
+
+
+# --- counted here ----------------------------------------------------------------------------------------------------------
+
+
+def runs_of(text: str) -> dict[Run, tuple[float, float]]:
+    """From when to when each run of the exclusive process testified: `TOKEN NODE SECONDS` a line."""
+    runs: dict[Run, tuple[float, float]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) != 3:
+            continue
+        token, node, at_s = words[0], words[1], float(words[2])
+        first, last = runs.get((token, node), (at_s, at_s))
+        runs[token, node] = (min(first, at_s), max(last, at_s))
+    return runs
+
+
+def overlapping(text: str) -> list[str]:
+    """Runs of one exclusive slot that a witness file shows to have been alive at the same time."""
+    ordered = sorted(runs_of(text).items(), key=lambda item: item[1])
+    return [
+        f"{one[0]} on {one[1]} until {until:.2f} s, {other[0]} on {other[1]} from {since:.2f} s"
+        for (one, (_, until)), (other, (since, _)) in pairwise(ordered)
+        if since <= until
+    ]
+
+
+async def _lives(witness: Path, region: str) -> bool:
+    return witness.exists() and any(node.startswith(f"{region}-") for _, node in runs_of(witness.read_text()))
+
+
+async def _testified(witness: Path, since_s: float) -> bool:
+    """Processes and drills of one machine share its monotonic clock."""
+    return any(last > since_s for _, last in runs_of(witness.read_text()).values())
+
+
+def running_twice(slots: Mapping[str, Iterable[str]]) -> list[str]:
+    """Slots that run on more than one node, as processes: `agent -> slots`."""
+    counted = Counter(slot for found in slots.values() for slot in set(found))
+    return sorted(slot for slot, count in counted.items() if count > 1)
+
+
+def _check_processes(scene: Scene) -> None:
+    twice = running_twice(scene.chaos.radius(scene.chaos.nodes()).slots)
+    scene.check("no slot runs on two nodes, by their processes", not twice, ", ".join(twice) or "each on one")
+
+
+def differs(report: Tree, bindings: Iterable[Tree]) -> list[str]:
+    """What a merge report says otherwise than the region's bindings, as they were listed just before the cut was over."""
+    out = []
+    cut, healed = report.get("cutTime"), report.get("healedTime")
+    if not cut or not healed or _instant(cut) >= _instant(healed):
+        return [f"it says it was cut off from {cut} to {healed}"]
+    since = _instant(cut)
+    made = Counter(one["metadata"]["namespace"] for one in bindings if _instant(one["metadata"]["creationTimestamp"]) >= since)
+    if (report.get("tenants") or {}) != dict(made):
+        out.append(f"it counts {report.get('tenants') or {}}, there are {dict(made)}")
+    if not made or report.get("placed", 0) != sum(made.values()):
+        out.append(f"it says {report.get('placed', 0)} were placed, there are {sum(made.values())}")
+    if report.get("confirmed", 0) + report.get("released", 0) != report.get("placed", 0):
+        out.append("what stays and what leaves is not what was placed")
+    if report.get("over"):
+        out.append(f"it says that {', '.join(report['over'])} use more than they were offered")
+    return out
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def over_quota(quotas: Iterable[Tree], bindings: Iterable[Tree], reservations: Iterable[Tree]) -> list[str]:
+    """Tenants whose bindings and reservations of all regions come to more than their quota."""
+    used: dict[str, Resources] = {}
+    live = [one for one in bindings if (one.get("status") or {}).get("state", "Bound") in HELD]
+    for one in (*live, *reservations):
+        tenant = one["metadata"]["namespace"]
+        used[tenant] = used.get(tenant, NOTHING) + Resources.parse(one["spec"].get("requests") or {})
+    out = []
+    for quota in quotas:
+        tenant, limits = quota["metadata"]["namespace"], Resources.parse(quota["spec"].get("limits") or {})
+        over = used.get(tenant, NOTHING).exceeding(limits)
+        if over:
+            out.append(f"{tenant} uses {used[tenant]} of {limits}")
+    return out
+
+
+async def _over_quota(scene: Scene) -> list[str]:
+    bindings, reservations = [], []
+    for region in REGIONS:
+        bindings += await scene.asking.items("bindings", "", region)
+        reservations += await scene.asking.items("reservations", "", region)
+    return over_quota(await scene.asking.items("quotas", "", "global"), bindings, reservations)
+
+
+async def _lease_s(scene: Scene) -> float:
+    found = await scene.asking.get("grantterms", "", LOST, LOST) or {}
+    return float((found.get("spec") or {}).get("leaseSeconds") or 600)
+
+
+async def _report(scene: Scene) -> Tree:
+    """The one of this cut: it ended after the drill had begun."""
+    found = await scene.asking.get("grantterms", "", LOST, LOST) or {}
+    report: Tree = (found.get("status") or {}).get("merge") or {}
+    if not report.get("healedTime"):
+        return {}
+    age_s = scene.clock.wall() - _instant(report["healedTime"]).timestamp()
+    return report if age_s < scene.since_s() else {}
