@@ -1,7 +1,9 @@
-"""docs/failure-scenarios.md names every drill, and only metrics, controllers and promises that exist."""
+"""docs/failure-scenarios.md names every drill, and only metrics, controllers and promises that exist. Each of the eight has a
+drill, a script in the simulator and all six answers."""
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from fairlead.drills.catalogue import DRILLS
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.observe.metrics import METRICS
+from fairlead.sim.scenario import PROFILES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "failure-scenarios.md").read_text()
 QUESTIONS = ("desired state", "acts first", "partial progress", "must hold", "proved by", "repair, rollback")
@@ -17,6 +20,27 @@ EIGHT = (
     "region-loss-during-recovery", "stale-cache", "commit-timeout", "leader-restart", "policy-rollback",
     "autoscaler-amplification", "repair-during-incident", "override-expiry",
 )  # fmt: skip
+
+
+def section_of(drill: str) -> str:
+    """From its heading to the next."""
+    return next(
+        part for part in re.split(r"^##+ ", PAGE, flags=re.MULTILINE) if re.search(rf"^Drill `{drill}`", part, re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize("drill", EIGHT)
+def test_each_of_the_eight_has_a_drill_a_simulated_script_and_six_answers(drill: str) -> None:
+    section = section_of(drill)
+    assert drill in DRILLS
+    simulated = re.search(r"^Simulated: `(tests/sim/races/\w+)\.py::(test_\w+)`(.*)\.$", section, re.MULTILINE)
+    assert simulated is not None, "no script in the simulator is named"
+    module = importlib.import_module(simulated[1].replace("/", "."))
+    assert callable(getattr(module, simulated[2], None)), f"there is no {simulated[2]} in {simulated[1]}.py"
+    assert "played(" in Path(module.__file__ or "").read_text(), "it does not run under the checkers"
+    assert set(re.findall(r"`([a-z]+)`", simulated[3])) <= set(PROFILES)
+    for question in QUESTIONS:
+        assert len(re.findall(rf"^\| {question} \| .+ \|$", section, re.MULTILINE)) == 1, question
 
 
 def answers(question: str) -> list[str]:
