@@ -322,11 +322,11 @@ class LocalSimulator:
 
     def run(
         self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Callable[[str], None],
-        advanced: Callable[[int, int], None],
+        advanced: Callable[[int, int], None], kept: Path | None,
     ) -> dict[str, Any]:  # fmt: skip
         from fairlead.sim import campaign
 
-        return campaign.run(seeds, profile, minutes, jobs, out, _clock(), say, advanced)
+        return campaign.run(seeds, profile, minutes, jobs, out, _clock(), say, advanced, kept)
 
     def replay(self, path: Path) -> dict[str, Any]:
         from fairlead.sim import campaign

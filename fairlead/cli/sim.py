@@ -26,7 +26,15 @@ class Simulator(Protocol):
     """What main.py hands over. Each answers with the object to print; seeds that fail are kept in `out`."""
 
     def run(
-        self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Say, advanced: Advanced
+        self,
+        seeds: list[int],
+        profile: str,
+        minutes: float,
+        jobs: int,
+        out: Path,
+        say: Say,
+        advanced: Advanced,
+        kept: Path | None,
     ) -> dict[str, Any]: ...
 
     def replay(self, path: Path) -> dict[str, Any]: ...
@@ -75,22 +83,28 @@ def command(ctx: click.Context, path: str | None) -> int | None:
 @minutes_option
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to run them in.")
 @out_option
+@click.option(
+    "--resume", type=click.Path(dir_okay=False), help="Add each seed's result to this file, and run none again that it has."
+)
 @click.option("--thin", is_flag=True, help="Do not ask whether every fault and refusal was met often enough.")
 @json_option
 @click.pass_obj
 def run(
-    world: World, seeds: int, first_seed: int, profile: str, minutes: float, jobs: int, out: str, thin: bool, as_json: bool
+    world: World, seeds: int, first_seed: int, profile: str, minutes: float, jobs: int, out: str, resume: str | None, thin: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Run seeds of a profile: safety under faults, then convergence once everything is healed.
 
-    A campaign that met a fault or a refusal too seldom, or excused too many seeds, is void: exit code 8 as well."""
+    A campaign of the mixed profile or the swarm that met a fault or a refusal too seldom, or any that excused too many seeds, is
+    void: exit code 8 as well."""
     numbers = list(range(first_seed, first_seed + seeds))
     begun = keeping.begin(world)
     try:
         with bar("seeds", seeds) as moved:
             told = simulator_of(world).run(
-                numbers, profile, minutes, jobs, Path(out), moved.say, lambda done, failed: moved(done, f"{failed} failed")
-            )
+                numbers, profile, minutes, jobs, Path(out), moved.say, lambda done, failed: moved(done, f"{failed} failed"),
+                Path(resume) if resume is not None else None,
+            )  # fmt: skip
     except KeyError as error:
         raise Told(f"there is no profile {error}", hint="see docs/simulation.md", code=ERROR) from error
     figures = keeping.of_campaign(told["results"])
@@ -112,6 +126,10 @@ def _tell_run(told: dict[str, Any], as_json: bool, thin: bool) -> int:
             rows = [(one["invariant"], one["seed"], one["detail"]) for one in results["violations"]]
             put_table(("INVARIANT", "SEED", "DETAIL"), rows)
         put_pairs([("refusals", _text(results["refusals"]))])
+        if results.get("recovered"):
+            seconds = {name: results[f"recovered_{name}_s"] for name in ("p50", "p99", "max")}
+            left = {name: results[f"recovery_{name}"] for name in ("unfinished", "changed")}
+            put_pairs([("recovered", _text({"services": results["recovered"]} | left)), ("recovered_s", _text(seconds))])
     if results.get("mismatches"):
         note(f"not deterministic: run again, these seeds came out otherwise: {results['mismatches']}")
     if results["void"] and not thin:

@@ -20,6 +20,7 @@ import msgspec
 from fairlead.ports import Clock
 from fairlead.sim import hunt
 from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, void_reasons
+from fairlead.sim.kept import Kept
 from fairlead.sim.loop import draws_of
 from fairlead.sim.scenario import PROFILES, Faults, Scenario, draw
 from fairlead.sim.shrink import Shrinking
@@ -41,6 +42,8 @@ REPEAT_EVERY: Final = 20
 
 # What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
 MIXED: Final = "mixed"
+SWARM: Final = "swarm"
+RECOVERS: Final = ("regions", "failback")  # what these time is how long services were short
 MIX: Final = (
     "swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "strays", "twins", "swarm", "echoes",
     "swarm", "crowded",
@@ -58,25 +61,30 @@ def environment() -> dict[str, Any]:
 
 def run(
     seeds: Sequence[int], profile: str, minutes: float, jobs: int, out: Path, clock: Clock, say: Say,
-    advanced: Callable[[int, int], None] = lambda done, failed: None,
+    advanced: Callable[[int, int], None] = lambda done, failed: None, kept: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The object to print; its `results` have violations where there are any."""
+    """The object to print; its `results` have violations where there are any. Seeds that `kept` has are not run again."""
     if profile not in PROFILES and profile != MIXED:
         raise KeyError(profile)
     began, load = clock.monotonic(), environment()
     scenarios = [scenario_of(seed, profile, minutes) for seed in seeds]
-    verdicts: list[Verdict] = []
-    for number, (scenario, verdict) in enumerate(_all(scenarios, jobs)):
-        verdicts.append(verdict)
-        advanced(number + 1, sum(bool(v.findings) for v in verdicts))
+    lines = Kept(kept)
+    found = lines.known(scenarios)
+    fresh: list[Verdict] = []
+    for scenario, verdict in _all([scenario for scenario in scenarios if scenario.seed not in found], jobs):
+        found[scenario.seed] = verdict
+        fresh.append(verdict)
+        lines.add(scenario, verdict)
+        advanced(len(found), sum(bool(v.findings) for v in found.values()))
         if verdict.findings:
             say(told(scenario, verdict, keep(scenario, verdict, out)))
     wall_s = clock.monotonic() - began
+    verdicts = [found[seed] for seed in seeds]
     results = (
-        summed(verdicts)
+        summed(verdicts, directed=profile not in (MIXED, SWARM))
         | _repeated(scenarios, verdicts, jobs)
-        | {"wall_s": round(wall_s, 1)}
-        | _speed(verdicts, wall_s * min(jobs, len(seeds)))
+        | {"wall_s": round(wall_s, 1), "resumed": len(verdicts) - len(fresh)}
+        | _speed(fresh, wall_s * min(jobs, len(seeds)))
     )
     params = {"seeds": [seeds[0], seeds[-1]] if seeds else [], "profile": profile, "minutes": minutes, "jobs": jobs}
     return {"name": "sim run", "params": params, "environment": load, "results": results}
@@ -100,7 +108,7 @@ def _speed(verdicts: Sequence[Verdict], core_s: float) -> dict[str, Any]:
     }
 
 
-def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def summed(verdicts: Sequence[Verdict], *, directed: bool = False) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     checked: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -138,8 +146,18 @@ def summed(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "recovered_p50_s": recovered[len(recovered) // 2] if recovered else None,
         "recovered_p99_s": recovered[len(recovered) * 99 // 100] if recovered else None,
         "recovered_max_s": recovered[-1] if recovered else None,
-        "void": void_reasons(faults, refused, len(verdicts), excused),
+        "regions_lost": counts["F_region"],
+        "recovery_unfinished": counts["recovery_unfinished"],  # their region was back first: they say nothing, and are counted
+        "recovery_changed": counts["recovery_changed"],  # by people, meanwhile
+        "void": void_reasons(faults, refused, len(verdicts), excused, directed=directed) + _unrecovered(verdicts, recovered),
     }
+
+
+def _unrecovered(verdicts: Sequence[Verdict], recovered: Sequence[float]) -> list[dict[str, Any]]:
+    """A campaign about recovery in which nothing was recovered shows nothing."""
+    if recovered or not any(verdict.profile in RECOVERS for verdict in verdicts):
+        return []
+    return [{"kind": "recovery", "name": "services", "counted": 0, "floor": 1}]
 
 
 # --- one seed that failed --------------------------------------------------------------------------------------------------

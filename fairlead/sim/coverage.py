@@ -54,13 +54,17 @@ SAFEGUARDS: Final = {
 }
 
 
-def void_reasons(faults: Mapping[str, int], refusals: Mapping[str, int], seeds: int, excused_seeds: int) -> list[dict[str, Any]]:
-    """Why this campaign proves less than it seems to; empty: it was thick enough."""
+def void_reasons(
+    faults: Mapping[str, int], refusals: Mapping[str, int], seeds: int, excused_seeds: int, *, directed: bool = False
+) -> list[dict[str, Any]]:
+    """Why this campaign proves less than it seems to; empty: it was thick enough. One that is directed at one thing is not asked
+    whether it met the others."""
     out: list[dict[str, Any]] = []
-    for kind, counted, names, floor in (
+    asked = (
         ("fault", faults, [name for name in FAULTS if name not in NOT_INJECTED], FAULT_FLOOR),
         ("refusal", refusals, list(SAFEGUARDS), REFUSAL_FLOOR),
-    ):
+    )
+    for kind, counted, names, floor in asked if not directed else ():
         least = floor_of(floor, seeds)
         for name in names:
             if counted.get(name, 0) < least:

@@ -23,9 +23,9 @@ class Fake:
         self.asked: list[Any] = []
 
     def run(
-        self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Any, advanced: Any
+        self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Any, advanced: Any, kept: Path | None
     ) -> dict[str, Any]:
-        self.asked.append((seeds, profile))
+        self.asked.append((seeds, profile, kept))
         advanced(1, 0)
         say("seed 7: S1\nreproduce: fairlead sim --replay sim-swarm-7.json")
         advanced(2, 1)

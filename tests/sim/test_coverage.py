@@ -69,6 +69,56 @@ def test_one_seed_in_twenty_is_run_again_and_must_come_out_the_same(monkeypatch:
     assert (results["repeated"], results["mismatches"]) == (2, [40])
 
 
+def test_a_directed_campaign_is_not_asked_what_it_is_not_directed_at_but_for_its_excuses() -> None:
+    assert void_reasons({}, {}, 100, 2, directed=True) == []
+    assert names(void_reasons({}, {}, 100, 3, directed=True)) == [("excused", "seeds")]
+
+
+def verdict_of(seed: int, profile: str, *recovered_s: float) -> Verdict:
+    return Verdict(seed, profile, [], [], 1, 1.0, "t", 1, {"F_region": 1}, {}, {}, 1.0, recovered_s=list(recovered_s))
+
+
+def test_a_campaign_about_recovery_says_how_long_it_took_and_is_void_where_nothing_was_recovered() -> None:
+    found = campaign.summed([verdict_of(n, "regions", float(n), 20.0) for n in range(1, 101)], directed=True)
+    assert (found["recovered"], found["regions_lost"]) == (200, 100)
+    assert (found["recovered_p50_s"], found["recovered_p99_s"], found["recovered_max_s"]) == (20.0, 99.0, 100.0)
+    assert found["void"] == []
+    assert names(campaign.summed([verdict_of(1, "regions")], directed=True)["void"]) == [("recovery", "services")]
+    assert campaign.summed([verdict_of(1, "grants")], directed=True)["void"] == []
+
+
+def test_a_campaign_that_was_interrupted_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    def run(scenario: Scenario, **_: object) -> Verdict:
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        ran.append(scenario.seed)
+        return verdict_of(scenario.seed, scenario.profile, 10.0 * scenario.seed)
+
+    def go(seeds: int, minutes: float = 1.0) -> dict[str, Any]:
+        moved: list[int] = []
+        told = campaign.run(
+            list(range(1, seeds + 1)), "regions", minutes, 1, tmp_path, SystemClock(), lambda text: None,
+            lambda done, failed: moved.append(done), tmp_path / "kept",
+        )  # fmt: skip
+        results: dict[str, Any] = told["results"]
+        return results | {"moved": moved}
+
+    monkeypatch.setattr(campaign, "run_scenario", run)
+    with pytest.raises(KeyboardInterrupt):
+        go(5)
+    with (tmp_path / "kept").open("ab") as file:
+        file.write(b'\n{"scenario": {"seed": 4')  # it was writing when it ended
+    ran.clear()
+    results = go(5)
+    assert ran == [4, 5]
+    assert (results["seeds"], results["resumed"], results["recovered_max_s"], results["moved"]) == (5, 3, 50.0, [4, 5])
+    ran.clear()
+    assert (go(5)["resumed"], ran) == (5, [])
+    assert go(2, minutes=2.0)["resumed"] == 0, "another length is another campaign"
+
+
 def test_refusals_of_a_life_that_ended_still_count() -> None:
     machines = SimpleNamespace(on_death=[])
     tally = Tally(cast(Machines, machines))

@@ -1,0 +1,48 @@
+"""Owns what a campaign keeps of itself while it runs: one line a seed, so that one that was interrupted goes on where it was.
+
+A line is a scenario and its verdict. A seed is known only under the very scenario that is asked for now; a line that was cut
+short is no line. Knows nothing of what was found. Called by campaign.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from fairlead.sim.scenario import Scenario
+from fairlead.sim.world import Verdict
+
+
+class Line(msgspec.Struct, frozen=True):
+    scenario: Scenario
+    verdict: Verdict
+
+
+class Kept:
+    """The file of one campaign; without a path, nothing is kept."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def known(self, wanted: Iterable[Scenario]) -> dict[int, Verdict]:
+        """By seed: what came of those that were run already."""
+        if self._path is None or not self._path.exists():
+            return {}
+        asked = {scenario.seed: scenario for scenario in wanted}
+        out = {}
+        for text in self._path.read_bytes().splitlines():
+            try:
+                line = msgspec.json.decode(text, type=Line)
+            except msgspec.DecodeError:
+                continue
+            if asked.get(line.scenario.seed) == line.scenario:
+                out[line.scenario.seed] = line.verdict
+        return out
+
+    def add(self, scenario: Scenario, verdict: Verdict) -> None:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.write(b"\n" + msgspec.json.encode(Line(scenario, verdict)))  # what was cut short before it ends here
