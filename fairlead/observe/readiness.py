@@ -90,7 +90,7 @@ def _sim(*invariants: str, met: tuple[str, ...] = (), least: tuple[Bound, ...] =
 
 def _audit(*invariants: str) -> Ask:
     asked = tuple((f"checked.{name}", 1.0) for name in invariants)
-    return Ask("audit verify", "fairlead audit verify .fairlead/data/us-east/history", invariants, least=asked)
+    return Ask("audit verify", "fairlead audit verify", invariants, least=asked)
 
 
 def _test(name: str) -> Ask:
