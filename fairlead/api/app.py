@@ -17,17 +17,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.types import Receive, Scope, Send
 
-from fairlead.api import asking, discovery, explaining, openapi, questions, reading, scaling, writing
+from fairlead.api import asking, discovery, explaining, openapi, planning, questions, reading, scaling, writing
 from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody
 from fairlead.api.calls import JSON, Call, Services, Target
-from fairlead.api.catalogue import GROUPS
-from fairlead.api.failures import Failure
+from fairlead.api.catalogue import GROUPS, VERSION
+from fairlead.api.failures import GROUP, Failure
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.negotiation import discovery_version
 from fairlead.api.reading import expired
 from fairlead.api.rules import Rules, rules_of
 from fairlead.api.watching import Watches, watch
 from fairlead.client.plane import Expired
+from fairlead.client.planning import Planner
 from fairlead.client.resources import Unreachable
 from fairlead.ports import Clock, Ids, SystemIds
 from fairlead.security.strongbox import Strongbox
@@ -77,6 +78,8 @@ class Api:
         fixed = self._fixed(request, segments)
         if fixed is not None:
             return fixed
+        if segments == ["apis", GROUP, VERSION, "plans"]:
+            return await planning.answer(request, identity, self._services)
         special = await questions.answer(request, segments, identity, self._services)
         if special is not None:
             return special
@@ -198,10 +201,11 @@ def make_app(
     ids: Ids | None = None,
     routes: Sequence[BaseRoute] = (),
     secrets: Strongbox | None = None,
+    planner: Planner | None = None,
 ) -> Starlette:
     """`routes` come first: health, metrics, the component channel. `app.state.watches` is for whoever shuts the server down."""
     watches = Watches()
-    api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds(), secrets), authenticate, watches)
+    api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds(), secrets, planner), authenticate, watches)
     app = Starlette(routes=[*routes, Mount("", app=api)])
     app.state.watches = watches
     return app

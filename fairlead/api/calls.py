@@ -23,6 +23,7 @@ from fairlead.api.negotiation import form_of
 from fairlead.api.rules import Ask, Rows, Rules
 from fairlead.api.sealed import opener
 from fairlead.api.tables import Form
+from fairlead.client.planning import Planner
 from fairlead.decide.admission.report import Report
 from fairlead.model.commands import Fault
 from fairlead.ports import Clock, Ids
@@ -53,6 +54,7 @@ class Services(NamedTuple):
     clock: Clock
     ids: Ids
     secrets: Strongbox | None = None  # None: secrets are stored as they come, and never shown
+    planner: Planner | None = None  # None: this server makes no plans
 
 
 class Target(NamedTuple):

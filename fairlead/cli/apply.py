@@ -10,6 +10,7 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -46,19 +47,27 @@ def validation_option(work: F) -> F:
 @validation_option
 @click.option("--force-conflicts", is_flag=True, help="Take over fields that other managers own.")
 @click.option("--field-manager", default="fairlead", show_default=True, help="Who owns the fields written here.")
+@click.option("--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Carry out what 'plan --out' kept.")
 @format_option()
 @write_options
 @server_options()
 @alone_if_dry
 async def apply(session: Session, files: tuple[str, ...], recursive: bool, validate: str, force_conflicts: bool,
-                field_manager: str, form: Format, dry_run: str, idempotency_key: str) -> int:  # fmt: skip
+                field_manager: str, plan_file: Path | None, form: Format, dry_run: str, idempotency_key: str) -> int:  # fmt: skip
     """Make objects as files say: created where they are missing, changed where they differ (server-side apply).
 
     Every fault of every file is told before anything is sent. With several objects the server judges all of them first; only
-    then is the first one written. Exit code of the first failure; 7 if an outcome is unknown.
+    then is the first one written. Exit code of the first failure; 7 if an outcome is unknown. With --plan: 4, and nothing is
+    written, if what the plan rests on has moved; what did is named.
     """
     from fairlead.cli.manifests import admitted, load
 
+    if plan_file is not None:
+        from fairlead.cli.planned import apply_plan
+
+        if files or dry_run == "client":
+            raise Told("a plan is carried out by itself, on a server", hint="leave out -f and --dry-run=client")
+        return await apply_plan(session, plan_file, how(session, dry_run, ""), dry_run)
     documents = load(files, recursive=recursive, field_validation=validate)
     if dry_run == "client":
         admitted(documents, session.namespace)
@@ -86,7 +95,7 @@ async def _apply(session: Session, each: Document, write: Write) -> tuple[Any, s
         before = await session.client.get(each.resource, namespace, each.name, region=session.region)
     except NotFound:
         before = None
-    written = await session.client.apply(each.resource, namespace, each.name, _sent(each, namespace), write)
+    written = await session.client.apply(each.resource, namespace, each.name, sent_as(each, namespace), write)
     if before is None:
         return written.object, "created"
     return written.object, "unchanged" if _versions(before) == _versions(written.object) else "configured"
@@ -96,7 +105,7 @@ def _versions(each: Any) -> Any:
     return (each.get("metadata") or {}).get("resourceVersion")
 
 
-def _sent(each: Document, namespace: str) -> dict[str, Any]:
+def sent_as(each: Document, namespace: str) -> dict[str, Any]:
     """As written, without what only a server writes: a file made by `get -o yaml` can be applied."""
     metadata = {name: value for name, value in each.tree["metadata"].items() if name not in BOOKKEEPING}
     if namespace:
@@ -115,7 +124,8 @@ async def _preflight(session: Session, documents: Sequence[Document], write: Wri
         if namespace in made_here:
             continue
         try:
-            await session.client.apply(each.resource, namespace, each.name, _sent(each, namespace), write._replace(dry_run=True))
+            dry = write._replace(dry_run=True)
+            await session.client.apply(each.resource, namespace, each.name, sent_as(each, namespace), dry)
         except Invalid as error:
             fields = [f"  {each.where}: {cause.field}: {cause.message}" for cause in error.causes if cause.field]
             said += fields or [f"  {each.where}: {error.message}"]
@@ -147,7 +157,7 @@ async def create(session: Session, files: tuple[str, ...], recursive: bool, vali
     for index, each in enumerate(documents):
         namespace = each.namespace(session.namespace)
         one = write._replace(key=keyed(idempotency_key, index, len(documents)))
-        got = await outcomes.take(str(each), session.client.create(each.resource, namespace, _sent(each, namespace), one))
+        got = await outcomes.take(str(each), session.client.create(each.resource, namespace, sent_as(each, namespace), one))
         if got is not None:
             made.append((got.object, "created"))
             _say(form, each, made[-1], dry_run)
@@ -201,7 +211,7 @@ async def diff(
             live = await session.client.get(each.resource, namespace, each.name, region=session.region)
         except NotFound:
             live = None
-        merged = (await session.client.apply(each.resource, namespace, each.name, _sent(each, namespace), write)).object
+        merged = (await session.client.apply(each.resource, namespace, each.name, sent_as(each, namespace), write)).object
         old = encode_yaml(_comparable(live)).splitlines(keepends=True) if live is not None else []
         new = encode_yaml(_comparable(merged)).splitlines(keepends=True)
         for line in difflib.unified_diff(old, new, f"live/{each}", f"applied/{each}"):

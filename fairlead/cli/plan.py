@@ -1,36 +1,137 @@
-"""`fairlead plan`: what would happen, before it does. Today: if a region were lost.
+"""`fairlead plan`: what a change would do, before it is made; and what would become of services if a region were lost.
 
-Owns the words. The answer is the recovery controller's, which works it out all the time with the function it acts by
-(RegionOutlook); nothing is computed here.
+Owns which change is asked about and how it is kept in a file. The answer is the server's, which tries the change on copies of
+the planes with the functions it acts by; nothing is computed here. The words are plan_words.py's.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from fairlead.cli.frame import CHECK_FAILED, OK, Told
-from fairlead.cli.kinds import of_model
-from fairlead.cli.session import Session, on_server, server_options
-from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
-from fairlead.client.rest_shapes import Query
+from fairlead.cli import plan_words
+from fairlead.cli.apply import file_options, sent_as
+from fairlead.cli.frame import CHANGES, CHECK_FAILED, OK, Told
+from fairlead.cli.kinds import of_model, targets
+from fairlead.cli.output import note
+from fairlead.cli.session import DURATION, Session, on_server, server_options
+from fairlead.cli.show import Format, format_option, put
+from fairlead.client.rest_shapes import GROUP, VERSION, Query
+
+PATH = f"/apis/{GROUP}/{VERSION}/plans"
+PLAN_S = 120.0  # a trial of a large platform takes its time
+DRAIN_S = 600.0
+VERBS = ("drain", "cordon", "uncordon", "delete", "policy")
+Change = dict[str, Any]
 
 
 @click.command("plan")
-@click.option("--lose-region", "lost", required=True, metavar="REGION", help="As if this region were lost now.")
+@click.argument("words", nargs=-1, metavar="[drain|cordon|uncordon NODE... | delete KIND/NAME... | policy REVISION]")
+@file_options
+@click.option("--lose-region", "lost", default="", metavar="REGION", help="As if this region were lost now.")
+@click.option("--deadline", type=DURATION, default=DRAIN_S, show_default="10m", metavar="DURATION", help="Of a drain.")
+@click.option("--force-conflicts", is_flag=True, help="As if fields that other managers own were taken over.")
+@click.option("--field-manager", default="fairlead", show_default=True, help="Who would own the fields.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the plan, for 'fairlead apply --plan FILE'.")
 @format_option()
-@server_options()
+@server_options(PLAN_S)
 @on_server
-async def command(session: Session, lost: str, form: Format) -> int:
-    """Say what would become of every critical service if a region were lost now.
+async def command(session: Session, words: tuple[str, ...], files: tuple[str, ...], recursive: bool, lost: str, deadline: float,
+                  force_conflicts: bool, field_manager: str, out: Path | None, form: Format) -> int:  # fmt: skip
+    """Say what a change would do: who moves, who is evicted, who waits and why, recovery and cost. Nothing is changed.
 
     \b
+    fairlead plan -f risk-api.yaml
+    fairlead plan -f quota.yaml -f budget.yaml --out friday.plan
+    fairlead plan drain eu-n3
+    fairlead plan delete wl/analytics
+    fairlead plan policy 7
     fairlead plan --lose-region us-east
-    fairlead plan --lose-region eu-central -o yaml
 
-    Exit code 8 if a service would not reach its minimum.
+    The server tries the change on a copy of what it has now. Exit code 2 if anything would change, 0 if nothing would. Of
+    --lose-region: 8 if a service would not reach its minimum.
     """
+    if lost:
+        if words or files or out:
+            raise Told("--lose-region is a plan of its own", hint="leave out files and other changes")
+        return await _lose(session, lost, form)
+    changes = [*_manifests(session, files, recursive), *await _ordered(session, words, deadline)]
+    if not changes:
+        raise Told("say which change", hint="-f FILE, drain NODE, delete KIND/NAME, policy REVISION or --lose-region REGION")
+    spec = {"changes": changes, "marks": out is not None}
+    query = f"?fieldManager={field_manager}&force={'true' if force_conflicts else 'false'}"
+    got = await session.client.post(PATH + query, {"spec": spec})
+    status: dict[str, Any] = got["status"]
+    if out is not None:
+        kept = {"kind": "SavedPlan", "apiVersion": got["apiVersion"], "fieldManager": field_manager, "force": force_conflicts,
+                "changes": changes, "base": got["base"], "status": status}  # fmt: skip
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+    if form.is_table:
+        plan_words.tell(status)
+    else:
+        shown = {**got, "base": {name: value for name, value in got["base"].items() if name != "marks"}}
+        put(form, [shown], single=True)
+    if out is not None:
+        note(f"kept in {out}; carry it out with: fairlead apply --plan {out}")
+    return CHANGES if status["changed"] else OK
+
+
+def _manifests(session: Session, files: tuple[str, ...], recursive: bool) -> list[Change]:
+    if not files:
+        return []
+    from fairlead.cli.manifests import load
+
+    documents = load(files, recursive=recursive)
+    return [{"apply": sent_as(each, each.namespace(session.namespace))} for each in documents]
+
+
+async def _ordered(session: Session, words: tuple[str, ...], deadline: float) -> list[Change]:
+    if not words:
+        return []
+    verb, names = words[0], words[1:]
+    if verb not in VERBS or not names:
+        raise Told(f"cannot plan {' '.join(words)!r}", hint=f"say one of {', '.join(VERBS)}, and of what")
+    match verb:
+        case "delete":
+            found = await targets(session.client, names)
+            return [{"delete": _named(one.resource.kind, one.name, session.namespace_of(one.resource))} for one in found]
+        case "policy":
+            return [await _deciding(session, names)]
+    spec: dict[str, Any] = {"unschedulable": verb != "uncordon"}
+    if verb == "drain":
+        end = datetime.fromtimestamp(session.client.clock.wall() + deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        spec["drain"] = {"reason": "planned", "deadlineTime": end}
+    if verb == "uncordon":
+        spec["drain"] = None
+    return [{"patch": _named("Node", name.rpartition("/")[2]) | {"spec": spec}} for name in names]
+
+
+def _named(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": name} | ({"namespace": namespace} if namespace else {})}
+
+
+async def _deciding(session: Session, names: tuple[str, ...]) -> Change:
+    """As if this revision decided for everybody."""
+    from fairlead.decide.channels import rolled_back
+    from fairlead.model.kinds.policy import PolicyChannelSpec
+
+    if len(names) != 1 or not names[0].lstrip("r").isdecimal():
+        raise Told("name one policy revision", hint="see 'fairlead policy list'")
+    channel = await session.client.get(of_model()["policychannels"], "", "default")
+    before = msgspec.convert(channel["spec"], PolicyChannelSpec)
+    made = rolled_back(before, int(names[0].lstrip("r"))) or before
+    return {"patch": _named("PolicyChannel", "default") | {"spec": msgspec.to_builtins(made)}}
+
+
+# --- the loss of a region
+
+
+async def _lose(session: Session, lost: str, form: Format) -> int:
+    """The recovery controller works it out all the time, with the function it acts by (RegionOutlook)."""
     outlooks = of_model()["regionoutlooks"]
     found = {one["metadata"]["name"]: one for one in (await session.client.list(Query(outlooks))).items}
     if lost not in found:
@@ -38,34 +139,7 @@ async def command(session: Session, lost: str, form: Format) -> int:
         raise Told(f"nothing is known of losing {lost!r}", hint=f"it is worked out for regions that are healthy: {known}")
     spec = found[lost].get("spec") or {}
     if form.is_table:
-        _tell(lost, spec)
+        plan_words.tell_loss(lost, spec)
     else:
         put(form, [found[lost]], single=True)
     return CHECK_FAILED if spec.get("short") else OK
-
-
-def _tell(region: str, spec: dict[str, Any]) -> None:
-    services = spec.get("services") or ()
-    if not services:
-        click.echo(f"No critical service has slots in {region}: nothing would have to be recovered.")
-        return
-    ready, short = spec.get("ready", 0), spec.get("short", 0)
-    if short:
-        click.echo(f"If {region} were lost now, {short} of {ready + short} critical services would NOT reach their minimum.")
-    else:
-        click.echo(
-            f"If {region} were lost now, all {ready} critical services would reach their minimum, in {spec['seconds']:.0f} s."
-        )
-    click.echo()
-    rows = [_row(one) for one in services]
-    put_lines(laid_out(["TENANT", "WORKLOAD", "IN REGION", "NEW SLOTS", "SECONDS", "MISSING", "WHY"], rows))
-    if len(services) < ready + short:
-        click.echo(f"and {ready + short - len(services)} more that would be well")
-
-
-def _row(one: dict[str, Any]) -> list[str]:
-    seconds = f"{one.get('seconds', 0):.0f}" if not one.get("missing") else "-"
-    return [
-        one.get("tenant", ""), one.get("workload", ""), one.get("region") or "<nowhere>", str(one.get("newSlots", 0)), seconds,
-        str(one.get("missing", 0)), one.get("why") or "-",
-    ]  # fmt: skip

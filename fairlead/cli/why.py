@@ -15,8 +15,10 @@ from fairlead.cli.ages import age
 from fairlead.cli.complete import workloads as complete_workloads
 from fairlead.cli.frame import OK, Told
 from fairlead.cli.kinds import targets
+from fairlead.cli.plan_words import tell_unblocking
 from fairlead.cli.session import Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
+from fairlead.cli.unblock import changes_for
 
 ASKABLE = ("workloads", "schedulingrequests", "bindings")
 RULED_OUT_MAX = 6  # gates and nodes named; the rest is in -o yaml
@@ -50,12 +52,14 @@ async def command(
     asked = {"slot": slot, "generation": generation, "at": at or None, "region": session.region or None}
     path = target.resource.path(session.namespace, target.name, "why")
     got = await session.client.read(path, {name: str(value) for name, value in asked.items() if value is not None})
-    if not form.is_table:
-        put(form, [got], single=True)
-        return OK
     status = got.get("status") or {}
+    unblock = await changes_for(session, status, session.namespace) if not at and generation is None else []
+    if not form.is_table:
+        put(form, [{**got, "status": {**status, "unblock": unblock}} if unblock else got], single=True)
+        return OK
     then = str(status.get("atTime") or "")
     _tell(f"{target}{f' at {then}' if then else ''}", status, _seconds(then) if then else session.client.clock.wall())
+    tell_unblocking(unblock)
     return OK
 
 

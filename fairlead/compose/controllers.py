@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from fairlead.client.plane import Plane
 from fairlead.compose.config import PlaneConfig
@@ -27,12 +28,16 @@ from fairlead.controllers.standing import StandingController
 from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.nodes import NodeRules
 from fairlead.model.registry import GLOBAL
+from fairlead.planning.copied import Copy
+from fairlead.planning.trial import Seat
 
-Placed = tuple[Controller, Plane, Plane | None]  # the controller, the plane it writes, the second one it looks at
+P = TypeVar("P")  # a plane, or a copy of one
+Placed = tuple[Controller, Plane, Plane | None]
 
 
-def controllers_of(config: PlaneConfig, own: Plane, durable: Plane, peers: Mapping[str, Plane]) -> list[Placed]:
-    """`own` may tell of what is not durable yet; `durable` is the same plane for who writes to another."""
+def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, P]) -> list[tuple[Controller, P, P | None]]:
+    """Each with the plane it writes and the second one it looks at. `own` may tell of what is not durable yet; `durable` is the
+    same plane for who writes to another."""
     if config.plane == "global":
         return [
             (OverrideController("override-global"), own, None),
@@ -45,7 +50,7 @@ def controllers_of(config: PlaneConfig, own: Plane, durable: Plane, peers: Mappi
             (QuotaController(config.grant_lease_s), own, None),
         ]
     region, above = config.region, peers.get(GLOBAL)
-    here: list[Placed] = [
+    here: list[tuple[Controller, P, P | None]] = [
         (OverrideController(), own, None),
         (NodePoolController(region), own, None),
         (AssignmentController(region), own, None),
@@ -62,3 +67,10 @@ def controllers_of(config: PlaneConfig, own: Plane, durable: Plane, peers: Mappi
         here.append((MirrorDown(region), own, above))
         here.append((MirrorUp(region), above, durable))
     return here
+
+
+def tried_on(copy: Copy, copies: Mapping[str, Copy]) -> Iterable[Seat]:
+    """The same, for a trial: nobody starts these, they are stepped."""
+    region = "" if copy.is_global else copy.name
+    config = PlaneConfig(plane="global" if copy.is_global else "region", store="", data="", region=region)
+    return controllers_of(config, copy, copy, copies)

@@ -32,7 +32,7 @@ from fairlead.client.plane import Change, Plane
 from fairlead.client.remote import RemotePlane
 from fairlead.client.resources import ResourcePlane
 from fairlead.compose.config import PlaneConfig
-from fairlead.compose.controllers import controllers_of
+from fairlead.compose.controllers import Placed, controllers_of, tried_on
 from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.guards import LastUses, Resealing, joining_of, oidc_of, strongbox_of
 from fairlead.compose.health import health_routes, standing
@@ -46,6 +46,7 @@ from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.patrol import Patrol
+from fairlead.planning.planner import TrialPlanner
 from fairlead.ports import Clock, Ids, Random, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from fairlead.security.directory import AccessDirectory
@@ -180,7 +181,7 @@ class PlaneServer:
         def picture_of(plane: Plane) -> Picture:
             return pictures.setdefault(id(plane), Picture(plane, self._clock))
 
-        placed = controllers_of(self.config, early, plane, self.peers)
+        placed: list[Placed] = controllers_of(self.config, early, plane, self.peers)
         placed.append((leftovers_of(self.config, self.ledger), early, None))
         for controller, writes, other in placed:
             shown = picture_of(other) if other is not None else None
@@ -234,7 +235,7 @@ class PlaneServer:
         ]
         return make_app(
             FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes,
-            secrets=self._strongbox,
+            secrets=self._strongbox, planner=TrialPlanner(tried_on, self._clock),
         )  # fmt: skip
 
     async def _serve(self, channel: Channel, who: Identity) -> None:
