@@ -22,7 +22,7 @@ from fairlead.decide.escrow import holder_ms
 from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take
 from fairlead.decide.grants import limits_of
 from fairlead.decide.leasing import Versions, installed, said, taken
-from fairlead.decide.merging import Local, merged, words
+from fairlead.decide.merging import merged, words
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Put, PutStatus
 from fairlead.model.hot import DECODERS
@@ -94,11 +94,7 @@ class GrantController:
         term: GrantTerm = found.hot
         grants = [each.hot for each in await plane.list("grants")]
         bindings = [DECODERS["bindings"].decode(each.raw) for each in await plane.list("bindings") if each.raw is not None]
-        overrides = [each.hot for each in await plane.list("overrides")]
-        requests = [each.hot for each in await plane.list("schedulingrequests")] if overrides else []
-        zones = {each.name: each.hot.spec.zone for each in await plane.list("nodes")} if overrides else {}
-        local = Local(overrides, requests, zones)
-        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0], local)
+        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0])
         if term.status.merge is not None and term.status.merge.cut_time == report.cut_time:
             return []
         name = f"{self._region}.merge.{healed[0]:x}"
