@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.types import Receive, Scope, Send
 
-from fairlead.api import asking, discovery, explaining, openapi, planning, questions, reading, scaling, writing
+from fairlead.api import asking, discovery, explaining, openapi, planning, questions, reading, scaling, telling, writing
 from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody
 from fairlead.api.calls import JSON, Call, Services, Target
 from fairlead.api.catalogue import GROUPS, VERSION
@@ -143,6 +143,7 @@ _SPECIAL: Final[dict[str, Handler]] = {
     "scale": scaling.handle,
     "why": explaining.why,
     "decisions": explaining.decisions,
+    "timeline": telling.timeline,
     "eviction": asking.evict,
     "binding": asking.bind,
 }

@@ -30,7 +30,7 @@ _MACHINE_WRITE: Final = ("create", "update", "delete")
 _WHY: Final = ("why", "Why", ("get",))
 _DECISIONS: Final = ("decisions", "DecisionRecordList", ("get",))
 _EXPLAINING: Final[dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
-    "workloads": (_WHY, _DECISIONS),
+    "workloads": (_WHY, _DECISIONS, ("timeline", "Timeline", ("get",))),
     "schedulingrequests": (_WHY, _DECISIONS, ("binding", "BindingProposal", ("create",))),
     "bindings": (_WHY, _DECISIONS, ("eviction", "EvictionRequest", ("create",))),
     "nodes": (_DECISIONS,),

@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fairlead.api import protobuf
+from fairlead.api import protobuf, telling
 from fairlead.api.access import Identity
 from fairlead.api.calls import JSON, PROTOBUF, YAML, Services, parse, read_body
 from fairlead.api.catalogue import CORE, OWN, Resource
@@ -31,6 +31,8 @@ async def answer(request: Request, segments: Sequence[str], identity: Identity, 
     match segments:
         case ["receipts", key] | ["apis", "fairlead.dev", "v1alpha1", "receipts", key]:
             return await _receipt(request, key, identity, services)
+        case ["history"] | ["apis", "fairlead.dev", "v1alpha1", "history"]:
+            return await telling.history(request, identity, services)
         case ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"]:
             return _made(await _access(request, identity, services))
         case ["apis", "authorization.k8s.io", "v1", "selfsubjectrulesreviews"]:

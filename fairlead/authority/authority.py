@@ -29,6 +29,7 @@ from fairlead.authority.past import Past
 from fairlead.authority.pipeline import Building, Deposed, Pipeline
 from fairlead.authority.reader import View, open_view
 from fairlead.authority.state import Rec, State, at
+from fairlead.authority.telling import Telling
 from fairlead.authority.term import Term
 from fairlead.authority.truncation import Truncation
 from fairlead.model.commands import Command, Outcome, Refused
@@ -84,6 +85,7 @@ class Authority:
         self._not_leading = asyncio.Event()
         self._stop = asyncio.Event()
         self.past = Past(self.view, history, self.plane_ms)
+        self.telling = Telling(settings, history, clock)
         self._candidate = Candidate(store, clock, ids, settings, self._timing, name, self._stop.is_set)
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from fairlead.authority.hub import Expired
@@ -40,6 +41,10 @@ class History:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._began_at: int | None = None  # a checkpoint stands here, and nothing was archived after it yet
+
+    @property
+    def directory(self) -> Path:
+        return self._archive.directory
 
     def archived(self) -> int:
         """Up to this position nothing is lost when the engine's journal is cut."""

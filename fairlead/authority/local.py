@@ -13,6 +13,7 @@ from fairlead.client.decisions import DecisionQuery, DecisionSource, ExplainedPa
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.ids import revision, split_revision
+from fairlead.observe.timeline import Step
 from fairlead.ports import Clock
 
 _SLICE = 5000  # nodes looked at between two yields to the loop: about a millisecond
@@ -124,6 +125,12 @@ class LocalPlane:
 
     async def time_at(self, revision: int) -> int:
         return await self._authority.past.time_at(revision)
+
+    async def steps(self, tenant: str, workload: str, since_ms: int) -> Sequence[Step]:
+        return await self._authority.telling.steps(tenant, workload, since_ms)
+
+    async def exported(self, since_ms: int, token: str = "", offset: int = 0) -> tuple[str, int, bytes]:
+        return await self._authority.telling.exported(since_ms, token, offset)
 
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         return ExplainedPage() if self.explains is None else explained(await self.explains.query(query))

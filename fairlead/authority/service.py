@@ -165,6 +165,8 @@ class _Connection:
             "receipt": self._receipt,
             "revision_at": self._authority.past.revision_at,
             "time_at": self._authority.past.time_at,
+            "steps": self._steps,
+            "exported": self._exported,
             "decisions": self._decisions,
             "answered": self._answered,
             "figures": self._figures,
@@ -282,6 +284,15 @@ class _Connection:
             raise ValueError(f"what {actor} sent is not this caller's to ask about")
         found = self._authority.receipt(actor, key)
         return None if found is None else encode_outcomes([found])[0]
+
+    async def _steps(self, tenant: str, workload: str, since_ms: int) -> list[Any]:
+        self._known("bindings")
+        return [[*step] for step in await self._authority.telling.steps(tenant, workload, since_ms)]
+
+    async def _exported(self, since_ms: int, token: str, offset: int) -> Any:
+        for plural in KINDS:  # it is all in there
+            self._known(plural)
+        return await self._authority.telling.exported(since_ms, token, offset)
 
     async def _decisions(self, asked: dict[str, Any]) -> Any:
         self._known("decisions")

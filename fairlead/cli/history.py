@@ -1,23 +1,47 @@
 """`fairlead timeline` and `fairlead export`: what happened, told step by step or carried away as a file.
 
-Owns the words. Reads the history that servers keep as files: of the local platform, or of the server whose configuration is
-named, on its own machine; a running server keeps writing to them. What is asked of it is in fairlead/observe and
-fairlead/store/export.py; replay.py judges such a file again.
+Owns the words. Asks the server, or reads the history that servers keep as files where no server need run: those of the local
+platform whose directory is named, or of the server whose configuration is; a running server keeps writing to them. What is asked
+of history is in fairlead/observe and fairlead/store/export.py; replay.py judges such a file again.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fairlead.cli.frame import NOT_FOUND, OK, Told, World
 from fairlead.cli.output import instant_of, json_option, note, put_json, put_table
-from fairlead.cli.programs import programs_of, state_option
-from fairlead.cli.session import DURATION
+from fairlead.cli.programs import programs_of
+from fairlead.cli.session import DURATION, F, chosen_context, client_of, told_of
+
+if TYPE_CHECKING:
+    from fairlead.client.rest import RestClient
+
+ASK_S = 90.0  # a server looks through files
+_CHUNKS_MAX = 100_000  # of a quarter MiB: 24 GiB
+
+offline_option = click.option(
+    "--state", "--state-dir", "state", default="", metavar="DIR",
+    help="Read the files of the local platform in this directory, and ask no server.",
+)  # fmt: skip
+
+
+def asked_of(work: F) -> F:
+    """Which server is asked."""
+    options = (
+        click.option("--context", "context_name", metavar="NAME", help="Use this context of the config file."),
+        click.option("--server", metavar="URL", help="Ask this server instead of the context's."),
+    )
+    return functools.reduce(lambda made, option: option(made), options, work)
+
 
 config_option = click.option(
     "--config", "configs", multiple=True, type=click.Path(exists=True, dir_okay=False),
@@ -47,25 +71,31 @@ def _planes(world: World, state: str, configs: tuple[str, ...]) -> dict[str, Any
 @click.option("--since", type=DURATION, default=None, metavar="DURATION", help="Only the last while, such as 30m.")
 @click.option("--from", "files", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Exported histories instead.")
 @config_option
-@state_option
+@offline_option
+@asked_of
+@click.option("--region", metavar="REGION", help="Ask about this region only.")
 @json_option
 @click.pass_obj
 def timeline(
     world: World, workload: str, tenant: str, slot: int | None, since: float | None, files: tuple[str, ...],
-    configs: tuple[str, ...], state: str, as_json: bool,
+    configs: tuple[str, ...], state: str, context_name: str | None, server: str | None, region: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Show every step of a workload and its slots, with who made it and on what evidence, from the journals of all planes.
 
     \b
     fairlead timeline risk-api -n risk
     fairlead timeline risk-api -n risk --slot 20000 --since 10m
-    """
-    from fairlead.observe.timeline import Timeline
+    fairlead timeline risk-api -n risk --state .fairlead
 
-    name, told = workload.rpartition("/")[2], Timeline(tenant, workload.rpartition("/")[2])
-    _feed(told, world, files, state, configs)
+    A server tells the last 24 hours where --since says nothing. With --state, --config or --from no server is asked.
+    """
+    name = workload.rpartition("/")[2]
     since_ms = int((world.clock().wall() - since) * 1000) if since is not None else 0
-    steps = [step for step in told.steps() if step.time_ms >= since_ms and _is_of(step.object, name, slot)]
+    if files or configs or state:
+        found = _read(tenant, name, since_ms, world, files, state, configs)
+    else:
+        found = world.run(_asked(world, (context_name, server, region or ""), tenant, name, since_ms))
+    steps = [step for step in found if _is_of(step.object, name, slot)]
     if as_json:
         put_json({"name": "timeline", "params": {"workload": name, "tenant": tenant}, "results": {"steps": [
             {**step._asdict(), "time": _instant(step.time_ms)} for step in steps
@@ -76,6 +106,46 @@ def timeline(
     rows = [(_instant(s.time_ms), s.plane, s.object, s.what, s.owner, s.evidence) for s in steps]
     put_table(("TIME", "PLANE", "OBJECT", "WHAT", "BY", "DECIDED ON"), rows)
     return OK
+
+
+async def _asked(world: World, where: tuple[str | None, str | None, str], tenant: str, name: str, since_ms: int) -> list[Any]:
+    from fairlead.cli.kinds import of_model
+    from fairlead.observe.timeline import Step
+
+    params = {"since": _instant(since_ms)} if since_ms else {}
+    params |= {"region": where[2]} if where[2] else {}
+    async with client_for(world, where) as client:
+        got = await client.read(of_model()["workloads"].path(tenant, name, "timeline"), params)
+    return [
+        Step(int(_seconds(one["time"]) * 1000 + 0.5), one["plane"], one["position"], one["object"], one["what"], one["by"],
+             one["evidence"])
+        for one in got["items"]
+    ]  # fmt: skip
+
+
+def _read(
+    tenant: str, name: str, since_ms: int, world: World, files: tuple[str, ...], state: str, configs: tuple[str, ...]
+) -> list[Any]:
+    from fairlead.observe.timeline import Timeline
+
+    told = Timeline(tenant, name)
+    _feed(told, world, files, state, configs)
+    return [step for step in told.steps() if step.time_ms >= since_ms]
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+@asynccontextmanager
+async def client_for(world: World, where: tuple[str | None, str | None, str]) -> AsyncIterator[RestClient]:
+    """Who asks no server has no need of a context, so these commands take theirs only when they do."""
+    context_name, server, _ = where
+    try:
+        async with client_of(world, chosen_context(context_name, server), ASK_S) as client:
+            yield client
+    except Exception as error:
+        raise told_of(error) from error
 
 
 def _feed(told: Any, world: World, files: tuple[str, ...], state: str, configs: tuple[str, ...]) -> None:
@@ -111,35 +181,74 @@ def _instant(time_ms: int) -> str:
     "--config", default=None, type=click.Path(exists=True, dir_okay=False), help="Or the configuration of a server here."
 )
 @click.option("--since", type=DURATION, default=None, metavar="DURATION", help="Only the last while. Default: all that is kept.")
-@state_option
+@offline_option
+@asked_of
 @json_option
 @click.pass_obj
-def export(world: World, file: str, plane: str, config: str | None, since: float | None, state: str, as_json: bool) -> int:
+def export(
+    world: World, file: str, plane: str, config: str | None, since: float | None, state: str, context_name: str | None,
+    server: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Write a plane's history into one file: what was there at the beginning, and every batch since.
 
     \b
     fairlead export --plane us-east --since 1h incident.history
     fairlead replay incident.history --verify
-    """
-    from fairlead.observe.build import build
-    from fairlead.store.export import write_export
 
+    Asked of a server, it needs the right to read the audit record (roles admin and auditor). With --state or --config no server
+    is asked: the files are read where they lie.
+    """
     if bool(plane) == bool(config):
         raise Told("say --plane NAME, or --config FILE of a server on this machine")
-    planes = _planes(world, state, (config,) if config else ())
-    if plane and plane not in planes:
-        raise Told(f"there is no plane {plane} with a history; there are {', '.join(planes)}", code=NOT_FOUND)
-    kept = planes[plane] if plane else next(iter(planes.values()), None)
-    if kept is None:
-        raise Told(f"{config}: there is no history where it says", code=NOT_FOUND)
     since_ms = int((world.clock().wall() - since) * 1000) if since is not None else 0
-    about = write_export(kept, since_ms, Path(file), build())
+    if state or config:
+        about = _written(world, file, plane, config, since_ms, state)
+    else:
+        about = world.run(_downloaded(world, (context_name, server, plane), Path(file), since_ms))
     if as_json:
         put_json({"name": "export", "params": {"file": file}, "results": about_plain(about)})
     else:
         begun = f"since {instant_of(about.time_ms)}" if about.time_ms else "from the beginning"
         note(f"{file}: {about.batches:,} batches of {about.region or about.plane} {begun}, up to position {about.last:,}")
     return OK
+
+
+async def _downloaded(world: World, where: tuple[str | None, str | None, str], path: Path, since_ms: int) -> Any:
+    import base64
+
+    from fairlead.store.export import read_export
+
+    params = {"region": where[2], **({"since": _instant(since_ms)} if since_ms else {})}
+    written, size = 0, 1
+    part = path.with_name(f"{path.name}.part")
+    try:
+        async with client_for(world, where) as client:
+            with part.open("wb") as out:
+                for _ in range(_CHUNKS_MAX):
+                    got = await client.read("/history", {**params, "offset": str(written)})
+                    params["token"], size = got["token"], got["size"]
+                    written += out.write(base64.b64decode(got["data"]))
+                    if written >= size or not got["data"]:
+                        break
+        if written != size:
+            raise Told(f"{path}: {written:,} of {size:,} bytes came")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return read_export(path).about
+
+
+def _written(world: World, file: str, plane: str, config: str | None, since_ms: int, state: str) -> Any:
+    from fairlead.observe.build import build
+    from fairlead.store.export import write_export
+
+    planes = _planes(world, state, (config,) if config else ())
+    if plane and plane not in planes:
+        raise Told(f"there is no plane {plane} with a history; there are {', '.join(planes)}", code=NOT_FOUND)
+    kept = planes[plane] if plane else next(iter(planes.values()), None)
+    if kept is None:
+        raise Told(f"{config}: there is no history where it says", code=NOT_FOUND)
+    return write_export(kept, since_ms, Path(file), build())
 
 
 def about_plain(about: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from fairlead.client.remote_feed import Heard, RemoteChange, RemoteFeed, change_
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Command, Outcome, Refused, Unknown
+from fairlead.observe.timeline import Step
 from fairlead.ports import Clock, Random, Tasks
 
 log = logging.getLogger(__name__)
@@ -369,6 +370,13 @@ class RemotePlane:
 
     async def time_at(self, revision: int) -> int:
         return int(await self._resource("time_at", revision))
+
+    async def steps(self, tenant: str, workload: str, since_ms: int) -> Sequence[Step]:
+        return [Step(*row) for row in await self._resource("steps", tenant, workload, since_ms)]
+
+    async def exported(self, since_ms: int, token: str = "", offset: int = 0) -> tuple[str, int, bytes]:
+        token, size, piece = await self._resource("exported", since_ms, token, offset)
+        return token, size, piece
 
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         asked = msgspec.structs.asdict(query)

@@ -14,6 +14,7 @@ import msgspec
 from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.plane import Change, Feed
 from fairlead.model.commands import Command, Outcome
+from fairlead.observe.timeline import Step
 
 
 class Unreachable(Exception):
@@ -64,6 +65,12 @@ class ResourcePlane(Protocol):
 
     async def time_at(self, revision: int) -> int:
         """The plane time at which that revision was committed."""
+
+    async def steps(self, tenant: str, workload: str, since_ms: int) -> Sequence[Step]:
+        """What happened to a workload since that plane time, the newest last (fairlead/observe/timeline.py)."""
+
+    async def exported(self, since_ms: int, token: str = "", offset: int = 0) -> tuple[str, int, bytes]:
+        """The plane's history since then as a file (fairlead/store/export.py): a token to ask on with, its size, and a piece."""
 
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         """What schedulers of this plane decided, newest first. Nothing where no decisions are kept."""

@@ -21,7 +21,7 @@ VERBS: Final = READ | WRITE | {APPROVE, ESCALATE}
 # Things that can be asked for and are no objects.
 METRICS: Final = "metrics"
 AUDIT: Final = "audit"
-SUBRESOURCES: Final = ("status", "scale", "binding", "eviction", "why", "decisions", "logs", "token")
+SUBRESOURCES: Final = ("status", "scale", "binding", "eviction", "why", "decisions", "logs", "token", "timeline")
 KNOWN_KINDS: Final = frozenset({METRICS, AUDIT, *KINDS, *(f"{plural}/{sub}" for plural in KINDS for sub in SUBRESOURCES)})
 
 ACCESS_KINDS: Final = frozenset({"accessroles", "accessbindings", "serviceaccounts", "tokens"})
@@ -30,7 +30,7 @@ PRIVATE: Final = SEALED | {"tokens"}
 
 # A Tenant object counts as being in the tenant that it is.
 _TENANT_KINDS: Final = frozenset(plural for plural, info in KINDS.items() if info.namespaced) | {"tenants"}
-_LOOK: Final = ("status", "why", "decisions", "logs", "scale")
+_LOOK: Final = ("status", "why", "decisions", "timeline", "logs", "scale")
 # What people of a tenant write. The rest of what lives in a tenant is made by controllers.
 _TENANT_WRITES: Final = frozenset(
     {

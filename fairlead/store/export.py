@@ -72,7 +72,7 @@ def state_hash(rows: Iterable[tuple[str, bytes]]) -> str:
 def write_export(plane: Plane, since_ms: int, path: Path, build: str) -> About:
     """Everything since that plane time; since the beginning of what is kept where it is 0. Raises StoreError."""
     archive = Archive(Path(plane.history), writable=False)
-    begin, last = _begin(archive, since_ms), archive.last()
+    begin, last = begin_of(archive, since_ms), archive.last()
     time_ms, epoch, led_ms = _term(archive, begin)
     batches = list(archive.batches(begin, last))
     about = About(
@@ -92,7 +92,8 @@ def write_export(plane: Plane, since_ms: int, path: Path, build: str) -> About:
     return about
 
 
-def _begin(archive: Archive, since_ms: int) -> Point:
+def begin_of(archive: Archive, since_ms: int) -> Point:
+    """The newest point that everything since that plane time lies after; of what is kept the oldest, where it is 0."""
     horizon = archive.horizon()
     oldest = horizon.point if horizon is not None else GENESIS
     if since_ms == 0 or (horizon is not None and since_ms <= horizon.time_ms):

@@ -32,6 +32,7 @@ from fairlead.client.plane import Expired
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome, Unknown
 from fairlead.model.lifecycle import Role
+from fairlead.observe.timeline import Step
 from fairlead.ports import SystemClock, Tasks
 from tests.authority.planes import PlaneForTest, running_plane
 
@@ -117,6 +118,14 @@ class Cuttable:
     async def time_at(self, revision: int) -> int:
         self._check()
         return await self._plane.time_at(revision)
+
+    async def steps(self, tenant: str, workload: str, since_ms: int) -> Sequence[Step]:
+        self._check()
+        return await self._plane.steps(tenant, workload, since_ms)
+
+    async def exported(self, since_ms: int, token: str = "", offset: int = 0) -> tuple[str, int, bytes]:
+        self._check()
+        return await self._plane.exported(since_ms, token, offset)
 
 
 class Bare(msgspec.Struct):

@@ -43,7 +43,8 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     async def serve() -> None:
         stop = asyncio.Event()
         tls = server_context(str(certificate), str(key))
-        async with open_door("us", "eu", authorise=own_tenant_only) as door, listening(door.app, tls) as server:
+        kept = folder / "history"
+        async with open_door("us", "eu", authorise=own_tenant_only, archive=kept) as door, listening(door.app, tls) as server:
             found.update(url=f"https://127.0.0.1:{server.port}", ca=ca, loop=asyncio.get_running_loop(), stop=stop, door=door)
             ready.set()
             await stop.wait()
@@ -307,6 +308,44 @@ def test_the_past_is_read_and_what_is_no_longer_kept_is_told(applied: Path) -> N
     ran = talk("get", "wl/risk-api", "--at", "1")
     assert ran.code == frame.ERROR
     assert "no longer kept" in ran.err
+
+
+def test_a_timeline_and_a_history_are_asked_of_the_server(applied: Path, tmp_path: Path) -> None:
+    ran, waited = talk("timeline", "wl/risk-api", "-n", "risk", "--json"), threading.Event()
+    for _ in range(600):  # the archive is fed twice a second
+        if ran.code == frame.OK:
+            break
+        waited.wait(0.1)
+        ran = talk("timeline", "wl/risk-api", "-n", "risk", "--json")
+    steps = ran.json["results"]["steps"]
+    assert (steps[0]["plane"], steps[0]["object"]) == ("global", "workload/risk-api")
+    assert steps[0]["what"].startswith("created: 3 replicas")
+    assert "created: 3 replicas" in talk("timeline", "risk-api", "-n", "risk").out
+    assert talk("timeline", "nobody", "-n", "risk").code == frame.NOT_FOUND
+    assert talk("timeline", "risk-api", "-n", "billing", "--context", "eve").code == frame.DENIED
+    file = tmp_path / "all.history"
+    ran = talk("export", file, "--plane", "global", "--json")
+    assert ran.json["results"]["plane"] == "global"
+    assert ran.json["results"]["batches"] > 0
+    assert talk("timeline", "risk-api", "-n", "risk", "--from", file).code == frame.OK
+    denied = tmp_path / "denied.history"
+    assert talk("export", denied, "--plane", "global", "--context", "eve").code == frame.DENIED
+    assert talk("export", denied, "--plane", "mars").code == frame.ERROR
+    assert sorted(path.name for path in tmp_path.iterdir() if "denied" in path.name) == []
+
+
+def test_why_takes_a_moment_a_generation_and_a_slot(applied: Path) -> None:
+    version = talk("get", "wl/risk-api", "-o", "jsonpath={.metadata.resourceVersion}").out
+    generation = int(talk("get", "wl/risk-api", "-o", "jsonpath={.metadata.generation}").out)
+    assert talk("scale", "wl/risk-api", "--replicas", 9).code == 0
+    told = talk("why", "wl/risk-api", "--at", version)
+    assert told.code == frame.OK, told
+    assert told.out.startswith("workload/risk-api at 20")
+    assert talk("why", "wl/risk-api", "--generation", generation + 9).code == frame.NOT_FOUND
+    assert talk("why", "wl/risk-api", "--slot", 3).code == frame.NOT_FOUND
+    ran = talk("why", "wl/risk-api", "--at", "2020-01-01T00:00:00Z")
+    assert ran.code == frame.ERROR
+    assert "history does not reach back so far" in ran.err
 
 
 def test_kinds_events_and_version_come_from_the_server(contexts_file: Path) -> None:
