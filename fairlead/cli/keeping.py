@@ -11,6 +11,7 @@ from typing import Any, Final
 from fairlead.cli.frame import World
 from fairlead.cli.output import note
 from fairlead.observe.evidence import Begun
+from fairlead.observe.readiness import EXCUSED
 
 FOUND_MAX: Final = 20  # findings named in a record; one is enough to turn a claim red
 
@@ -62,11 +63,22 @@ def of_audit(results: dict[str, Any], directory: str) -> dict[str, Any]:
 
 def of_campaign(results: dict[str, Any]) -> dict[str, Any]:
     found = [{"invariant": one["invariant"], "where": f"seed {one['seed']}"} for one in results["violations"]]
-    same = ("seeds", "simulated_s", "commits", "checked", "faults", "refusals", "recovered", "recovered_max_s", "agreed_max_s")
+    same = (
+        "seeds",
+        "simulated_s",
+        "commits",
+        "checked",
+        "faults",
+        "refusals",
+        "recovered",
+        "recovered_max_s",
+        "agreed_max_s",
+        "resumed",
+    )
     return {name: results[name] for name in same if results.get(name) is not None} | {
         "violations": found[:FOUND_MAX],
         "mismatches": len(results.get("mismatches") or ()),
-        "void": ["excused" if one["kind"] == "excused" else one["name"] for one in results["void"]],
+        "void": [EXCUSED if one["kind"] == EXCUSED else one["name"] for one in results["void"]],
     }
 
 

@@ -17,7 +17,7 @@ from fairlead.wire import json_codec
 PLACE: Final = "FAIRLEAD_EVIDENCE"
 KEPT_MAX: Final = 20  # of each name: five audits of four planes
 BYTES_MAX: Final = 32 * 1024  # of one record; a whole campaign's counts take three
-CHANGED: Final = "changed"  # the build of a run whose source was edited while it ran: that of nobody
+CHANGED: Final = "changed"  # no build's: the source was edited while it ran, or a part was run before, by who knows which
 
 
 class Record(NamedTuple):
@@ -48,7 +48,7 @@ class Evidence:
         return Begun(self._wall(), self._build())
 
     def keep(self, begun: Begun, name: str, passed: bool, figures: dict[str, Any], key: str = "") -> Path:
-        build = begun.build if self._build() == begun.build else CHANGED
+        build = begun.build if self._build() == begun.build and not figures.get("resumed") else CHANGED
         return keep(self.folder, Record(name, key, self._command, begun.time_s, build, passed, figures))
 
     def now_s(self) -> float:

@@ -17,6 +17,7 @@ RECOVERED_S: Final = 300.0
 LEADER_S: Final = 15.0
 RECONNECTED_S: Final = 60.0
 
+EXCUSED: Final = "excused"  # in `void` of a campaign of which too many seeds were let off
 ADDED_UP: Final = frozenset({"sim run", "audit verify"})  # records of these are summed, whatever seeds or planes they are of
 
 
@@ -85,7 +86,7 @@ def _drill(name: str, **most: float) -> Ask:
 
 def _sim(*invariants: str, met: tuple[str, ...] = (), least: tuple[Bound, ...] = ()) -> Ask:
     asked = (("seeds", SEEDS_LEAST), *((f"checked.{name}", 1) for name in invariants if name in _COUNTED), *least)
-    return Ask("sim run", "fairlead sim run --seeds 200 --jobs 2 --thin", invariants, (*met, "excused"), asked)
+    return Ask("sim run", "fairlead sim run --seeds 200 --jobs 2 --thin", invariants, (*met, EXCUSED), asked)
 
 
 def _audit(*invariants: str) -> Ask:

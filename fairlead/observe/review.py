@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from fairlead.observe.evidence import Record
-from fairlead.observe.readiness import ADDED_UP, Ask, Claim
+from fairlead.observe.readiness import ADDED_UP, EXCUSED, Ask, Claim
 
 AGE_MAX_S: Final = 7 * 86_400.0
 TABLES: Final = frozenset({"checked", "faults", "refusals"})  # of a record that adds up: name -> count
@@ -135,8 +135,14 @@ def _wrong_of_sum(ask: Ask, records: Sequence[Record], figures: dict[str, Any]) 
         return f"{about[0].get('invariant')} was found broken ({about[0].get('where', '')})"
     if figures.get("mismatches"):
         return "a seed came out differently when it was run again"
-    unmet = [name for name in ask.met if all(name in record.figures.get("void", (name,)) for record in records)]
+    unmet = [name for name in ask.met if not any(_met(record.figures, name) for record in records)]
     return f"no campaign met {', '.join(unmet)} often enough to prove anything about it" if unmet else ""
+
+
+def _met(figures: dict[str, Any], name: str) -> bool:
+    """Not said to be too seldom, and really counted: a directed campaign is not void for what it is not directed at."""
+    counted = sum(figure(figures, f"{table}.{name}") or 0 for table in ("faults", "refusals"))
+    return name not in figures.get("void", (name,)) and (counted > 0 or name == EXCUSED)
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------------

@@ -58,6 +58,13 @@ def test_a_run_whose_source_was_edited_meanwhile_is_of_no_build(tmp_path: Path) 
     assert [record.build for record in kept(tmp_path)] == ["1+abc", CHANGED]
 
 
+def test_a_campaign_of_which_a_part_was_run_before_is_of_no_build(tmp_path: Path) -> None:
+    evidence = Evidence(tmp_path, "fairlead x", lambda: 1_800_000_000.0, lambda: "1+abc")
+    for resumed in (0, 3):
+        evidence.keep(evidence.begin(), "sim run", True, {"seeds": 5, "resumed": resumed}, key=str(resumed))
+    assert [record.build for record in kept(tmp_path)] == ["1+abc", CHANGED]
+
+
 def test_where_it_lies_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLACE, str(tmp_path / "mine"))
     assert default_folder() == tmp_path / "mine"

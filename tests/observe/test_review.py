@@ -21,6 +21,7 @@ BUILD = "1+abc"
 DRILL = Ask("drill loss", "fairlead drill loss", most=(("timings_s.serving", 300.0),))
 SIM = Ask("sim run", "fairlead sim run", ("S1",), ("F10",), (("seeds", 100), ("checked.S1", 1)))
 CAMPAIGN: dict[str, Any] = {"seeds": 100, "checked": {"S1": 5}, "violations": [], "mismatches": 0, "void": []}
+CAMPAIGN |= {"faults": {"F10": 9, "F3": 1}, "refusals": {"NoFit": 2}}
 
 
 def record(name: str, figures: dict[str, Any], **changes: Any) -> Record:
@@ -127,6 +128,10 @@ def test_a_campaign_that_did_not_meet_a_fault_proves_nothing_about_it() -> None:
     assert "F10" in row_of([thin], SIM).pieces[0].detail
     assert state_of([thin, campaign("b", void=["F3"])], SIM) == "present", "another one met it"
     assert state_of([campaign("a", void=["F3"])], SIM) == "present", "F3 is not what it rests on"
+    directed = campaign("a", faults={"F10": 0, "F3": 9})
+    assert state_of([directed], SIM) == "failed", "not void for it, because it was directed at something else; not met either"
+    assert state_of([campaign("a", void=["excused"])], SIM._replace(met=("NoFit", "excused"))) == "failed"
+    assert state_of([campaign("a")], SIM._replace(met=("NoFit", "excused"))) == "present"
 
 
 def test_a_campaign_that_is_not_deterministic_proves_nothing() -> None:
