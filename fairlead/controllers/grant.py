@@ -22,7 +22,7 @@ from fairlead.decide.escrow import holder_ms
 from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take
 from fairlead.decide.grants import limits_of
 from fairlead.decide.leasing import Versions, installed, said, taken
-from fairlead.decide.merging import merged, words
+from fairlead.decide.merging import Local, merged, words
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Put, PutStatus
 from fairlead.model.hot import DECODERS
@@ -84,8 +84,8 @@ class GrantController:
         return self._stand(view, found, item.object if item is not None else None, now_ms)
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
-        """After a cut is over: what was decided apart, once, from a list of everything bound."""
-        healed, self._healed = self._healed, None
+        """After a cut is over: what was decided apart, from a list of everything bound; again until it is written down."""
+        healed = self._healed
         if healed is None:
             return []
         found = await plane.get("grantterms", "", self._region)
@@ -94,8 +94,13 @@ class GrantController:
         term: GrantTerm = found.hot
         grants = [each.hot for each in await plane.list("grants")]
         bindings = [DECODERS["bindings"].decode(each.raw) for each in await plane.list("bindings") if each.raw is not None]
-        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0])
+        overrides = [each.hot for each in await plane.list("overrides")]
+        requests = [each.hot for each in await plane.list("schedulingrequests")] if overrides else []
+        zones = {each.name: each.hot.spec.zone for each in await plane.list("nodes")} if overrides else {}
+        local = Local(overrides, requests, zones)
+        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0], local)
         if term.status.merge is not None and term.status.merge.cut_time == report.cut_time:
+            self._healed = None
             return []
         name = f"{self._region}.merge.{healed[0]:x}"
         event = EventSpec(f"grantterms//{self._region}", "Merged", words(report), "Warning" if report.over else "Normal", "grant")

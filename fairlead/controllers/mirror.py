@@ -18,6 +18,7 @@ from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import is_true
 from fairlead.decide.leasing import VERSION, VERSIONED, version_of
 from fairlead.decide.overrides import AGE_MS
+from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, record_of
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.policy import Override
@@ -28,7 +29,7 @@ from fairlead.model.registry import KINDS
 UID: Final = "fairlead.dev/mirrored-uid"
 GENERATION: Final = "fairlead.dev/mirrored-generation"
 FINALIZER: Final = "fairlead.dev/region-released"
-UP: Final = "mirror-up-"  # and the region: the lease under which it reports; its renewals are the region's sign of life
+UP: Final = MIRROR_UP  # and the region: the lease under which it reports; its renewals are the region's sign of life
 
 # In this order: a channel names policies, an assignment its revision.
 KINDS_DOWN: Final = tuple(
@@ -115,7 +116,7 @@ class MirrorDown:
         source, copy = view.other.item(plural, tenant, key[1]), view.cache.item(plural, tenant, key[1])
         kind = KINDS[plural].kind
         if copy is not None and UID not in copy.object.metadata.annotations:
-            return Result()
+            return Result(_merged(source, copy) if plural == "overrides" and source is not None else ())
         if source is None or not self._wants(view.other, source):
             return Result(self._gone(view, kind, copy))
         wanted = _copy_of(source.object)
@@ -147,6 +148,8 @@ class MirrorDown:
             return bool(source.by("assignments", "workload", workload_in_spec(item)))
         if item.plural == "tokens" and item.object.spec.profile is not None:
             return bool(item.object.spec.profile.region == self._region)  # it is spent where its node joins, and nowhere else
+        if item.plural == "overrides" and is_record(item.object):
+            return False  # it was ordered in a region, and holds there
         return bool(item.object.metadata.deletion_time is None)
 
     def _gone(self, view: View, kind: str, copy: Item | None) -> list[Delete | Put]:
@@ -164,8 +167,8 @@ class MirrorUp:
     """Writes the global plane; `other` is the region's."""
 
     name = "mirror-up"
-    follows = ("assignments", *_SAID)
-    follows_other = ("assignments", *_SAID)
+    follows = ("assignments", *_SAID, "overrides")
+    follows_other = ("assignments", *_SAID, "overrides")
     indexes: Indexes = {}
     indexes_other: Indexes = {}
     hears = False
@@ -176,14 +179,18 @@ class MirrorUp:
         self.named = self.follows
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        if item.plural == "overrides":
+            return (_key(item),)
         if item.hot.spec.region != self._region:
             return ()
         key = item.key if item.plural == "assignments" else _key(item)
         return (key,) if self.reconcile(key, view, 0).bodies else ()
 
     def resync(self, view: View) -> Iterable[Name]:
-        own = [item for plural in self.follows for item in view.cache.all(plural) if item.hot.spec.region == self._region]
-        return [item.key if item.plural == "assignments" else _key(item) for item in own]
+        reported = ("assignments", *_SAID)
+        own = [item for plural in reported for item in view.cache.all(plural) if item.hot.spec.region == self._region]
+        ordered = [_key(item) for item in view.other.all("overrides")]
+        return [item.key if item.plural == "assignments" else _key(item) for item in own] + ordered
 
     def _said(self, plural: str, tenant: str, name: str, view: View) -> Result:
         """The status of what the region only reports on."""
@@ -194,8 +201,25 @@ class MirrorUp:
         put = PutStatus(KINDS[plural].kind, tenant, name, status, uid=original.metadata.uid)
         return Result([put] if status != original.status else [])
 
+    def _ordered(self, tenant: str, name: str, view: View) -> Result:
+        """What people ordered in the region itself, told to the global plane once there is one again."""
+        original: Override | None = view.other.get("overrides", tenant, name)
+        if original is None or UID in original.metadata.annotations:
+            return Result()
+        record: Override | None = view.cache.get("overrides", tenant, name)
+        if record is None:
+            if MERGED in original.metadata.annotations:  # and it was cleared away since
+                return Result()
+            return Result([Put("Override", record_of(original, None, self._region, view.other_ms), mode="create")])
+        if record.metadata.annotations.get(ORDERED_UID) != original.metadata.uid:
+            return Result()
+        wanted = record_of(original, record, self._region, view.other_ms)
+        return Result([Put("Override", replace(record, spec=wanted.spec))] if wanted.spec != record.spec else [])
+
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         plural, said, tenant = key[0].partition("/")
+        if plural == "overrides":
+            return self._ordered(tenant, key[1], view)
         if said:
             return self._said(plural, tenant, key[1], view)
         original: Assignment | None = view.cache.get("assignments", *key)
@@ -227,6 +251,15 @@ def _copy_of(source: Any) -> Any:
     return type(source)(
         metadata=Metadata(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations), spec=source.spec
     )
+
+
+def _merged(record: Item, original: Item) -> list[Put]:
+    """The global plane knows of what was ordered here: it need not be kept for that any more."""
+    meta: Metadata = original.object.metadata
+    known: Metadata = record.object.metadata
+    if known.annotations.get(ORDERED_UID) != meta.uid or MERGED in meta.annotations:
+        return []
+    return [Put("Override", _marked(original.object, MERGED, known.uid))]
 
 
 def _aged(wanted: Override, source: Override, before: Override | None, other_ms: int) -> Override:

@@ -16,6 +16,7 @@ from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.mirror import UID
 from fairlead.decide.overrides import ends_at, ends_ms, is_agreed, soon_ms, words
+from fairlead.decide.regional import MERGED
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.policy import Override, OverrideStatus
@@ -26,7 +27,7 @@ KEPT_MS: Final = 86_400_000  # after its end, for whoever asks the next day what
 
 
 class OverrideController:
-    follows = ("overrides",)
+    follows = ("overrides", "grantterms")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {}
     indexes_other: Indexes = {}
@@ -36,7 +37,7 @@ class OverrideController:
         self.name = name
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        return (item.key,)
+        return (item.key,) if item.plural == "overrides" else ()
 
     def resync(self, view: View) -> Iterable[Name]:
         return [item.key for item in view.cache.all("overrides")]
@@ -51,13 +52,19 @@ class OverrideController:
         status = _status(override, now_ms)
         if status != override.status:
             bodies.append(PutStatus("Override", *key, status, uid=meta.uid))
-        if (over or meta.deletion_time is not None) and FINALIZER in meta.finalizers:
+        if (over or meta.deletion_time is not None) and FINALIZER in meta.finalizers and not self._owed(view, override, now_ms):
             left = tuple(f for f in meta.finalizers if f != FINALIZER)
             bodies.append(Put("Override", replace(override, metadata=replace(meta, finalizers=left))))
         elif now_ms >= end_ms + KEPT_MS and meta.deletion_time is None and UID not in meta.annotations:
             bodies.append(Delete("Override", *key, uid=meta.uid))
         later = [at for at in (soon_ms(override), end_ms, end_ms + KEPT_MS) if at > now_ms]
         return Result(bodies, min(later, default=None))
+
+    def _owed(self, view: View, override: Override, now_ms: int) -> bool:
+        """It was ordered in this region, and the global plane has not heard of it yet. It holds nothing meanwhile."""
+        marks = override.metadata.annotations
+        in_region = self.name == "override" and any(True for _ in view.cache.all("grantterms"))
+        return in_region and not marks.keys() & {UID, MERGED} and now_ms < ends_ms(override) + KEPT_MS
 
 
 def _status(override: Override, now_ms: int) -> OverrideStatus:

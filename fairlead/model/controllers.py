@@ -65,9 +65,9 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "the copies are equal; it deletes nothing while the global plane does not know this region",
         ),
         ControllerInfo(
-            "mirror-up", r.MIRROR, GLOBAL, "reports its region's Assignment and Grant statuses, and that one is released",
-            "the region's assignments, grants, questions", fresh,
-            ("Assignment.status", "Assignment.spec", "Grant.status", "GrantTerm.status", "Holding.status"),
+            "mirror-up", r.MIRROR, GLOBAL, "reports its region's Assignment and Grant statuses, that one is released, "
+            "and what was ordered there", "the region's assignments, grants, questions, overrides", fresh,
+            ("Assignment.status", "Assignment.spec", "Grant.status", "GrantTerm.status", "Holding.status", "Override.spec"),
             "the assignment is deleted or re-made", "the region about what runs; the global plane about what is wanted",
             "the statuses are equal",
         ),

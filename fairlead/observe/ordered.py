@@ -6,7 +6,7 @@ Owns the reading of entries; reads nothing itself. The record is the journal's o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.kinds.policy import Override
 from fairlead.store.contract import Batch
 
+_ORDERED_IN: Final = "fairlead.dev/ordered-in"
 _decode = codec.decoder(Override).decode
 
 
@@ -25,7 +26,7 @@ class Ordered(msgspec.Struct, frozen=True, rename="camel"):
     tenant: str
     name: str
     kind: str
-    what: str  # created, approved, extended, changed, revoked or removed
+    what: str  # created, merged (from a region), approved, extended, changed, revoked or removed
     who: str
     requester: str
     approver: str
@@ -53,6 +54,9 @@ def ordered(batches: Iterable[Batch]) -> Iterator[Ordered]:
                 what = _what(old, new)
                 if what:
                     who = command.caller.actor if command is not None else "authority"
+                    last = new or old
+                    if last is not None and _ORDERED_IN in last.metadata.annotations and what == "created":
+                        what, who = "merged", last.spec.requester  # who ordered it in a region that was on its own
                     yield _row(position, blob.header.time_ms, what, who, new or old)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fairlead.authority.judge import Settings
 from fairlead.controllers.grant import GrantController
@@ -14,6 +15,7 @@ from fairlead.decide.slots import millis
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Quota, QuotaSpec, ResourceSpec
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.kinds.work import Ask
 from fairlead.model.meta import Metadata
@@ -34,11 +36,11 @@ async def limit_to(w: World, cpu: int, name: str = "default") -> None:
 
 
 @asynccontextmanager
-async def quota_world(lease_s: int = LEASE_S, cpu: int = 4000) -> AsyncIterator[World]:
+async def quota_world(lease_s: int = LEASE_S, cpu: int = 4000, **of_region: Any) -> AsyncIterator[World]:
     async with (
         running_plane(settings=Settings(plane="global", region="global")) as above,
         Tasks() as tasks,
-        region(grants=False) as low,
+        region(grants=False, **of_region) as low,
     ):
         top = RegionRig(above, tasks)
         await add_region(above, REGION, "eu")
@@ -145,6 +147,9 @@ async def cut_off(w: World) -> bool:
         if runtime.controller.name.startswith("mirror"):
             runtime.stop()
     await until(low, lambda: is_cut_off(term_of(low), 1, low.local.plane_ms()))
+    meta, scope = Metadata(name=f"{REGION}-quiet", namespace="risk"), OverrideScope(workloads=("nobody", "free"))
+    ordered = OverrideSpec(kind="autoscaler-pause", reason="nobody answers", ttl_seconds=600, requester="ada", scope=scope)
+    ok(await low.plane.send(OPERATOR, Put("Override", Override(meta, ordered))))
     await low.order("free", count=5, uid="u-free", ask=Ask(requests=Resources(1000, GI), workload_class="critical"))
     await low.order("held", count=1, uid="u-held", ask=Ask(requests=Resources(1000, GI), workload_class="standard"))
     await until(low, lambda: len(low.slots("free")) == 5 or has_ended(low))
@@ -166,6 +171,8 @@ async def cut_off(w: World) -> bool:
     report = term_of(low).status.merge  # type: ignore[union-attr]
     assert report is not None
     assert report.over == ()
+    assert [(each.kind, each.name, each.requester) for each in report.overrides] == [("autoscaler-pause", f"{REGION}-quiet", "ada")]
+    assert all(each.used.cpu <= each.offered.cpu for each in report.proof)
     assert report.cut_time < report.healed_time  # type: ignore[operator]
     await until(low, lambda: len(low.slots("held")) == 1)
     return True

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
-from fairlead.authority.judge.overriding import refuse_override, refuse_override_delete
+from fairlead.authority.judge.overriding import refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.decide.access_agent import others_part
@@ -28,7 +28,7 @@ _QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
 def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> Refused | None:
     if caller.role is Role.MIRROR and ctx.settings.plane != REGION and (old is None or new.spec != old.spec):
-        return _refuse_mirror()
+        return refuse_record(caller, new, old) if info.plural == "overrides" else _refuse_mirror()
     match info.plural:
         case "schedulingrequests":
             return _refuse_request(ctx, caller, new, old)

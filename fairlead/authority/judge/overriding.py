@@ -12,10 +12,12 @@ from fairlead.decide.fit import Need
 from fairlead.decide.gates import Gate
 from fairlead.decide.overrides import EVERYONE, Avoidance, Where, ends_ms, tenants_of, words
 from fairlead.decide.policy import CompiledPolicy
+from fairlead.decide.regional import MIRROR_UP, ORDERED_IN, ORDERED_UID, fault_of, is_true_record
 from fairlead.model.commands import Caller, Fault, Refused
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role
+from fairlead.model.registry import REGION
 
 
 def refuse_held(ctx: Context, tenant: str, workload: str) -> Refused | None:
@@ -55,6 +57,9 @@ def refuse_override(ctx: Context, caller: Caller, new: Override, old: Override |
         return None
     if old is not None and new.spec == old.spec:
         return None
+    regional = _refuse_regional(ctx, new, old)
+    if regional is not None:
+        return regional
     if old is not None and ctx.now_ms >= ends_ms(old):
         return Refused("Expired", f"override {new.metadata.name} has ended; ask for another", {"endedMs": ends_ms(old)})
     limit = min(_ttl_max(ctx, tenant) for tenant in (new.metadata.namespace, *tenants_of(new)) if tenant != EVERYONE)
@@ -62,6 +67,29 @@ def refuse_override(ctx: Context, caller: Caller, new: Override, old: Override |
         return None
     fault = Fault("spec.ttlSeconds", f"the policy in force allows {limit}, got {new.spec.ttl_seconds}")
     return Refused("Invalid", f"override {new.metadata.name}: {fault.path}: {fault.message}", faults=(fault,))
+
+
+def _refuse_regional(ctx: Context, new: Override, old: Override | None) -> Refused | None:
+    """What is ordered in one region holds there alone, and lifts nothing; its record is for nobody to change."""
+    where = (old or new).metadata.annotations.get(ORDERED_IN)
+    if where is not None:
+        return Refused("NotOwner", f"override {new.metadata.name} was ordered in {where}: it is changed there")
+    region = ctx.settings.region
+    if ctx.settings.plane != REGION or ctx.state.get("grantterms", "", region) is None:  # or it stands alone
+        return None
+    fault = fault_of(new, region)
+    if fault is None:
+        return None
+    return Refused("Invalid", f"override {new.metadata.name}: {fault.path}: {fault.message}", faults=(fault,))
+
+
+def refuse_record(caller: Caller, new: Override, old: Override | None) -> Refused | None:
+    """A region's mirror tells the global plane of what was ordered there, and of nothing else."""
+    region = new.metadata.annotations.get(ORDERED_IN, "")
+    same = old is None or old.metadata.annotations.get(ORDERED_UID) == new.metadata.annotations.get(ORDERED_UID)
+    if same and caller.lease == f"{MIRROR_UP}{region}" and is_true_record(new, region):
+        return None
+    return Refused("NotOwner", f"a mirror may say what was ordered in its own region; {new.metadata.name} is not that")
 
 
 def _ttl_max(ctx: Context, tenant: str) -> int:

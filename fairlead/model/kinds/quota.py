@@ -18,6 +18,28 @@ class GrantOffer(Record, frozen=True):
     until_time: datetime | None = None  # None: it has no lease, and ends when the region takes a newer one
 
 
+class MergeProof(Record, frozen=True):
+    """That a tenant's quota was not sold twice: what is used here is within the offer that the global plane has counted."""
+
+    tenant: str
+    version: int  # of the offer
+    used: Resources = NOTHING
+    offered: Resources = NOTHING
+
+
+class MergedOverride(Record, frozen=True):
+    """What people ordered in the region itself, and its use."""
+
+    tenant: str
+    name: str
+    kind: str
+    requester: str = ""
+    reason: str = ""
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    slots: int = 0  # in its scope when it was told: bound, or waiting
+
+
 class MergeReport(Record, frozen=True):
     """What a region decided while it had no word from the global plane, in its own time."""
 
@@ -29,6 +51,8 @@ class MergeReport(Record, frozen=True):
     released: int = 0  # and what was stopped, or is about to be
     tenants: dict[str, int] = {}  # slots placed, by tenant
     over: tuple[str, ...] = ()  # tenants that use more than they were offered: none, where nothing was sold twice
+    proof: tuple[MergeProof, ...] = ()  # of the tenants that placed something apart, and of those above their offers
+    overrides: tuple[MergedOverride, ...] = ()  # that held at some time in between
 
 
 class GrantTermSpec(Record, frozen=True):

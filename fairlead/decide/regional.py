@@ -1,0 +1,60 @@
+"""Overrides that people order in a region while the global plane is away: what such a one may be, and its record upward. Pure.
+
+It holds something back, in that region alone: quota and recovery are the global plane's, and so a region on its own stays within
+its grants and budgets whatever is ordered there. Its name begins with the region's, so it never meets another's. After
+healing the global plane gets a record of it, which is for the audit: it is copied into no region. Used by the judge, both
+mirrors and the override controller.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.decide.admission.policy import APPROVED_KINDS
+from fairlead.decide.overrides import AGE_MS, starts_ms
+from fairlead.decide.slots import millis
+from fairlead.model.commands import Fault
+from fairlead.model.kinds.policy import Override
+from fairlead.model.meta import Metadata
+
+ORDERED_IN: Final = "fairlead.dev/ordered-in"  # on a record: the region
+ORDERED_UID: Final = "fairlead.dev/ordered-uid"  # on a record: of the original
+MIRROR_UP: Final = "mirror-up-"  # and the region: the lease of the mirror that may write its records
+MERGED: Final = "fairlead.dev/merged"  # on the original: the record's uid, once there is one
+
+
+def fault_of(override: Override, region: str) -> Fault | None:
+    """Why it may not be ordered in this region alone; None: it may."""
+    spec, name = override.spec, override.metadata.name
+    if spec.kind in APPROVED_KINDS:
+        return Fault("spec.kind", f"{spec.kind} is ordered in the global plane: a region acts within its grants and budgets")
+    if any(each != region for each in spec.scope.regions):
+        return Fault("spec.scope.regions", f"ordered here it holds in {region} alone")
+    if not name.startswith(f"{region}-"):
+        return Fault("metadata.name", f"must begin with {region}-, so that it never meets one of the global plane's")
+    return None
+
+
+def is_record(override: Override) -> bool:
+    return ORDERED_IN in override.metadata.annotations
+
+
+def is_true_record(override: Override, region: str) -> bool:
+    """Of one that could have been ordered in that region, and about nothing else."""
+    said = override.metadata.annotations.get(ORDERED_IN)
+    return said == region and override.spec.scope.regions == (region,) and fault_of(override, region) is None
+
+
+def record_of(original: Override, before: Override | None, region: str, region_ms: int) -> Override:
+    """As the global plane keeps it. One that was taken back lasted as long as it did."""
+    meta, spec = original.metadata, original.spec
+    age = before.metadata.annotations.get(AGE_MS) if before is not None else None
+    marks = {ORDERED_IN: region, ORDERED_UID: meta.uid, AGE_MS: age or str(max(0, region_ms - starts_ms(original)))}
+    ttl_s = spec.ttl_seconds
+    if meta.deletion_time is not None:
+        ttl_s = min(ttl_s, max(1, -(-(millis(meta.deletion_time) - starts_ms(original)) // 1000)))
+    scope = replace(spec.scope, regions=(region,))
+    made = Metadata(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations={**meta.annotations, **marks})
+    return Override(made, replace(spec, scope=scope, ttl_seconds=ttl_s))
