@@ -46,6 +46,7 @@ class Platform:
         self.planes, self.rigs, self.door = planes, rigs, door
         self.loop = asyncio.get_running_loop()
         self.url, self.ca = "", Path()
+        self.clock = planes[GLOBAL].clock
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """From a test, on the platform's own loop."""
@@ -86,7 +87,7 @@ class Platform:
         return out
 
     async def until(self, condition: Callable[[], Any], what: Callable[[], Any] = str) -> None:
-        clock = self.planes[GLOBAL].clock
+        clock = self.clock
         end = clock.monotonic() + WAIT_S
         while not condition():
             assert clock.monotonic() < end, f"this never came: {what()} {[rig.told() for rig in self.rigs.values()]}"
