@@ -6,7 +6,6 @@ Owns the words; what is asked is in fairlead/observe. Reads files only: a runnin
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import click
 
 from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
-from fairlead.cli.output import instant_of, json_option, put_json, put_table
+from fairlead.cli.output import environment, instant_of, json_option, put_json, put_table
 from fairlead.cli.programs import state_option
 from fairlead.observe.audit import audit
 from fairlead.observe.ordered import ordered
@@ -39,8 +38,7 @@ def _batches(world: World, directory: str) -> Iterable[Batch]:
 
 
 def _put_results(name: str, directory: str, results: dict[str, Any]) -> None:
-    environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
-    put_json({"name": name, "params": {"directory": directory}, "environment": environment, "results": results})
+    put_json({"name": name, "params": {"directory": directory}, "environment": environment(), "results": results})
 
 
 def _of_global_plane(state: str) -> str:

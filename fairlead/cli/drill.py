@@ -13,7 +13,7 @@ import click
 
 from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, Told, World
-from fairlead.cli.output import json_option, note, put_json, put_table
+from fairlead.cli.output import environment, json_option, note, put_json, put_table
 from fairlead.cli.programs import programs_of, state_option
 from fairlead.observe.evidence import Begun
 
@@ -93,7 +93,10 @@ def _due(world: World, drills: Drills, schedule: str, state: str, as_json: bool)
         except Told as error:
             outcomes.append((name, False, error.message))
     if as_json:
-        put_json({"due": [{"drill": name, "passed": passed, "detail": detail} for name, passed, detail in outcomes]})
+        rows = [{"drill": name, "passed": passed, "detail": detail} for name, passed, detail in outcomes]
+        put_json(
+            {"name": "drill due", "params": {"schedule": schedule}, "environment": environment(), "results": {"drills": rows}}
+        )
     elif outcomes:
         put_table(("DRILL", "", "WHAT FAILED"), [(name, "ok" if passed else "FAILED", said) for name, passed, said in outcomes])
     else:

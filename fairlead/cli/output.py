@@ -6,6 +6,7 @@ Tables are plain text in aligned columns, the same on a terminal and in a pipe, 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def put_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def environment() -> dict[str, Any]:
+    """Of whoever measures: what a figure depends on, beside what was measured."""
+    return {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
 
 
 def put_pairs(pairs: Sequence[tuple[str, str]]) -> None:

@@ -6,8 +6,6 @@ evidence.py. Exit code 8 while a row is red.
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -18,7 +16,7 @@ import click
 
 from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
-from fairlead.cli.output import instant_of, json_option, note, put_json, put_table
+from fairlead.cli.output import environment, instant_of, json_option, note, put_json, put_table
 from fairlead.cli.review_page import page
 from fairlead.observe.evidence import Evidence, kept
 from fairlead.observe.readiness import CLAIMS, RISKS, TESTS
@@ -88,7 +86,7 @@ def _told(rows: list[Row], folder: str, build: str, now_s: float) -> dict[str, A
     return {
         "name": "review",
         "params": {"evidence": folder},
-        "environment": {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)},
+        "environment": environment(),
         "results": {
             "build": build,
             "time": instant_of(int(now_s * 1000)),
@@ -145,7 +143,9 @@ def test(world: World, name: str, as_json: bool) -> int:
     keeping.keep(world, begun, f"test {name}", well, figures)
     if as_json:
         results = {"test": name, "well": well, **figures}
-        put_json({"name": "review test", "params": {"tests": list(TESTS[name])}, "environment": {}, "results": results})
+        put_json(
+            {"name": "review test", "params": {"tests": list(TESTS[name])}, "environment": environment(), "results": results}
+        )
     else:
         click.echo(done.stdout, nl=False)
     return OK if well else CHECK_FAILED

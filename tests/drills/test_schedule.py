@@ -95,7 +95,7 @@ def test_all_that_are_due_are_run_whatever_becomes_of_one() -> None:
     assert "nothing is due" in run().err
     ran = run("unwell", "bad", "good", more=("--json",))
     assert ran.code == CHECK_FAILED
-    told = [(one["drill"], one["passed"], one["detail"]) for one in ran.json["due"]]
+    told = [(one["drill"], one["passed"], one["detail"]) for one in ran.json["results"]["drills"]]
     assert told == [("unwell", False, "the platform is not well"), ("bad", False, "four serve"), ("good", True, "")]
 
 
