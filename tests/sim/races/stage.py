@@ -16,6 +16,7 @@ from fairlead.model.registry import GLOBAL
 from fairlead.observe.checkers import JournalChecker
 from fairlead.scheduler.scheduler import Scheduler
 from fairlead.sim import loop as sim
+from fairlead.sim.hearing import quiet
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Agent
@@ -178,8 +179,13 @@ def played(script: Callable[[Stage], Awaitable[T]], seed: int = 1, **fields: Any
         world._safe()
         return value, world
 
-    with unheard(), walls():
-        value, world = sim.run(main, seed).value
+    with quiet(), unheard(), walls():
+        return _ended(sim.run(main, seed))
+
+
+def _ended(outcome: sim.Outcome[tuple[T, World]]) -> T:
+    """Its value. The world must not outlive this: what its dead processes leave is destroyed with it, unheard."""
+    value, world = outcome.value
     assert not world.findings, world.findings
     assert not world.platform.machines.exits
     assert world.watches[GLOBAL].checked["S18"] > 0, "the checkers looked on"
