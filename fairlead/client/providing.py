@@ -1,8 +1,8 @@
 """What makes a pool's orders true: for each NodePool of a provider's name, the machines in `status.ordered` run and no others.
 
 Owns the comparison and its repetition; a Provider owns its machines. Level, not edge: every round compares what is ordered with
-what runs, so a round that failed is made up for by the next, and two rounds do nothing twice. Decides nothing. Run by whoever
-has a provider to offer, beside or apart from a plane's servers.
+what runs, so a round that failed is made up for by the next, and two rounds do nothing twice. Decides nothing. Run by a region's
+leader where its outside has a provider (fairlead/compose/outside.py): the local platform's agents, or simulated machines.
 """
 
 from __future__ import annotations
@@ -39,9 +39,13 @@ class Providing:
         self._clock = clock
         self._provider = provider
         self._round_s = round_s
+        self._stopping = False
+
+    def stop(self) -> None:
+        self._stopping = True
 
     async def run(self) -> None:
-        while True:
+        while not self._stopping:
             try:
                 await self.once()
             except Exception:  # the next round compares again

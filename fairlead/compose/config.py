@@ -49,6 +49,7 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     seal_keys: str = ""  # the file of keys under which secrets are sealed; without it they are neither written nor opened here
     oidc: OidcSettings | None = None  # a provider whose tokens are taken too
     join_key: str = ""  # the authority's key: with it a region lets nodes join with a token, and renews their certificates
+    local_nodes: str = ""  # the local platform's directory: with it a region starts agents for pools of the provider `local`
     seed: str = ""  # a directory of manifests it is born with
     peers: tuple[Peer, ...] = ()
     schedulers: int = 1
@@ -70,6 +71,8 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
             out += self._exposed(host.strip("[]"))
         if not 0 <= self.schedulers <= 64:
             out.append(f"schedulers: {self.schedulers} is not in 0..64")
+        if self.local_nodes and (self.plane != "region" or not self.join_key or self.tls is None):
+            out.append("localNodes: starting agents takes a region with `tls` and a `joinKey`")
         if self.lease_ttl_s < 1:
             out.append("leaseTtlS: below a second a leader cannot renew in time")
         return out

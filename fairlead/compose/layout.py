@@ -126,6 +126,7 @@ class Layout:
             seed=str(self.path("seed", "global" if plane == "global" else plane)),
             seal_keys=str(self.path("pki", "secrets.keys")),
             join_key="" if plane == "global" else str(self.path("pki", "ca.key")),
+            local_nodes="" if plane == "global" else str(self.state),
             node_lease_s=node_lease_s,
         )
         self._write_config(plane, config)

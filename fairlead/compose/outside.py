@@ -16,7 +16,9 @@ from fairlead.authority.history import History
 from fairlead.authority.local import LocalPlane
 from fairlead.client.channel import Channel
 from fairlead.client.dial import Dialer
+from fairlead.client.providing import Provider
 from fairlead.compose.config import PlaneConfig
+from fairlead.compose.local_nodes import LocalNodes
 from fairlead.compose.seeding import seed
 from fairlead.decide.access import Identity
 from fairlead.model.decision import DecisionRecord
@@ -63,6 +65,9 @@ class Outside(Protocol):
     async def seed(self, plane: LocalPlane) -> int:
         """How many objects the plane was born with just now."""
 
+    def provider(self, plane: LocalPlane, clock: Clock) -> Provider | None:
+        """Who starts and stops machines for this region's node pools; None: nobody here."""
+
 
 class Here:
     """The machine this process runs on. Listens from the beginning, so that the address is known."""
@@ -92,6 +97,9 @@ class Here:
 
     async def seed(self, plane: LocalPlane) -> int:
         return await seed(plane, Path(self._config.seed), self._config.plane) if self._config.seed else 0
+
+    def provider(self, plane: LocalPlane, clock: Clock) -> Provider | None:
+        return LocalNodes(self._config, self.address, plane, clock) if self._config.local_nodes else None
 
 
 class _Listening:

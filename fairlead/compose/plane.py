@@ -29,6 +29,7 @@ from fairlead.client.channel import Channel
 from fairlead.client.decisions import DecisionSource
 from fairlead.client.leased import Leased
 from fairlead.client.plane import Change, Plane
+from fairlead.client.providing import Providing
 from fairlead.client.remote import RemotePlane
 from fairlead.client.resources import ResourcePlane
 from fairlead.compose.config import PlaneConfig
@@ -192,6 +193,9 @@ class PlaneServer:
             parts.append(made)
         parts += pictures.values()
         narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
+        provider = self._outside.provider(plane, self._clock)
+        if provider is not None:
+            parts.append(Providing(plane, self._clock, provider))
         if self.config.plane == "region":
             parts.append(Patrolling(plane, self._clock, self.patrol, self.ledger))
         return [*parts, *self._schedulers(early), narrator]

@@ -1,5 +1,6 @@
 """Orders nodes for what waits for them, and lets empty ones go: the names in `NodePool.status.ordered` are what the pool's
-provider is to run (fairlead/client/providing.py).
+provider is to run (fairlead/client/providing.py). Where there are more than the pool may have, what is on some of them is drained
+first, within budgets.
 
 Decides nothing itself (decide/autoscaling.py does). Looks at requests and bindings now and then, and only where a pool has a
 provider: they are too many to follow. A node goes in three steps, each seen before the next: closed to new work, then no longer
@@ -8,7 +9,8 @@ ordered if it is still empty, then deregistered once it is silent. Runs in every
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -20,7 +22,7 @@ from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScal
 from fairlead.decide.overrides import EVERYONE, Where, in_force, tenants_of
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
-from fairlead.model.kinds.capacity import IdleSince, Node, NodePool, NodePoolStatus
+from fairlead.model.kinds.capacity import DrainOrder, IdleSince, Node, NodePool, NodePoolStatus
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import HOLDS_CAPACITY
@@ -29,6 +31,7 @@ from fairlead.ports import Clock
 
 SWEEP_S: Final = 10.0
 CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that this controller closed
+REQUESTER: Final = "node-autoscaler"  # of the drains it orders
 _BEHIND: Final = "PendingEvaluation"  # has not been looked at: nobody knows yet what it waits for
 
 
@@ -38,7 +41,7 @@ class Seen(NamedTuple):
     pools: Sequence[NodePool]
     nodes: Sequence[Node]
     requests: Sequence[SchedulingRequest]
-    used: frozenset[str]  # nodes with anything on them
+    used: Mapping[str, int]  # nodes with anything on them: slots and reservations
     overrides: Sequence[Override]
 
 
@@ -73,7 +76,7 @@ class NodePoolController:
             pools,
             [row.hot for row in await plane.list("nodes") if row.raw is not None],
             [row.hot for row in await plane.list("schedulingrequests") if row.raw is not None],
-            frozenset((*(hot.node for hot in bindings if hot.state in HOLDS_CAPACITY), *reserved)),
+            Counter((*(hot.node for hot in bindings if hot.state in HOLDS_CAPACITY), *reserved)),
             [row.hot for row in await plane.list("overrides") if row.raw is not None],
         )
         return scaled(seen, self._region, plane.plane_ms())
@@ -109,12 +112,14 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
     bodies: list[Body] = []
     for name in verdict.remove:
         if not mine[name].spec.unschedulable:
-            bodies.append(_opened(mine[name], False))
+            bodies.append(_closed(mine[name]))
         else:  # closed at an earlier look, and still empty: its machine may go
             ordered.discard(name)
+    bodies += [_closed(mine[name], verdict.why) for name in verdict.drain if mine[name].spec.drain is None]
+    going = {*verdict.remove, *verdict.drain}
     for name, node in sorted(mine.items()):
-        if name in ordered and name not in verdict.remove and CLOSED in node.metadata.annotations and node.spec.unschedulable:
-            bodies.append(_opened(node, True))  # it is wanted after all
+        if name in ordered and name not in going and CLOSED in node.metadata.annotations and node.spec.unschedulable:
+            bodies.append(_opened(node))  # it is wanted after all
         gone = name not in ordered and CLOSED in node.metadata.annotations and node.status.health in ("Unknown", "Lost")
         if gone and name not in seen.used:
             bodies.append(Delete("Node", "", name, uid=node.metadata.uid))
@@ -149,7 +154,8 @@ def _verdict(
     coming = {name for name in status.ordered if name not in mine or not mine[name].status.schedulable or name in unused}
     there = len(mine) - sum(name in mine for name in coming)
     spare = [(name, (now_ms - millis(since)) / 1000) for name, since in sorted(empty.items())]
-    return nodes(rule, Pool(there, len(coming), spare, since_up_s, spec.start_seconds), _waiting(requests, now_ms))
+    busy = [(name, seen.used[name]) for name in sorted(mine) if name in status.ordered and name not in empty]
+    return nodes(rule, Pool(there, len(coming), spare, since_up_s, spec.start_seconds, busy), _waiting(requests, now_ms))
 
 
 def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting]:
@@ -162,12 +168,22 @@ def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting
     return [alike._replace(slots=count) for alike, count in groups.items()]
 
 
-def _opened(node: Node, is_open: bool) -> Put:
-    """The node taking new work, or not, in this controller's name."""
+def _opened(node: Node) -> Put:
+    """The node taking new work again, with nothing left of what this controller had ordered."""
     kept = {key: value for key, value in node.metadata.annotations.items() if key != CLOSED}
-    annotations = kept if is_open else {**kept, CLOSED: "true"}
-    return Put("Node", replace(node, metadata=replace(node.metadata, annotations=annotations),
-                               spec=replace(node.spec, unschedulable=not is_open)))  # fmt: skip
+    drain = None if node.spec.drain is not None and node.spec.drain.requester == REQUESTER else node.spec.drain
+    return _put(node, kept, False, drain)
+
+
+def _closed(node: Node, drained: str = "") -> Put:
+    """The node taking nothing new, in this controller's name; `drained`: why what is on it is to leave as well."""
+    drain = DrainOrder(reason=drained, requester=REQUESTER) if drained else node.spec.drain
+    return _put(node, {**node.metadata.annotations, CLOSED: "true"}, True, drain)
+
+
+def _put(node: Node, annotations: dict[str, str], unschedulable: bool, drain: DrainOrder | None) -> Put:
+    spec = replace(node.spec, unschedulable=unschedulable, drain=drain)
+    return Put("Node", replace(node, metadata=replace(node.metadata, annotations=annotations), spec=spec))
 
 
 def _after(
@@ -175,7 +191,8 @@ def _after(
 ) -> NodePoolStatus:
     generation = pool.metadata.generation
     condition = Condition(
-        type="Scaling", status="True", reason="Adding" if verdict.add else "Removing" if verdict.remove else "Steady",
+        type="Scaling", status="True",
+        reason="Adding" if verdict.add else "Removing" if verdict.remove or verdict.drain else "Steady",
         message=verdict.why, observed_generation=generation, last_transition_time=instant(now_ms),
     )  # fmt: skip
     return replace(

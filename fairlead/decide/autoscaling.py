@@ -115,18 +115,22 @@ class Pool(NamedTuple):
     idle: Sequence[tuple[str, float]] = ()  # (empty node, for how long), of those that may go
     since_up_s: float = 1e9
     start_s: float = 60.0  # until a new node takes work
+    busy: Sequence[tuple[str, int]] = ()  # (node that may go, slots on it)
 
 
 class PoolScaling(NamedTuple):
     add: int
     remove: tuple[str, ...]
     why: str
+    drain: tuple[str, ...] = ()  # more than there may be: what is on these is to leave, then they go
 
 
 def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling:
     curable = sorted((each for each in waiting if _cured(rule, pool, each)), key=lambda w: (-w.priority, _urgency(w)))
     needed = packed(rule.node, rule.max_slots, curable)
     count = pool.nodes + pool.starting
+    if count > rule.maximum:
+        return _fewer(rule, pool, count - rule.maximum)
     wanted = max(rule.minimum, min(count + needed - pool.starting, rule.maximum)) if needed > pool.starting else count
     if count < rule.minimum:
         return PoolScaling(rule.minimum - count, (), f"at least {rule.minimum}")
@@ -140,6 +144,13 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
     idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
     gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
     return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s" if gone else "as wanted")
+
+
+def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
+    """The empty ones first, then those with the least on them."""
+    empty = [name for name, _ in sorted(pool.idle, key=lambda n: (-n[1], n[0]))][:surplus]
+    busy = [name for name, _ in sorted(pool.busy, key=lambda n: (n[1], n[0]))][: surplus - len(empty)]
+    return PoolScaling(0, tuple(empty), f"no more than {rule.maximum}", tuple(busy))
 
 
 def _cured(rule: PoolRule, pool: Pool, waiting: Waiting) -> bool:

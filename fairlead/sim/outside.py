@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from fairlead.authority.history import History
 from fairlead.authority.local import LocalPlane
 from fairlead.client.channel import Channel, Closed
+from fairlead.client.plane import Plane
+from fairlead.client.providing import Provider
 from fairlead.compose.outside import Decisions, Dialling, ServeChannel, Serving
 from fairlead.decide.access import Identity
 from fairlead.model.commands import Caller, Command, Put, Refused
@@ -165,6 +167,7 @@ class SimOutside:
         self._who = who
         self._names = names
         self._born_with = born_with
+        self.provides: Callable[[Plane], Provider] | None = None  # whoever starts machines for this region's pools
 
     def serving(self, app: Any, serve: ServeChannel) -> Serving:
         return SimServing(self._network, self._process, self.address, app, serve)
@@ -184,3 +187,6 @@ class SimOutside:
             if isinstance(outcome, Refused) and outcome.reason not in ("AlreadyExists", "NotLeader", "StoreUnavailable"):
                 raise ValueError(f"{outcome.reason}: {outcome.detail}")
         return 0
+
+    def provider(self, plane: LocalPlane, clock: Clock) -> Provider | None:
+        return self.provides(plane) if self.provides is not None else None

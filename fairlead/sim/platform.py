@@ -29,6 +29,7 @@ from fairlead.sim.loop import SimLoop
 from fairlead.sim.machines import Machine, Machines, Program, Running, SimIds, for_ever
 from fairlead.sim.network import Network
 from fairlead.sim.outside import SimDialling, SimHttp, SimOutside
+from fairlead.sim.providing import SimNodes
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.store import SimStore, StoreService
 from fairlead.sim.tally import Tally
@@ -73,6 +74,7 @@ class Platform:
         self.intervals: list[Interval] = []
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
+        self.elastic = False  # regions start machines for their node pools
         self.made_server: Callable[[Plane, PlaneServer], None] = lambda plane, server: None  # before it runs
         self.hosts: dict[str, Host] = {}  # program -> the agent of its present life
         self._global_objects, self.token = born.global_objects(birth, SimIds(loop.stream("tokens")))
@@ -131,6 +133,8 @@ class Platform:
             who = Identity(name=config.name, kind="component", roles=(role, PLANE_SERVER), region=config.region)
             objects = self._global_objects if is_global else born.region_objects(plane.name, self._nodes_of(plane.name))
             outside = SimOutside(self.network, running, plane.addresses[number], who, self.names, objects)
+            if self.elastic and not is_global:
+                outside.provides = lambda near: SimNodes(self.agents, self._machine_of, plane.name, near)
             timing = Timing(
                 lease_ttl_s=scenario.lease_s, renew_s=scenario.lease_s * 0.3, poll_s=0.1, ring_size=scenario.ring,
                 journal=JournalKept(keep_s=scenario.journal_s),
@@ -161,6 +165,9 @@ class Platform:
         name = declared.name
         machine = self.machines.machine(f"{region}/{name}")
         self.add_agent_program(name, machine, declared)
+
+    def _machine_of(self, declared: NodeDeclaration) -> Agent:
+        return self.add_agent_program(declared.name, self.machines.machine(f"{declared.region}/{declared.name}"), declared)
 
     def add_agent_program(self, program_name: str, machine: Machine, declared: NodeDeclaration) -> Agent:
         instances = Instances(self.loop, machine, self.intervals, self.loop.stream(f"instances {machine.name}"))

@@ -14,10 +14,23 @@ from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import NodePool, NodePoolSpec, NodeStatus
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
-from fairlead.model.lifecycle import Role
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
-from tests.authority.planes import GI, OPERATOR, REGION, FakeClock, PlaneForTest, no, ok, running_plane
+from tests.authority.planes import (
+    GI,
+    OPERATOR,
+    REGION,
+    FakeClock,
+    PlaneForTest,
+    agent_of,
+    bind_of,
+    move_of,
+    no,
+    ok,
+    report_of,
+    running_plane,
+)
 
 SPEC = NodePoolSpec(max_nodes=5, provider="simulated", node=Resources(4000, 16 * GI), idle_seconds=300.0, up_wait_seconds=1.0)
 
@@ -77,9 +90,9 @@ class Pools:
             status = replace(request.hot.status, reason=reason)
             ok(await self.plane.send(scheduler, PutStatus("SchedulingRequest", "risk", f"{workload}-{index}", status)))
 
-    async def withdrawn(self, count: int, workload: str = "api") -> None:
+    async def withdrawn(self, count: int, workload: str = "api", start: int = 0) -> None:
         assignment = await self.plane.as_role(Role.ASSIGNMENT)
-        for index in range(count):
+        for index in range(start, start + count):
             ok(await self.plane.send(assignment, Delete("SchedulingRequest", "risk", f"{workload}-{index}")))
 
 
@@ -153,6 +166,39 @@ async def test_a_closed_node_is_opened_again_when_it_is_wanted_after_all_and_one
         await pools.look()
         assert not pools.found("nodes", name).spec.unschedulable
         assert name in pools.ordered
+
+
+async def test_a_pool_that_may_have_fewer_is_drained_within_budgets_before_a_machine_goes() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        await pools.waiting(6, "WaitingForCapacity")
+        await pools.look()
+        first, second = pools.ordered
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        for index, node in ((0, first), (1, second), (2, second)):
+            ok(await plane.send(scheduler, bind_of("risk", f"api-{index}", node)))
+        await pools.withdrawn(3, start=3)
+        smaller = NodePool(metadata=Metadata(name="burst"), spec=replace(SPEC, max_nodes=1))
+        ok(await plane.send(OPERATOR, Put("NodePool", smaller)))
+        await pools.look()
+        drain = pools.found("nodes", first).spec.drain
+        assert (drain.requester, drain.reason) == ("node-autoscaler", "no more than 1"), "the one with the least on it"
+        assert pools.found("nodes", second).spec.drain is None
+        await pools.look()
+        assert pools.ordered == (first, second), "what is on it has not left"
+        ok(await plane.send(OPERATOR, Put("NodePool", NodePool(metadata=Metadata(name="burst"), spec=SPEC))))
+        await pools.look()
+        reopened = pools.found("nodes", first)
+        assert (reopened.spec.drain, reopened.spec.unschedulable) == (None, False), "it may stay after all"
+        ok(await plane.send(OPERATOR, Put("NodePool", smaller)))
+        await pools.look()
+        disruption = await plane.as_role(Role.DISRUPTION)
+        ok(await plane.send(disruption, move_of("risk", "api-0", SlotState.DRAINING)))
+        ok(await plane.send(agent_of(first), report_of("risk", "api-0", SlotState.RELEASED)))
+        await pools.look()
+        assert list(pools.ordered) == [second], "empty: it need not wait to be idle"
+        assert pools.provider.stopped == [first]
 
 
 async def test_an_autoscaler_closes_nodes_and_changes_nothing_else_of_them() -> None:

@@ -124,12 +124,19 @@ def test_no_node_is_added_for_an_ask_larger_than_it_or_a_deadline_it_would_miss(
     assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=90, run_s=30)]).add == 1
 
 
+def test_of_more_than_there_may_be_the_empty_go_first_then_those_with_the_least_on_them_drained() -> None:
+    busy = [("c", 5), ("b", 2), ("d", 9)]
+    found = nodes(POOL, Pool(12, 0, [("a", 1.0)], busy=busy), [Waiting("WaitingForCapacity", ASK, 9)])
+    assert (found.add, found.remove, found.drain) == (0, ("a",), ("b",))
+    assert nodes(POOL, Pool(11, 0, [("a", 1.0)], busy=busy), []).drain == ()
+
+
 def test_nodes_on_their_way_count_and_bounds_and_waits_hold() -> None:
     waiting = [Waiting("WaitingForCapacity", ASK, 9)]
-    assert nodes(POOL, Pool(2, 3), waiting) == (0, (), "3 on their way")
+    assert nodes(POOL, Pool(2, 3), waiting) == (0, (), "3 on their way", ())
     assert nodes(POOL, Pool(2, 1), waiting).add == 2
     assert nodes(POOL, Pool(9, 0), waiting).add == 1
-    assert nodes(POOL, Pool(10, 0), waiting) == (0, (), "no more than 10")
+    assert nodes(POOL, Pool(10, 0), waiting) == (0, (), "no more than 10", ())
     assert nodes(POOL, Pool(2, 0, since_up_s=5), waiting).add == 0
     assert nodes(POOL, Pool(0, 0), []).add == 1
 

@@ -124,8 +124,10 @@ def _refuse_newer_request(new: SchedulingRequest, old: SchedulingRequest) -> Ref
 
 
 def _refuse_node(ctx: Context, caller: Caller, new: Node, old: Node | None) -> Refused | None:
-    if caller.role is Role.AUTOSCALER and (old is None or replace(new.spec, unschedulable=old.spec.unschedulable) != old.spec):
-        return Refused("NotOwner", f"of {new.metadata.name} an autoscaler may say that it takes nothing new, and nothing else")
+    if caller.role is Role.AUTOSCALER and (
+        old is None or replace(new.spec, unschedulable=old.spec.unschedulable, drain=old.spec.drain) != old.spec
+    ):
+        return Refused("NotOwner", f"of {new.metadata.name} an autoscaler may say that it takes nothing new, or is drained")
     if caller.role is not Role.AGENT:
         return None
     if caller.node != new.metadata.name:

@@ -1,0 +1,58 @@
+"""Owns the node provider of the simulator: its machines are simulated ones, each with an agent that registers by itself.
+
+The same interface as the local platform's agents (fairlead/compose/local_nodes.py), driven by the same comparison
+(fairlead/client/providing.py) in the region's leader. A machine outlives the server that ordered it. Used where a platform is
+made elastic; campaigns are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from fairlead.agent.settings import NodeDeclaration
+from fairlead.client.plane import Plane
+from fairlead.model.commands import Caller, Command, Put
+from fairlead.model.kinds.capacity import Node, NodePool, NodeSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.sim.machines import Program
+
+PROVIDER: Final = Caller("provider simulated", Role.OPERATOR)
+
+
+class Machine(Protocol):
+    """A simulated machine with its agent."""
+
+    node: NodeDeclaration
+    program: Program
+
+
+class SimNodes:
+    name = "simulated"
+
+    def __init__(
+        self, machines: Mapping[str, Machine], make: Callable[[NodeDeclaration], Machine], region: str, plane: Plane
+    ) -> None:
+        """`machines` by name, all there are; `make` adds one."""
+        self._machines = machines
+        self._make = make
+        self._region = region
+        self._plane = plane
+
+    async def running(self, pool: str) -> list[str]:
+        mine = [name for name, each in self._machines.items() if (each.node.region, each.node.pool) == (self._region, pool)]
+        return [name for name in mine if self._machines[name].program.alive]
+
+    async def start(self, pool: NodePool, name: str) -> None:
+        spec = NodeSpec(region=self._region, pool=pool.metadata.name, allocatable=pool.spec.node, max_slots=pool.spec.max_slots)
+        await self._plane.submit([Command(PROVIDER, Put("Node", Node(metadata=Metadata(name=name), spec=spec), "create"))])
+        machine = self._machines.get(name) or self._make(
+            NodeDeclaration(
+                name=name, region=self._region, pool=pool.metadata.name, allocatable=pool.spec.node, max_slots=pool.spec.max_slots
+            )
+        )  # fmt: skip
+        machine.program.start()
+
+    async def stop(self, pool: str, name: str) -> None:
+        self._machines[name].program.kill()
