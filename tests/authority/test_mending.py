@@ -69,15 +69,15 @@ async def test_repair_takes_a_workload_s_finalizer_off_only_when_no_region_has_a
         repair, maker = await plane.as_role(Role.REPAIR), await plane.as_role(Role.WORKLOAD)
         uid = ok(await plane.send(OPERATOR, Put("Workload", workload()))).uid
 
-        async def bare() -> Put:
-            rec = await plane.authority.get_at("workloads", "risk", "api", 0)
+        def bare() -> Put:
+            rec = plane.authority.view().get("workloads", "risk", "api")
             assert rec is not None
             return Put("Workload", replace(rec.hot, metadata=replace(rec.hot.metadata, finalizers=())))
 
         def there() -> bool:
             return plane.authority.view().get("workloads", "risk", "api") is not None
 
-        no(await plane.send(repair, await bare()), "NotOwner")
+        no(await plane.send(repair, bare()), "NotOwner")
         spec = AssignmentSpec(workload="api", workload_uid=uid, generation=1, region="east", slots=(SlotRange(first=0, last=0),))
         ok(
             await plane.send(
@@ -85,7 +85,7 @@ async def test_repair_takes_a_workload_s_finalizer_off_only_when_no_region_has_a
             )
         )
         ok(await plane.send(OPERATOR, Delete("Workload", "risk", "api")))
-        no(await plane.send(repair, await bare()), "NotOwner")
+        no(await plane.send(repair, bare()), "NotOwner")
         assert there()
         rec = plane.authority.view().get("assignments", "risk", "api.east")
         assert rec is not None
@@ -95,7 +95,7 @@ async def test_repair_takes_a_workload_s_finalizer_off_only_when_no_region_has_a
         ok(await plane.send(mirror, Put("Assignment", gone)))
         changed = workload(replicas=9)
         no(await plane.send(repair, Put("Workload", changed)), "NotOwner")
-        ok(await plane.send(repair, await bare()))
+        ok(await plane.send(repair, bare()))
         assert not there()
 
 
@@ -106,15 +106,15 @@ async def test_repair_takes_an_override_s_finalizer_off_only_when_it_has_no_effe
         spec = OverrideSpec(kind="hold", reason="r", ttl_seconds=60, scope=OverrideScope(workloads=("api",)))
         ok(await plane.send(OPERATOR, Put("Override", Override(metadata=Metadata(name="x", namespace="risk"), spec=spec))))
 
-        async def bare() -> Put:
-            rec = await plane.authority.get_at("overrides", "risk", "x", 0)
+        def bare() -> Put:
+            rec = plane.authority.view().get("overrides", "risk", "x")
             assert rec is not None
             return Put("Override", replace(rec.hot, metadata=replace(rec.hot.metadata, finalizers=())))
 
-        no(await plane.send(repair, await bare()), "NotOwner")
+        no(await plane.send(repair, bare()), "NotOwner")
         clock.offset += 61.0
         repair = await plane.as_role(Role.REPAIR)
-        ok(await plane.send(repair, await bare()))
+        ok(await plane.send(repair, bare()))
         rec = plane.authority.view().get("overrides", "risk", "x")
         assert rec is not None
         assert rec.hot.metadata.finalizers == ()
