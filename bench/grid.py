@@ -25,12 +25,12 @@ from bench.registry import Option
 OPTIONS = (
     Option("seed", 1, "which jobs and outages are drawn"),
     Option("regions", 9, "sites"),
-    Option("jobs", 400, "how many are replayed"),
-    Option("minutes", 70, "simulated, from the first job on"),
-    Option("outages", 18, "of whole sites, each site in turn"),
-    Option("node_outages", 18, "of single nodes"),
+    Option("jobs", 300, "how many are replayed"),
+    Option("minutes", 40, "simulated, from the first job on"),
+    Option("outages", 12, "of whole sites, each site in turn"),
+    Option("node_outages", 12, "of single nodes"),
     Option("longest_seconds", 900, "outages that were longer end there"),
-    Option("nodes", 4, "of each region"),
+    Option("nodes", 3, "of each region"),
     Option("quota_percent", 100, "of what each tenant's jobs would use at most at once"),
     Option("small", False, "three regions for three minutes: to see that it works"),
 )
