@@ -8,13 +8,14 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import apsw
 
 from fairlead.authority.authority import Authority
+from fairlead.authority.history import History
 from fairlead.authority.judge import Settings
 from fairlead.main import tune_process
 from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, Put, PutStatus
@@ -78,10 +79,12 @@ class Engine(Protocol):
 
 
 @asynccontextmanager
-async def open_plane(engine: Engine, nodes: int = 5000, objects: int = 0) -> AsyncIterator[PlaneUnderBench]:
+async def open_plane(
+    engine: Engine, nodes: int = 5000, objects: int = 0, history: Callable[[Store], History | None] = lambda store: None
+) -> AsyncIterator[PlaneUnderBench]:
     tune_process()
     store = await engine.fresh(objects)
-    authority = Authority(store, SystemClock(), SystemIds(), Settings(region=REGION))
+    authority = Authority(store, SystemClock(), SystemIds(), Settings(region=REGION), history=history(store))
     async with Tasks() as tasks:
         running = tasks.start(authority.run(), "authority")
         await authority.wait_leading()

@@ -1,0 +1,222 @@
+"""`fairlead bench observe`: what decisions, metrics and audit cost per bind, how large decisions are, and how long `why` takes.
+
+The same load as `bench schedule` runs again and again in this process, each time on a new plane: with everything on, without one
+of the three, and without all of them, in turns, so that a slow minute of the machine hits all alike. The best run of each kind is
+compared: what disturbs a run only ever adds to it. CPU counts client, scheduler, authority, the store's thread and what the parts
+write afterwards, closed segments included. Only this bench can switch them off:
+
+- decisions: no records are made and kept (fairlead/store/decisions)
+- metrics: nothing is counted, nobody scrapes; with them, the whole page is asked for every `--scrape` seconds
+- audit: no command in the journal's entries, no hash chain, no archive of thirty days beside the store
+
+Sizes are of closed segments: where workloads come whole, as above, and where slots come one by one, `--rate` a second.
+`why` is asked of a real front door over a global plane and a region: a workload whose slots all wait, each with its last decision
+looked up among `--kept` attempts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from bench.observe_why import why_latencies
+from bench.planes import engine_named, open_plane, percentile, result
+from bench.registry import Option
+from bench.schedule import Bench
+from bench.schedule_cases import CASES
+from fairlead.authority import authority as authorities
+from fairlead.authority import pipeline
+from fairlead.authority.history import History
+from fairlead.authority.meters import Meters
+from fairlead.authority.service import PlaneService
+from fairlead.compose.metrics import ServerMetrics
+from fairlead.compose.patrolling import LedgerPatrol
+from fairlead.model import codec
+from fairlead.model.decision import Decided, DecisionRecord
+from fairlead.model.journal import NO_COMMAND
+from fairlead.observe.patrol import Patrol
+from fairlead.ports import SystemClock, Tasks
+from fairlead.scheduler.meters import Meters as SchedulerMeters
+from fairlead.store.archive import Archive
+from fairlead.store.contract import Store
+from fairlead.store.decisions import DecisionLog, Settings
+
+OPTIONS = (
+    Option("case", "basic", "what is scheduled: " + ", ".join(CASES), tuple(CASES)),
+    Option("nodes", 5000, "nodes of the fleet"),
+    Option("slots", 20_000, "slots to bind in each run"),
+    Option("rounds", 5, "runs of each kind"),
+    Option("engine", "sqlite", "where it is made durable", ("memory", "sqlite")),
+    Option("scrape", 1.0, "seconds between two scrapes; Prometheus' own default is 60"),
+    Option("kept", 1_000_000, "attempts in the log that `why` looks into"),
+    Option("asked", 200, "times that `why` is asked"),
+    Option("rate", 100, "binds a second, for thirty days; and for `--rate-seconds` to measure the size of a decision"),
+    Option("rate_seconds", 20, "seconds of that; 0: not measured"),
+    Option("seconds_max", 120, "give up on a run after this long"),
+)
+PARTS = ("decisions", "metrics", "audit")
+SHARE_MAX = 0.15
+WHY_MAX_MS = 200.0
+DAYS = 30
+SEGMENT_BYTES = 1 << 20  # of decisions: so small that a run closes several, as an hour of production does
+
+
+class Quiet(Meters):
+    """Counts nothing."""
+
+    def committed(self, *_: Any) -> None: ...
+    def durable(self, *_: Any) -> None: ...
+
+
+class QuietScheduler(SchedulerMeters):
+    """Counts only what the bench itself reads."""
+
+    def took(self, *_: Any) -> None: ...
+    def decided(self, *_: Any) -> None: ...
+    def answered(self, *_: Any) -> None: ...
+    def observed(self, *_: Any) -> None: ...
+
+
+class Shown:
+    """What a server shows of itself (fairlead/compose/metrics.py: Server)."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.authority = bench.plane.authority
+        self.components = (bench.scheduler,)
+        self.peers: dict[str, Any] = {}
+        self.decisions: Any = bench.log
+        self.patrol = Patrol()
+        self.ledger = LedgerPatrol(bench.plane.authority, SystemClock())
+
+
+@contextmanager
+def only(on: frozenset[str]) -> Iterator[None]:
+    """The parts that are not in `on` are left out of what is composed meanwhile."""
+    out = [part for part in PARTS if part not in on]
+    replaced: list[Any] = []
+    if "metrics" in out:
+        replaced.append(patch.object(authorities, "Meters", Quiet))
+    if "audit" in out:
+        replaced.append(patch.object(pipeline, "chain_hash", lambda previous, blob: previous))
+        replaced.append(patch.object(pipeline, "encode_entry", _only_effects))
+    for one in replaced:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in replaced:
+            one.stop()
+
+
+def _only_effects(command: Any, encoded: bytes, only_body: bool, effects: Any, soft: Any) -> bytes:
+    return codec.encode((NO_COMMAND, effects, soft))
+
+
+async def one_run(on: frozenset[str], options: dict[str, Any]) -> dict[str, float]:
+    """CPU per bind with just these parts on; and the size of what they kept."""
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory(prefix="fairlead-observe-") as name, only(on):
+        folder = Path(name)
+        archive = Archive(folder / "history") if "audit" in on else None
+        log = DecisionLog(folder / "decisions", Settings(segment_bytes=SEGMENT_BYTES)) if "decisions" in on else None
+
+        def history(store: Store) -> History | None:
+            return History(archive, store, clock) if archive is not None else None
+
+        async with engine_named(options["engine"]) as engine, open_plane(engine, options["nodes"], history=history) as plane:
+            bench = Bench(plane, CASES[options["case"]], options, log)
+            if "metrics" not in on:
+                bench.scheduler.meters = QuietScheduler()
+            async with Tasks() as tasks:
+                if "metrics" in on:
+                    tasks.start(_scrape(bench, options["scrape"]), "scrape")
+                figures = await bench.run()
+                began = time.process_time()
+                position = plane.authority.position
+                while archive is not None and archive.last().position < position:
+                    await clock.sleep(0.01)
+                if archive is not None:
+                    archive.seal()
+                    while archive.waiting():
+                        archive.close_segment()
+                if log is not None:
+                    log.close()
+                    close_last(folder / "decisions")
+                after = time.process_time() - began
+                tasks.cancel()
+        if figures["failures"]:
+            raise RuntimeError("; ".join(figures["failures"]))
+        bound = figures["bound"]
+        size = sum(path.stat().st_size for path in (folder / "decisions").glob("*.segment"))
+        kept = sum(path.stat().st_size for path in (folder / "history").rglob("*") if path.is_file()) if archive else 0
+        return {
+            "us": figures["cpu_us_per_bind"] + after / bound * 1e6,
+            "decision_bytes": size / bound,
+            "audit_bytes": kept / bound,
+        }
+
+
+def close_last(folder: Path) -> None:
+    """Its open segment too: one more record finds it full."""
+    log = DecisionLog(folder, Settings(flush_s=0, segment_bytes=1))
+    newest_ms = log.horizon().newest_ms or 0
+    log.append([DecisionRecord("", Decided("", newest_ms, 0, 0, 0, "", {}, 0, 0))])
+    log.flush()
+    log.close()
+
+
+async def _scrape(bench: Bench, every_s: float) -> None:
+    clock = SystemClock()
+    metrics = ServerMetrics(Shown(bench), PlaneService(bench.plane.authority, clock), clock)
+    while True:
+        await metrics.text()
+        await clock.sleep(every_s)
+
+
+async def costs(options: dict[str, Any]) -> dict[str, Any]:
+    everything = frozenset(PARTS)
+    kinds = {"on": everything, **{f"without_{part}": everything - {part} for part in PARTS}, "off": frozenset()}
+    seen: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
+    names = list(kinds)
+    for number in range(options["rounds"]):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            seen[name].append(await one_run(kinds[name], {**options, "rate": 0}))
+    us = {name: min(run["us"] for run in runs) for name, runs in seen.items()}
+    whole = us["on"]
+    return {
+        "share_of_cpu_per_bind": round(1 - us["off"] / whole, 4),
+        "cpu_us_per_bind": round(whole, 1),
+        "cpu_us_per_bind_off": round(us["off"], 1),
+        **{f"{part}_share": round(1 - us[f"without_{part}"] / whole, 4) for part in PARTS},
+        "cpu_us_per_bind_runs": {name: [round(run["us"], 1) for run in runs] for name, runs in seen.items()},
+        "bytes_per_decision_whole": round(seen["on"][0]["decision_bytes"], 1),
+        "audit_bytes_per_bind": round(seen["on"][0]["audit_bytes"], 1),
+    }
+
+
+async def main(**options: Any) -> dict[str, Any]:
+    results = await costs(options)
+    times = DAYS * 86_400 * options["rate"]
+    results["decisions_30_days_whole_bytes"] = round(results["bytes_per_decision_whole"] * times)
+    if options["rate_seconds"]:
+        slots = options["rate"] * options["rate_seconds"]
+        alone = await one_run(frozenset(PARTS), {**options, "slots": slots})
+        results["bytes_per_decision"] = round(alone["decision_bytes"], 1)
+        results["decisions_30_days_bytes"] = round(alone["decision_bytes"] * times)
+    took, slots = await why_latencies(options["kept"], options["asked"])
+    results |= {
+        "why_slots": slots,
+        "why_p50_ms": round(percentile(took, 0.5), 2),
+        "why_p99_ms": round(percentile(took, 0.99), 2),
+    }
+    failures = []
+    if results["share_of_cpu_per_bind"] > SHARE_MAX:
+        failures.append(f"observing costs {results['share_of_cpu_per_bind']:.1%} of the CPU per bind, more than {SHARE_MAX:.0%}")
+    if results["why_p99_ms"] > WHY_MAX_MS:
+        failures.append(f"why took {results['why_p99_ms']} ms, more than {WHY_MAX_MS:.0f}")
+    return result("observe", options, {**results, "failures": failures})
