@@ -126,7 +126,7 @@ async def load(path: str) -> dict[str, Any]:
     state = State(hot_of)
     context = Context(state, Settings(region=REGION))
     Receipts(state)
-    follower = Follower(store, SystemClock(), state)
+    follower = Follower(store, SystemClock(), state, lambda changed: None)
     head = await follower.load()
     await follower.catch_up(head)
     gc.collect()
