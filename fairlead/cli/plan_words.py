@@ -56,9 +56,8 @@ def _summary(status: Row) -> str:
     evicted = sum(row["reason"] != "NotWanted" for row in gone)
     waiting = sum(row["count"] for row in status["pending"])
     today = sum(row["before"] for row in status["pending"])
-    parts = [f"{marks.count('+')} slots start", f"{marks.count('~')} move", f"{evicted} lose their place"]
-    parts += [f"{len(gone) - evicted} end", f"{waiting} wait ({today} of them today already)" if today else f"{waiting} wait"]
-    return f"{', '.join(parts)}."
+    parts = [f"start {marks.count('+')}", f"move {marks.count('~')}", f"lose their place {evicted}", f"end {len(gone) - evicted}"]
+    return f"Slots that would {', '.join(parts)}, wait {waiting} (today {today})."
 
 
 def _slot(row: Row) -> list[str]:

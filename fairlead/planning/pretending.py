@@ -1,7 +1,7 @@
 """Agents that are pretended: what is bound in a trial starts, becomes ready and stops when asked, at once.
 
-Owns what a trial takes for granted. What does not run well today stays as it is: only lives that begin in the trial come up, and
-nodes that are not well say nothing. Called by trial.py.
+Owns what a trial takes for granted. What does not run well today stays as it is: only lives that begin in the trial, or began
+less than a minute before it, come up; nodes that are not well say nothing. Called by trial.py.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead.authority.state import Rec
+from fairlead.decide.slots import millis
 from fairlead.model.commands import Caller, PutStatus, Report
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.capacity import Node, NodeStatus
-from fairlead.model.kinds.work import InstanceStatus
+from fairlead.model.kinds.slot import Token
+from fairlead.model.kinds.work import Binding, InstanceStatus
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.planning.copied import Copy
 
 _S = SlotState
+_UNDER_WAY: Final = frozenset({_S.BOUND, _S.STARTING, _S.DRAINING})
+YOUNG_MS: Final = 60_000  # longer than a sound start takes
 _GONE: Final = frozenset({_S.RELEASED, _S.SUCCEEDED})
 Name = tuple[str, str]
 
@@ -26,12 +30,20 @@ class Agents:
 
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
-        # Lives that began before the trial: whoever does not come up today is not pretended to.
-        self._earlier = {(rec.tenant, rec.name): rec.hot.token for rec in copy.state.live("bindings")}
+        # Lives that are stuck: whoever does not come up today is not pretended to.
+        self._stuck: dict[Name, Token] = {}
         self._waiting: dict[Name, None] = {}  # for what they evicted
-        self._todo: dict[Name, None] = {
-            (rec.tenant, rec.name): None for rec in copy.state.live("bindings") if rec.hot.state is _S.DRAINING
-        }
+        self._todo: dict[Name, None] = {}
+        for rec in copy.state.live("bindings"):
+            if rec.hot.state in _UNDER_WAY:
+                self._todo[rec.tenant, rec.name] = None
+                if rec.hot.state is not _S.DRAINING and self._is_old(rec):
+                    self._stuck[rec.tenant, rec.name] = rec.hot.token
+
+    def _is_old(self, rec: Rec) -> bool:
+        binding: Binding = rec.decode()
+        step = binding.status.last_transition
+        return step is None or self._copy.now_ms - millis(step.time) > YOUNG_MS
 
     def told(self, rec: Rec) -> None:
         if rec.raw is None:
@@ -72,7 +84,7 @@ class Agents:
 
         if hot.state is _S.DRAINING:
             return report(_S.RELEASED)
-        if self._earlier.get((tenant, name)) == hot.token:
+        if self._stuck.get((tenant, name)) == hot.token:
             return 0
         if hot.state is _S.BOUND:
             if self._victims_there(hot):

@@ -114,7 +114,7 @@ class Unblocking:
         yield from (Idea(words, "", (self._asking(request, ask),)) for words, ask in asks)
         nodes = list(self._nodes())
         yield from nodes
-        if quota is not None:  # both, where neither alone was enough
+        if quota is not None and not self.found:  # both, where neither alone was enough
             yield from (Idea(f"{quota.change}, and {idea.change}", "", (*quota.facts, *idea.facts), idea.about) for idea in nodes)
 
     def _asking(self, request: SchedulingRequest, ask: Any) -> Fact:

@@ -41,7 +41,7 @@ def applied(here: Platform, folder: Path, *trees: dict[str, Any]) -> None:
 def test_a_plan_says_who_would_wait_and_changes_nothing(here: Platform, tmp_path: Path) -> None:
     ran = talk("plan", "-f", written(tmp_path, workload("many", replicas=30)))
     assert ran.code == frame.CHANGES, ran
-    assert "24 slots start, 0 move, 0 lose their place, 0 end, 6 wait." in ran.out
+    assert "Slots that would start 24, move 0, lose their place 0, end 0, wait 6 (today 0)." in ran.out
     assert "of 3 nodes: 3 cpu" in ran.out
     assert "+ workload/many -n risk" in ran.out
     assert "0 -> 12" in ran.out

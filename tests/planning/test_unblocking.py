@@ -90,6 +90,7 @@ def test_quota_is_offered_by_as_much_as_is_missing() -> None:
     region.ask(cpu=3500)
     assert changes(region.unblock())[0] == "add 2 CPU of quota for tenant risk in east"
     assert region.unblock()[0].node in ("n0", "n1")
+    assert not any("add one node" in change for change in changes(region.unblock())), "the quota alone is enough"
 
 
 def test_a_cordoned_node_is_to_be_opened_and_it_is_said_which() -> None:
