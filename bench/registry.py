@@ -12,7 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-NAMES = ("commit", "load", "watch", "schedule", "openb", "azure", "decisions", "contention", "api", "recovery", "observe", "grid")
+NAMES = (
+    "commit", "load", "watch", "schedule", "openb", "azure", "decisions", "contention", "api", "recovery", "observe", "grid",
+    "fairness",
+)  # fmt: skip
 
 
 class Option(NamedTuple):

@@ -115,8 +115,8 @@ async def test_no_global_call_is_made_for_a_bind_inside_a_grant() -> None:
 
 
 async def test_calls_to_the_global_plane_are_counted_by_the_second_and_not_by_the_bind() -> None:
-    """What fairlead_coordination_calls_total counts, while many slots are bound: reports and questions, each at most once a second
-    for what it is about. Here these are one assignment, one grant and one term."""
+    """What fairlead_coordination_calls_total counts, while many slots are bound: reports and questions, each at most once a
+    second for what it is about. Here these are one assignment, one grant and one term."""
     async with quota_world(cpu=100_000) as w:
         await w.apply(replicas=1, resources=SMALL)
         await w.until(lambda: w.serves(1))
