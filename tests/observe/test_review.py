@@ -140,7 +140,7 @@ def test_a_campaign_that_is_not_deterministic_proves_nothing() -> None:
 
 # --- whatever is kept --------------------------------------------------------------------------------------------------------
 
-AT_ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+AT_ANY_SPEED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NUMBERS = st.one_of(st.none(), st.integers(-5, 400), st.text(max_size=3))
 RECORDS = st.builds(
     Record,
