@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -55,9 +55,10 @@ class RegionCut(Drill):
             return
         node = await self._node(scene, witness)
         lease_s = await _lease_s(scene)
+        jobs = {_key(one) for one in await scene.asking.items("workloads", "", "global") if one["spec"].get("job")}
         scene.begin(f"{LOST} is cut off; {node} loses power")
         await scene.chaos.cut(scene.chaos.links_of(LOST), one_way=False)
-        before = scene.chaos.radius(scene.chaos.nodes(region=LOST)).slots
+        before = services(scene.chaos.radius(scene.chaos.nodes(region=LOST)).slots, jobs)
         await scene.chaos.kill([scene.chaos.node(node)])
         await scene.expect(f"{LOST} is called lost", lambda: is_lost(scene, LOST), BACK_S, "detect")
         await recovered(scene, tuple(region for region in REGIONS if region != LOST))
@@ -85,9 +86,9 @@ class RegionCut(Drill):
         return min(nodes, key=lambda node: (node in busy, node))
 
     @staticmethod
-    async def _apart(scene: Scene, lost: str, before: Mapping[str, Sequence[str]]) -> None:
-        """What the lost node ran of risk-api runs on another node of the region, and nothing else moved or ended: by processes.
-        But exclusive work, which must not go on without global's word."""
+    async def _apart(scene: Scene, lost: str, before: Mapping[str, set[str]]) -> None:
+        """What the lost node ran of risk-api runs on another node of the region, and no other service moved or ended: by
+        processes."""
         mine = {slot for slot in before[lost] if slot.startswith(f"{'/'.join(RISK)}-")}
 
         def now() -> dict[str, set[str]]:
@@ -99,9 +100,8 @@ class RegionCut(Drill):
         scene.check(f"the lost node ran some of {RISK[1]}", bool(mine), ", ".join(sorted(mine)) or "none")
         await scene.expect(f"{LOST} places by itself what its lost node ran", placed, BACK_S)
         there = now()
-        stayed = {agent: {slot for slot in slots if not slot.startswith("/".join(JOB))} for agent, slots in before.items()}
-        gone = sorted(slot for agent, slots in stayed.items() if agent != lost for slot in slots - there[agent])
-        kept = sum(len(slots) for agent, slots in stayed.items() if agent != lost)
+        gone = sorted(slot for agent, slots in before.items() if agent != lost for slot in slots - there[agent])
+        kept = sum(len(slots) for agent, slots in before.items() if agent != lost)
         scene.check(f"what ran elsewhere in {LOST} goes on", not gone, ", ".join(gone) or f"{kept} slots where they were")
 
     @staticmethod
@@ -176,6 +176,16 @@ async def _lives(witness: Path, region: str) -> bool:
 async def _testified(witness: Path, since_s: float) -> bool:
     """Processes and drills of one machine share its monotonic clock."""
     return any(last > since_s for _, last in runs_of(witness.read_text()).values())
+
+
+def services(slots: Mapping[str, Iterable[str]], jobs: Iterable[str]) -> dict[str, set[str]]:
+    """Without those of jobs, which end by themselves: `agent -> slots`."""
+    ending = set(jobs)
+    return {agent: {slot for slot in found if slot.rpartition("-")[0] not in ending} for agent, found in slots.items()}
+
+
+def _key(one: Tree) -> str:
+    return f"{one['metadata']['namespace']}/{one['metadata']['name']}"
 
 
 def running_twice(slots: Mapping[str, Iterable[str]]) -> list[str]:

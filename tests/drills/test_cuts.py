@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.drills.cuts import differs, exclusive_job, over_quota, running_twice, runs_of
+from fairlead.drills.cuts import differs, exclusive_job, over_quota, running_twice, runs_of, services
 from fairlead.drills.regions import LOST
 
 CUT, MEANWHILE, HEALED = "2026-01-01T10:00:00Z", "2026-01-01T10:03:00.5Z", "2026-01-01T10:05:00Z"
@@ -64,6 +64,11 @@ def test_a_slot_that_runs_on_two_nodes_is_seen() -> None:
     once = {"agent-a": ["risk/api-0", "risk/api-0"], "agent-b": ["risk/api-1"]}
     assert running_twice(once) == []
     assert running_twice(once | {"agent-c": ["risk/api-0"]}) == ["risk/api-0"]
+
+
+def test_slots_of_jobs_end_by_themselves_and_are_not_missed() -> None:
+    slots = {"agent-a": ["risk/risk-api-0", "fraud/fraud-batch-12"], "agent-b": ["fraud/fraud-batch-api-1"]}
+    assert services(slots, ["fraud/fraud-batch"]) == {"agent-a": {"risk/risk-api-0"}, "agent-b": {"fraud/fraud-batch-api-1"}}
 
 
 def test_the_exclusive_job_would_rather_be_where_the_cut_is() -> None:
