@@ -57,8 +57,8 @@ the present state."""
 _MEASURED: Final = (
     ("how often schedulers that share a plane meet, how fair they are, what they cost", "`fairlead bench contention`",
      "[scheduling](../scheduling.md)"),
-    ("skew: how long quota lies in the wrong region", "`python -m pytest -q -s tests/decide/test_granting.py -k how_long`",
-     "[quota](../quota.md)"),
+    ("skew: how much quota lies in the wrong region, and for how long", "`fairlead bench fairness`", "[quota](../quota.md)"),
+    ("skew of placements", "`fairlead_region_skew_ratio`", "[scheduling](../scheduling.md#which-region)"),
     ("calls across the boundary", "`fairlead_coordination_calls_total`", "none for a bind: `tests/controllers/test_quota.py`"),
     ("what recovery adds to the planes' load", "`fairlead bench recovery`", "[recovery](../recovery.md)"),
 )  # fmt: skip

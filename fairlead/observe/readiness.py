@@ -161,7 +161,7 @@ EIGHT: Final[tuple[Claim, ...]] = (
     Claim("C8", "coordination is paid for where an invariant needs it, and nowhere else", (
         Kind("invariant map", (_test("boundaries"),)),
         Kind("budget model", (_sim("S5"), _RECOVERY)),
-        Kind("conflict and skew analysis", (_CONTENTION,)),
+        Kind("conflict and skew analysis", (_CONTENTION, _bench("fairness"))),
     )),
 )  # fmt: skip
 
