@@ -49,7 +49,8 @@ async def timeline(call: Call) -> Response:
     items = [
         {
             "time": instant_of(step.time_ms), "plane": step.plane, "position": step.position, "object": step.object,
-            "what": step.what, "by": step.owner, "evidence": step.evidence,
+            "what": step.what, "by": step.owner, "evidence": step.evidence, "stage": step.stage,
+            "generation": step.generation, "uid": step.uid,
         }
         for step in steps
     ]  # fmt: skip

@@ -74,11 +74,13 @@ def _planes(world: World, state: str, configs: tuple[str, ...]) -> dict[str, Any
 @offline_option
 @asked_of
 @click.option("--region", metavar="REGION", help="Ask about this region only.")
+@click.option("--otlp", default="", metavar="URL", help="Send it as traces, one each generation, to this OTLP/HTTP collector.")
 @json_option
 @click.pass_obj
 def timeline(
     world: World, workload: str, tenant: str, slot: int | None, since: float | None, files: tuple[str, ...],
-    configs: tuple[str, ...], state: str, context_name: str | None, server: str | None, region: str | None, as_json: bool,
+    configs: tuple[str, ...], state: str, context_name: str | None, server: str | None, region: str | None, otlp: str,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Show every step of a workload and its slots, with who made it and on what evidence, from the journals of all planes.
 
@@ -86,6 +88,7 @@ def timeline(
     fairlead timeline risk-api -n risk
     fairlead timeline risk-api -n risk --slot 20000 --since 10m
     fairlead timeline risk-api -n risk --state .fairlead
+    fairlead timeline risk-api -n risk --otlp http://localhost:4318/v1/traces
 
     A server tells the last 24 hours where --since says nothing. With --state, --config or --from no server is asked.
     """
@@ -96,6 +99,8 @@ def timeline(
     else:
         found = world.run(_asked(world, (context_name, server, region or ""), tenant, name, since_ms))
     steps = [step for step in found if _is_of(step.object, name, slot)]
+    if otlp:
+        return _traced(otlp, tenant, name, steps)
     if as_json:
         put_json({"name": "timeline", "params": {"workload": name, "tenant": tenant}, "results": {"steps": [
             {**step._asdict(), "time": _instant(step.time_ms)} for step in steps
@@ -108,6 +113,19 @@ def timeline(
     return OK
 
 
+def _traced(url: str, tenant: str, name: str, steps: list[Any]) -> int:
+    from fairlead.observe import otel
+    from fairlead.observe.traces import spans_of
+
+    spans = spans_of(tenant, name, steps)
+    try:
+        count = otel.send(spans, otel.exporter(url))
+    except otel.NotInstalled as error:
+        raise Told(str(error)) from error
+    note(f"{count} spans of {len({span.trace_id for span in spans})} generations of {tenant}/{name} sent to {url}")
+    return OK if spans else NOT_FOUND
+
+
 async def _asked(world: World, where: tuple[str | None, str | None, str], tenant: str, name: str, since_ms: int) -> list[Any]:
     from fairlead.cli.kinds import of_model
     from fairlead.observe.timeline import Step
@@ -117,8 +135,10 @@ async def _asked(world: World, where: tuple[str | None, str | None, str], tenant
     async with client_for(world, where) as client:
         got = await client.read(of_model()["workloads"].path(tenant, name, "timeline"), params)
     return [
-        Step(int(_seconds(one["time"]) * 1000 + 0.5), one["plane"], one["position"], one["object"], one["what"], one["by"],
-             one["evidence"])
+        Step(
+            int(_seconds(one["time"]) * 1000 + 0.5), one["plane"], one["position"], one["object"], one["what"], one["by"],
+            one["evidence"], one.get("stage", ""), one.get("generation", 0), one.get("uid", ""),
+        )
         for one in got["items"]
     ]  # fmt: skip
 

@@ -29,6 +29,9 @@ class Step(NamedTuple):
     what: str
     owner: str  # role and name of whoever made it
     evidence: str  # the revision it was decided on, and how old that was
+    stage: str = ""  # of the way from admitted to serving; empty: no step of it
+    generation: int = 0  # of the workload, where the step belongs to one
+    uid: str = ""  # of the workload
 
 
 class Timeline:
@@ -80,8 +83,10 @@ class Timeline:
             self._known[plane, key] = after
         owner = f"{command.caller.role.value} {command.caller.actor}" if command is not None else "authority"
         evidence = _evidence(command)
-        for what in _WORDS[plural](before, after):
-            self._steps.append(Step(time_ms, plane, position, f"{KINDS[plural].kind.lower()}/{name}", what, owner, evidence))
+        of = f"{KINDS[plural].kind.lower()}/{name}"
+        told, on = _WORDS[plural](before, after), _stage(plural, before, after)
+        for number, what in enumerate(told):
+            self._steps.append(Step(time_ms, plane, position, of, what, owner, evidence, *(on if not number else ("", 0, ""))))
 
     def steps(self) -> list[Step]:
         """By plane time; regions' clocks differ a little, so neighbours of two planes may stand the wrong way round."""
@@ -99,6 +104,24 @@ def _workload_of(plural: str, found: Any) -> str:
     if plural == "instances":
         return str(found.metadata.name.rpartition("-")[0])
     return str(found.spec.slot.workload)
+
+
+def _stage(plural: str, before: Any, after: Any) -> tuple[str, int, str]:
+    """(stage, generation, the workload's uid) that an object has come to with this change; empty: to none."""
+    if after is None:
+        return "", 0, ""
+    if plural == "workloads":
+        generation = after.metadata.generation
+        is_new = before is None or before.metadata.generation != generation
+        return ("admitted", generation, after.metadata.uid) if is_new else ("", 0, "")
+    if plural == "schedulingrequests":
+        is_new = before is None or before.spec.generation != after.spec.generation
+        return ("queued", after.spec.generation, after.spec.slot.uid) if is_new else ("", 0, "")
+    if plural == "bindings":
+        state = after.status.state
+        is_new = before is None or before.spec.token != after.spec.token or before.status.state is not state
+        return (state.value.lower(), after.spec.generation, after.spec.slot.uid) if is_new else ("", 0, "")
+    return "", 0, ""
 
 
 def _evidence(command: Command | None) -> str:

@@ -16,6 +16,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "json": ("fairlead/wire/",),
     "yaml": ("fairlead/wire/",),
     "prometheus_client": ("fairlead/observe/",),
+    "opentelemetry": ("fairlead/observe/otel",),
     "click": ("fairlead/cli/",),
     "rich": ("fairlead/cli/",),
 }
