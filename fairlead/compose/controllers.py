@@ -10,6 +10,7 @@ from fairlead.compose.config import PlaneConfig
 from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.autoscaler import AutoscalerController
 from fairlead.controllers.contract import Controller
+from fairlead.controllers.defragmenter import DefragmenterController
 from fairlead.controllers.disruption import DisruptionController
 from fairlead.controllers.garbage import GarbageController, GarbageGlobalController
 from fairlead.controllers.grant import GrantController
@@ -59,6 +60,7 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
         (NodeController(NodeRules(lease_s=config.node_lease_s)), own, None),
         (RepairController(), own, None),
         (DisruptionController(), own, None),
+        (DefragmenterController(region), own, None),
         (StandingController(region), own, None),
         (GarbageController(), own, None),
         (GrantController(region), own, None),

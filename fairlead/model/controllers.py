@@ -199,6 +199,12 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "every request is done, refused or expired",
         ),
         ControllerInfo(
+            "defragmenter", r.DISRUPTION, REGION, "asks few slots to move where a large one would fit then, or a node could go",
+            "nodes, bindings, requests, revisions, the policy in force", fresh, ("EvictionRequest.spec",),
+            "something is bound where a slot was to go", "the disruption controller about budgets; the scheduler about places",
+            "nothing large waits that moves would make room for, within what the policy allows",
+        ),
+        ControllerInfo(
             "garbage", r.GARBAGE, REGION, "removes what is finished: evictions, endpoints, orphaned bindings, old events",
             "everything it removes", 600.0,
             ("EvictionRequest.delete", "Endpoints.delete", "Binding.delete", "Event.delete", "SchedulingRequest.delete"),

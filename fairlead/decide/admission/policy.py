@@ -36,6 +36,8 @@ EVERYONE: Final = "*"  # as a tenant of an override's scope: all of them
 APPROVED_KINDS: Final = frozenset({"recovery", "emergency-quota"})  # lift what protects others, so a second person must agree
 
 _NAME_IT: Final = "use a plug-in's name"
+COST_MAX: Final = 1_000
+_MOVES: Final = Ranges(("max_moves", 1, 16), ("per_hour", 1, 1_000), ("max_cost", 1, 16 * COST_MAX))
 _LIMITS: Final = Ranges(
     ("max_pending_per_tenant", 1, COUNT_MAX), ("gang_timeout_seconds", 1, GANG_TIMEOUT_S_MAX), ("probe_size", 1, PROBE_MAX),
     ("max_override_ttl_seconds", 1, OVERRIDE_TTL_S_MAX),
@@ -56,6 +58,10 @@ def check_policy_spec(report: Report, spec: SchedulerPolicySpec) -> None:
     _check_weights(report, "spec.scores", spec.scores)
     _check_names(report, "extension", "spec.extensions", spec.extensions, ())
     report.ranges("spec", spec, _LIMITS)
+    if spec.defragmentation is not None:
+        report.ranges("spec.defragmentation", spec.defragmentation, _MOVES)
+        for name, cost in spec.defragmentation.costs.items():
+            report.within(f"spec.defragmentation.costs.{name}", cost, 1, COST_MAX)
     _check_age(report, "spec.maxObservationAgeSeconds", spec.max_observation_age_seconds)
     _check_priority_classes(report, spec)
     _check_workload_classes(report, spec)

@@ -50,6 +50,15 @@ class ResidencyRule(Record, frozen=True):
     areas: tuple[str, ...] = ()
 
 
+class Defragmentation(Record, frozen=True):
+    """Moves of running slots so that something large fits, or a node can go. A policy without one asks for none."""
+
+    max_moves: int = 2  # under way at once
+    per_hour: int = 20
+    max_cost: int = 16  # of one plan: the sum over its moves
+    costs: dict[str, int] = {}  # of moving one slot, by workload class, where it is not the built-in one
+
+
 class SchedulerPolicySpec(Record, frozen=True):
     """Where scores, priority classes or workload classes are left out, the built-in ones hold (fairlead/decide/policy.py).
 
@@ -69,6 +78,7 @@ class SchedulerPolicySpec(Record, frozen=True):
     packing: Literal["Pack", "Balance"] = "Pack"  # which of the scores packing and balance counts
     spread: Literal["Off", "Node", "Zone", "NodeAndZone"] = "Off"  # preferred for work that states no spread of its own
     probe_size: int = 4
+    defragmentation: Defragmentation | None = None  # off, where it is left out
     max_override_ttl_seconds: int = 14_400  # the longest that an override about its tenants may be asked for
 
 

@@ -1,0 +1,194 @@
+"""Asks few slots to move where a large one that waits would fit then, or where a pool with a provider could do with a node less.
+
+Decides nothing itself (decide/defragmenting.py does) and moves nothing: it files EvictionRequests, which the disruption
+controller judges by their workloads' budgets and which give up after two minutes; the slots come back through the queue. Off
+unless the policy in force asks for it. One plan at a time, and no other before the last has ended; what was asked in the last
+hour is remembered by this holder, so a new one waits a minute and then counts anew. Runs in every region plane.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, is_open, revision_of
+from fairlead.decide.admission.policy import CHANNEL_NAME
+from fairlead.decide.defragmenting import COSTS, UNKNOWN_COST, Asked, Movable, Plan, Room, plan
+from fairlead.decide.slots import instant
+from fairlead.model.commands import Put
+from fairlead.model.hot import BindingHot
+from fairlead.model.kinds.capacity import Node, NodePool, Taint
+from fairlead.model.kinds.intent import Placement, RegionRule, Residency
+from fairlead.model.kinds.policy import Defragmentation, PolicyChannel
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import Ask, EvictionRequest, EvictionRequestSpec
+from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+
+log = logging.getLogger(__name__)
+
+LOOK_MS: Final = 30_000
+HOUR_MS: Final = 3_600_000
+DEADLINE_MS: Final = 120_000
+SETTLE_MS: Final = 60_000  # of a new holder: moves of the one before may still be under way
+SLOTS_MAX: Final = 20_000  # in a region: a look adds up all of them at once, some 40 ms of the loop
+REQUESTER: Final = "defragmenter"
+WAITS: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity"})
+_KEY: Final[Name] = ("", "moves")
+_PLAIN: Final = Placement()
+
+
+class DefragmenterController:
+    name = "defragmenter"
+    follows = (
+        "nodes", "nodepools", "bindings", "reservations", "schedulingrequests", "evictionrequests", "assignments", "revisions",
+        "schedulerpolicies", "policychannels",
+    )  # fmt: skip
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {plural: SLOT_INDEXES[plural] for plural in ("assignments", "bindings", "evictionrequests")}
+    indexes_other: Indexes = {}
+    named = ("nodes", "bindings", "reservations", "schedulingrequests", "evictionrequests", "assignments", "revisions")
+    hears = False
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._asked_ms: deque[int] = deque()  # in the last hour
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return (_KEY,) if item.plural in ("schedulerpolicies", "policychannels") else ()
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return (_KEY,)
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        cache = view.cache
+        rules = _rules(cache)
+        if rules is None:
+            return Result()
+        again = Result((), now_ms + LOOK_MS)
+        under_way = any(item.hot.spec.requester == REQUESTER and is_open(item.hot) for item in cache.all("evictionrequests"))
+        if under_way or now_ms < view.since_ms + SETTLE_MS:
+            return again
+        while self._asked_ms and self._asked_ms[0] <= now_ms - HOUR_MS:
+            self._asked_ms.popleft()
+        left = rules.per_hour - len(self._asked_ms)
+        rooms = _rooms(cache, rules) if left > 0 else []
+        found = plan(rooms, _asks(cache), rules, left) if rooms else None
+        if found is None:
+            return again
+        log.info("%d slots of %s are to move, at a cost of %d: %s", len(found.moves), found.node, found.cost, found.why)
+        self._asked_ms.extend(now_ms for _ in found.moves)
+        return Result([_request(cache, found, slot, now_ms) for slot in found.moves], now_ms + LOOK_MS)
+
+
+def _rules(cache: Cache) -> Defragmentation | None:
+    channel: PolicyChannel | None = cache.get("policychannels", "", CHANNEL_NAME)
+    if channel is None:
+        return None
+    current = channel.spec.current
+    return next(
+        (item.hot.spec.defragmentation for item in cache.all("schedulerpolicies") if item.hot.spec.revision == current), None
+    )
+
+
+def _asks(cache: Cache) -> list[Asked]:
+    """Of what waits for capacity, what one slot asks; only work that may go to any node of its pools is understood here."""
+    open_pools: dict[str, NodePool | None] = {}
+    for item in cache.all("nodes"):
+        if not item.hot.spec.taints:
+            open_pools[item.hot.spec.pool] = cache.get("nodepools", "", item.hot.spec.pool)
+    out: list[Asked] = []
+    for item in cache.all("schedulingrequests"):
+        ask: Ask = item.hot.spec.ask
+        if item.hot.status.reason in WAITS and _is_plain(ask):
+            kinds = [_kind(name, ()) for name, pool in open_pools.items() if pool is None or _lets_in(pool, item.tenant, ask)]
+            out.append((ask.requests, frozenset(kinds)))
+    return out
+
+
+def _lets_in(pool: NodePool, tenant: str, ask: Ask) -> bool:
+    tenants, classes = pool.spec.allowed_tenants, pool.spec.allowed_classes
+    return (not tenants or tenant in tenants) and (not classes or ask.workload_class in classes)
+
+
+def _kind(pool: str, taints: tuple[Taint, ...]) -> str:
+    """Equal for nodes that are open to the same work."""
+    return f"{pool} {taints!r}"
+
+
+def _is_plain(ask: Ask) -> bool:
+    anywhere = replace(ask.placement, regions=RegionRule(), residency=Residency(), preferences=(), overflow=True)
+    return anywhere == _PLAIN and not ask.devices and not ask.ports and ask.isolation == "Shared"
+
+
+def _rooms(cache: Cache, rules: Defragmentation) -> list[Room]:
+    pools: dict[str, NodePool] = {item.name: item.hot for item in cache.all("nodepools")}
+    sizes: dict[str, int] = {}
+    nodes: list[Node] = []
+    for item in cache.all("nodes"):
+        node: Node = item.hot
+        sizes[node.spec.pool] = sizes.get(node.spec.pool, 0) + 1
+        if node.status.health == "Ready" and node.status.schedulable and not node.spec.unschedulable and not node.spec.devices:
+            nodes.append(node)
+    here = {node.metadata.name: list(cache.by("bindings", "node", node.metadata.name)) for node in nodes}
+    if sum(len(each) for each in here.values()) > SLOTS_MAX:
+        return []
+    held: dict[str, list[Resources]] = {}
+    for item in cache.all("reservations"):
+        held.setdefault(item.hot.spec.node, []).append(item.hot.spec.requests)
+    out = []
+    for node in sorted(nodes, key=lambda each: each.metadata.name):
+        pool = pools.get(node.spec.pool)
+        spare = pool is not None and bool(pool.spec.provider) and sizes[node.spec.pool] > pool.spec.min_nodes
+        out.append(_room(cache, node, here[node.metadata.name], held.get(node.metadata.name, []), spare, rules))
+    return out
+
+
+def _room(cache: Cache, node: Node, here: list[Item], held: list[Resources], spare: bool, rules: Defragmentation) -> Room:
+    free, slots, movable, fixed = node.spec.allocatable, node.spec.max_slots, [], 0
+    for requests in held:
+        free, slots = free - requests, slots - 1
+    for item in here:
+        hot: BindingHot = item.hot
+        if hot.state not in HOLDS_CAPACITY:
+            continue
+        free, slots = free - hot.requests, slots - 1
+        cost = _cost(cache, item, hot, rules)
+        if cost is None:
+            fixed += 1
+        else:
+            movable.append(Movable(item.tenant, item.name, hot.requests, cost))
+    return Room(node.metadata.name, _kind(node.spec.pool, node.spec.taints), free, slots, movable, fixed + len(held), spare)
+
+
+def _cost(cache: Cache, item: Item, hot: BindingHot, rules: Defragmentation) -> int | None:
+    """Of moving this slot; None: it stays. What is exclusive, a job's or a gang's would lose its work or its fellows; what has a
+    rule about places is the scheduler's to level."""
+    key = workload_of(item)
+    order, revision = assignment_of(cache, key), revision_of(cache, key, hot.generation)
+    if order is None or revision is None or hot.state is not SlotState.SERVING or hot.borrowed or hot.claimed:
+        return None
+    spec, ask = order.spec, revision.spec.ask
+    if spec.job is not None or spec.gang or spec.suspend or revision.spec.execution != "Replicated" or not _is_plain(ask):
+        return None
+    name = ask.workload_class
+    return rules.costs.get(name, COSTS.get(name, UNKNOWN_COST))
+
+
+def _request(cache: Cache, found: Plan, slot: Movable, now_ms: int) -> Put:
+    item = cache.item("bindings", slot.tenant, slot.name)
+    assert item is not None, "it was there a moment ago"
+    hot: BindingHot = item.hot
+    spec = EvictionRequestSpec(
+        slot=SlotRef(workload=slot.name.rpartition("-")[0], uid=hot.workload_uid, index=hot.index),
+        reason=f"defragmentation: {found.why}", requester=REQUESTER, deadline_time=instant(now_ms + DEADLINE_MS),
+        epoch=hot.token.epoch,
+    )  # fmt: skip
+    return Put("EvictionRequest", EvictionRequest(metadata=Metadata(name=slot.name, namespace=slot.tenant), spec=spec))

@@ -1,0 +1,115 @@
+"""Which slots are worth moving so that something large fits, or a node can go: a plan of few moves, or none. Pure.
+
+Free capacity that lies in pieces holds nothing large. A plan empties part of one node: enough for a large ask that waits, or
+all of it where the pool could do with a node less. Every slot it moves fits elsewhere among nodes of the same kind, beside the
+others that move, so that nothing is asked to leave for a queue. Each move costs by the class of its work, and a plan that costs
+more than the policy allows is not made. Proposes only: budgets are judged when a move is asked for. Used by
+fairlead/controllers/defragmenter.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fairlead.model.kinds.policy import Defragmentation
+from fairlead.model.resources import Resources
+
+COSTS: Final[Mapping[str, int]] = {"critical": 8, "standard": 4, "batch": 2, "best-effort": 1}
+UNKNOWN_COST: Final = 8  # of a class that the policy does not name: as dear as the dearest
+
+
+class Movable(NamedTuple):
+    tenant: str
+    name: str  # of the slot's objects
+    requests: Resources
+    cost: int
+
+
+class Room(NamedTuple):
+    """A node that is well and open. `kind` is equal where a slot of one may go to the other."""
+
+    name: str
+    kind: str
+    free: Resources
+    slots_free: int
+    movable: Sequence[Movable] = ()
+    fixed: int = 0  # slots on it that may not move
+    may_go: bool = False  # its pool could do with a node less
+
+
+Asked = tuple[Resources, frozenset[str]]  # by one slot that waits; on nodes of these kinds
+
+
+class Plan(NamedTuple):
+    node: str
+    moves: tuple[Movable, ...]
+    cost: int
+    why: str
+
+
+def plan(rooms: Sequence[Room], asks: Iterable[Asked], rules: Defragmentation, left: int) -> Plan | None:
+    """The cheapest plan for the largest ask that waits, else for a node that may go. `left`: how many moves may still be asked
+    for now."""
+    most = min(rules.max_moves, left)
+    for ask, kinds in sorted(set(asks), key=lambda each: (-each[0].cpu, -each[0].memory, sorted(each[1]))):
+        fitting = [room for room in rooms if room.kind in kinds]
+        if any(_holds(room, ask) for room in fitting):
+            continue  # it fits already: placing is the scheduler's
+        found = [made for room in fitting if (made := _for_ask(room, rooms, ask, rules, most)) is not None]
+        if found:
+            return min(found, key=_dearness)
+    found = [made for room in rooms if room.may_go and (made := _emptied(room, rooms, rules, most)) is not None]
+    return min(found, key=_dearness, default=None)
+
+
+def _dearness(made: Plan) -> tuple[int, int, str]:
+    return made.cost, len(made.moves), made.node
+
+
+def _for_ask(room: Room, rooms: Sequence[Room], ask: Resources, rules: Defragmentation, most: int) -> Plan | None:
+    """The fewest costs first: cheap and large slots leave until the ask fits."""
+    free, slots_free = room.free, room.slots_free
+    leaving: list[Movable] = []
+    for slot in sorted(room.movable, key=lambda each: (each.cost, -each.requests.cpu, -each.requests.memory, each.name)):
+        if not ask.exceeding(free) and slots_free > 0:
+            break
+        leaving.append(slot)
+        free, slots_free = free + slot.requests, slots_free + 1
+    if ask.exceeding(free) or slots_free <= 0:
+        return None
+    return _checked(room, rooms, leaving, rules, most, f"a slot that waits would fit {room.name}")
+
+
+def _emptied(room: Room, rooms: Sequence[Room], rules: Defragmentation, most: int) -> Plan | None:
+    if room.fixed:
+        return None
+    return _checked(room, rooms, list(room.movable), rules, most, f"{room.name} could go")
+
+
+def _checked(
+    room: Room, rooms: Sequence[Room], leaving: list[Movable], rules: Defragmentation, most: int, why: str
+) -> Plan | None:
+    cost = sum(slot.cost for slot in leaving)
+    if not leaving or len(leaving) > most or cost > rules.max_cost or not _fit_elsewhere(room, rooms, leaving):
+        return None
+    return Plan(room.name, tuple(leaving), cost, why)
+
+
+def _fit_elsewhere(room: Room, rooms: Sequence[Room], leaving: list[Movable]) -> bool:
+    """All of them together, the large first; on nodes that are in use, or nothing is gained."""
+    others = {each.name: each for each in rooms if each.name != room.name and each.kind == room.kind and _in_use(each)}
+    for slot in sorted(leaving, key=lambda each: (-each.requests.cpu, -each.requests.memory)):
+        place = next((each for each in others.values() if _holds(each, slot.requests)), None)
+        if place is None:
+            return False
+        others[place.name] = place._replace(free=place.free - slot.requests, slots_free=place.slots_free - 1)
+    return True
+
+
+def _in_use(room: Room) -> bool:
+    return bool(room.movable or room.fixed)
+
+
+def _holds(room: Room, ask: Resources) -> bool:
+    return not ask.exceeding(room.free) and room.slots_free > 0

@@ -1,0 +1,197 @@
+"""Moves proposed from a picture: off by default, one plan at a time, what stays and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.controllers.contract import Result, View
+from fairlead.controllers.defragmenter import HOUR_MS, LOOK_MS, REQUESTER, SETTLE_MS, DefragmenterController
+from fairlead.model import codec
+from fairlead.model.hot import hot_from
+from fairlead.model.kinds.capacity import Node, NodePool, NodePoolSpec, NodeSpec, NodeStatus, Reservation, ReservationSpec
+from fairlead.model.kinds.intent import JobRule, Placement
+from fairlead.model.kinds.policy import Defragmentation, PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
+from fairlead.model.kinds.slot import SlotRef, Token
+from fairlead.model.kinds.work import (
+    Ask,
+    Assignment,
+    AssignmentSpec,
+    Binding,
+    BindingSpec,
+    BindingStatus,
+    EvictionRequest,
+    EvictionRequestSpec,
+    Revision,
+    RevisionSpec,
+    SchedulingRequest,
+    SchedulingRequestSpec,
+    SchedulingRequestStatus,
+)
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+from tests.controllers.test_repair import Row
+
+NOW = 10_000_000
+RULES = Defragmentation()
+T = "risk"
+_S = SlotState
+
+
+class Region:
+    """Two nodes of four cores: three slots of one core on a, two on b. What waits asks for two cores and finds one on each of
+    them."""
+
+    def __init__(self, rules: Defragmentation | None = RULES) -> None:
+        self.controller = DefragmenterController("east")
+        self.view = View(self.controller.indexes, {})
+        self._position = 0
+        policy = SchedulerPolicySpec(revision=3, defragmentation=rules)
+        self.put("schedulerpolicies", SchedulerPolicy(metadata=Metadata(name="r3"), spec=policy))
+        self.put("policychannels", PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=3)))
+        self.node("a", 4000)
+        self.node("b", 3000)
+        self.work()
+        for index, node in enumerate("aaabb"):
+            self.slot(index, node)
+        self.waits(2000)
+
+    def put(self, plural: str, value: Any) -> None:
+        self._position += 1
+        meta = value.metadata
+        row = Row(plural, meta.namespace, meta.name, self._position, codec.encode(value), hot_from(plural, value))
+        self.view.cache.apply(row)
+
+    def node(self, name: str, cpu: int, **spec: Any) -> None:
+        made = NodeSpec(region="east", pool="general", allocatable=Resources(cpu, 1 << 30), **spec)
+        status = NodeStatus(health="Ready", schedulable=True)
+        self.put("nodes", Node(metadata=Metadata(name=name), spec=made, status=status))
+
+    def work(self, ask: Ask | None = None, execution: Any = "Replicated", **order: Any) -> None:
+        spec = AssignmentSpec(workload="api", workload_uid="u", generation=1, region="east", **order)
+        self.put("assignments", Assignment(metadata=Metadata(name="api.east", namespace=T), spec=spec))
+        made = RevisionSpec(
+            workload="api", workload_uid="u", generation=1, ask=ask or Ask(requests=Resources(1000, 0)), execution=execution
+        )
+        self.put("revisions", Revision(metadata=Metadata(name="api.g1", namespace=T), spec=made))
+
+    def slot(self, index: int, node: str, state: SlotState = _S.SERVING) -> None:
+        ref = SlotRef(workload="api", uid="u", index=index)
+        spec = BindingSpec(slot=ref, node=node, token=Token(1, 1, 1), generation=1, requests=Resources(1000, 0))
+        meta = Metadata(name=f"api-{index}", namespace=T)
+        self.put("bindings", Binding(metadata=meta, spec=spec, status=BindingStatus(state=state)))
+
+    def waits(self, cpu: int, reason: str = "WaitingForCapacity", ask: Ask | None = None) -> None:
+        ref = SlotRef(workload="big", uid="v", index=0)
+        spec = SchedulingRequestSpec(slot=ref, ask=ask or Ask(requests=Resources(cpu, 0)))
+        status = SchedulingRequestStatus(reason=reason)
+        self.put("schedulingrequests", SchedulingRequest(metadata=Metadata(name="big-0", namespace=T), spec=spec, status=status))
+
+    def look(self, at_ms: int = NOW) -> Result:
+        return self.controller.reconcile(("", "moves"), self.view, at_ms)
+
+    def asked(self, at_ms: int = NOW) -> list[str]:
+        bodies: list[Any] = list(self.look(at_ms).bodies)
+        return [body.object.metadata.name for body in bodies]
+
+
+def test_it_does_nothing_unless_the_policy_in_force_says_so() -> None:
+    assert Region(None).look() == Result()
+    other = Region()
+    other.put("policychannels", PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=2)))
+    assert other.look() == Result()
+
+
+def test_a_slot_is_asked_to_leave_for_one_that_waits_with_a_deadline_and_about_this_life_only() -> None:
+    region = Region()
+    result = region.look()
+    assert result.wake_ms == NOW + LOOK_MS
+    (body,) = result.bodies
+    request: EvictionRequest = body.object  # type: ignore[union-attr]
+    assert request.spec.requester == REQUESTER
+    assert request.spec.deadline_time is not None
+    assert (request.spec.epoch, request.spec.slot.uid) == (1, "u")
+    assert "defragmentation" in request.spec.reason
+
+
+def test_one_plan_at_a_time_and_a_new_holder_waits_first() -> None:
+    region = Region()
+    region.view.since_ms = NOW - SETTLE_MS + 1
+    assert region.asked() == []
+    assert len(region.asked(NOW + 1)) == 1
+    spec = EvictionRequestSpec(slot=SlotRef(workload="api", uid="u", index=0), reason="x", requester=REQUESTER)
+    region.put("evictionrequests", EvictionRequest(metadata=Metadata(name="api-0", namespace=T), spec=spec))
+    assert region.asked(NOW + 2) == []
+
+
+def test_no_more_are_asked_in_an_hour_than_the_policy_allows() -> None:
+    region = Region(Defragmentation(per_hour=1))
+    assert len(region.asked()) == 1
+    assert region.asked(NOW + HOUR_MS - 1) == []
+    assert len(region.asked(NOW + HOUR_MS)) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"job": JobRule()}, {"gang": True}, {"suspend": True}, {"execution": "Exclusive"},
+        {"ask": Ask(requests=Resources(1000, 0), placement=Placement(zones=("z",)))},
+        {"ask": Ask(requests=Resources(1000, 0), workload_class="unheard-of")},
+    ],
+)  # fmt: skip
+def test_what_would_lose_its_work_has_a_place_of_its_own_or_is_too_dear_stays(changed: dict[str, Any]) -> None:
+    region = Region(Defragmentation(max_cost=7))
+    region.work(**changed)
+    assert region.asked() == []
+
+
+def test_slots_that_do_not_serve_and_held_rooms_are_left_where_they_are() -> None:
+    region = Region()
+    for index, node in enumerate("aaabb"):
+        region.slot(index, node, _S.STARTING)
+    assert region.asked() == []
+    held = Region()
+    for name in "ab":
+        spec = ReservationSpec(node=name, requests=Resources(1000, 0), budget="critical")
+        held.put("reservations", Reservation(metadata=Metadata(name=f"room-{name}", namespace=T), spec=spec))
+    assert held.asked() == [], "what is held is not free"
+
+
+@pytest.mark.parametrize(
+    ("reason", "ask"),
+    [
+        ("WaitingForQuota", Ask(requests=Resources(2000, 0))),
+        ("WaitingForCapacity", Ask(requests=Resources(2000, 0), ports=(80,))),
+    ],
+)
+def test_nothing_moves_for_what_moves_do_not_cure(reason: str, ask: Ask) -> None:
+    region = Region()
+    region.waits(0, reason, ask)
+    assert region.asked() == []
+
+
+def test_nothing_moves_for_work_that_the_pool_does_not_let_in_and_a_closed_node_takes_no_part() -> None:
+    region = Region()
+    pool = NodePoolSpec(allowed_tenants=("billing",))
+    region.put("nodepools", NodePool(metadata=Metadata(name="general"), spec=pool))
+    assert region.asked() == []
+    closed = Region()
+    closed.node("b", 3000, unschedulable=True)
+    assert closed.asked() == []
+
+
+def test_a_node_of_a_pool_that_could_do_with_less_is_emptied() -> None:
+    region = Region(Defragmentation(max_moves=2))
+    region.waits(1)
+    region.node("c", 4000)
+    region.slot(4, "c")
+    pool = NodePoolSpec(provider="local", min_nodes=2, max_nodes=5)
+    region.put("nodepools", NodePool(metadata=Metadata(name="general"), spec=pool))
+    assert region.asked() == ["api-3"], "of two that are as cheap, the first by name"
+    region = Region(Defragmentation(max_moves=2))
+    region.waits(1)
+    region.put("nodepools", NodePool(metadata=Metadata(name="general"), spec=replace(pool, min_nodes=2)))
+    assert region.asked() == [], "there are no more than must be"
