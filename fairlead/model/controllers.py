@@ -165,6 +165,25 @@ def _leftovers(name: str, plane: str, evidence: str) -> ControllerInfo:
     )  # fmt: skip
 
 
+def _of_leaving() -> tuple[ControllerInfo, ...]:
+    r, fresh = Role, _FRESH_S
+    return (
+        ControllerInfo(
+            "disruption", r.DISRUPTION, REGION, "the only one that drains: judges eviction requests by budgets, drains nodes",
+            "evictions, bindings, nodes, endpoints", fresh,
+            ("EvictionRequest.status", "EvictionRequest.spec", "Binding.state", "Node.status"),
+            "another slot of the workload is lost", "the budget as this controller counts it; the operator's deadline",
+            "every request is done, refused or expired",
+        ),
+        ControllerInfo(
+            "defragmenter", r.DISRUPTION, REGION, "asks few slots to move where a large one would fit then, or a node could go",
+            "nodes, bindings, requests, revisions, the policy in force", fresh, ("EvictionRequest.spec",),
+            "something is bound where a slot was to go", "the disruption controller about budgets; the scheduler about places",
+            "nothing large waits that moves would make room for, within what the policy allows",
+        ),
+    )  # fmt: skip
+
+
 def _of_trouble() -> tuple[ControllerInfo, ...]:
     r, fresh = Role, _FRESH_S
     return (
@@ -191,19 +210,7 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "a room is claimed, placed or lost", "the authority: what is claimed is not released, what is held is not queued",
             "every budget has its rooms, free, claimed or waited for",
         ),
-        ControllerInfo(
-            "disruption", r.DISRUPTION, REGION, "the only one that drains: judges eviction requests by budgets, drains nodes",
-            "evictions, bindings, nodes, endpoints", fresh,
-            ("EvictionRequest.status", "EvictionRequest.spec", "Binding.state", "Node.status"),
-            "another slot of the workload is lost", "the budget as this controller counts it; the operator's deadline",
-            "every request is done, refused or expired",
-        ),
-        ControllerInfo(
-            "defragmenter", r.DISRUPTION, REGION, "asks few slots to move where a large one would fit then, or a node could go",
-            "nodes, bindings, requests, revisions, the policy in force", fresh, ("EvictionRequest.spec",),
-            "something is bound where a slot was to go", "the disruption controller about budgets; the scheduler about places",
-            "nothing large waits that moves would make room for, within what the policy allows",
-        ),
+        *_of_leaving(),
         ControllerInfo(
             "garbage", r.GARBAGE, REGION, "removes what is finished: evictions, endpoints, orphaned bindings, old events",
             "everything it removes", 600.0,
