@@ -27,8 +27,11 @@ _QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
 
 def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any) -> Refused | None:
-    if caller.role is Role.MIRROR and ctx.settings.plane != REGION and (old is None or new.spec != old.spec):
-        return refuse_record(caller, new, old) if info.plural == "overrides" else _refuse_mirror()
+    if caller.role is Role.MIRROR and ctx.settings.plane != REGION:
+        if info.plural == "overrides":
+            return refuse_record(caller, new, old)
+        if old is None or new.spec != old.spec:
+            return _refuse_mirror()
     match info.plural:
         case "schedulingrequests":
             return _refuse_request(ctx, caller, new, old)

@@ -1,0 +1,140 @@
+"""A region that is cut off: overrides of the global plane hold until they end; what people order there holds back, lifts nothing,
+and is told upward after healing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.authority.judge import Settings
+from fairlead.controllers.override import OverrideController
+from fairlead.decide.overrides import AGE_MS, is_in_force
+from fairlead.decide.regional import MERGED, ORDERED_IN, ORDERED_UID
+from fairlead.model.commands import Delete, Put
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.observe.ordered import ordered
+from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.planes import OPERATOR, REGION, FakeClock, no, ok, running_plane
+from tests.controllers.test_planes import World
+from tests.controllers.test_quota import grant_of, quota_world, reason_of, term_of, until
+
+TTL_S = 120
+
+
+def override(kind: Any, name: str, **scope: Any) -> Override:
+    spec = OverrideSpec(kind=kind, reason="flood", ttl_seconds=TTL_S, requester="ada", scope=OverrideScope(**scope))
+    if kind == "emergency-quota":
+        spec = replace(spec, parameters={"cpu": "1"})
+    return Override(Metadata(name=name, namespace="risk"), spec)
+
+
+def cut(w: World) -> None:
+    for runtime in (*w.top.runtimes, *w.low.runtimes):
+        if runtime.controller.name.startswith("mirror"):
+            runtime.stop()
+
+
+@asynccontextmanager
+async def apart(**of_region: Any) -> AsyncIterator[World]:
+    """Two planes with a grant that is taken, and the override controllers of both."""
+    async with quota_world(cpu=8000, **of_region) as w:
+        w.top.control(OverrideController("override-global"))
+        w.low.control(OverrideController())
+        await until(w.low, lambda: (g := grant_of(w.low)) is not None and g.status.accepted_version > 0)
+        await until(w.low, lambda: (t := term_of(w.low)) is not None and t.status.end_time is not None and t.status.residency)
+        yield w
+
+
+async def test_a_region_that_is_cut_off_honours_an_override_until_it_ends_and_no_longer() -> None:
+    clock = FakeClock()
+    async with apart(clock=clock) as w:
+        ok(await w.top.plane.send(OPERATOR, Put("Override", override("hold", "stop", workloads=("api",)))))
+        await until(w.low, lambda: w.low.get("overrides", "stop") is not None)
+        cut(w)
+        await w.low.order("api", count=1)
+        await until(w.low, lambda: reason_of(w.low, "api") == "OnHold")
+        clock.offset += TTL_S  # by the region's own clock; nobody is there to say so
+        await until(w.low, lambda: len(w.low.slots("api")) == 1)
+        copy: Override = w.low.get("overrides", "stop")
+        assert not is_in_force(copy, w.low.local.plane_ms())
+
+
+async def test_what_is_ordered_in_a_region_on_its_own_holds_there_and_is_merged_and_audited_after_healing() -> None:
+    async with apart() as w:
+        low, top = w.low, w.top
+        cut(w)
+        ok(await low.plane.send(OPERATOR, Put("Override", override("hold", f"{REGION}-stop", workloads=("api",)))))
+        ok(await low.plane.send(OPERATOR, Put("Override", override("freeze", f"{REGION}-still", workloads=("web",)))))
+        await low.order("api", count=1)
+        await low.order("web", count=1)
+        await until(low, lambda: reason_of(low, "api") == "OnHold" and len(low.slots("web")) == 1)
+        ok(await low.plane.send(OPERATOR, Delete("Override", "risk", f"{REGION}-still")))
+        await until(low, lambda: (found := low.get("overrides", f"{REGION}-still")) is not None and found.status.conditions)
+        revoked: Override = low.get("overrides", f"{REGION}-still")
+        assert revoked.metadata.deletion_time is not None, "it is kept until the global plane has heard of it"
+        assert not is_in_force(revoked, low.local.plane_ms())
+
+        w.mirrors()
+        await until(low, lambda: all(top.get("overrides", f"{REGION}-{name}") is not None for name in ("stop", "still")))
+        await until(low, lambda: low.get("overrides", f"{REGION}-still") is None)
+        await until(low, lambda: MERGED in low.get("overrides", f"{REGION}-stop").metadata.annotations)
+        record: Override = top.get("overrides", f"{REGION}-stop")
+        original: Override = low.get("overrides", f"{REGION}-stop")
+        assert record.metadata.annotations[ORDERED_IN] == REGION
+        assert record.metadata.annotations[ORDERED_UID] == original.metadata.uid
+        assert record.spec.scope.regions == (REGION,)
+        assert (record.spec.requester, record.spec.reason) == ("ada", "flood")
+        assert AGE_MS not in original.metadata.annotations, "what was ordered here is not taken for a copy"
+        assert top.get("overrides", f"{REGION}-still").spec.ttl_seconds < TTL_S, "it lasted as long as it did"
+        no(
+            await top.plane.send(OPERATOR, Put("Override", replace(record, spec=replace(record.spec, ttl_seconds=60)))),
+            "NotOwner",
+        )
+        ok(await low.plane.send(OPERATOR, Delete("Override", "risk", f"{REGION}-stop")))
+        await until(low, lambda: len(low.slots("api")) == 1)
+        await until(low, lambda: low.get("overrides", f"{REGION}-stop") is None)
+
+
+async def test_the_audit_of_the_global_plane_tells_of_what_was_merged() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk), settings=Settings(plane="global", region="global")) as plane:
+        mirror = await plane.as_role(Role.MIRROR, "mirror", f"mirror-up-{REGION}")
+        made = override("hold", f"{REGION}-stop", regions=(REGION,))
+        record = replace(made, metadata=replace(made.metadata, annotations={ORDERED_IN: REGION, ORDERED_UID: "u"}))
+        ok(await plane.send(mirror, Put("Override", record)))
+        for forged in (
+            made,
+            replace(record, spec=replace(record.spec, scope=OverrideScope(tenants=("risk",)))),
+            replace(record, spec=replace(record.spec, kind="recovery")),
+            replace(record, metadata=replace(record.metadata, name="elsewhere-stop", annotations={ORDERED_IN: "elsewhere"})),
+        ):
+            no(await plane.send(mirror, Put("Override", replace(forged, metadata=replace(forged.metadata, uid="")))), "NotOwner")
+    (row,) = ordered(entry.batch for entry in disk.journal)
+    assert (row.what, row.who, row.name, row.kind, row.reason) == ("merged", "ada", f"{REGION}-stop", "hold", "flood")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "scope", "path"),
+    [
+        ("emergency-quota", f"{REGION}-more", {"tenants": ("risk",)}, "spec.kind"),
+        ("recovery", f"{REGION}-away", {"tenants": ("risk",), "regions": (REGION,)}, "spec.kind"),
+        ("hold", f"{REGION}-far", {"regions": ("elsewhere",)}, "spec.scope.regions"),
+        ("hold", "stop", {"workloads": ("api",)}, "metadata.name"),
+    ],
+)
+async def test_nothing_is_lifted_and_nothing_else_is_touched_by_what_is_ordered_in_a_region(
+    kind: str, name: str, scope: dict[str, tuple[str, ...]], path: str
+) -> None:
+    async with running_plane() as plane:
+        mirror = await plane.as_role(Role.MIRROR)
+        ok(await plane.send(mirror, Put("GrantTerm", GrantTerm(Metadata(name=REGION), GrantTermSpec(REGION)))))
+        refused = no(await plane.send(OPERATOR, Put("Override", override(kind, name, **scope))), "Invalid")
+        assert [fault.path for fault in refused.faults] == [path]
+        ok(await plane.send(mirror, Put("Override", override(kind, name, **scope))))  # the global plane's own comes as a copy
