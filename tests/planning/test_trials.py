@@ -21,6 +21,7 @@ from fairlead.planning.copied import Copy
 from fairlead.planning.planner import TrialPlanner
 from fairlead.planning.pretending import YOUNG_MS, Agents
 from fairlead.planning.steady import Steady
+from fairlead.planning.trial import Trial
 from fairlead.ports import SystemClock, Tasks
 from tests.planning.measure import GI, Frozen, empty, put, workload
 
@@ -141,3 +142,12 @@ def test_steady_chance_draws_the_same_and_within_its_range() -> None:
     assert drawn == [other.randrange(3, 9) for _ in range(200)]
     assert set(drawn) == set(range(3, 9))
     assert {Steady(3).randrange(4) for _ in range(3)} <= set(range(4))
+
+
+def test_nobody_who_observes_machines_or_adds_capacity_takes_part() -> None:
+    trial = Trial(empty(1, Resources(1000, GI)), tried_on, SystemClock(), Steady())
+    for _ in trial.open():
+        pass
+    seated = {walker.controller.name for walker in trial._walkers}
+    assert seated >= {"workload", "assignment", "rollout", "repair", "disruption", "quota", "recovery", "standing", "mirror-down"}
+    assert not seated & {"node", "region", "autoscaler", "node-autoscaler"}
