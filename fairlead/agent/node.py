@@ -169,7 +169,8 @@ class Node:
         spec = binding.spec
         if not self.remembered.see(change.tenant, change.name, spec.token):
             self.refused_tokens += 1
-            log.warning("node %s refuses %s/%s: a later token was seen", self.name, *key)
+            about = {"node": self.name, "tenant": key[0], "slot": key[1], "uid": spec.slot.uid, "generation": spec.generation}
+            log.warning("node %s refuses %s/%s: a later token was seen", self.name, *key, extra=about)
             return []
         self.bound[key] = Bound(binding, binding.status.state, change.position)
         id = InstanceId(change.tenant, change.name, spec.token)

@@ -70,7 +70,7 @@ def answered(said: Said, outcome: Outcome) -> bool:
         return False
     if isinstance(outcome, Refused):
         if outcome.reason in _STALE:
-            log.info("%s: %s", said.slot.id.text, outcome.detail)
+            log.info("%s: %s", said.slot.id.text, outcome.detail, extra=said.slot.id.about)
             return False
         state = outcome.facts.get("state")
         if outcome.reason in _STEPS and bound is not None and state and state != bound.state.value:

@@ -98,7 +98,7 @@ class Works:
             slot.end(found.exit, now)
             self._launcher.release(slot)
         elif template is not None:
-            log.info("%s is adopted", slot.id.text)
+            log.info("%s is adopted", slot.id.text, extra=slot.id.about)
 
     async def run(self) -> None:
         while True:

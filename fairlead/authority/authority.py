@@ -309,7 +309,9 @@ class Authority:
             if not self._stop.is_set():
                 self._leading.set()
                 self._not_leading.clear()
-            log.info("leading with epoch %d, incarnation %d", term.fence.epoch, term.fence.incarnation)
+            fence = term.fence
+            about = {"epoch": fence.epoch, "incarnation": fence.incarnation}
+            log.info("leading with epoch %d, incarnation %d", fence.epoch, fence.incarnation, extra=about)
             await self._not_leading.wait()
             await pipeline.wait_idle()
             await self._materialiser.flush(term.fence)

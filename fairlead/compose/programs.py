@@ -23,6 +23,7 @@ from fairlead.compose.plane import PlaneServer
 from fairlead.compose.wiring import PLANES
 from fairlead.ports import Clock, Ids, system_random
 from fairlead.store.contract import Store
+from fairlead.wire.log_lines import JsonLines
 
 Say = Callable[[str], None]
 
@@ -37,14 +38,18 @@ def _on_signals(stop: Callable[[], None]) -> None:
         loop.add_signal_handler(wanted, stop)
 
 
-def _log() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+def log_to_stderr(**about: str) -> None:
+    """For people at a terminal in words, for everybody else a line of JSON each; `about` is what this process is."""
+    handler = logging.StreamHandler(sys.stderr)
+    words = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(words if sys.stderr.isatty() else JsonLines(about))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 async def serve(path: Path, open_store: OpenStore, clock: Clock, ids: Ids, seal_keys: str = "") -> None:
     """`seal_keys`, where given, is where the keys for secrets are, whatever the file says."""
-    _log()
     config: PlaneConfig = read_config(path, PlaneConfig)
+    log_to_stderr(program="server", plane=config.plane, region=config.region)
     if seal_keys:
         config = replace(config, seal_keys=seal_keys)
     server = PlaneServer(config, open_store(config.store), clock, ids, system_random())
@@ -53,14 +58,15 @@ async def serve(path: Path, open_store: OpenStore, clock: Clock, ids: Ids, seal_
 
 
 async def run_agent(path: Path, clock: Clock) -> None:
-    _log()
-    program = AgentProgram(read_config(path, AgentConfig), clock, system_random())
+    config: AgentConfig = read_config(path, AgentConfig)
+    log_to_stderr(program="agent", region=config.region, node=config.node)
+    program = AgentProgram(config, clock, system_random())
     _on_signals(program.stop)
     await program.run()
 
 
 async def run_endpoints(path: Path, clock: Clock) -> None:
-    _log()
+    log_to_stderr(program="endpoints")
     program = EndpointsProgram(read_config(path, EndpointsConfig), clock, system_random())
     _on_signals(program.stop)
     await program.run()

@@ -273,7 +273,7 @@ class Runtime(Leased):
         try:
             result = self.controller.reconcile(key, self.view, now_ms)
         except Exception as error:  # one bad object must not keep all others waiting
-            log.exception("%s cannot reconcile %s", self._lease, key)
+            log.exception("%s cannot reconcile %s", self._lease, key, extra={"controller": self._lease, "key": key})
             self.meters.failed(key, repr(error))
             self.queue.failed(key, now_ms)
             return ()

@@ -31,6 +31,12 @@ class InstanceId(msgspec.Struct, frozen=True, order=True, gc=False, array_like=T
         token = self.token
         return f"{self.tenant}_{self.name}_{token.incarnation}-{token.epoch}-{token.attempt}"
 
+    @property
+    def about(self) -> dict[str, str]:
+        """What a log record about it carries."""
+        token = self.token
+        return {"tenant": self.tenant, "slot": self.name, "token": f"{token.incarnation}.{token.epoch}.{token.attempt}"}
+
 
 def parse_instance_id(text: str) -> InstanceId | None:
     try:
