@@ -83,6 +83,8 @@ class Launcher:
             spec.exclusive if spec.execution == "Exclusive" else "",
             slot.ports,
             codec.encode(template),
+            spec.slot.uid,
+            spec.supersedes,
         )
 
     def release(self, slot: Slot) -> None:

@@ -74,6 +74,7 @@ class Node:
             return False
         if incarnation and ack.incarnation != incarnation:
             self.synced = self.confirmed = False  # another history: the inventory is to be told anew (P10)
+            self.global_until = float("-inf")  # in which what was superseded may be bound again (P11)
         settings = self._settings
         valid_s = settings.node_lease_s * (1 - settings.clock_rate_error)
         most_s = valid_s if ack.global_valid_s is None else min(valid_s, ack.global_valid_s * (1 - settings.clock_rate_error))

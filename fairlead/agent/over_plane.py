@@ -27,6 +27,9 @@ class Heard(Protocol):
     @property
     def superseded(self) -> Sequence[str]: ...
 
+    @property
+    def global_valid_s(self) -> float | None: ...
+
 
 class AgentPlane(Protocol):
     """What an agent needs of a plane."""
@@ -55,7 +58,9 @@ class PlaneRegion:
 
     async def heartbeat(self, nodes: Sequence[tuple[str, int]]) -> Ack | None:
         heard = await self._plane.heartbeat(nodes)
-        return None if heard is None else Ack(heard.incarnation, heard.epoch, heard.unknown, heard.superseded)
+        if heard is None:
+            return None
+        return Ack(heard.incarnation, heard.epoch, heard.unknown, heard.superseded, heard.global_valid_s)
 
     async def get(self, plural: str, tenant: str, name: str) -> Change | None:
         return await self._plane.get(plural, tenant, name)

@@ -11,8 +11,6 @@ import gc
 import logging
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from fairlead.authority.candidate import Candidate, Timing
 from fairlead.authority.chores import Chores
 from fairlead.authority.early import EarlyFeed
@@ -30,7 +28,7 @@ from fairlead.authority.pipeline import Building, Deposed, Pipeline
 from fairlead.authority.reader import View, open_view
 from fairlead.authority.state import Rec, State, at
 from fairlead.authority.telling import Telling
-from fairlead.authority.term import Term
+from fairlead.authority.term import HeartbeatAck, Term
 from fairlead.authority.truncation import Truncation
 from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.ids import split_revision
@@ -50,15 +48,6 @@ from fairlead.store.contract import (
 )
 
 log = logging.getLogger(__name__)
-
-
-class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
-    """Fenced like a write (P9): an agent rejects a lower (incarnation, epoch) than it has seen."""
-
-    incarnation: int
-    epoch: int
-    unknown_nodes: tuple[str, ...] = ()
-    superseded_nodes: tuple[str, ...] = ()  # heard from a session that is not the newest of that node
 
 
 Door = Callable[[Command], Command | Refused]
@@ -81,6 +70,7 @@ class Authority:
         self._pipeline: Pipeline | None = None
         self._term: Term | None = None
         self._materialiser = Materialiser(store, clock, self.meters)
+        self.slots_until: float | None = None  # on this clock: what this region's slot lease lasts; None: it needs none (P11)
         self._leading = asyncio.Event()
         self._not_leading = asyncio.Event()
         self._stop = asyncio.Event()
@@ -237,7 +227,8 @@ class Authority:
             else:
                 account.observed_session = session
                 account.observed_ms = max(account.observed_ms, now_ms)
-        return HeartbeatAck(term.fence.incarnation, term.fence.epoch, tuple(unknown), tuple(superseded))
+        left_s = None if self.slots_until is None else max(0.0, self.slots_until - self._clock.monotonic())
+        return HeartbeatAck(term.fence.incarnation, term.fence.epoch, tuple(unknown), tuple(superseded), left_s)
 
     def stop(self) -> None:
         """Asks `run` to finish what is under way, hand leadership over and return."""

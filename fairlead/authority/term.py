@@ -1,12 +1,25 @@
-"""One term of leadership: the fence, how long this process may trust itself, the chain of hashes, and plane time (P4, P5)."""
+"""One term of leadership: the fence, how long this process may trust itself, the chain of hashes, and plane time (P4, P5); and
+what a heartbeat is answered with while it lasts."""
 
 from __future__ import annotations
+
+import msgspec
 
 from fairlead.ports import Clock
 from fairlead.store.contract import Fence
 
 LEASE_TTL_S = 10.0
 CLOCK_RATE_ERROR = 0.01  # rho: how far two machines' monotonic clocks may drift apart
+
+
+class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
+    """Fenced like a write (P9): an agent rejects a lower (incarnation, epoch) than it has seen."""
+
+    incarnation: int
+    epoch: int
+    unknown_nodes: tuple[str, ...] = ()
+    superseded_nodes: tuple[str, ...] = ()  # heard from a session that is not the newest of that node
+    global_valid_s: float | None = None  # what is left of the region's slot lease (P11); None: it needs none
 
 
 class Term:

@@ -20,6 +20,7 @@ class Heard(NamedTuple):
     epoch: int
     unknown: Sequence[str] = ()
     superseded: Sequence[str] = ()
+    global_valid_s: float | None = None  # how long what is exclusive everywhere may go on, from when the heartbeat was sent
 
 
 class RemoteChange(msgspec.Struct, gc=False):

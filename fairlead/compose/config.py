@@ -55,6 +55,7 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     schedulers: int = 1
     lease_ttl_s: float = 10.0
     node_lease_s: float = 15.0
+    slot_lease_s: float = 60.0  # of slots that are exclusive everywhere: they stop when the global plane is away for longer
     grant_lease_s: int = 600  # of the grants that regions are leased; the global plane says it
 
     def faults(self) -> list[str]:

@@ -44,6 +44,7 @@ from fairlead.compose.patrolling import LedgerPatrol, Patrolling, leftovers_of
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.picture import Picture
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
+from fairlead.controllers.slot_lease import SlotLease
 from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.patrol import Patrol
@@ -100,6 +101,7 @@ class PlaneServer:
             )
             for peer in config.peers
         }
+        self._forget_slot_lease()
         self.local = ForwardingPlane(self.authority, clock, self._dialer.dial, random, self.address)
         explains = self.decisions if isinstance(self.decisions, DecisionSource) else None
         self._service = PlaneService(self.authority, clock, explains)
@@ -161,6 +163,7 @@ class PlaneServer:
                     part.stop()
                 tasks.cancel()
             self._parts = []
+            self._forget_slot_lease()
             self._service.hang_up()
 
     async def _keep(self, part: Part) -> None:
@@ -192,6 +195,7 @@ class PlaneServer:
             )  # fmt: skip
             parts.append(made)
         parts += pictures.values()
+        parts += self._slot_lease(plane)
         narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
         provider = self._outside.provider(plane, self._clock)
         if provider is not None:
@@ -199,6 +203,22 @@ class PlaneServer:
         if self.config.plane == "region":
             parts.append(Patrolling(plane, self._clock, self.patrol, self.ledger))
         return [*parts, *self._schedulers(early), narrator]
+
+    def _forget_slot_lease(self) -> None:
+        """Whoever leads next, in whatever history, must have it anew."""
+        if self.config.plane == "region" and GLOBAL in self.peers:
+            self.authority.slots_until = 0.0
+
+    def _slot_lease(self, plane: LocalPlane) -> list[Part]:
+        """Of a region below a global plane: what is exclusive everywhere runs there as long as this says (P11)."""
+        config, authority, above = self.config, self.authority, self.peers.get(GLOBAL)
+        if config.plane != "region" or above is None:
+            return []
+
+        def lasts(until: float) -> None:
+            authority.slots_until = until
+
+        return [SlotLease(config.region, plane, above, self._clock, config.name, config.slot_lease_s, lasts)]
 
     def _schedulers(self, plane: LocalPlane) -> list[Scheduler]:
         config = self.config

@@ -16,18 +16,22 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_s
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import condition
 from fairlead.controllers.policies import PoliciesInForce
-from fairlead.decide.admission.workload import execution_of
+from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.folding import owner_of
 from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
+from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from
 from fairlead.decide.slots import instant, millis
-from fairlead.model.commands import Body, Delete, Put, PutStatus
+from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
+from fairlead.model.commands import Body, Delete, LeaseAcquire, LeaseRelease, Put, PutStatus
 from fairlead.model.kinds.capacity import BudgetInRegion, Holding, HoldingSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Region, Workload
+from fairlead.model.kinds.ledger import LeaseSpec
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, RegionOutlook, RegionOutlookSpec, ServiceOutlook
 from fairlead.model.kinds.work import Assignment
+from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 
@@ -47,7 +51,7 @@ class RecoveryController:
     name = "recovery"
     follows = (
         "regions", "workloads", "assignments", "recoverybudgets", "holdings", "recoveryorders", "regionoutlooks", "grants",
-        "schedulerpolicies", "policychannels", "overrides",
+        "schedulerpolicies", "policychannels", "overrides", "leases",
     )  # fmt: skip
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
@@ -72,6 +76,9 @@ class RecoveryController:
             case "assignments":
                 found = view.cache.item("workloads", *workload_in_spec(item))
                 return (_ALL,) if found is not None and _recovers(found.hot) else ()
+            case "leases":  # a region renews its own all the time; whether it has run out is asked for in any case
+                own = is_slot_lease(item.name) and item.hot.spec.role == Role.RECOVERY.value
+                return (_ALL,) if own else ()
             case "schedulerpolicies" | "policychannels":
                 self._policies.forget()
             case "regions" | "overrides":
@@ -88,9 +95,11 @@ class RecoveryController:
         self._urgent, self._looked_ms = False, now_ms
         cache = view.cache
         regions = self._regions(cache, now_ms)
-        services = self._services(cache, regions, now_ms)
+        leases = _slot_leases(cache)
+        services = self._services(cache, regions, taken_from(leases, view.incarnation), now_ms)
         rooms = _rooms(cache)
         bodies = self._holdings(cache)
+        bodies += self._slot_leases(view, leases, regions, services, now_ms)
         bodies += self._orders(cache, services, regions, plan(services.values(), regions, rooms), now_ms)
         if now_ms >= self._told_ms + self._rules.outlook_ms:
             self._told_ms = now_ms
@@ -113,9 +122,11 @@ class RecoveryController:
                     settled.add(item.name)
         return Regions(frozenset(lost), frozenset(healthy), frozenset(settled))
 
-    def _services(self, cache: Cache, regions: Regions, now_ms: int) -> dict[ServiceKey, Service]:
+    def _services(
+        self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int
+    ) -> dict[ServiceKey, Service]:  # fmt: skip
         out = {}
-        for item in cache.by("workloads", "recovers", True):
+        for item in _with_orders(cache):
             workload: Workload = item.hot
             spec, key = workload.spec, item.key
             policy = self._policies.of(cache, item.tenant)
@@ -142,7 +153,8 @@ class RecoveryController:
                 ordered=order.spec.regions if order is not None and current else {},
             )
             given_up = self._given_up(cache, service, mine, now_ms)
-            out[key] = service._replace(failing=given_up | self._failing(service, mine, regions, now_ms))
+            service = service._replace(failing=given_up | self._failing(service, mine, regions, now_ms))
+            out[key] = _alone(service, workload, mine, order if current else None, taken)
         return out
 
     def _given_up(self, cache: Cache, service: Service, mine: list[Assignment], now_ms: int) -> frozenset[str]:
@@ -207,6 +219,26 @@ class RecoveryController:
         gone = [item for item in cache.all("holdings") if item.key not in wanted and item.hot.metadata.deletion_time is None]
         return out + [Delete("Holding", item.tenant, item.name, uid=item.hot.metadata.uid) for item in gone]
 
+    def _slot_leases(
+        self, view: View, leases: Mapping[str, LeaseSpec], regions: Regions, services: Mapping[ServiceKey, Service], now_ms: int
+    ) -> list[Body]:
+        """Takes the slot lease of a lost region once nothing can run there under it; gives it back when the region is there again
+        and its assignments name nothing that others stand in for."""
+        out: list[Body] = []
+        alone = {key: service.alone for key, service in services.items() if service.alone is not None}
+        for region in sorted({name for each in alone.values() for name in each.homes} & regions.lost):
+            lease = leases.get(region)
+            ttl_s = lease.ttl_seconds if lease is not None else TTL_S
+            due_ms = free_ms(lease, Role.RECOVERY, ttl_s, view.incarnation, view.since_ms)
+            ours = lease is not None and lease.role == Role.RECOVERY.value and lease.incarnation == view.incarnation
+            if now_ms >= due_ms and not (ours and lease is not None and lease.holder):
+                out.append(LeaseAcquire(lease_of(region), Role.RECOVERY, ttl_s))
+        for region, epoch in sorted(taken_from(leases, view.incarnation).items()):
+            pairs = [(each.stand_ins, view.cache.get("assignments", key[0], f"{key[1]}.{region}")) for key, each in alone.items()]
+            if region in regions.healthy and may_give_back(region, [one for one, _ in pairs], [other for _, other in pairs]):
+                out.append(LeaseRelease(lease_of(region), epoch))
+        return out
+
     def _orders(
         self, cache: Cache, services: Mapping[ServiceKey, Service], regions: Regions, found: Plan, now_ms: int
     ) -> list[Body]:
@@ -226,6 +258,7 @@ class RecoveryController:
                 missing=short.missing if short is not None else 0,
                 why=short.why if short is not None else "",
                 since_time=since,
+                stand_ins=found.stand_ins.get(key, ()),
             )
             if before is None or before.spec != spec:
                 meta = Metadata(name=key[1], namespace=key[0], owner_references=(owner_of(workload),))
@@ -247,10 +280,48 @@ class RecoveryController:
 
 
 def _recovers(workload: Workload) -> bool:
-    """It names a minimum, serves, and may run more than once at a time."""
+    """It names a minimum, serves, and may run in another region: not where it is exclusive within one."""
     spec = workload.spec
     wanted = spec.recovery.min_serving > 0 and spec.job is None and not spec.suspend and not spec.gang
-    return wanted and execution_of(spec) == "Replicated" and workload.metadata.deletion_time is None
+    may = execution_of(spec) == "Replicated" or is_alone(spec)
+    return wanted and may and workload.metadata.deletion_time is None
+
+
+def _with_orders(cache: Cache) -> list[Item]:
+    """Services that recover, and those for whose slots others stand in still: these leave first, whatever was changed."""
+    found = {item.key: item for item in cache.by("workloads", "recovers", True)}
+    for order in cache.all("recoveryorders"):
+        item = cache.item("workloads", *order.key)
+        if item is not None and order.hot.spec.stand_ins and order.hot.spec.workload_uid == item.hot.metadata.uid:
+            found.setdefault(item.key, item)
+    return list(found.values())
+
+
+def _slot_leases(cache: Cache) -> dict[str, LeaseSpec]:
+    found = {item.name: cache.get("leases", "", lease_of(item.name)) for item in cache.all("regions")}
+    return {region: lease.spec for region, lease in found.items() if lease is not None}
+
+
+def _alone(
+    service: Service, workload: Workload, mine: list[Assignment], order: RecoveryOrder | None, taken: Mapping[str, int]
+) -> Service:  # fmt: skip
+    """Where its slots are exclusive everywhere: who stands in for them."""
+    if not is_alone(workload.spec):
+        return service
+    stand_ins = order.spec.stand_ins if order is not None else ()
+    ordered: dict[str, int] = {}
+    for one in stand_ins:
+        ordered[one.region] = ordered.get(one.region, 0) + 1
+    alone = Alone(
+        workload=service.key[1],
+        homes={a.spec.region: homes_of(a.spec) for a in mine},
+        stand_ins=stand_ins,
+        taken=taken,
+        gone=gone(order, {a.spec.region: a for a in mine}) if order is not None else frozenset(),
+        blocks=blocks_of(mine),
+        wanted=_recovers(workload),
+    )
+    return service._replace(alone=alone, ordered=ordered)
 
 
 def _rooms(cache: Cache) -> Rooms:

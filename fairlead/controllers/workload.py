@@ -18,7 +18,7 @@ from fairlead.controllers.gathering import SLOT_INDEXES
 from fairlead.controllers.overflowing import Moves, Overflowing, Where
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.saying import Saying, is_news
-from fairlead.decide.admission.workload import slots_of
+from fairlead.decide.admission.workload import is_alone, slots_of
 from fairlead.decide.assigning import (
     Choice,
     RegionFacts,
@@ -35,6 +35,7 @@ from fairlead.decide.overflow import fits_in
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.decide.spans import Spans, size
+from fairlead.decide.succession import with_successors
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
@@ -260,9 +261,11 @@ class WorkloadController:
             grew = count > (moves.left(old) if old is not None else 0)
             asked, noted = moves.asks.get(region, 0), self.overflowing.note(region, old, moves, grew, now_ms)
             spec = replace(spec, give_up=asked, overflow=noted)
-            if extra:
+            budget = workload.spec.recovery.budget_name
+            if is_alone(workload.spec):
+                spec = with_successors(spec, order, budget)
+            elif extra:
                 more = recovery_in(blocks[region], extra)
-                budget = workload.spec.recovery.budget_name
                 spec = replace(spec, slots=(*spec.slots, more), recovery=more, budget_name=budget)
             if old is not None and replace(old.spec, workload_generation=0) == replace(spec, workload_generation=0):
                 continue

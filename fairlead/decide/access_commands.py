@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from fairlead.decide.access import Answer, Identity, Question, Statement, decide
 from fairlead.decide.access_agent import Holdings, decide_agent, refuse_own_node
 from fairlead.decide.access_roles import COMPONENT_ROLES, FRONT_DOOR, PLANE_SERVER
-from fairlead.model.commands import Body, Caller, Command, Delete, Put, PutStatus, Refused, Report
+from fairlead.decide.slot_lease import is_slot_lease, lease_of
+from fairlead.model.commands import Body, Caller, Command, Delete, LeaseBody, Put, PutStatus, Refused, Report
 from fairlead.model.kinds.access import NodeProfile
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.lifecycle import Role
@@ -111,6 +112,8 @@ def _refuse_mirror(identity: Identity, body: Any) -> Refused | None:
     """One region must not be able to speak for another: Assignments are named WORKLOAD.REGION, Holdings
     BUDGET.REGION, Grants REGION."""
     question = question_of(body)
+    if isinstance(body, LeaseBody) and is_slot_lease(body.name) and body.name != lease_of(identity.region):
+        return Refused("Forbidden", f"the mirror of {identity.region or 'no region'} may not hold {body.name}")
     if question is None:  # a lease; which one may be held by whom, the authority judges
         return None
     owner = question.name.rpartition(".")[2] if question.plural in ("assignments", "holdings") else question.name

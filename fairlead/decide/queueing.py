@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from fairlead.decide.overflow import giving
-from fairlead.decide.slots import Group, Slot, Slots, Table, counts, grouped, instant, pending_reasons
+from fairlead.decide.slots import ENDED, Group, Slot, Slots, Table, counts, grouped, instant, pending_reasons
 from fairlead.decide.spans import size, spans_of
 from fairlead.model.commands import Body, Delete, Enqueue, Put
 from fairlead.model.ids import born_at
@@ -50,6 +50,7 @@ def request_for(assignment: Assignment, revision: Revision, index: int, epoch: i
             budget_name=order.budget_name if stands_in else "",
             start_target_seconds=spec.start_target_seconds,
             min_serving=order.min_serving,
+            supersedes=next((each.supersedes for each in order.successors if each.index == index), ""),
         ),
     )
 
@@ -118,10 +119,11 @@ def _enqueues(assignment: Assignment, slots: Slots, want: dict[int, int], revisi
         if revision is None:
             continue
         together = len(fresh) if assignment.spec.gang and len(fresh) == len(want) else 0
+        most = 1 if assignment.spec.successors else ENQUEUE_MAX  # each of those names what it stands in for
         for span in spans_of(fresh):
-            for first in range(span.first, span.last + 1, ENQUEUE_MAX):
+            for first in range(span.first, span.last + 1, most):
                 request = request_for(assignment, revision, first, first_epoch(assignment), together)
-                yield Enqueue(request, min(ENQUEUE_MAX, span.last + 1 - first))
+                yield Enqueue(request, min(most, span.last + 1 - first))
 
 
 class Told(NamedTuple):
@@ -162,9 +164,15 @@ def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: 
         pending=pending,
         generations=tuple(sorted({generation for _, generation in grouped(slots).groups} | set(want.values()))),
         epoch_floor=floor_needed(slots, want, before.epoch_floor),
+        unwanted=_unwanted(slots, want) if order.exclusive else 0,
         conditions=conditions,
         given_up=spans_of(giving(order, before, slots).gone),
     )
+
+
+def _unwanted(slots: Slots, want: dict[int, int]) -> int:
+    """Slots that are not wanted and are not known to be over: also one that waits could still be bound."""
+    return sum(slot.state not in ENDED for index, slot in slots.items() if index not in want)
 
 
 def _unqueued(count: int, region: str, tenant: str, told: Told) -> PendingReason:

@@ -6,7 +6,8 @@ function answers for the recovery controller, for readiness and for `plan --lose
 
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
 already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
-last copy is never removed first.
+last copy is never removed first. A service that is exclusive everywhere is the exception to both: its stand-ins each name one
+slot, and go before that one comes back (succession.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fairlead.decide.succession import Alone, Areas, succeed
+from fairlead.model.kinds.recovery import StandIn
 from fairlead.model.resources import Resources
 
 ServiceKey = tuple[str, str]  # tenant, workload
@@ -32,6 +35,7 @@ class Service(NamedTuple):
     alive: Mapping[str, int]  # of its own, those that serve or soon could
     ordered: Mapping[str, int]  # recovery slots it has been given, by region
     failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
+    alone: Alone | None = None  # its slots are exclusive everywhere
 
 
 class Regions(NamedTuple):
@@ -48,6 +52,7 @@ class Short(NamedTuple):
 class Plan(NamedTuple):
     orders: dict[ServiceKey, dict[str, int]]  # all recovery slots each service should have; one it is not named in has none
     short: dict[ServiceKey, Short]
+    stand_ins: dict[ServiceKey, tuple[StandIn, ...]] = {}  # of those that are exclusive everywhere
 
 
 class Standing:
@@ -81,8 +86,11 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms) -> Plan:
     services = sorted(services, key=lambda s: (-s.priority, s.key))
     standing = Standing(rooms.held)
     _take_owed(services, standing, rooms.claimed)
-    found = Plan({}, {})
+    found = Plan({}, {}, {})
     for service in services:
+        if service.alone is not None:
+            _succeed(service, service.alone, regions, standing, found)
+            continue
         kept = {region: count for region, count in service.ordered.items() if count and region in regions.healthy}
         if not any(service.slots.get(region) for region in regions.lost | service.failing):
             if kept and not _well(service, regions):
@@ -90,6 +98,32 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms) -> Plan:
             continue
         _recover(service, regions, standing, kept, found)
     return found
+
+
+def _succeed(service: Service, alone: Alone, regions: Regions, standing: Standing, found: Plan) -> None:
+    able = tuple(region for region in service.regions if region in regions.healthy and region not in service.failing)
+    places = {region: (service.budget, region) for region in able}
+
+    def room(region: str) -> int:
+        return standing.room(places[region], service.shape) if service.budget else 0
+
+    ordered = succeed(alone, service.minimum, Areas(regions.lost, regions.settled, able), room)
+    if ordered.new:
+        standing.take(places[ordered.region], service.shape, ordered.new)
+    if ordered.stand_ins:
+        found.stand_ins[service.key] = ordered.stand_ins
+        counts: dict[str, int] = {}
+        for one in ordered.stand_ins:
+            counts[one.region] = counts.get(one.region, 0) + (not one.leaving)
+        found.orders[service.key] = {region: count for region, count in counts.items() if count}
+    if ordered.missing:
+        found.short[service.key] = Short(ordered.missing, _why(service, ordered.region))
+
+
+def _why(service: Service, region: str) -> str:
+    if not region:
+        return f"no healthy region may carry it (it may be in {', '.join(service.regions) or 'none'})"
+    return f"budget {service.budget!r} holds no more in {region}" if service.budget else "it names no recovery budget"
 
 
 def _take_owed(services: Iterable[Service], standing: Standing, claimed: Mapping[Place, int]) -> None:
@@ -118,8 +152,7 @@ def _well(service: Service, regions: Regions) -> bool:
 def _recover(service: Service, regions: Regions, standing: Standing, kept: dict[str, int], found: Plan) -> None:
     candidates = [region for region in service.regions if region in regions.healthy and region not in service.failing]
     if not candidates:
-        may = ", ".join(service.regions) or "none"
-        found.short[service.key] = Short(service.minimum, f"no healthy region may carry it (it may be in {may})")
+        found.short[service.key] = Short(service.minimum, _why(service, ""))
         if kept:
             found.orders[service.key] = kept
         return
@@ -137,8 +170,7 @@ def _recover(service: Service, regions: Regions, standing: Standing, kept: dict[
     if kept:
         found.orders[service.key] = kept
     if missing:
-        budget = f"budget {service.budget!r} holds no more in {region}" if service.budget else "it names no recovery budget"
-        found.short[service.key] = Short(missing, budget)
+        found.short[service.key] = Short(missing, _why(service, region))
 
 
 class Outlook(NamedTuple):
@@ -158,11 +190,12 @@ class Pace(NamedTuple):
     detect_s: float
     bind_s: float
     start_s: float  # from bound to serving
+    fence_s: float = 66.0  # until what is exclusive everywhere can certainly run in a lost region no more
 
 
 def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
     """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
-    services = list(services)
+    services = [_as_if_taken(service, lost) for service in services]
     gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost})
     planned = plan(services, gone, rooms)
     out = []
@@ -175,6 +208,13 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
         reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in service.regions if r in gone.healthy}
         best = max(reached, key=lambda r: (reached[r], r), default="")
         fresh = sum(count for count in new.values() if count > 0)
-        seconds = pace.detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
+        detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)
+        seconds = detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
         out.append(Outlook(service.key, best, fresh, seconds, short.missing if short else 0, short.why if short else ""))
     return out
+
+
+def _as_if_taken(service: Service, lost: str) -> Service:
+    """Where slots are exclusive everywhere: as it will be once the lost region's slot lease has run out."""
+    alone = service.alone
+    return service if alone is None else service._replace(alone=alone._replace(taken={lost: 0, **alone.taken}))

@@ -1,4 +1,5 @@
-"""S12 asked of what really ran: the running intervals of one exclusive slot are disjoint in true time, wherever it ran.
+"""S12 asked of what really ran: the running intervals of one exclusive slot, and of what stood in for it, are disjoint in true
+time, wherever they ran.
 
 Owns the record of one run and the question. Only whoever stands outside can know true time: the simulator does, and a test rig on
 one machine. Shares nothing with agents but the model.
@@ -26,28 +27,35 @@ class Interval(msgspec.Struct):
     end: float | None = None
     exclusive: Literal["", "region", "global"] = ""
     uid: str = ""  # of the workload; a slot's name may be used again by another one
+    supersedes: str = ""  # the slots it stood in for, the nearest first, as REGION/SLOT@EPOCH
 
 
 def overlaps(intervals: Iterable[Interval]) -> list[str]:
-    """Each pair of exclusive runs of one slot that ran at the same time, in words."""
+    """Each pair of exclusive runs of one slot, or of one chain of stand-ins, that ran at the same time, in words."""
     slots: dict[tuple[str, str, str], list[Interval]] = defaultdict(list)
     for interval in intervals:
         if interval.exclusive:
-            slots[interval.tenant, interval.name, interval.uid].append(interval)
-    found = []
-    for (tenant, name, _), runs in slots.items():
+            for name in {interval.name: None, home_of(interval): None}:
+                slots[interval.tenant, name, interval.uid].append(interval)
+    found: dict[str, None] = {}
+    for runs in slots.values():
         runs.sort(key=lambda run: run.begin)
         last = runs[0]
         for run in runs[1:]:
             if last.end is None or run.begin < last.end:
                 ended = "still" if last.end is None else f"until {last.end:.3f}"
-                found.append(
-                    f"{tenant}/{name} ran on {last.where} (token {_text(last.token)}) {ended} and from {run.begin:.3f} "
-                    f"on {run.where} (token {_text(run.token)})"
-                )
+                found[
+                    f"{last.tenant}/{last.name} ran on {last.where} (token {_text(last.token)}) {ended} and from {run.begin:.3f} "
+                    f"{'' if run.name == last.name else f'{run.name} '}on {run.where} (token {_text(run.token)})"
+                ] = None
             if last.end is not None and (run.end is None or run.end > last.end):
                 last = run
-    return found
+    return list(found)
+
+
+def home_of(run: Interval) -> str:
+    """The slot at the end of the chain of those it stood in for; itself, where it stood in for none."""
+    return run.supersedes.rpartition(" ")[2].partition("/")[2].partition("@")[0] or run.name
 
 
 def went_back(intervals: Iterable[Interval]) -> list[str]:

@@ -45,8 +45,9 @@ class Instances:
 
     def begin(self, launch: Launch) -> None:
         interval = Interval(
-            launch.id.tenant, launch.id.name, launch.id.token, self._machine.name, self._loop.now, None, launch.exclusive
-        )
+            launch.id.tenant, launch.id.name, launch.id.token, self._machine.name, self._loop.now, None, launch.exclusive,
+            launch.uid, launch.supersedes,
+        )  # fmt: skip
         self._intervals.append(interval)
         run = self.runs[launch.id] = _Run(launch, interval)
         if launch.exclusive:

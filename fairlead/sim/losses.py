@@ -118,8 +118,10 @@ class Losses:
 
     def _serves(self, key: Key, workload: Workload, lost: str) -> bool:
         lost_now = {loss.region for loss in self._losses} | {lost}
-        there = [region for region in self._regions if region not in lost_now]
-        return any(self._serving(key, region) >= workload.spec.recovery.min_serving for region in there)
+        counts = [self._serving(key, region) for region in self._regions if region not in lost_now]
+        # Slots that run once in the world are no copies of each other: of these it is the sum that counts.
+        reached = sum(counts) if workload.spec.exclusive == "global" else max(counts, default=0)
+        return reached >= workload.spec.recovery.min_serving
 
     def _has_no_room(self, key: Key) -> bool:
         order = self._planes("").get("recoveryorders", {}).get(key)
@@ -127,4 +129,6 @@ class Losses:
 
 
 def _is_critical(workload: Workload) -> bool:
-    return workload.spec.recovery.min_serving > 0 and workload.spec.replicas > 0 and workload.metadata.deletion_time is None
+    spec = workload.spec
+    stays = spec.execution == "Exclusive" and spec.exclusive == "region"  # it never fails over
+    return spec.recovery.min_serving > 0 and spec.replicas > 0 and not stays and workload.metadata.deletion_time is None

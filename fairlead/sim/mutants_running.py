@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from fairlead.agent.node import Node
 from fairlead.agent.remembered import Remembered
-from fairlead.authority.authority import Authority, HeartbeatAck
+from fairlead.authority.authority import Authority
 from fairlead.authority.hub import Hub
 from fairlead.authority.judge import running
+from fairlead.authority.term import HeartbeatAck
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.runtime import Runtime
 from fairlead.decide.instances import Wait

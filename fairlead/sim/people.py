@@ -255,10 +255,13 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         spec["template"] = {"command": ["job", name], "restartPolicy": "OnFailure"}
     elif kind < (jobs + exclusive) * 100:
         spec["execution"] = "Exclusive"
+        if kind % 10 < work.everywhere * 10:
+            spec["exclusive"] = "global"
     if gpus:
         spec["rollout"] = {"maxSurge": 0, "maxUnavailable": 1}
     if not gpus and "job" not in spec and kind >= 100 - work.critical * 100:
-        spec["recovery"] = {"budgetName": BUDGET, "minServing": min(replicas, 4)}
+        least = replicas if "exclusive" in spec else min(replicas, 4)  # none of those is a copy of another
+        spec["recovery"] = {"budgetName": BUDGET, "minServing": least}
         spec["priorityClassName"] = "critical-service"
     if kind < work.autonomous * 100:
         spec["workloadClass"] = "critical"

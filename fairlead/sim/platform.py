@@ -122,6 +122,7 @@ class Platform:
             lease_ttl_s=self.scenario.lease_s,
             node_lease_s=self.scenario.node_lease_s,
             grant_lease_s=self.scenario.grant_lease_s,
+            slot_lease_s=self.scenario.slot_lease_s,
         )
 
     def _server_main(self, plane: Plane, number: int) -> Callable[[Running], Awaitable[Any]]:

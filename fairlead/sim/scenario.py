@@ -57,6 +57,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     autonomous: float = 0.0  # share of workloads of a class that goes on being placed in a region that is cut off
     critical: float = 0.0  # share of services that name a minimum to be recovered, and a budget for it
     closes: float = 0.0  # all nodes of a region are closed, a minute, each time for longer than slots wait there
+    everywhere: float = 0.0  # share of Exclusive services whose slots run once in the world, not once in a region
 
 
 class Sieve(msgspec.Struct, frozen=True, rename="camel"):
@@ -82,6 +83,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     lease_s: float = 10.0
     node_lease_s: float = 15.0
     grant_lease_s: int = 600
+    slot_lease_s: float = 60.0
     ring: int = 400  # changes that memory reaches back: small, so that followers fall behind
     journal_s: float = 60.0
     dedicated: bool = False  # the last node of each region is one tenant's
@@ -213,6 +215,15 @@ def _failback(scenario: Scenario) -> Scenario:
     return replace(made, servers=1, faults=Faults(region=0.5), work=replace(made.work, actions=1.5, workloads=8, jobs=0.0))
 
 
+def _sole(scenario: Scenario) -> Scenario:
+    """Services whose slots run once in the world, in regions that go dark or are cut off, on clocks that run wrong: who may run
+    them, and from when on?"""
+    made = _regions(scenario)
+    work = replace(made.work, exclusive=1.0, everywhere=0.8, critical=1.0, jobs=0.0, workloads=8, actions=1.0)
+    faults = Faults(region=3.0, clock=2.0, slow=1.0, crash=0.3, loss=0.01)
+    return replace(made, servers=1, work=work, faults=faults, slot_lease_s=30.0, node_lease_s=10.0, lease_s=5.0)
+
+
 def _hints(scenario: Scenario) -> Scenario:
     """What is soft lies, each seed in one of three ways: it may cost, and break nothing."""
     work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.4)
@@ -298,6 +309,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "regions": _regions,
     "resets": _resets,
     "silent": _silent,
+    "sole": _sole,
     "strays": _strays,
     "swarm": lambda scenario: scenario,
     "tails": _tails,

@@ -10,6 +10,7 @@ from fairlead.agent.drivers.contract import InstanceId
 from fairlead.agent.launching import Launcher
 from fairlead.agent.node import Node
 from fairlead.agent.port_range import PortRange
+from fairlead.agent.region import Ack
 from fairlead.agent.remembered import Remembered
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
@@ -34,6 +35,23 @@ def test_the_lives_of_a_slot_are_its_own_and_go_one_by_one() -> None:
     node.remove(second)
     assert node.lives_of(("risk", "api-0")) == []
     assert list(node.slots.values()) == node.lives_of(("risk", "api-1")) == [other]
+
+
+def test_what_is_exclusive_everywhere_may_run_as_long_as_the_shorter_of_both_leases() -> None:
+    settings = AgentSettings(node_lease_s=15.0, kill_s=1.0)
+    node = Node(NodeDeclaration("n1", "r"), settings, Remembered(), 0.0)
+    here, everywhere = life("api-0", 1), life("api-1", 1)
+    here.exclusive, everywhere.exclusive = "region", "global"
+
+    def until(left_s: float | None, sent: float, incarnation: int = 1) -> tuple[float, float]:
+        assert node.heard(Ack(incarnation, 1, global_valid_s=left_s), sent, sent)
+        return round(node.until(here), 3), round(node.until(everywhere), 3)
+
+    assert until(0.0, 0.0) == (13.85, -1.0)
+    assert until(5.0, 10.0) == (23.85, 13.95), "from when it was sent, by a clock that may be slow"
+    assert until(100.0, 20.0) == (33.85, 33.85)
+    assert until(0.0, 21.0, 2) == (34.85, 20.0), "in another history nothing that was promised counts"
+    assert until(None, 22.0, 2) == (35.85, 35.85), "a region without a global plane"
 
 
 class Change(msgspec.Struct):

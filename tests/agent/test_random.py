@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.agent.drivers.contract import Exit, InstanceId
 from fairlead.agent.drivers.simulated import World
-from fairlead.authority.authority import HeartbeatAck
+from fairlead.authority.term import HeartbeatAck
 from fairlead.model.commands import Move
 from fairlead.model.kinds.intent import Template
 from fairlead.model.lifecycle import Role, SlotState

@@ -16,6 +16,7 @@ from fairlead.model.commands import (
     Command,
     Delete,
     LeaseAcquire,
+    LeaseRenew,
     Move,
     Put,
     PutStatus,
@@ -245,6 +246,10 @@ def test_one_region_s_mirror_says_nothing_for_another_region_in_the_global_plane
     assert refused(mirror, Put("Tenant", valid()["Tenant"]), caller=by, about=globally) == "Forbidden"
     assert refused(mirror, Put("Tenant", valid()["Tenant"]), caller=by) == "", "in its own region it copies"
     assert refused(mirror, Put("Node", valid()["Node"]), caller=by, about=globally) == "Forbidden", "named alike, another kind"
+    own, other = (LeaseAcquire(name, Role.MIRROR) for name in ("slots-eu-west", "slots-us-east"))
+    assert refused(mirror, own, caller=by, about=globally) == ""
+    assert refused(mirror, other, caller=by, about=globally) == "Forbidden"
+    assert refused(mirror, LeaseRenew("slots-us-east", 1), caller=by, about=globally) == "Forbidden"
     nowhere = component("mirror", "eu")
     assert refused(nowhere, replace(status, name="api."), caller=by, about=globally) == "Forbidden"
     assert refused(nowhere, replace(status, name="api"), caller=by, about=globally) == "Forbidden"

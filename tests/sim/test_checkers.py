@@ -44,6 +44,21 @@ def test_two_runs_at_once_are_found_wherever_they_ran() -> None:
     assert not overlaps([run("a", 0, 10, exclusive=""), run("b", 5, 20, 2, exclusive="")]), "replicated work may overlap"
 
 
+def test_what_stands_in_must_not_run_beside_any_link_of_its_chain() -> None:
+    def link(name: str, begin: float, end: float | None, supersedes: str = "", uid: str = "u") -> Interval:
+        return Interval("risk", name, Token(1, 1, 1), "n", begin, end, "global", uid, supersedes)
+
+    home, first = link("api-0", 0, 10), "east/api-0@2"
+    second = f"west/api-35000@5 {first}"
+    assert overlaps([home, link("api-35000", 9, 20, first)])
+    assert overlaps([home, link("api-55000", 9, 20, second)]), "also not two links apart"
+    assert overlaps([link("api-35000", 0, 10, first), link("api-55000", 9, 20, second)])
+    assert overlaps([link("api-35000", 0, 10, first), link("api-0", 9, 20)]), "home comes back when it is gone"
+    assert not overlaps([home, link("api-35000", 10, 20, first), link("api-55000", 20, 30, second), link("api-0", 30, None)])
+    assert not overlaps([home, link("api-35000", 5, 20, "east/api-1@2")]), "it stands in for another one"
+    assert not overlaps([home, link("api-35000", 5, 20, first, "v")]), "of another workload of the same name"
+
+
 def test_a_token_that_goes_back_on_one_machine_is_found() -> None:
     assert went_back([run("a", 0, 1, 2), run("a", 2, 3, 1)])
     assert not went_back([run("a", 0, 1, 2), run("b", 2, 3, 1)])

@@ -72,6 +72,8 @@ class Launch(msgspec.Struct, frozen=True, gc=False):
     exclusive: Literal["", "region", "global"] = ""  # set: ends by itself when the fence time has come
     ports: dict[str, int] = {}
     template: bytes = b""  # the agent's own, kept for the one that adopts this run
+    uid: str = ""  # of the workload
+    supersedes: str = ""  # the slots that this one stands in for, the nearest first (P11)
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,7 @@
-"""Leases of roles: acquired, renewed, given up. The epoch grows with every acquisition and fences the one before (S9)."""
+"""Leases of roles: acquired, renewed, given up. The epoch grows with every acquisition and fences the one before (S9).
+
+A slot lease is a region's or recovery's, whichever of their servers holds it; decide/slot_lease.py says who may take it when.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import msgspec
 
 from fairlead.authority.judge.context import Context, Draft, Judgement, put, to_ms
 from fairlead.authority.state import Rec
+from fairlead.decide.slot_lease import free_ms, is_slot_lease
 from fairlead.model.commands import Caller, LeaseAcquire, LeaseRelease, LeaseRenew, Refused
 from fairlead.model.ids import key
 from fairlead.model.kinds.ledger import Lease, LeaseSpec, LeaseStatus
@@ -17,7 +21,11 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
         return Refused("NotOwner", f"{caller.role.value} cannot acquire a lease for {body.role.value}")
     rec = ctx.state.get("leases", "", body.name)
     lease: Lease | None = rec.hot if rec else None
-    if lease is not None and lease.spec.holder not in ("", caller.actor):
+    if is_slot_lease(body.name):
+        refused = _refuse_slots(ctx, caller, lease, body)
+        if refused is not None:
+            return refused
+    elif lease is not None and lease.spec.holder not in ("", caller.actor):
         left_s = _left_s(ctx, lease)
         if left_s > 0:
             return Refused(
@@ -38,6 +46,16 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
     )
     metadata = lease.metadata if lease else Metadata(name=body.name, uid=ctx.next_uid(), creation_time=ctx.now)
     return _put(Lease(metadata=metadata, spec=spec), epoch)
+
+
+def _refuse_slots(ctx: Context, caller: Caller, lease: Lease | None, body: LeaseAcquire) -> Refused | None:
+    spec = lease.spec if lease is not None else None
+    left_ms = free_ms(spec, caller.role, body.ttl_s, ctx.incarnation, ctx.leader_since_ms) - ctx.now_ms
+    if left_ms <= 0:
+        return None
+    who = f"{spec.role} holds {body.name}" if spec is not None else f"nobody knows yet who had {body.name}"
+    facts = {"holder": spec.holder, "epoch": spec.epoch} if spec is not None else {}
+    return Refused("LeaseHeld", who, facts, retry_after_s=1.0)
 
 
 def renew(ctx: Context, caller: Caller, body: LeaseRenew) -> Judgement:
@@ -82,7 +100,8 @@ def _not_ours(ctx: Context, rec: Rec | None, caller: Caller, name: str, epoch: i
     if rec is None:
         return Refused("NotFound", f"there is no lease {name}")
     spec: LeaseSpec = rec.hot.spec
-    if spec.holder != caller.actor or spec.epoch != epoch or spec.incarnation != ctx.incarnation:
+    ours = spec.holder and spec.role == caller.role.value if is_slot_lease(name) else spec.holder == caller.actor
+    if not ours or spec.epoch != epoch or spec.incarnation != ctx.incarnation:
         return Refused(
             "FencedOut",
             f"lease {name} is at epoch {spec.epoch}, held by {spec.holder or 'nobody'}",

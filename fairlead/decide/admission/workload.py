@@ -69,6 +69,11 @@ def execution_of(spec: WorkloadSpec) -> Literal["Replicated", "Exclusive"]:
     return "Exclusive" if spec.job is not None else "Replicated"
 
 
+def is_alone(spec: WorkloadSpec) -> bool:
+    """Each of its slots runs once in the world (P11)."""
+    return spec.exclusive == "global" and execution_of(spec) == "Exclusive"
+
+
 def slots_of(spec: WorkloadSpec) -> int:
     """How many slots run at once when all is well."""
     return max(spec.job.parallelism if spec.job is not None else spec.replicas, 0)

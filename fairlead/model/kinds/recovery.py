@@ -7,6 +7,17 @@ from datetime import datetime
 from fairlead.model.meta import Condition, Metadata, Record
 
 
+class StandIn(Record, frozen=True):
+    """One slot of a workload that is exclusive everywhere, and the one that stands in for it. Kept until that one is gone."""
+
+    home: str  # the region whose own slot it is
+    slot: int  # its index
+    region: str  # where the other one is
+    ordinal: int  # which of that region's recovery slots
+    supersedes: tuple[str, ...]  # the nearest first: REGION/SLOT@EPOCH
+    leaving: bool = False  # it is to go: its home waits until it is gone
+
+
 class RecoveryOrderSpec(Record, frozen=True):
     """Slots a workload is given beyond its own while regions are lost. Named as the workload; gone once it is well without."""
 
@@ -17,6 +28,7 @@ class RecoveryOrderSpec(Record, frozen=True):
     missing: int = 0  # of the minimum, what no budget has room for
     why: str = ""  # something is missing
     since_time: datetime | None = None
+    stand_ins: tuple[StandIn, ...] = ()  # of a workload that is exclusive everywhere: who stands in for whom
 
 
 class RecoveryOrderStatus(Record, frozen=True):

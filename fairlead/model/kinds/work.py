@@ -29,6 +29,13 @@ class Overflow(Record, frozen=True):
     turns: int = 0  # how often it gave after it took, or took after it gave
 
 
+class Successor(Record, frozen=True):
+    """A slot that stands in for one of another region which may never run beside it."""
+
+    index: int
+    supersedes: str  # which slots it does, the nearest first, as REGION/SLOT@EPOCH: the epoch of the slot lease that was taken
+
+
 class AssignmentSpec(Record, frozen=True):
     workload: str
     workload_uid: str
@@ -49,6 +56,9 @@ class AssignmentSpec(Record, frozen=True):
     drain_timeout_seconds: int = 600
     requests: Resources = NOTHING  # of one slot, for whoever adds up what a region was given
     recovery: SlotRange | None = None  # those of `slots` that stand in for a lost region's
+    exclusive: Literal["", "global"] = ""  # its slots run under the region's slot lease (P11)
+    successors: tuple[Successor, ...] = ()  # of `recovery`, where it is exclusive everywhere: what each stands in for
+    ordered: str = ""  # where it is exclusive everywhere: the RecoveryOrder it was decided on, as UID/GENERATION
     superseded: tuple[SlotRange, ...] = ()  # this region's own that another one stands in for: they start here no more
     give_up: int = 0  # how many slots that find no place here are to be given up, for another region
     overflow: Overflow = Overflow()
@@ -64,6 +74,7 @@ class AssignmentStatus(Record, frozen=True):
     completed: tuple[SlotRange, ...] = ()  # of a job: slots that succeeded, with their bindings gone or going
     failed: tuple[SlotRange, ...] = ()  # of a job: the last failed life of each slot that was counted
     failures: int = 0
+    unwanted: int = 0  # slots that are not wanted here any more, and may still run or start
     conditions: tuple[Condition, ...] = ()
     given_up: tuple[SlotRange, ...] = ()  # for `giveUp`: neither queued nor bound here, and not queued again under this order
 
