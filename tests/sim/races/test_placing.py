@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from fairlead.model.lifecycle import SlotState
 from fairlead.observe.checkers import JournalChecker
 from fairlead.sim.loop import sleep
 from fairlead.sim.scenario import Work
@@ -66,6 +67,39 @@ def test_a_policy_that_is_rolled_back_while_replicas_start_binds_nothing_more() 
         return stage.world.watches[REGION].checked["S6"]
 
     assert played(script) >= 12, "every place was judged by the checker too"
+
+
+def test_a_policy_rollback_while_replicas_start_restarts_nothing_that_is_fine() -> None:
+    """What was bound under the revision that is taken back starts, serves and stays, in its one life."""
+
+    async def script(stage: Stage) -> tuple[set[int], dict[str, set[tuple[int, int]]], set[SlotState]]:
+        await stage.promote(2)
+        revision = stage.world.watches[REGION].objects["policychannels"]
+        await stage.until(lambda: revision["", "default"].spec.current == 2)
+        await stage.create("api", 6)
+        await stage.until(lambda: len(stage.bindings("api")) >= 3)
+        assert stage.serving("api") < 6, "some of them are still starting"
+        await stage.promote(1)
+        await stage.create("web", 2)
+        await stage.until(lambda: stage.serving("api") == 6 and stage.serving("web") == 2)
+        await sleep(40.0)  # beyond a resync of every controller
+        lives: dict[str, set[tuple[int, int]]] = {}
+        states: set[SlotState] = set()
+
+        def look(checker: JournalChecker, plural: str, key: str) -> None:
+            tenant, _, name = key.partition("/")
+            if plural == "bindings" and (binding := checker.objects["bindings"].get((tenant, name))) is not None:
+                lives.setdefault(name, set()).add((binding.spec.token.epoch, binding.spec.token.attempt))
+                states.add(binding.status.state)
+
+        stage.walk(look)
+        return {binding.spec.policy_revision for binding in stage.bindings()}, lives, states
+
+    revisions, lives, states = played(script)
+    assert revisions == {1, 2}, "each keeps the revision that it was decided under"
+    assert len(lives) == 8
+    assert all(len(life) == 1 for life in lives.values()), lives
+    assert not states & {SlotState.DRAINING, SlotState.RELEASED, SlotState.FAILED}
 
 
 def test_a_node_that_is_drained_between_choice_and_bind_gets_nothing_more() -> None:
