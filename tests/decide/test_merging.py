@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairlead.controllers.contract import View
+from fairlead.controllers.mirror import MirrorUp
 from fairlead.controllers.quota import QuotaController
-from fairlead.decide.merging import merged, words
+from fairlead.decide.merging import Local, merged, words
 from fairlead.decide.slots import instant
-from fairlead.model.commands import PutStatus
+from fairlead.model.commands import Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.intent import Quota, QuotaSpec, Region
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus
@@ -63,6 +65,42 @@ def test_usage_merges_to_the_same_in_any_order_and_however_often_it_is_said(spok
     assert folded(told).used.cpu == sum(newest.values())
 
 
+ORDERED = [
+    Override(
+        Metadata(name=f"{region}-{number}", namespace="risk", uid=f"{region}-{number}", creation_time=instant(1000 * number)),  # type: ignore[arg-type]
+        OverrideSpec(kind="hold", reason="x", ttl_seconds=60 + number, requester="ada", scope=OverrideScope(workloads=("api",))),
+    )
+    for region in REGIONS
+    for number in range(2)
+]
+
+
+def recorded(told: list[Override]) -> dict[str, Any]:
+    """The global plane's records after regions' mirrors have told of these, one after the other."""
+    records: dict[str, Any] = {}
+    for position, original in enumerate(told, 1):
+        region = original.metadata.name.partition("-")[0]
+        mirror = MirrorUp(region)
+        view = View(mirror.indexes, mirror.indexes_other)
+        view.other_ms = 5000
+        view.other.apply(Changed("overrides", "risk", original.metadata.name, position, b"", original))
+        for record in records.values():
+            view.cache.apply(Changed("overrides", "risk", record.metadata.name, position, b"", record))
+        for body in mirror.reconcile(("overrides/risk", original.metadata.name), view, 0).bodies:
+            assert isinstance(body, Put)
+            records[body.object.metadata.name] = body.object
+    return records
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_was_ordered_in_regions_merges_to_the_same_in_any_order_and_however_often_it_is_told(data: Any) -> None:
+    again = data.draw(st.lists(st.sampled_from(ORDERED), max_size=8))
+    shuffled = data.draw(st.permutations([*ORDERED, *again]))
+    assert recorded(shuffled) == recorded(ORDERED)
+    assert sorted(recorded(shuffled)) == sorted(each.metadata.name for each in ORDERED)
+
+
 def bound(name: str, at_ms: int, state: SlotState = SlotState.SERVING, until: datetime | None = None) -> Binding:
     slot, token = SlotRef(workload="api", uid="u", index=0), Token(incarnation=1, epoch=1, attempt=1)
     spec = BindingSpec(slot=slot, node="n", token=token, provisional_until_time=until)
@@ -85,3 +123,19 @@ def test_a_report_counts_what_was_decided_apart_and_names_who_is_above_its_offer
     assert "no tenant is above its offer" in words(report)
     greedy = replace(grant, status=replace(grant.status, used=Resources(301)))
     assert merged(5_000, 10_000, bindings, [greedy], term, 1).over == ("risk",)
+
+
+def test_a_report_proves_each_tenant_s_use_and_tells_what_was_ordered_here() -> None:
+    term = GrantTerm(Metadata(name="east"), GrantTermSpec("east"), GrantTermStatus(incarnation=1, end_time=instant(100_000)))
+    grant, idle = said("east", 1, 200).hot, said("east", 1, 0).hot
+    idle = replace(idle, metadata=replace(idle.metadata, namespace="idle"))
+    copy = replace(
+        ORDERED[0], metadata=replace(ORDERED[0].metadata, name="copy", annotations={"fairlead.dev/mirrored-age-ms": "0"})
+    )
+    early = replace(ORDERED[0], metadata=replace(ORDERED[0].metadata, name="early", creation_time=instant(-90_000)))
+    other = replace(ORDERED[1], spec=replace(ORDERED[1].spec, scope=OverrideScope(workloads=("web",))))
+    local = Local((ORDERED[0], copy, early, other))
+    report = merged(5_000, 10_000, [bound("api-0", 6_000), bound("api-1", 1_000)], [idle, grant], term, 1, local)
+    assert [(each.tenant, each.version, each.used.cpu, each.offered.cpu) for each in report.proof] == [("risk", 1, 200, 300)]
+    assert [(each.name, each.slots, each.requester) for each in report.overrides] == [("east-0", 2, "ada"), ("east-1", 0, "ada")]
+    assert "ordered here: hold risk/east-0 by ada" in words(report)
