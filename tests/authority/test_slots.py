@@ -66,6 +66,38 @@ async def test_a_second_binding_of_a_slot_is_refused_and_a_repeated_one_is_answe
         assert refused.facts["node"] == "n1"
 
 
+async def test_a_binding_is_repeated_only_for_the_life_that_stands() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "api", 0, assigner))
+        first = ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", epoch=2)), "AlreadyBound")
+        assert ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1"))).token == first.token
+        disruption = await plane.as_role(Role.DISRUPTION)
+        ok(await plane.send(disruption, move_of("risk", "api-0", SlotState.DRAINING, token=first.token)))
+        ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", SlotState.RELEASED)))
+        late = no(await plane.send(scheduler, bind_of("risk", "api-0", "n1")), "AlreadyBound")
+        assert late.facts["state"] == "Released", "whoever asks late is not told that it is bound"
+
+
+async def test_only_a_scheduler_reserves_and_binds_and_only_its_kin_let_a_reservation_go() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "api", 0, assigner))
+        for caller in (assigner, await plane.as_role(Role.DISRUPTION), await plane.as_role(Role.REPAIR)):
+            no(await plane.send(caller, bind_of("risk", "api-0", "n1")), "NotOwner")
+            no(await plane.send(caller, reserve_of("risk", "api-0", "n1")), "NotOwner")
+        held = ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1"))).token
+        assert held is not None
+        for caller in (assigner, await plane.as_role(Role.DISRUPTION)):
+            no(await plane.send(caller, ReleaseReservation("risk", "api-0", held)), "NotOwner")
+        ok(await plane.send(scheduler, ReleaseReservation("risk", "api-0", held)))
+
+
 @pytest.mark.parametrize(
     ("stale", "reason"),
     [
