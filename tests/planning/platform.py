@@ -141,7 +141,7 @@ async def platform() -> AsyncIterator[Platform]:
 def _started(rigs: dict[str, RegionRig], tasks: Tasks) -> Iterator[Runtime]:
     """Every controller of every plane, as the servers place them."""
     locals_: dict[str, Plane] = {name: rig.early for name, rig in rigs.items()}
-    settings = RuntimeSettings(renew_s=0.5, resync_s=1.0, hear_s=0.1)
+    settings = RuntimeSettings(resync_s=5.0, hear_s=0.25)
     for name, rig in rigs.items():
         config = PlaneConfig(
             plane="global" if name == GLOBAL else "region", store="", data="", region="" if name == GLOBAL else name
@@ -157,7 +157,7 @@ def _started(rigs: dict[str, RegionRig], tasks: Tasks) -> Iterator[Runtime]:
 def _scheduled(rigs: dict[str, RegionRig], tasks: Tasks) -> Iterator[Scheduler]:
     for name in REGIONS:
         rig = rigs[name]
-        made = Scheduler(rig.early, rig.plane.clock, random.Random(1), SchedulerSettings(region=name, hear_s=0.05, renew_s=0.5))
+        made = Scheduler(rig.early, rig.plane.clock, random.Random(1), SchedulerSettings(region=name, hear_s=0.1))
         tasks.start(made.run(), f"scheduler of {name}")
         yield made
 
