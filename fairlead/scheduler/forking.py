@@ -45,7 +45,7 @@ class Otherwise(msgspec.Struct, frozen=True):
     slot: str  # TENANT/NAME
     then: Choice  # by the policy of then
     forked: Choice
-    by: str  # "gate NAME", "score NAME", "quota", "class", or "preemption": what made the difference
+    by: str  # what made the difference: "gate NAME", "score NAME", "quota", "class", "preemption", "tie"
     why: str
 
 
@@ -217,6 +217,9 @@ class Fork:
             return "quota", forked.detail or f"then: {then.detail}"
         if then.node and other is not None:
             return self._against(then, shape, forked, other)
+        if forked.reason and other is not None:
+            closest = [gate.name for gate in other.gates if gate.name in other.ruled_out()]
+            return f"gate {closest[-1]}" if closest else "nodes", f"{forked.detail}; then {then.reason}: {then.detail}"
         if forked.victims:
             return "preemption", f"{', '.join(forked.victims)} would leave {forked.node}; then: {then.detail}"
         if forked.node and shape is not None:

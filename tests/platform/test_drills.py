@@ -45,3 +45,15 @@ def test_the_history_of_all_that_is_judged_again_and_is_the_same(platform: Platf
     results = json.loads(platform.fairlead("replay", file, "--verify", "--json"))["results"]
     assert results["identical"]
     assert results["judged"] > 100
+    if plane == "global":
+        return
+    assert results["placements"]["decided"] > 0
+    rule = "residency: [{tenants: [risk, billing, search, fraud, analytics], areas: [nowhere]}]"
+    policy = platform.state / "strict.yaml"
+    policy.write_text(
+        f"apiVersion: fairlead.dev/v1alpha1\nkind: SchedulerPolicy\nmetadata: {{name: r99}}\nspec: {{revision: 99, {rule}}}\n"
+    )
+    fork = json.loads(platform.fairlead("replay", file, "--fork", f"policy={policy}", "--json"))["results"]["placements"]["fork"]
+    assert fork["would_wait"] > 0, "no node lies there"
+    assert "gate residency" in fork["by"]
+    assert all(one["why"] for one in fork["differences"])

@@ -113,6 +113,8 @@ async def test_a_residency_rule_would_have_kept_slots_waiting_and_its_gate_is_na
     assert len(waiting) == 50
     assert {(one.forked.reason, one.by) for one in waiting} == {("ResidencyBlocked", "gate residency")}
     assert waiting[0].why.startswith(f"{waiting[0].then.node} is ruled out by residency: "), waiting[0].why
+    huge = _of(fork, "risk/huge-0")
+    assert (huge.then.reason, huge.forked.reason, huge.by) == ("NoMatchingCapacity", "ResidencyBlocked", "gate residency")
 
 
 async def test_a_policy_without_the_class_of_a_workload_would_have_refused_it(busy: MemoryDisk) -> None:
