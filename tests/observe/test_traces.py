@@ -74,6 +74,9 @@ def test_generations_are_traces_of_their_own_and_planes_add_to_the_same_one() ->
     first = next(span for span in together if span.name == "bound")
     assert (first.begin_ms, first.end_ms) == (20, 30), "what is no stage ends the one before and is no span"
     assert spans_of("risk", "api", admitted + bound) == together
+    assert {span.name for span in together} == {"admitted", "bound"}
+    exported = {(span.context.trace_id, span.context.span_id) for span in sent(admitted + bound)}
+    assert exported == {(span.trace_id, span.span_id) for span in together}, "as they are, and not drawn"
 
 
 def test_without_the_sdk_it_says_what_to_install_and_nothing_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
