@@ -12,7 +12,19 @@ from typing import NamedTuple
 from fairlead.controllers.cache import Name
 from fairlead.decide.admission.workload import execution_of
 from fairlead.decide.assigning import RegionFacts, own_slots
-from fairlead.decide.overflow import Seen, Shares, Waits, given_up, is_current, is_full, noted, plan, takes, waiting
+from fairlead.decide.overflow import (
+    Seen,
+    Shares,
+    Waits,
+    given_up,
+    is_closed,
+    is_current,
+    is_full,
+    noted,
+    plan,
+    takes,
+    waiting,
+)
 from fairlead.decide.spans import Spans, size
 from fairlead.model.kinds.intent import Workload, WorkloadSpec
 from fairlead.model.kinds.work import Assignment, Overflow
@@ -61,6 +73,9 @@ class Overflowing:
         if not after_ms or not may_overflow(workload.spec):
             self._waits.forget(key)
             return Moves(given, {}, frozenset())
+        if not any(a.spec.give_up or waiting(a.status) for a in assignments):  # as nearly always
+            self._waits.forget(key)
+            return Moves({}, {}, frozenset(a.spec.region for a in assignments if is_closed(a.spec.overflow, now_ms)))
         seen = self._seen(workload, key, assignments, where, now_ms)
         if given:
             return Moves(given, {}, frozenset(each.name for each in seen if each.name in given or not takes(each, now_ms)))

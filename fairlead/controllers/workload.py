@@ -53,18 +53,17 @@ class GivenTotals:
 
     def __init__(self, cache: Cache) -> None:
         self._totals: dict[Name, Resources] = {}  # (tenant, region)
-        self._short: dict[str, dict[Name, Resources]] = {}  # region -> the assignments that wait there, with what one slot asks
+        self._short: dict[str, dict[Resources, int]] = {}  # region -> what slots that wait ask for -> in how many assignments
         for item in cache.all("assignments"):
             self.told(None, item)
 
     def told(self, old: Item | None, new: Item | None) -> None:
-        for item in (old, new):
-            if item is not None and item.plural == "assignments":
-                here = self._short.setdefault(item.hot.spec.region, {})
-                if item is new and any(why.reason == "WaitingForCapacity" for why in item.hot.status.pending):
-                    here[item.key] = item.hot.spec.requests
-                else:
-                    here.pop(item.key, None)
+        for item, by in ((old, -1), (new, 1)):
+            if item is not None and item.plural == "assignments" and _waits_for_capacity(item.hot):
+                here, ask = self._short.setdefault(item.hot.spec.region, {}), item.hot.spec.requests
+                here[ask] = here.get(ask, 0) + by
+                if not here[ask]:
+                    del here[ask]
         if old is not None and new is not None and old.plural == "assignments" and old.hot.spec == new.hot.spec:
             return  # its status, as most changes are
         for item, sign in ((old, -1), (new, 1)):
@@ -72,9 +71,10 @@ class GivenTotals:
                 place = (item.tenant, item.hot.spec.region)
                 self._totals[place] = self._totals.get(place, NOTHING) + given_by(item.hot.spec).times(sign)
 
-    def is_crowded(self, region: str, ask: Resources, but: Name) -> bool:
+    def is_crowded(self, region: str, ask: Resources, own: Assignment | None) -> bool:
         """Something else that is no larger waits for capacity there."""
-        return any(fits_in(small, ask) for key, small in self._short.get(region, {}).items() if key != but)
+        mine = own.spec.requests if own is not None and _waits_for_capacity(own) else None
+        return any(count > (small == mine) and fits_in(small, ask) for small, count in self._short.get(region, {}).items())
 
     def beside(self, place: Name, own: Iterable[AssignmentSpec]) -> Resources:
         """Without what these were given."""
@@ -82,6 +82,10 @@ class GivenTotals:
         for order in own:
             total = total - given_by(order)
         return total
+
+
+def _waits_for_capacity(assignment: Assignment) -> bool:
+    return any(why.reason == "WaitingForCapacity" for why in assignment.status.pending)
 
 
 def given_by(order: AssignmentSpec) -> Resources:
@@ -228,7 +232,7 @@ class WorkloadController:
         return totals
 
     def _is_crowded(self, cache: Cache, workload: Workload, region: str) -> bool:
-        own = (workload.metadata.namespace, f"{workload.metadata.name}.{region}")
+        own: Assignment | None = cache.get("assignments", workload.metadata.namespace, f"{workload.metadata.name}.{region}")
         return self._totals(cache).is_crowded(region, workload.spec.resources.requests, own)
 
     def _given(self, cache: Cache, workload: Workload, region: str) -> Resources:

@@ -157,23 +157,24 @@ class Waits:
     from when it first looks."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str, str], tuple[int, int, int]] = {}  # since, the oldest as its region says, how many
+        # By workload and region: since when, the oldest as its region says, how many.
+        self._seen: dict[tuple[str, str], dict[str, tuple[int, int, int]]] = {}
 
     def since_ms(self, key: tuple[str, str], region: str, status: AssignmentStatus, now_ms: int) -> int:
         """Begins anew when the oldest was placed: the region gets on."""
-        mark, count, oldest = (*key, region), waiting(status), oldest_ms(status)
+        count, oldest = waiting(status), oldest_ms(status)
         if not count:
-            self._seen.pop(mark, None)
+            self._seen.get(key, {}).pop(region, None)
             return now_ms
-        since, before, many = self._seen.get(mark, (now_ms, oldest, count))
+        mine = self._seen.setdefault(key, {})
+        since, before, many = mine.get(region, (now_ms, oldest, count))
         if oldest > before and count < many:
             since = now_ms
-        self._seen[mark] = (since, oldest, count)
+        mine[region] = (since, oldest, count)
         return since
 
     def forget(self, key: tuple[str, str]) -> None:
-        for mark in [mark for mark in self._seen if mark[:2] == key]:
-            del self._seen[mark]
+        self._seen.pop(key, None)
 
 
 def fits_in(small: Resources, large: Resources) -> bool:

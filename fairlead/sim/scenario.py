@@ -184,6 +184,7 @@ def _grants(scenario: Scenario) -> Scenario:
     """Two regions that compete for quotas under short leases, cut off and cold-started, on clocks that run wrong."""
     work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.1, jobs=0.2)
     made = replace(scenario, regions=2, servers=2, nodes=3, work=work, tight=True, grant_lease_s=20, lease_s=5.0)
+    made = replace(made, settle_s=180.0)  # what waits goes to the other region after a minute
     return replace(made, faults=Faults(region=0.8, cut=2.0, clock=3.0, crash=2.0, lost_tail=0.3))
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.controllers.cache import Cache
 from fairlead.controllers.overflowing import Overflowing, Where
+from fairlead.controllers.workload import GivenTotals, WorkloadController
 from fairlead.decide.assigning import RegionFacts
 from fairlead.decide.slots import instant
 from fairlead.decide.spans import indices, size, spans_of
@@ -22,6 +25,7 @@ from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from tests.authority.planes import GI, OPERATOR, REGION, no, ok
 from tests.controllers.test_planes import World, add_region, grant_at, world
+from tests.controllers.test_repair import Row
 
 AFTER_S = 0.3
 
@@ -131,6 +135,32 @@ def test_nothing_moves_where_the_workload_or_its_class_says_so_or_while_it_is_ex
     assert asks(suspend=True) == {}
     assert asks(gang=True) == {}
     assert asks(job=JobRule(completions=4)) == {}
+
+
+def test_a_region_is_crowded_by_what_is_no_larger_and_of_somebody_else() -> None:
+    cache = Cache(WorkloadController.indexes)
+    totals = cache.derived = GivenTotals(cache)
+    small, large = Resources(100, GI), Resources(4000, GI)
+    made: dict[str, Assignment] = {}
+
+    def put(name: str, ask: Resources, *reasons: str) -> None:
+        why = tuple(PendingReason(reason=reason, count=1) for reason in reasons)
+        order = AssignmentSpec(name, "u", 1, "west", requests=ask)
+        made[name] = Assignment(Metadata(name=f"{name}.west", namespace="risk"), order, AssignmentStatus(pending=why))
+        cache.apply(Row("assignments", "risk", f"{name}.west", next(positions), b"", made[name]))
+
+    positions = count(1)
+    put("huge", large, "WaitingForCapacity")
+    put("held", small, "OnHold")
+    assert not totals.is_crowded("west", small, None), "what is larger may wait for ever"
+    assert totals.is_crowded("west", large, None)
+    assert not totals.is_crowded("west", large, made["huge"]), "it does not stand in its own way"
+    assert not totals.is_crowded("east", large, None)
+    put("other", large, "WaitingForCapacity")
+    assert totals.is_crowded("west", large, made["huge"])
+    put("other", large)
+    put("huge", large, "TopologyBlocked")
+    assert not totals.is_crowded("west", large, None)
 
 
 async def test_a_region_cannot_say_that_it_gave_up_what_it_still_holds() -> None:

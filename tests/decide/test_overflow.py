@@ -182,7 +182,8 @@ def assignment(spec: AssignmentSpec, *given: int, seen: int = 1) -> Assignment:
 
 
 def test_a_region_gives_what_waits_longest_and_never_what_is_bound_or_reserved() -> None:
-    slots = {0: Slot(0, _S.SERVING, 1, 7), 1: request(1, since_ms=5), 2: Slot(2, _S.RESERVED, 1, 7), 3: request(3, since_ms=9)}
+    held = replace(request(2), state=_S.RESERVED)
+    slots = {0: Slot(0, _S.SERVING, 1, 7), 1: request(1, since_ms=5), 2: held, 3: request(3, since_ms=9)}
     assert giving(order(give_up=1), AssignmentStatus(), slots).going == {1}
     assert giving(order(give_up=4), AssignmentStatus(), slots).going == {1, 3}
     assert giving(order(give_up=4), AssignmentStatus(), slots).gone == frozenset()
