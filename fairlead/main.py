@@ -257,7 +257,8 @@ def _evidence() -> Evidence:
     from fairlead.observe.build import build
     from fairlead.observe.evidence import Evidence, default_folder
 
-    return Evidence(default_folder(), shlex.join(["fairlead", *sys.argv[1:]]), _clock().wall, build)
+    command = without_password(shlex.join(["fairlead", *sys.argv[1:]]))
+    return Evidence(default_folder(), command, _clock().wall, build)
 
 
 class LocalPrograms:

@@ -96,5 +96,9 @@ def of_sieve(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"tried": sum(row["tried"] for row in rows), "failed": sum(len(row["failed"]) for row in rows)}
 
 
+def of_replay(results: dict[str, Any]) -> dict[str, Any]:
+    return {name: results[name] for name in ("plane", "region", "judged", "different")}
+
+
 def of_bench(result: dict[str, Any]) -> dict[str, Any]:
     return {**result["results"], "params": result.get("params") or {}}

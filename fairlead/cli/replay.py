@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, OK, Told, World
 from fairlead.cli.history import about_plain
 from fairlead.cli.output import json_option, put_json
@@ -41,11 +42,14 @@ def command(world: World, file: str, verify: bool, fork: str, as_json: bool) -> 
     case, on the state of that moment, and which gate or score makes the difference.
     """
     assert world.decided_again is not None, "the composition root knows the scheduler"
+    begun = keeping.begin(world)
     results = judged_again(Path(file))
     try:
         results["placements"] = world.decided_again(Path(file), fork)
     except (ValueError, OSError) as error:
         raise Told(str(error)) from error
+    if verify:
+        keeping.keep(world, begun, "replay verify", results["identical"], keeping.of_replay(results))
     if as_json:
         environment = {"cores": os.cpu_count() or 1, "python": platform.python_version(), "load": round(os.getloadavg()[0], 2)}
         put_json({"name": "replay", "params": {"file": file, "fork": fork}, "environment": environment, "results": results})

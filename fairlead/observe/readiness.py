@@ -111,6 +111,10 @@ def _bench(name: str, *options: str, least: tuple[Bound, ...] = (), most: tuple[
 
 # What a campaign counts looks of; the other promises are asked at the end of every seed.
 _COUNTED: Final = frozenset((*(f"S{n}" for n in range(1, 21) if n not in (14, 16)), "L1"))
+_REPLAYED: Final = Ask(
+    "replay verify", "fairlead export --plane us-east us-east.history && fairlead replay us-east.history --verify",
+    least=(("judged", 100),), most=(("different", 0),),
+)  # fmt: skip
 _MUTANTS: Final = Ask("sim mutants", "fairlead sim mutants --quick", least=(("planted", 10),), most=(("lost", 0),))
 _REGION_LOSS: Final = _drill("region-loss", serving=RECOVERED_S)
 _RECOVERY: Final = _bench(
@@ -133,7 +137,7 @@ EIGHT: Final[tuple[Claim, ...]] = (
     Claim("C2", "no slot is bound twice", (
         Kind("authoritative commit path", (_MUTANTS, _audit("S1", "S2"))),
         Kind("invariant test", (_sim("S1", met=("AlreadyBound", "StaleEpoch")), _test("properties"))),
-        Kind("replay after timeout", (_drill("commit-timeout"), _sim("S1", "S13", met=("F10", "Repeated")))),
+        Kind("replay after timeout", (_drill("commit-timeout"), _sim("S1", "S13", met=("F10", "Repeated")), _REPLAYED)),
     )),
     Claim("C3", "no tenant takes more than it was given, whoever is in a hurry", (
         Kind("quota model", (_sim("S4", "S5", met=("GrantExceeded",)), _test("properties"))),

@@ -15,6 +15,7 @@ from fairlead.observe.evidence import Evidence, Record, keep, kept
 from fairlead.observe.readiness import CLAIMS, RISKS, Ask, Claim, Kind
 from tests.cli.runs import Ran, fairlead, world
 from tests.cli.test_sim import VIOLATION, Fake
+from tests.replays.keep import HERE
 
 NOW_S = 1_800_000_000.0
 BUILD = "1+abc"
@@ -130,6 +131,15 @@ def test_a_campaign_leaves_what_it_checked_found_and_did_not_meet(tmp_path: Path
     assert record.figures["violations"] == [{"invariant": "S1", "where": "seed 7"}]
     assert record.figures["void"] == ["F5", "excused"]
     assert record.figures["checked"] == {"S1": 4}
+
+
+def test_a_history_that_was_verified_leaves_how_much_was_judged_again(tmp_path: Path) -> None:
+    for words in ((), ("--verify",)):
+        ran = fairlead("replay", HERE / "example.fairlead", *words, within=within(tmp_path, decided_again=main.decided_again))
+        assert ran.code == OK
+    (record,) = kept(tmp_path)
+    assert (record.name, record.passed, record.figures["different"]) == ("replay verify", True, 0)
+    assert record.figures["judged"] > 0
 
 
 def test_evidence_that_cannot_be_written_fails_nothing(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_every_group_of_tests_is_asked_for() -> None:
 def test_what_is_asked_for_can_be_made() -> None:
     """A drill, a benchmark, a group of tests, a fault or a guard that is gone would leave a claim red for ever."""
     known = {f"drill {name}" for name in DRILLS} | {f"test {name}" for name in TESTS} | {f"bench {name}" for name in NAMES}
-    known |= {"sim run", "sim mutants", "sim sieve", "audit verify"}
+    known |= {"sim run", "sim mutants", "sim sieve", "audit verify", "replay verify"}
     assert sorted({ask.record for ask in ASKS if ask.record} - known) == []
     met = {*SAFEGUARDS, *FAULTS, "excused"} - set(NOT_INJECTED)
     assert sorted({name for ask in ASKS for name in ask.met} - met) == []
