@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from fairlead.authority.chores import Chores
 from fairlead.authority.judge import Settings
+from fairlead.decide.standing import request_for
 from fairlead.model.commands import Command, Delete, Put, PutStatus, ReleaseReservation
+from fairlead.model.kinds.capacity import BudgetShape, Holding, HoldingSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.repair import Repair, RepairSpec, RepairStatus
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
@@ -17,6 +19,7 @@ from fairlead.model.resources import Resources
 from tests.authority.planes import (
     GI,
     OPERATOR,
+    REGION,
     FakeClock,
     PlaneForTest,
     agent_of,
@@ -40,6 +43,31 @@ def no_chores(monkeypatch: pytest.MonkeyPatch) -> None:
         return []
 
     monkeypatch.setattr(Chores, "_expired_reservations", nothing)
+
+
+async def test_repair_ends_a_room_only_when_nobody_holds_it() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        repair, recovery, scheduler = [await plane.as_role(r) for r in (Role.REPAIR, Role.RECOVERY, Role.SCHEDULER)]
+        mirror = await plane.as_role(Role.MIRROR)
+        shapes = (BudgetShape(requests=Resources(1000, GI)),)
+        spec = HoldingSpec(budget="critical", budget_uid="b-1", region=REGION, shapes=shapes)
+        holding = Holding(metadata=Metadata(name=f"critical.{REGION}", namespace="risk"), spec=spec)
+        ok(await plane.send(mirror, Put("Holding", holding)))
+        request = request_for(holding, 0, Resources(1000, GI))
+        ok(await plane.send(recovery, Put("SchedulingRequest", request)))
+        name = request.metadata.name
+        held = bind_of("risk", name, "n1", epoch=request.spec.epoch, generation=request.spec.generation)
+        ok(await plane.send(scheduler, held))
+        rec = plane.authority.view().get("reservations", "risk", name)
+        assert rec is not None
+        release = ReleaseReservation("risk", name, rec.hot.spec.token)
+        no(await plane.send(repair, release), "NotOwner")
+        ok(await plane.send(mirror, Delete("Holding", "risk", holding.metadata.name)))
+        ok(await plane.send(repair, release))
+        assert plane.authority.view().get("reservations", "risk", name) is None
+        assert await plane.authority.figures().drifts() == []
 
 
 @pytest.mark.usefixtures("no_chores")

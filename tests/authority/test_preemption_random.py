@@ -75,6 +75,7 @@ async def _storm(seed: int, steps: int = 400) -> tuple[MemoryDisk, int]:
             await storm.step()
             plane.authority.heartbeat([("n1", 1), ("n2", 1)])
         storm.ledger_equals_the_sum()
+        assert await plane.authority.figures().drifts() == [], "borrowers, claims and devices are counted as they were booked"
     return disk, storm.accepted
 
 
