@@ -79,6 +79,37 @@ def test_what_was_ordered_stays_until_the_region_has_settled_and_its_own_slots_s
     assert plan([recovering._replace(alive={"east": 4, "west": 2})], regions(), Rooms({})).orders == {}
 
 
+def test_it_stays_while_the_region_has_not_settled_though_all_of_it_serves_again() -> None:
+    back = service(ordered={"west": 2})
+    there = {("risk", "risk-api"): {"west": 2}}
+    assert plan([back], regions(settled=frozenset({"west", "centre"})), Rooms({})).orders == there
+    assert plan([back], regions(), Rooms({})).orders == {}
+
+
+def test_what_stands_in_stays_where_nothing_of_its_own_is_left_to_come_back() -> None:
+    homeless = service(slots={"east": 0}, alive={}, ordered={"west": 2})
+    assert plan([homeless], regions(), Rooms({})).orders == {("risk", "risk-api"): {"west": 2}}
+
+
+def test_an_order_for_nothing_is_no_order() -> None:
+    assert plan([service(alive={}, ordered={"west": 0})], regions(), Rooms({})).orders == {}
+    assert plan([service(ordered={"west": 0, "centre": 4})], regions("east"), Rooms({})).orders == {
+        ("risk", "risk-api"): {"centre": 4}
+    }
+
+
+def test_a_region_that_has_no_place_for_its_own_slots_gets_no_others() -> None:
+    stuck = service(failing=frozenset({"east"}), alive={"east": 0, "west": 2})
+    assert plan([stuck], regions(), held(east=9, west=9)).orders == {("risk", "risk-api"): {"west": 2}}
+    both = service(failing=frozenset({"west"}))
+    assert plan([both], regions("east"), held(west=9, centre=9)).orders == {("risk", "risk-api"): {"centre": 4}}
+
+
+def test_where_it_may_be_is_said_when_that_is_nowhere() -> None:
+    for allowed, told in ((("east",), "it may be in east"), ((), "it may be in none")):
+        assert told in plan([service(regions=allowed)], regions("east"), Rooms({})).short[("risk", "risk-api")].why
+
+
 def test_a_second_loss_moves_it_on_and_what_is_not_lost_stays() -> None:
     recovering = service(ordered={"west": 2}, regions=NAMES)
     found = plan([recovering], regions("east", "west"), held(centre=9))

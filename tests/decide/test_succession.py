@@ -117,6 +117,18 @@ def service(**fields: Any) -> Service:
 HELD = Rooms({("critical", "centre"): {Resources(100, 100): 5}})
 
 
+def test_nobody_stands_in_where_a_region_is_not_healthy_or_has_no_place_for_the_services_own() -> None:
+    everywhere = Rooms({("critical", name): {Resources(100, 100): 5} for name in NAMES})
+    lost_west_unknown = Regions(frozenset({"east"}), frozenset({"centre"}), frozenset())
+    assert plan([service(taken={"east": 7})], lost_west_unknown, everywhere).orders == {("risk", "api"): {"centre": 2}}
+    healthy = Regions(frozenset({"east"}), frozenset({"west", "centre"}), frozenset())
+    for failing, other in (("centre", "west"), ("west", "centre")):
+        stuck = service(taken={"east": 7})._replace(failing=frozenset({failing}))
+        assert plan([stuck], healthy, everywhere).orders == {("risk", "api"): {other: 2}}
+    unhealthy_centre = Regions(frozenset({"east"}), frozenset({"west"}), frozenset())
+    assert plan([service(taken={"east": 7})], unhealthy_centre, everywhere).orders == {("risk", "api"): {"west": 2}}
+
+
 def test_the_plan_orders_stand_ins_by_region_and_takes_their_rooms() -> None:
     regions = Regions(frozenset({"east"}), frozenset({"west", "centre"}), frozenset())
     other = service(taken={"east": 7})._replace(key=("risk", "other"), priority=0)
