@@ -79,7 +79,7 @@ class Look:
                 request = copy.state.hot("schedulingrequests", one.tenant, one.name)
                 if request is not None and not request.spec.standing:
                     self.waits[name, one.tenant, one.name] = Waits(request.spec.slot.workload, one.reason, one.detail)
-            yield
+                yield
 
     def _take_region(self, copy: Copy) -> Iterator[None]:
         name, used = copy.name, 0.0

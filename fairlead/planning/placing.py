@@ -95,6 +95,7 @@ class Placer(Scheduler):
             yield len(items)
         for command in self._reporter.commands(self._caller, now_ms) + self._levelling.commands(self._caller):
             self._copy.submit(command)
+            yield 0
 
     def item_of(self, tenant: str, name: str) -> Item | None:
         found = self.queue._tenants.get(tenant)
@@ -120,5 +121,5 @@ class Placer(Scheduler):
             for placement in reversed(placements):
                 self._cycle.take_back(placement)
 
-    def waiting(self) -> list[Pending]:
-        return list(self.queue.pending())
+    def waiting(self) -> Iterator[Pending]:
+        return self.queue.pending()

@@ -27,6 +27,7 @@ Roster = Callable[[Copy, Mapping[str, Copy]], Iterable[Seat]]
 ABSENT: Final = frozenset({"region", "node", "autoscaler", "node-autoscaler"})
 QUIET_MS: Final = 90_000  # longer than any controller waits before it acts on what it sees (recovery: a minute)
 TRIAL_MS: Final = 30 * 60_000  # three drains of the usual length, one after the other
+GRAIN_MS: Final = 1_000  # time jumps by whole seconds: thousands of slots that wait are each due at a moment of their own
 TURNS_MAX: Final = 200_000
 # A change of these means that something still moves.
 MOVING: Final = frozenset({"bindings", "assignments", "reservations", "evictionrequests", "recoveryorders", "holdings", "nodes"})
@@ -105,7 +106,7 @@ class Trial:
             if due_ms is None or due_ms > min(self._moved_ms + QUIET_MS, until_ms):
                 self.settled &= due_ms is None or due_ms <= until_ms or self._moved_ms + QUIET_MS <= until_ms
                 return
-            self._set_time(max(due_ms, self.now_ms + 1))
+            self._set_time((max(due_ms, self.now_ms + 1) + GRAIN_MS - 1) // GRAIN_MS * GRAIN_MS)
         self.settled = False
 
     def _next_due_ms(self) -> int | None:

@@ -148,7 +148,7 @@ async def measured(planner: TrialPlanner, planes: dict[str, Frozen], step: Step)
 
 async def main(nodes: int, slots: int) -> None:
     clock = SystemClock()
-    copies = empty(nodes, Resources(16_000 * nodes, 64 * GI * nodes))
+    copies = empty(nodes, Resources(32_000 * nodes, 128 * GI * nodes))
     trial = Trial(copies, tried_on, clock, Steady())
     for _ in trial.open():
         pass
@@ -172,6 +172,7 @@ async def main(nodes: int, slots: int) -> None:
     out = {
         "nodes": nodes,
         "bound": bound,
+        "waiting": copies["east"].state.count("schedulingrequests"),
         "one_more_workload": await measured(planner, planes, put(GLOBAL, "Workload", workload("more", WORKLOAD_SLOTS))),
         "drain": await measured(planner, planes, put("east", "Node", Node(metadata=Metadata(name="n0"), spec=drained))),
     }
