@@ -88,6 +88,9 @@ class Picture:
             self._policies.set_channel(PolicyChannel(metadata=Metadata(name="default"), spec=spec))
 
     def observe(self, changes: Sequence[Seen]) -> None:
+        for one in changes if self._fixed else ():
+            if one.plural == "policychannels" and one.raw is not None:  # which version was installed, and so leased, is history
+                self.snapshot.grants.channel = one.hot.metadata
         self._observer.observe([one for one in changes if not (self._fixed and one.plural in _OF_POLICY)])
 
     def decide(self, request: SchedulingRequest, now_ms: int) -> tuple[Choice, Shape | None]:
