@@ -13,7 +13,7 @@ from fairlead.cli.output import note
 from fairlead.observe.evidence import Begun
 from fairlead.observe.readiness import EXCUSED
 
-FOUND_MAX: Final = 20  # findings named in a record; one is enough to turn a claim red
+NAMES_MAX: Final = 20  # planted bugs named in a record that were not found; one is enough to turn a claim red
 
 
 def begin(world: World) -> Begun | None:
@@ -62,7 +62,7 @@ def of_audit(results: dict[str, Any], directory: str) -> dict[str, Any]:
 
 
 def of_campaign(results: dict[str, Any]) -> dict[str, Any]:
-    found = [{"invariant": one["invariant"], "where": f"seed {one['seed']}"} for one in results["violations"]]
+    first = {one["invariant"]: f"seed {one['seed']}" for one in reversed(results["violations"])}  # of each, the first
     same = (
         "seeds",
         "simulated_s",
@@ -76,7 +76,7 @@ def of_campaign(results: dict[str, Any]) -> dict[str, Any]:
         "resumed",
     )
     return {name: results[name] for name in same if results.get(name) is not None} | {
-        "violations": found[:FOUND_MAX],
+        "violations": [{"invariant": name, "where": where} for name, where in first.items()],
         "mismatches": len(results.get("mismatches") or ()),
         "void": [EXCUSED if one["kind"] == EXCUSED else one["name"] for one in results["void"]],
     }
@@ -89,7 +89,7 @@ def key_of_campaign(params: dict[str, Any]) -> str:
 
 def of_mutants(rows: list[dict[str, Any]]) -> dict[str, Any]:
     lost = [row["name"] for row in rows if not row["found"] or row["control"]]
-    return {"planted": len(rows), "lost": len(lost), "names": lost[:FOUND_MAX]}
+    return {"planted": len(rows), "lost": len(lost), "names": lost[:NAMES_MAX]}
 
 
 def of_sieve(rows: list[dict[str, Any]]) -> dict[str, Any]:

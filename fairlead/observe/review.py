@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from fairlead.observe.evidence import Record
-from fairlead.observe.readiness import ADDED_UP, EXCUSED, Ask, Claim
+from fairlead.observe.readiness import ADDED_UP, EXCUSED, MET_LEAST, Ask, Claim
 
 AGE_MAX_S: Final = 7 * 86_400.0
 TABLES: Final = frozenset({"checked", "faults", "refusals"})  # of a record that adds up: name -> count
@@ -74,7 +74,7 @@ def _answered(kind: str, ask: Ask, records: Sequence[Record], now_s: float, buil
         figures, wrong = used.figures, "" if used.passed else "it failed"
     if wrong:
         return Piece(kind, ask.record, "failed", wrong, ask.command, used.time_s, used.build)
-    short = _short(ask, figures)
+    short = _unmet(ask, fresh, figures) or _short(ask, figures)
     if short:
         return Piece(kind, ask.record, "short", short, ask.command, used.time_s, used.build)
     return Piece(kind, ask.record, "present", _told(ask, figures), used.command, used.time_s, used.build)
@@ -135,14 +135,21 @@ def _wrong_of_sum(ask: Ask, records: Sequence[Record], figures: dict[str, Any]) 
         return f"{about[0].get('invariant')} was found broken ({about[0].get('where', '')})"
     if figures.get("mismatches"):
         return "a seed came out differently when it was run again"
-    unmet = [name for name in ask.met if not any(_met(record.figures, name) for record in records)]
-    return f"no campaign met {', '.join(unmet)} often enough to prove anything about it" if unmet else ""
+    return ""
 
 
-def _met(figures: dict[str, Any], name: str) -> bool:
-    """Not said to be too seldom, and really counted: a directed campaign is not void for what it is not directed at."""
-    counted = sum(figure(figures, f"{table}.{name}") or 0 for table in ("faults", "refusals"))
-    return name not in figures.get("void", (name,)) and (counted > 0 or name == EXCUSED)
+def _unmet(ask: Ask, records: Sequence[Record], figures: dict[str, Any]) -> str:
+    """A fault that did not strike and a guard that did not refuse were not tested."""
+    if EXCUSED in ask.met and all(EXCUSED in record.figures.get("void", (EXCUSED,)) for record in records):
+        return "too many seeds were excused from what is asked of them"
+    counts = {name: _counted(figures, name) for name in ask.met if name != EXCUSED}
+    unmet = [f"{name} {count}" for name, count in counts.items() if count < MET_LEAST]
+    return f"met too seldom to prove anything about it, of {MET_LEAST} asked for: {', '.join(unmet)}" if unmet else ""
+
+
+def _counted(figures: dict[str, Any], name: str) -> int:
+    """How often a fault struck, or a guard refused."""
+    return sum(int(figure(figures, f"{table}.{name}") or 0) for table in ("faults", "refusals"))
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------------

@@ -125,7 +125,9 @@ def test_a_campaign_leaves_what_it_checked_found_and_did_not_meet(tmp_path: Path
         {"kind": "fault", "name": "F5", "counted": 0, "floor": 2},
         {"kind": "excused", "name": "seeds", "counted": 9, "floor": 1},
     ]
-    fairlead("sim", "run", "--seeds", 2, "--thin", within=within(tmp_path, simulator=Fake([VIOLATION], void)))
+    fairlead(
+        "sim", "run", "--seeds", 2, "--thin", within=within(tmp_path, simulator=Fake([VIOLATION, {**VIOLATION, "seed": 8}], void))
+    )
     (record,) = kept(tmp_path)
     assert (record.name, record.passed) == ("sim run", False)
     assert record.figures["violations"] == [{"invariant": "S1", "where": "seed 7"}]
