@@ -116,7 +116,7 @@ async def test_no_global_call_is_made_for_a_bind_inside_a_grant() -> None:
 
 async def test_calls_to_the_global_plane_are_counted_by_the_second_and_not_by_the_bind() -> None:
     """What fairlead_coordination_calls_total counts, while many slots are bound: reports and questions, each at most once a
-    second for what it is about. Here these are one assignment, one grant and one term."""
+    second for what it is about, and taken offers. Here these are about one assignment, one grant and one term."""
     async with quota_world(cpu=100_000) as w:
         await w.apply(replicas=1, resources=SMALL)
         await w.until(lambda: w.serves(1))
@@ -127,7 +127,7 @@ async def test_calls_to_the_global_plane_are_counted_by_the_second_and_not_by_th
         took_s = w.low.plane.clock.monotonic() - began
         calls = above.meters.commands_total - calls
         assert len(w.low.slots()) == BINDS
-        assert calls <= 3 * (took_s + 2), f"{calls} calls in {took_s:.1f} s"
+        assert calls <= 5 * (took_s + 2), f"{calls} calls in {took_s:.1f} s"
 
 
 async def test_a_region_that_is_cut_off_places_what_its_class_allows_and_gives_back_in_time() -> None:
@@ -171,7 +171,9 @@ async def cut_off(w: World) -> bool:
     report = term_of(low).status.merge  # type: ignore[union-attr]
     assert report is not None
     assert report.over == ()
-    assert [(each.kind, each.name, each.requester) for each in report.overrides] == [("autoscaler-pause", f"{REGION}-quiet", "ada")]
+    assert [(each.kind, each.name, each.requester) for each in report.overrides] == [
+        ("autoscaler-pause", f"{REGION}-quiet", "ada")
+    ]
     assert all(each.used.cpu <= each.offered.cpu for each in report.proof)
     assert report.cut_time < report.healed_time  # type: ignore[operator]
     await until(low, lambda: len(low.slots("held")) == 1)
