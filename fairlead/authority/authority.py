@@ -74,7 +74,7 @@ class Authority:
         self._leading = asyncio.Event()
         self._not_leading = asyncio.Event()
         self._stop = asyncio.Event()
-        self.past = Past(self.view, history, self.plane_ms)
+        self.past = Past(self.view, history, self.meters.landed_ms, self.plane_ms)
         self.telling = Telling(settings, history, clock)
         self._candidate = Candidate(store, clock, ids, settings, self._timing, name, self._stop.is_set)
 

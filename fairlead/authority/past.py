@@ -12,14 +12,18 @@ from fairlead.authority.history import History
 from fairlead.authority.hub import Expired
 from fairlead.authority.reader import View
 from fairlead.authority.state import ADDED, Rec
-from fairlead.model.ids import key, split_key
+from fairlead.model.ids import key, split_key, split_revision
 from fairlead.model.ids import revision as revision_of
 
 
 class Past:
-    def __init__(self, view: Callable[[int], View], history: History | None, plane_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, view: Callable[[int], View], history: History | None, landed_ms: Callable[[int], int], plane_ms: Callable[[], int]
+    ) -> None:
+        """`landed_ms`: when a position became durable, 0 where that is not remembered."""
         self._view = view
         self._history = history
+        self._landed_ms = landed_ms
         self._plane_ms = plane_ms
 
     async def get(self, plural: str, tenant: str, name: str, revision: int) -> Rec | None:
@@ -58,4 +62,6 @@ class Past:
     async def time_at(self, revision: int) -> int:
         """The plane time at which that revision was committed."""
         found = await self._history.time_at(revision) if self._history is not None else None
-        return self._plane_ms() if found is None else found
+        if found is None:  # the archive is a little behind
+            found = self._landed_ms(split_revision(revision)[1]) or self._plane_ms()
+        return found

@@ -84,13 +84,18 @@ def reasons(got: Any) -> list[str]:
     return [one.get("reason", "") for one in got["status"]["slots"]]
 
 
+def both_told(got: Any) -> bool:
+    """The archive has come to where both say what they wait for."""
+    return len(reasons(got)) == 2 and "PendingEvaluation" not in reasons(got)
+
+
 async def test_an_earlier_time_tells_what_was_waited_for_then(tmp_path: Path) -> None:
     async with stage(tmp_path) as found:
         then = await found.pause()
         for index in (0, 1):
             await found.say(index, "WaitingForQuota")
         assert reasons((await found.why("")).json) == ["WaitingForQuota"] * 2
-        told = await found.until(f"at={then}", lambda got: len(reasons(got)) == 2)
+        told = await found.until(f"at={then}", both_told)
         assert reasons(told) == ["WaitingForCapacity"] * 2
         assert told["status"]["atTime"]
         assert "atTime" not in (await found.why("")).json["status"]
@@ -104,7 +109,7 @@ async def test_an_earlier_revision_of_the_workload_is_read_on_every_plane_at_its
         await found.pause()
         await found.say(0, "WaitingForQuota")
         await found.until("", lambda got: "WaitingForQuota" in reasons(got))
-        told = await found.until(f"at={version}", lambda got: len(reasons(got)) == 2)
+        told = await found.until(f"at={version}", both_told)
         assert reasons(told) == ["WaitingForCapacity"] * 2
         first = found.made["metadata"]["resourceVersion"]
         told = await found.until(f"at={first}", lambda got: True)
@@ -118,7 +123,7 @@ async def test_an_earlier_generation_is_told_as_it_last_stood(tmp_path: Path) ->
         assert got.json["metadata"]["generation"] == 2
         await found.pause()
         await found.say(1, "WaitingForQuota")
-        told = await found.until("generation=1", lambda got: len(reasons(got)) == 2)
+        told = await found.until("generation=1", both_told)
         assert told["metadata"]["generation"] == 1
         assert reasons(told) == ["WaitingForCapacity"] * 2
         now = (await found.why("generation=2")).json
@@ -140,7 +145,7 @@ async def test_one_slot_is_told_alone_and_one_that_is_not_there_is_not_found(tmp
 
 async def test_beyond_the_horizon_is_410_with_how_far_back_history_reaches(tmp_path: Path) -> None:
     async with stage(tmp_path) as found:
-        await found.until(f"at={await found.pause()}", lambda got: len(reasons(got)) == 2)
+        await found.until(f"at={await found.pause()}", both_told)
         got = await found.why("at=2020-01-01T00:00:00Z")
         assert got.status == 410
         assert "history does not reach back so far" in got.json["message"]
