@@ -20,6 +20,7 @@ from fairlead.model.kinds.work import (
     SchedulingRequestSpec,
     SchedulingRequestStatus,
     SlotRange,
+    Successor,
 )
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
@@ -51,6 +52,22 @@ def test_new_slots_are_queued_in_ranges_above_the_floor() -> None:
         (256, 256, 5),
         (512, 88, 5),
     ]
+
+
+def test_each_slot_that_stands_in_is_queued_by_itself_and_names_its_own() -> None:
+    successors = tuple(Successor(index, f"east/api-{index}@3") for index in (0, 1))
+    found = bodies(assignment(3, successors=successors), {}, {0: 2, 1: 2, 2: 2})
+    queued = [(b.request.spec.slot.index, b.count, b.request.spec.supersedes) for b in found if isinstance(b, Enqueue)]
+    assert queued == [(0, 1, "east/api-0@3"), (1, 1, "east/api-1@3"), (2, 1, "")]
+
+
+def test_what_is_not_wanted_and_not_known_to_be_over_is_told_where_it_is_exclusive_everywhere() -> None:
+    slots = {i: Slot(i, state, 2, 1) for i, state in enumerate(SlotState)}
+    over = sum(slot.state in (_S.RELEASED, _S.SUCCEEDED) for slot in slots.values())
+    told = Told(True, True)
+    assert status_of(assignment(0, exclusive="global"), slots, {}, told, 0).unwanted == len(slots) - over
+    assert status_of(assignment(1, exclusive="global"), slots, dict.fromkeys(slots, 2), told, 0).unwanted == 0
+    assert status_of(assignment(0), slots, {}, told, 0).unwanted == 0, "nobody asks"
 
 
 def test_what_is_there_in_any_state_is_not_queued_again() -> None:

@@ -56,6 +56,7 @@ def test_what_stands_in_must_not_run_beside_any_link_of_its_chain() -> None:
     assert overlaps([link("api-35000", 0, 10, first), link("api-0", 9, 20)]), "home comes back when it is gone"
     assert not overlaps([home, link("api-35000", 10, 20, first), link("api-55000", 20, 30, second), link("api-0", 30, None)])
     assert not overlaps([home, link("api-35000", 5, 20, "east/api-1@2")]), "it stands in for another one"
+    assert overlaps([link("api-35000", 0, 10, first), link("api-35000", 9, 20, "east/api-1@2")]), "nor itself beside itself"
     assert not overlaps([home, link("api-35000", 5, 20, first, "v")]), "of another workload of the same name"
 
 
