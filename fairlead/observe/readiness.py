@@ -281,7 +281,7 @@ CLAIMS: Final = (*EIGHT, *SAFETY, *LIVENESS)
 RISKS: Final[tuple[Risk, ...]] = (
     Risk("R1", "drills and benchmarks run on one machine: its network is a loopback and its clocks agree",
          "links are cut and delayed in the simulator with clocks that differ; no run over real distance has been made"),
-    Risk("R2", "autoscalers are not part of simulated platforms",
+    Risk("R2", "autoscalers of workloads are not part of simulated platforms",
          "their loop is simulated alone, against a naive one, and drilled on the real platform; not under faults F1 to F20"),
     Risk("R3", "S5 is compared over several planes in simulation only",
          "each region's journal is asked for S4 offline; no offline check puts the archives of several planes side by side"),
