@@ -136,10 +136,10 @@ _RECOVERY: Final = Group(
 _SPREADING: Final = Group(
     "Regions", "the leader of the global plane",
     (
-        Metric("region_skew_ratio", _G, "", "The share of a class's bound slots that lies in a region, less the share that an even "
-               "split over the regions that may carry them would put there.", ("region", "workload_class")),
-        Metric("overflow_slots_total", _C, "slots", "Slots that this region gave up for another one, because they found no place.",
-               ("region",)),
+        Metric("region_skew_ratio", _G, "", "The share of a class's bound slots that lies in a region, less the share that an "
+               "even split over the regions that may carry them would put there.", ("region", "workload_class")),
+        Metric("overflow_slots_total", _C, "slots", "Slots that this region gave up for another one, because they found no "
+               "place.", ("region",)),
     ),
 )  # fmt: skip
 
