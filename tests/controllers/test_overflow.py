@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.compose.metrics import ServerMetrics
 from fairlead.controllers.cache import Cache
 from fairlead.controllers.overflowing import Overflowing, Where
 from fairlead.controllers.workload import GivenTotals, WorkloadController
@@ -23,6 +24,7 @@ from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStat
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
+from fairlead.observe.exposition import Page
 from tests.authority.planes import GI, OPERATOR, REGION, no, ok
 from tests.controllers.test_planes import World, add_region, grant_at, world
 from tests.controllers.test_repair import Row
@@ -94,7 +96,15 @@ async def test_slots_without_a_place_come_to_another_region_only_after_theirs_ha
         await w.until(lambda: len(w.low.serving()) == 4)
         await w.until(lambda: w.serves(4))
         assert m.slots("west") == []
+        await w.until(lambda: 'fairlead_region_skew_ratio{region="local",workload_class="standard"} 0.5' in metrics(w))
+        assert 'fairlead_overflow_slots_total{region="west"}' in metrics(w)
         await w.low.quiet()
+
+
+def metrics(w: World) -> str:
+    page = Page()
+    ServerMetrics._controller(page, next(each for each in w.top.runtimes if each.controller.name == "workload"))
+    return page.render().decode()
 
 
 async def test_a_region_gives_up_what_waits_and_keeps_what_runs_as_it_runs() -> None:
