@@ -1,8 +1,9 @@
 """What a region decided while it had no word from the global plane, counted once it has one again. Pure; used by the region's
 grant controller, and read by people: `fairlead get grantterms -o yaml`.
 
-A report says what was placed apart, what of it stays because it is within what the offers leave, what is leaving, what was ordered
-in the region itself, and of every tenant with something placed what it uses of which offer: within it, or quota was sold twice.
+A report says what was placed apart, what of it stays because it is within what the offers leave, what is leaving, what people
+ordered in the region itself, and of every tenant with something placed what it uses of which offer: within it, or quota was
+sold twice.
 """
 
 from __future__ import annotations

@@ -190,7 +190,8 @@ def _grants(scenario: Scenario) -> Scenario:
 
 def _leases(scenario: Scenario) -> Scenario:
     """Policies change every few seconds while regions are cut off for longer than their leases, and lose nodes and instances."""
-    work = replace(scenario.work, workloads=6, actions=30.0, exclusive=0.0, jobs=0.0, operators=0.0, promotions=6.0, autonomous=1.0)
+    work = replace(scenario.work, workloads=6, actions=30.0, exclusive=0.0, jobs=0.0, operators=0.0)
+    work = replace(work, promotions=6.0, autonomous=1.0)
     made = replace(scenario, regions=2, servers=1, nodes=3, work=work, grant_lease_s=20, lease_s=5.0, node_lease_s=6.0)
     return replace(made, faults=Faults(region=1.0, cut=2.0, clock=2.0, crash=1.0, instance=12.0, power=2.0, lost_tail=0.2))
 

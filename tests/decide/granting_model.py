@@ -242,7 +242,8 @@ class World:
             now_ms=self.now(who),
             state=SimpleNamespace(hot=plane.get),
             policies=SimpleNamespace(
-                channel_meta=_meta(plane.get("policychannels", "", CHANNEL_NAME)), region_meta=_meta(plane.get("regions", "", who))
+                channel_meta=_meta(plane.get("policychannels", "", CHANNEL_NAME)),
+                region_meta=_meta(plane.get("regions", "", who)),
             ),
             ledger=SimpleNamespace(tenant=lambda tenant: SimpleNamespace(used={"cpu": used[tenant]})),
         )

@@ -13,6 +13,7 @@ from fairlead.authority.judge.policies import Policies
 from fairlead.controllers import policy
 from fairlead.decide import leasing
 from fairlead.decide.leasing import Versions
+from fairlead.decide.slots import millis
 from tests.decide.granting_model import REGIONS
 from tests.decide.leasing_model import World
 
@@ -84,7 +85,7 @@ def _ended(*facts: Any) -> Any:
 
 def _fresh(term: Any, have: Versions, incarnation: int) -> int:
     """As if every answer were about whatever is installed."""
-    return leasing.millis(term.status.end_time) if term is not None and term.status.incarnation == incarnation else 0
+    return millis(term.status.end_time) if term is not None and term.status.incarnation == incarnation else 0
 
 
 def _unwatched(region: str, term: Any, wanted: Versions, floor_ms: int, now_ms: int) -> Any:
