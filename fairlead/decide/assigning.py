@@ -2,9 +2,9 @@
 
 Stated: a region may carry it if the workload allows it, the areas it must stay in include one of the region's, and its tenant
 has a grant there. A job or a gang lies in one region: of those with room the one it would rather be in (`preferences`), then the
-one with the most room. A service first gets `perRegionMinimum` in each region, in order of name; the rest goes to whichever region
-has fewest, the one it would rather be in first, within what grants have room for, and beyond that evenly all the same: a region
-says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer allowed there, leaves.
+one with the most room. A service first gets `perRegionMinimum` in each region, in order of name; the rest goes to whichever
+region has fewest, the one it would rather be in first, within what grants have room for, and beyond that evenly all the same: a
+region says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer allowed, leaves.
 Used by the workload controller.
 """
 
