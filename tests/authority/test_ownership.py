@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import Caller, Delete, Put
-from fairlead.model.kinds.capacity import Node, NodeSpec
-from fairlead.model.kinds.intent import Region, RegionSpec, Tenant
+from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec
+from fairlead.model.kinds.intent import Quota, Region, RegionSpec, Tenant
+from fairlead.model.kinds.quota import GrantOffer
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
@@ -86,6 +88,34 @@ async def test_a_tenant_that_is_still_charged_stays() -> None:
         ok(await plane.request("risk", "api", 0, await plane.as_role(Role.ASSIGNMENT), cpu=500))
         ok(await plane.send(await plane.as_role(Role.SCHEDULER), bind_of("risk", "api-0", "n1")))
         assert no(await plane.send(OPERATOR, Delete("Tenant", "", "risk")), "InUse").facts["used"]["cpu"] == 500
+
+
+async def test_the_last_quota_of_a_tenant_stays_while_regions_may_use_what_it_grants() -> None:
+    async with running_plane(settings=Settings(plane="global", region="")) as plane:
+        quota, delete = Quota(metadata=Metadata(name="default", namespace="risk")), Delete("Quota", "risk", "default")
+        sharer, some = await plane.as_role(Role.QUOTA), Resources(1000, GI)
+
+        async def grant(**spec: Any) -> None:
+            made = Grant(Metadata(name="west", namespace="risk"), GrantSpec(region="west", **spec))
+            ok(await plane.send(sharer, Put("Grant", made)))
+
+        ok(await plane.send(OPERATOR, Put("Quota", quota)))
+        await grant(version=1, during=some, lease_seconds=600)
+        assert no(await plane.send(OPERATOR, delete), "InUse").facts == {"regions": ["west"]}
+        older = (GrantOffer(version=1, during=some, after=some),)
+        await grant(version=2, lease_seconds=600, offers=older)
+        no(await plane.send(OPERATOR, delete), "InUse")
+        ok(await plane.send(OPERATOR, Put("Quota", replace(quota, metadata=Metadata(name="other", namespace="risk")))))
+        ok(await plane.send(OPERATOR, Delete("Quota", "risk", "other")))
+        await grant(version=3, lease_seconds=600)
+        ok(await plane.send(OPERATOR, delete))
+
+
+async def test_a_quota_does_not_answer_for_what_was_granted_by_hand() -> None:
+    async with running_plane(settings=Settings(plane="global", region="")) as plane:
+        ok(await plane.send(OPERATOR, Put("Quota", Quota(metadata=Metadata(name="default", namespace="risk")))))
+        await plane.grant("risk")
+        ok(await plane.send(OPERATOR, Delete("Quota", "risk", "default")))
 
 
 async def test_a_node_is_taken_out_by_people_and_by_who_scales_its_pool() -> None:

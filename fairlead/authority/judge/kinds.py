@@ -15,7 +15,7 @@ from fairlead.decide.access_agent import others_part
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Refused
-from fairlead.model.kinds.capacity import Node
+from fairlead.model.kinds.capacity import Grant, Node
 from fairlead.model.kinds.intent import Tenant, Workload
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
@@ -160,6 +160,8 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
     if caller.role not in info.spec_owners and caller.role not in (Role.GARBAGE, Role.AUTHORITY):
         owners = ", ".join(sorted(role.value for role in info.spec_owners))
         return Refused("NotOwner", f"a {info.kind} belongs to {owners}, not to {caller.role.value}")
+    if info.plural == "quotas":
+        return _refuse_quota_delete(ctx, rec)
     return ctx.policies.refuse_policy_delete(rec) if info.plural == "schedulerpolicies" else None
 
 
@@ -190,3 +192,20 @@ def _refuse_tenant_delete(ctx: Context, rec: Rec) -> Refused | None:
     if used:
         return Refused("InUse", f"tenant {rec.name} is still charged", {"used": used})
     return None
+
+
+def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:
+    """Nobody would take back what was granted on its strength."""
+    if ctx.state.count("quotas", rec.tenant) > 1:
+        return None
+    granted = sorted(grant.name for grant in ctx.state.live("grants", rec.tenant) if _grants_something(grant.hot))
+    if granted:
+        detail = f"{', '.join(granted)} may still use what it grants: lower its limits to nothing first"
+        return Refused("InUse", detail, {"regions": granted})
+    return None
+
+
+def _grants_something(grant: Grant) -> bool:
+    """One that was made by hand stands by itself."""
+    limits = (grant.spec.during, *(offer.during for offer in grant.spec.offers))
+    return grant.spec.lease_seconds > 0 and any(limit.amounts() for limit in limits)
