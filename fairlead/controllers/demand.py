@@ -12,12 +12,14 @@ from fairlead.model.kinds.work import Assignment, Revision
 from fairlead.model.resources import NOTHING, SHARE_WHOLE, Resources
 
 WAITS: Final = frozenset({"WaitingForQuota", "ExceedsMaxQuota"})
+UNPLACED: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
 
 
 class Part(NamedTuple):
     slots: int = 0  # that hold something
     used: Resources = NOTHING  # by those. Tells when it is worth asking the ledger again; the ledger's figure is what counts
     waiting: Resources = NOTHING  # for quota
+    unplaced: Resources = NOTHING  # for room on a node
 
 
 class Demand:
@@ -49,16 +51,19 @@ class Demand:
             total.slots - before.slots + part.slots,
             total.used - before.used + part.used,
             total.waiting - before.waiting + part.waiting,
+            total.unplaced - before.unplaced + part.unplaced,
         )
 
     def _part(self, assignment: Assignment) -> Part:
         count = assignment.status.replicas
         slots = count.reserved + count.bound + count.draining + count.unknown
-        waits = sum(why.count for why in assignment.status.pending if why.reason in WAITS)
-        if not slots and not waits:
+        waits, unplaced = (
+            sum(why.count for why in assignment.status.pending if why.reason in reasons) for reasons in (WAITS, UNPLACED)
+        )
+        if not slots and not waits and not unplaced:
             return Part()
         one = self._of_one(assignment)
-        return Part(slots, one.times(slots), one.times(waits))
+        return Part(slots, one.times(slots), one.times(waits), one.times(unplaced))
 
     def _of_one(self, assignment: Assignment) -> Resources:
         """What one slot is charged, devices as whole ones."""
@@ -70,6 +75,14 @@ class Demand:
         ask = revision.spec.ask
         devices = [(each.resource, -(-each.count * each.share_thousandths // SHARE_WHOLE)) for each in ask.devices]
         return ask.requests + Resources(0, 0, devices)
+
+
+def kept(unplaced: Resources, limit: Resources, used: Resources) -> Resources:
+    """What waits for room keeps the quota it was given for as long as it waits: taken back at once it would be asked for again at
+    once. It is no reason to be given more."""
+    has, uses = limit.amounts(), used.amounts()
+    spare = {name: min(amount, max(0, has.get(name, 0) - uses.get(name, 0))) for name, amount in unplaced.amounts().items()}
+    return Resources(spare.pop("cpu", 0), spare.pop("memory", 0), spare.items())
 
 
 def demand_of(cache: Cache) -> Demand:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.demand import demand_of
+from fairlead.controllers.demand import demand_of, kept
 from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.escrow import holder_ms
 from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take
@@ -153,7 +153,7 @@ class GrantController:
         grant: Grant = item.object
         tenant = item.tenant
         demand = demand_of(view.cache).of(tenant)
-        waiting = demand.waiting + _rooms(view, tenant)
+        waiting = demand.waiting + _rooms(view, tenant) + kept(demand.unplaced, grant.spec.during, grant.status.used)
         estimate = (demand.slots, demand.used, waiting)
         said_ms, told = self._said.get(tenant, (0, None))
         heard = term.spec.incarnation if term is not None else 0

@@ -10,15 +10,16 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Cache, Item
 from fairlead.controllers.contract import View
-from fairlead.controllers.demand import Demand, demand_of
+from fairlead.controllers.demand import Demand, Part, demand_of, kept
 from fairlead.controllers.grant import GrantController
 from fairlead.model import codec
+from fairlead.model.commands import PutStatus
 from fairlead.model.hot import hot_from
 from fairlead.model.kinds.capacity import Grant, GrantSpec
 from fairlead.model.kinds.intent import PendingReason, StageCounts
 from fairlead.model.kinds.work import Ask, Assignment, AssignmentSpec, AssignmentStatus, Revision, RevisionSpec
 from fairlead.model.meta import Metadata
-from fairlead.model.resources import DeviceAsk, Resources
+from fairlead.model.resources import NOTHING, DeviceAsk, Resources
 from tests.controllers.test_repair import Row
 
 ONE = Resources(100, 1 << 20)
@@ -53,8 +54,9 @@ class Region:
         self.controller.reconcile((tenant, "r"), self.view, now_ms)
 
 
-def assignment(number: int, bound: int = 0, waits: int = 0, tenant: str = "t", generation: int = 1) -> Assignment:
-    why = (PendingReason(reason="WaitingForQuota", count=waits), PendingReason(reason="OnHold", count=7)) if waits else ()
+def assignment(number: int, bound: int = 0, waits: int = 0, tenant: str = "t", generation: int = 1, full: int = 0) -> Assignment:
+    counts = {"WaitingForQuota": waits, "OnHold": 7, "WaitingForCapacity": full}
+    why = tuple(PendingReason(reason=reason, count=count) for reason, count in counts.items() if count and (waits or full))
     status = AssignmentStatus(replicas=StageCounts(bound=bound), pending=why)
     spec = AssignmentSpec(f"w{number}", f"u{number}", generation, "r", requests=ONE)
     return Assignment(Metadata(name=f"w{number}.r", namespace=tenant), spec, status)
@@ -72,7 +74,7 @@ def test_what_waits_and_is_used_is_as_if_added_up_afresh_whatever_came_and_went(
     for _ in range(120):
         number, tenant, what = draws.randrange(9), draws.choice("ts"), draws.random()
         if what < 0.7:
-            made = assignment(number, draws.randrange(4), draws.randrange(3), tenant)
+            made = assignment(number, draws.randrange(4), draws.randrange(3), tenant, full=draws.randrange(3))
             region.put("assignments", made)
         elif what < 0.85:
             region.put("revisions", revision(number, tenant))
@@ -87,9 +89,26 @@ def test_what_waits_and_is_used_is_as_if_added_up_afresh_whatever_came_and_went(
 def test_devices_are_counted_from_when_the_revision_is_known() -> None:
     region = Region("t")
     region.put("assignments", assignment(1, bound=1, waits=3))
-    assert demand_of(region.cache).of("t") == (1, ONE, ONE.times(3))
+    assert demand_of(region.cache).of("t") == Part(1, ONE, ONE.times(3))
     region.put("revisions", revision(1))
     assert demand_of(region.cache).of("t").waiting == ONE.times(3) + Resources(0, 0, [("gpu", 6)])
+
+
+def test_what_waits_for_room_keeps_the_quota_it_was_given_and_asks_for_no_more() -> None:
+    three = ONE.times(3)
+    assert kept(three, ONE.times(9), ONE.times(2)) == three
+    assert kept(three, ONE.times(4), ONE.times(2)) == ONE.times(2), "no more than is there to be kept"
+    assert kept(three, ONE.times(2), ONE.times(2)) == kept(three, ONE, ONE.times(2)) == NOTHING
+    gpu = Resources(0, 0, [("gpu", 4)])
+    assert kept(gpu, Resources(100, 0, [("gpu", 3)]), Resources(0, 0, [("gpu", 1)])) == Resources(0, 0, [("gpu", 2)])
+
+
+def test_a_region_asks_to_keep_what_it_has_for_slots_that_find_no_node() -> None:
+    region = Region("t")
+    region.put("assignments", assignment(1, bound=1, waits=2, full=3))
+    (body,) = region.controller.reconcile(("t", "r"), region.view, 60_000).bodies
+    assert isinstance(body, PutStatus)
+    assert body.status.waiting == ONE.times(5)
 
 
 def test_a_change_costs_the_same_however_many_workloads_a_tenant_has(monkeypatch: pytest.MonkeyPatch) -> None:
