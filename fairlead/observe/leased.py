@@ -45,8 +45,8 @@ class LeaseChecker:
         placed = plural == "bindings" or (plural == "reservations" and new is not None and new.spec.slot is not None)
         if not placed or not by_scheduler or new is None or (old is not None and old.spec.token == new.spec.token):
             return False
-        if not self._objects["grantterms"] and not any(_version(each) for each in self._objects["regions"].values()):
-            return False  # nobody to ask: this plane stands alone
+        if not any(self.installed()):
+            return False  # nobody leases it anything: this plane stands alone, or it wrote this before there were such leases
         if not self.may_judge(now_ms, incarnation):
             have = self.installed()
             self._found("S6", f"{new.metadata.name} was placed by policy and residency {have}, whose lease had ended")

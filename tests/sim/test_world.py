@@ -76,13 +76,13 @@ def test_a_planted_bug_is_found_by_a_checker_and_its_seed_replays_as_it_was(tmp_
 
 def test_results_have_the_shape_that_was_agreed(tmp_path: Path) -> None:
     moved: list[tuple[int, int]] = []
-    result = campaign.run([3], "calm", 0.1, 1, tmp_path, SystemClock(), print, lambda done, failed: moved.append((done, failed)))
+    result = campaign.run([3], "swarm", 0.1, 1, tmp_path, SystemClock(), print, lambda done, failed: moved.append((done, failed)))
     assert set(result) == {"name", "params", "environment", "results"}
     assert set(result["environment"]) == {"cores", "python", "load"}
     for field in ("seeds", "simulated_s", "wall_s", "steps", "violations", "faults", "refusals", "void"):
         assert field in result["results"]
     void = {reason["name"] for reason in result["results"]["void"]}
-    assert "F5" in void, "a campaign that injected nothing proves nothing about it"
+    assert "F14" in void, "a campaign that lost no tail proves nothing about it"
     assert moved == [(1, 0)], "one is done, none has failed"
 
 
