@@ -21,13 +21,14 @@ from typing import Any
 
 from bench.azure_trace import Packing, Shape, Trace, best_fit, lower_bound, packing_of, read_dev
 from bench.planes import REGION, PlaneUnderBench, engine_named, open_plane, percentile, result
+from bench.policies import shipped
 from bench.registry import Option
 from bench.schedule import Client, engine_cpu_s
 from fairlead.authority.local import LocalPlane
 from fairlead.client.plane import Feed
 from fairlead.model.commands import Accepted, Caller, Command, Delete, Enqueue, Move, Put, Report
 from fairlead.model.kinds.capacity import Node, NodeSpec
-from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec, ScoreWeight
+from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.lifecycle import Role, SlotState
@@ -40,7 +41,7 @@ from fairlead.store.decisions.log import DecisionLog
 # By name: the revision in force, and how many of best fit's nodes it may use. None: the built-in revision.
 POLICIES: dict[str, tuple[SchedulerPolicySpec | None, float]] = {
     "packing": (None, 1.01),
-    "fill": (SchedulerPolicySpec(revision=1, scores=(ScoreWeight(name="fill", weight=1),)), 1.0),
+    "fill": (shipped("expected-fill"), 1.0),
 }
 OPTIONS = (
     Option("vms", 0, "only the first VMs of the trace; 0: all"),

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from bench.planes import REGION
+from bench.policies import shipped
 from bench.traces import OpenbNode, OpenbPod
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.policy import CompiledPolicy, compile_policy
 from fairlead.decide.scores import fill
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
-from fairlead.model.kinds.policy import SchedulerPolicySpec, ScoreWeight
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.meta import Metadata
@@ -48,7 +48,7 @@ def _request(pod: OpenbPod) -> SchedulingRequest:
 
 class Placer:
     def __init__(self, nodes: list[OpenbNode]) -> None:
-        policy = compile_policy(SchedulerPolicySpec(revision=1, scores=(ScoreWeight(name=fill.SCORE.name),)))
+        policy = compile_policy(shipped("expected-fill"))
         assert isinstance(policy, CompiledPolicy), policy
         self.policy = policy
         self.snapshot = Snapshot()
