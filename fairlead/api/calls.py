@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -159,6 +160,10 @@ class Call:
             raise bad_request(f"{name}: expected a whole number, got {value[:40]!r}")
         return int(value)
 
+    def moment_ms(self, name: str) -> int | None:
+        """A time that a parameter names, in milliseconds; None: it is not given."""
+        return moment_of(name, self.query.get(name, ""))
+
     @property
     def dry_run(self) -> bool:
         return is_dry_run(self.query.get("dryRun", ""))
@@ -223,6 +228,19 @@ def add_warnings(response: Response, warnings: list[str]) -> None:
         shown = warning[:256].replace("\\", "\\\\").replace('"', '\\"')
         shown = "".join(c if c.isprintable() and c.isascii() else "?" for c in shown)
         response.headers.append("Warning", f'299 - "{shown}"')
+
+
+def moment_of(name: str, text: str, expected: str = "a time") -> int | None:
+    """The time that a parameter names, in milliseconds; None: it is empty."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise bad_request(f"{name}: expected {expected} such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
+    return max(0, int(moment.timestamp() * 1000))
 
 
 def is_dry_run(value: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -302,20 +301,7 @@ def _query(call: Call) -> DecisionQuery:
     limit = call.number("limit") or LIMIT
     if limit > LIMIT_MAX:
         raise bad_request(f"limit: at most {LIMIT_MAX}, got {limit}")
-    return DecisionQuery(**about, since_ms=_moment(call, "since"), until_ms=_moment(call, "until"), limit=limit)
-
-
-def _moment(call: Call, name: str) -> int | None:
-    text = call.query.get(name, "")
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise bad_request(f"{name}: expected a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
-    return int(moment.timestamp() * 1000)
+    return DecisionQuery(**about, since_ms=call.moment_ms("since"), until_ms=call.moment_ms("until"), limit=limit)
 
 
 def _token_of(call: Call) -> _Token | None:

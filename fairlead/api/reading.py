@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from fairlead.api.calls import Call
+from fairlead.api.calls import Call, moment_of
 from fairlead.api.failures import Failure, bad_request, not_found
 from fairlead.api.frontdoor import Cursor
 from fairlead.api.members import Item
@@ -175,13 +174,7 @@ async def past(call: Call) -> dict[int, int] | None:
 
 def moment_ms(call: Call, text: str) -> int:
     """A time that `?at=` names, in milliseconds."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise bad_request(f"at: expected a resourceVersion or a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
-    ms = int(moment.timestamp() * 1000)
+    ms = moment_of("at", text, "a resourceVersion or a time") or 0
     if ms > call.front.plane_ms() + CLOCKS_APART_MS:
         raise bad_request(f"at: {text[:60]} has not come yet")
     return ms

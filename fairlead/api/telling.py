@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Coroutine
-from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -17,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairlead.api.access import Identity
-from fairlead.api.calls import JSON, Call, Services
+from fairlead.api.calls import JSON, Call, Services, moment_of
 from fairlead.api.columns import instant_of
 from fairlead.api.failures import Failure, bad_request
 from fairlead.api.members import Member
@@ -37,7 +36,8 @@ T = TypeVar("T")
 
 async def timeline(call: Call) -> Response:
     call.allow_only("get")
-    since_ms = since_of(call.query.get("since", ""), call.front.plane_ms() - SINCE_MS)
+    since_ms = call.moment_ms("since")
+    since_ms = call.front.plane_ms() - SINCE_MS if since_ms is None else since_ms
     tenant, name = call.tenant, call.target.name
     steps: list[Step] = []
     for member in dict.fromkeys((*call.members, *call.front.serving(KINDS["bindings"], call.region))):
@@ -73,7 +73,9 @@ async def history(request: Request, identity: Identity, services: Services) -> R
     offset = query.get("offset", "0")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 16):
         raise bad_request(f"offset: expected a number, got {offset[:40]!r}")
-    asked = partial(member.plane.exported, since_of(query.get("since", ""), 0), query.get("token", "")[:64], int(offset))
+    asked = partial(
+        member.plane.exported, moment_of("since", query.get("since", "")) or 0, query.get("token", "")[:64], int(offset)
+    )
     try:
         token, size, piece = await _asked(member, asked)
     except Unreachable:
@@ -92,15 +94,3 @@ async def _asked(member: Member, question: Callable[[], Coroutine[Any, Any, T]])
         raise Unreachable(member.name) from error
     except Expired as error:
         raise Failure(410, f"{member.name}: {error}") from None
-
-
-def since_of(text: str, otherwise_ms: int) -> int:
-    if not text:
-        return otherwise_ms
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise bad_request(f"since: expected a time such as 2026-01-31T12:00:00Z, got {text[:60]!r}")
-    return max(0, int(moment.timestamp() * 1000))

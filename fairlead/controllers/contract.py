@@ -81,6 +81,24 @@ class Sweeping(Protocol):
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]: ...
 
 
+class SweepsOnly:
+    """What a controller says that keeps no picture and looks only when it sweeps."""
+
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return ()
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return ()
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        return Result()
+
+
 def part_of(body: Body) -> str:
     """What a command writes, in the words of the declarations."""
     match body:

@@ -9,12 +9,11 @@ the global plane, one in each region's; the slots' own repair is repair.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from fairlead.client.plane import Plane
-from fairlead.controllers.cache import Indexes, Item, Name
-from fairlead.controllers.contract import Result, View
+from fairlead.controllers.contract import SweepsOnly
 from fairlead.decide import leftovers
 from fairlead.decide.leftovers import Drift, Slots
 from fairlead.decide.repairs import Finding, steps
@@ -39,12 +38,8 @@ class LedgerWatch(Protocol):
         """Has the authority drop what it holds in memory and read it again; False: not now."""
 
 
-class LeftoversController:
+class LeftoversController(SweepsOnly):
     follows = ("repairs",)
-    follows_other: tuple[str, ...] = ()
-    indexes: Indexes = {}
-    indexes_other: Indexes = {}
-    hears = False
     sweep_s = SWEEP_S
 
     def __init__(self, name: str, region: str = "", ledger: LedgerWatch | None = None) -> None:
@@ -54,15 +49,6 @@ class LeftoversController:
         self._slots: Slots | None = None  # as the last look over them found them
         self._of_slots: list[Finding] = []
         self._looked_ms = 0
-
-    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        return ()
-
-    def resync(self, view: View) -> Iterable[Name]:
-        return ()
-
-    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
-        return Result()
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
         now_ms = plane.plane_ms()

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from fairlead.client.plane import Plane
-from fairlead.controllers.cache import Indexes, Item, Name
-from fairlead.controllers.contract import Result, View
+from fairlead.controllers.contract import SweepsOnly
 from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, nodes
 from fairlead.decide.overrides import EVERYONE, Where, in_force, tenants_of
 from fairlead.decide.slots import instant, millis
@@ -45,26 +44,13 @@ class Seen(NamedTuple):
     overrides: Sequence[Override]
 
 
-class NodePoolController:
+class NodePoolController(SweepsOnly):
     name = "node-autoscaler"
     follows = ("nodepools",)
-    follows_other: tuple[str, ...] = ()
-    indexes: Indexes = {}
-    indexes_other: Indexes = {}
-    hears = False
     sweep_s = SWEEP_S
 
     def __init__(self, region: str) -> None:
         self._region = region
-
-    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        return ()
-
-    def resync(self, view: View) -> Iterable[Name]:
-        return ()
-
-    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
-        return Result()
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
         pools = [row.hot for row in await plane.list("nodepools") if row.raw is not None]
