@@ -66,12 +66,13 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
         assert made.status == 201, made.body
         us, uid = door.planes["us"], made.json["metadata"]["uid"]
         assigner = await us.as_role(Role.ASSIGNMENT)
+        found = Stage(door, made.json)
+        await found.pause()  # slots assigned within the millisecond of their workload would stand at its time already
         limit = Resources(8_000, 8 * GI)
         grant = Grant(
             metadata=Metadata(name="us", namespace="risk"), spec=GrantSpec(region="us", version=1, during=limit, after=limit)
         )
         ok(await us.send(OPERATOR, Put("Grant", grant)))
-        found = Stage(door, made.json)
         for index in (0, 1):
             request = request_of("risk", "api", index)
             spec = replace(request.spec, slot=replace(request.spec.slot, uid=uid))
