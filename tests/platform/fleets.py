@@ -24,7 +24,7 @@ from fairlead.ports import SystemClock
 from fairlead.security.certificates import Named
 from fairlead.security.folder import LOCAL_HOSTS, CertificateFolder
 from fairlead.security.tls import client_context
-from tests.servers.etcd import free_ports
+from tests.servers.ports import free_ports
 
 WAIT_S = 60.0  # nothing takes so long but on a machine that is busy with something else
 GROUP = "/apis/fairlead.dev/v1alpha1"

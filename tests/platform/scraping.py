@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from tests.platform.platforms import Platform
+from tests.servers.ports import free_ports
 
 ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts.yml"
 PLANES = ("global", "us-east", "us-west", "eu-central")
@@ -40,9 +40,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(platform: Platform, folder: Path) -> Iterator[Prometheus]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     listens = {p: json.loads((platform.state / "config" / f"{p}.json").read_text())["listen"] for p in PLANES}
     settings = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},

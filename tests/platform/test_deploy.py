@@ -30,7 +30,8 @@ from fairlead.security.certificates import Named
 from fairlead.security.folder import CertificateFolder
 from fairlead.security.tls import client_context
 from tests.platform.fleets import GROUP, WAIT_S, Program, call, end_instances, good
-from tests.servers.etcd import free_ports, shared_cluster
+from tests.servers.etcd import shared_cluster
+from tests.servers.ports import free_ports
 from tests.servers.postgres import shared_server
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

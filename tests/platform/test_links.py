@@ -19,7 +19,7 @@ from fairlead.security.files import write_private
 from fairlead.store.contract import Fence, Unavailable
 from fairlead.store.sqlite import SqliteStore
 from fairlead.wire import json_codec
-from tests.servers.etcd import free_ports
+from tests.servers.ports import free_ports
 
 PATIENCE_S = 30.0
 QUIET_S = 0.2  # for something that must not happen

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from tests.platform.fleets import GROUP, Fleet, Pki, Watch, call, good, until, watching
-from tests.servers.etcd import free_ports
+from tests.servers.ports import free_ports
 
 TENANTS = f"{GROUP}/tenants"
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"

@@ -16,7 +16,8 @@ import aiohttp
 import pytest
 
 from tests.platform.fleets import GROUP, Fleet, Pki, Program, call, end_instances, good
-from tests.servers.etcd import EtcdCluster, free_ports
+from tests.servers.etcd import EtcdCluster
+from tests.servers.ports import free_ports
 
 REGIONS = ("east", "north", "west")
 WAIT_S = 180.0  # what stands in for a region stays for a minute after it is well

@@ -32,7 +32,7 @@ from fairlead.security.sealing import Keyring
 from fairlead.security.tls import client_context
 from fairlead.wire import json_codec
 from fairlead.wire.yaml_codec import encode_yaml
-from tests.servers.etcd import free_ports
+from tests.servers.ports import free_ports
 
 REGION = "eu-west"
 TENANTS = ("risk", "search")

@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -35,6 +34,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fairlead.store.etcd_client import Tls
 from fairlead.store.etcd_messages import CLASSES
+from tests.servers.ports import free_ports
 
 START_S = 30.0  # A first start takes about two seconds; two busy cores shared by other suites take longer.
 POLL_S = 0.02
@@ -65,14 +65,6 @@ def version_of(path: Path) -> tuple[int, ...]:
     text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
     found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", text)
     return tuple(map(int, found.groups())) if found else (0,)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Authority:

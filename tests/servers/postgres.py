@@ -16,7 +16,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Literal
 
 import asyncpg
+
+from tests.servers.ports import free_ports
 
 SUPERUSER = "fairlead"
 START_S = 30.0  # Recovery after kill() included; a first start takes about one second.
@@ -90,7 +91,7 @@ class PostgresServer:
     def start(self) -> None:
         if not self.data.exists():
             self._initialise()
-        self.port = self.port or _free_port()
+        self.port = self.port or free_ports(1)[0]
         settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
         command = [str(self.bin / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings]
         (self.data / "postmaster.pid").unlink(missing_ok=True)  # Ours alone; kill() has seen the old one dead.
@@ -221,13 +222,6 @@ def _unprivileged_user() -> int | None:
         if name in known:
             return known[name]
     raise NoPostgres("running as root and there is no user `postgres` or `nobody` to run PostgreSQL as")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _alive(process: int) -> bool:

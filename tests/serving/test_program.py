@@ -12,7 +12,7 @@ from fairlead.compose.endpoints import EndpointsConfig, EndpointsProgram
 from fairlead.decide.access import Identity, statements_for
 from fairlead.decide.access_roles import ENDPOINT_READER
 from fairlead.ports import SystemClock
-from tests.servers.etcd import free_ports
+from tests.servers.ports import free_ports
 
 REGION = Peer("eu", ("https://127.0.0.1:1",))
 

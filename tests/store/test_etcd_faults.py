@@ -25,7 +25,8 @@ from fairlead.store.contract import (
 )
 from fairlead.store.etcd import EtcdStore
 from fairlead.store.etcd_client import EtcdClient
-from tests.servers.etcd import EtcdCluster, free_ports
+from tests.servers.etcd import EtcdCluster
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.store.batches import batch_after, chain, collect, lead, whole_tail
 
