@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from fairlead.observe.evidence import PLACE
@@ -22,6 +23,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT: Final = Path(__file__).parents[1]
+
+# How long an example takes, and how long it takes to think of one, says how busy the machine is and nothing of the code.
+settings.register_profile("at any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("at any speed")
 
 # Files whose tests share a fixture of their folder. Those of one file that has a fixture for all of it stay together anyway.
 SHARED: Final = {
