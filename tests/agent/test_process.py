@@ -206,9 +206,9 @@ async def test_a_probe_runs_in_the_instances_surroundings_and_ends_at_its_limit(
     async with driven(tmp_path) as made:
         await made.start(sh("touch here; sleep 300", env={"COLOUR": "blue"}))
         await until((made.work() / "here").exists)
-        good = await made.driver.execute(instance(), ("/bin/sh", "-c", "test -e here && test $COLOUR = blue"), 5.0)
+        good = await made.driver.execute(instance(), ("/bin/sh", "-c", "test -e here && test $COLOUR = blue"), 60.0)
         assert good.code == 0, good
-        bad = await made.driver.execute(instance(), ("/bin/sh", "-c", "echo broken; exit 9"), 5.0)
+        bad = await made.driver.execute(instance(), ("/bin/sh", "-c", "echo broken; exit 9"), 60.0)
         assert (bad.code, bad.message.strip()) == (9, "broken")
         slow = await made.driver.execute(instance(), ("/bin/sleep", "300"), 0.1)
         assert slow.cause == "timeout"
