@@ -264,7 +264,7 @@ class Stream:
         return await self._lines.get()
 
     async def next(self) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return msgspec.json.decode(await self.line())
 
     async def skip_to(self, word: str) -> Any:

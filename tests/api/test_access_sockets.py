@@ -165,7 +165,7 @@ async def test_over_a_real_channel_an_agent_sees_and_says_what_is_its_own_node_s
         dialer = Dialer(world.place.client(Named("agent", "n1", ("agent",), REGION)))
         remote = RemotePlane([address], dialer.dial, world.plane.clock, random.Random(1))
         tasks.start(remote.run(), "remote")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await remote.wait_connected()
         shown = {
             plural: [row.name for row in await remote.list(plural)] for plural in ("nodes", "bindings", "secrets", "revisions")

@@ -177,7 +177,7 @@ async def test_a_warm_standby_takes_over_after_the_lease_and_nothing_acknowledge
         before_ms = first._ctx.plane_ms()
         for call in ("renew", "commit"):
             faults.hold(call)  # the old leader is stuck, and will wake up later
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await second.wait_leading()
         assert second._ctx.plane_ms() >= before_ms, "plane time never goes back"
         assert ok((await second.submit([sent]))[0]).revision == acknowledged.revision
@@ -206,7 +206,7 @@ async def test_a_store_that_lost_its_tail_starts_a_new_incarnation() -> None:
             await clock.sleep(0.01)
         disk.lose_tail(1)
         assert isinstance((await first.submit([Command(OPERATOR, tenant("d"))]))[0], Unknown)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (leader := next((a for a in (first, second) if a.leading), None)):
                 await clock.sleep(0.01)
         assert disk.head.incarnation == 2
@@ -231,7 +231,7 @@ async def test_a_leader_whose_store_lost_its_tail_leaves_no_objects_beyond_the_h
             ok((await server.submit([Command(OPERATOR, tenant(name))]))[0])
         assert disk.head.materialised < disk.head.position, "the materialiser has not come by yet"
         assert disk.lose_tail(1) == 1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while disk.head.incarnation == 1:
                 assert disk.head.materialised <= disk.head.position
                 await clock.sleep(0.01)
@@ -273,7 +273,7 @@ async def test_a_stale_read_of_the_journal_is_read_again_and_is_no_damage(warm: 
         running.cancel()
         if not warm:
             tasks.start(second.run(), "second")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await second.wait_leading()
         assert faults.reads < 0, "it met stale reads"
         assert [r.name for r in (await second.view().page("tenants")).items] == ["a", "b", "c"]
@@ -287,7 +287,7 @@ async def test_a_restart_finds_everything_and_does_not_wait_for_a_lease_that_was
         ok(await put(plane, "a"))
     started = clock.monotonic()
     async with running_plane(MemoryStore(disk), clock, timing=Timing(lease_ttl_s=60.0)) as plane:
-        assert clock.monotonic() - started < 5
+        assert clock.monotonic() - started < 30, "half of the lease"
         assert plane.authority.view().get("tenants", "", "a") is not None
 
 

@@ -38,7 +38,7 @@ async def test_watches_on_a_standby_see_what_the_leader_commits_and_outlive_a_ta
             assert [rec.name for rec in feed.take_nowait()] == ["search"]
             behind = PlaneForTest(standby, SystemClock())
             no(await behind.send(OPERATOR, tenant("late")), "NotLeader")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await standby.wait_leading()
         ok(await behind.send(OPERATOR, tenant("billing")))
         seen: list[str] = []

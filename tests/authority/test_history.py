@@ -31,7 +31,7 @@ async def fill(plane: PlaneForTest, prefix: str, count: int = 60) -> None:
 async def archived(plane: PlaneForTest) -> None:
     history = plane.authority._history
     assert history is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while history.archived() < plane.authority._state.durable:
             await asyncio.sleep(0.01)
 
@@ -48,7 +48,7 @@ async def test_an_object_is_read_as_it_was_after_memory_and_journal_forgot_it(tm
         await fill(plane, "x")
         await archived(plane)
         clock.offset += 20.0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while disk.head.truncated < 20:
                 await fill(plane, f"y{disk.head.position}-", 1)
                 clock.offset += 6.0
@@ -78,7 +78,7 @@ async def test_a_server_that_joins_late_keeps_history_from_then_on(tmp_path: Pat
     async with running_plane(MemoryStore(disk), clock, timing=SHORT) as plane:
         lost = ok(await plane.send(OPERATOR, tenant("early")))
         await fill(plane, "x")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while disk.head.truncated == 0:
                 await fill(plane, f"y{disk.head.position}-", 1)
                 clock.offset += 6.0

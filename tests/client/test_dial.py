@@ -54,7 +54,7 @@ async def test_a_plane_is_reached_over_a_real_socket() -> None:
         dialer = Dialer()
         remote = RemotePlane([address], dialer.dial, SystemClock(), random.Random(1))
         tasks.start(remote.run(), "remote")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await remote.wait_connected()
         feed = remote.follow(("tenants",), remote.revision())
         ok((await remote.submit([tenant("risk")]))[0])
@@ -109,7 +109,7 @@ async def test_an_address_that_never_says_a_word_is_given_up(monkeypatch: pytest
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         dialer = Dialer()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(Closed):
                 await dialer.dial(f"http://127.0.0.1:{silent.getsockname()[1]}")
         await dialer.close()

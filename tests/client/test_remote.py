@@ -123,7 +123,7 @@ async def test_who_takes_what_came_before_the_end_of_a_feed_is_woken_for_the_end
     feed.told(5, [Row("nodes", "", "n1", 5, None)])
     feed.end(Expired("the connection broke; list again", 0))
     assert [change.name for change in feed.take_nowait()] == ["n1"]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await feed.wait()
     with pytest.raises(Expired):
         feed.take_nowait()
@@ -221,7 +221,7 @@ async def test_a_scheduler_works_from_afar_and_through_broken_connections() -> N
         for turn in range(4):
             ok(await plane.send(assigner, Enqueue(request_of("risk", f"w{turn}", 0, cpu=100), 20)))
             await exchange.cut()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while plane.authority._state.count("bindings") < 80:
                 await asyncio.sleep(0.01)
         scheduler.stop()

@@ -226,7 +226,7 @@ async def test_a_definite_no_is_never_in_doubt(api: FakeApi) -> None:
 
 async def collect(watch: Watch, count: int) -> list[Event]:
     got: list[Event] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for event in watch.events():
             got.append(event)
             if len(got) == count:

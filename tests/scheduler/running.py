@@ -19,7 +19,7 @@ from fairlead.ports import Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from tests.authority.planes import OPERATOR, PlaneForTest, agent_of, ok, running_plane
 
-WAIT_S = 20.0  # for a condition that comes within milliseconds; the machine may be busy
+WAIT_S = 60.0  # for a condition that comes within milliseconds; the machine may be busy
 
 
 class Rig:
