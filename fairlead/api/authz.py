@@ -15,7 +15,7 @@ from fairlead.api import access
 from fairlead.api.identity import Proven
 from fairlead.client.plane import Change
 from fairlead.client.resources import Unreachable
-from fairlead.decide.access import Answer, Identity, Question, decide
+from fairlead.decide.access import BREAK_GLASS, Answer, Identity, Question, decide
 from fairlead.decide.access_agent import Holdings, NoHoldings, decide_agent, refuse_own_node
 from fairlead.decide.access_commands import Facts, caller_for, refuse_command
 from fairlead.decide.access_objects import Rules, refuse_object
@@ -105,6 +105,8 @@ class Access:
             )
             return Refused("Forbidden", why) if why else None
         directory = self._directory
+        if who.kind == BREAK_GLASS:  # asked of nothing that could be away, as everything of it
+            return refuse_object(Rules(who, directory.statements(who), (), {}), new, old)
         return refuse_object(Rules(who, directory.statements(who), directory.bindings(), directory.roles()), new, old)
 
     def correlation(self, who: Identity, given: str = "") -> str:
@@ -112,7 +114,7 @@ class Access:
         and by which credential."""
         proof = f"token {'/'.join(who.token)}" if who.token and who.kind != "agent" else f"certificate {who.fingerprint[7:23]}"
         if not who.token and not who.fingerprint:
-            proof = "a provider's token"
+            proof = "the local socket" if who.kind == BREAK_GLASS else "a provider's token"
         return f"{given + ' ' if given else ''}from {who.source or 'unknown'} by {proof}"[:CORRELATION_MAX]
 
     # --- the component channel --------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Who is asking: a bearer token or a client certificate, looked at with every request. Owns the reading of credentials; what
-they allow is fairlead/api/authz.py. `Authenticator` is handed to `make_app`, `admit` to the component channel, `PeerProtocol` to
-uvicorn.
+"""Who is asking: a bearer token, a client certificate or the local socket, looked at with every request. Owns the reading of
+credentials; what they allow is fairlead/api/authz.py. `Authenticator` is handed to `make_app`, `admit` to the component channel,
+`PeerProtocol` to uvicorn.
 
 Refusals say nothing that helps a guesser: a token that is unknown and one with a wrong secret get the same words in the same
 time.
@@ -18,18 +18,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.api import access
 from fairlead.api.failures import Failure
-from fairlead.decide.access import Identity
+from fairlead.decide.access import BREAK_GLASS, Identity
 from fairlead.model.kinds.access import Token
 from fairlead.model.lifecycle import Role
 from fairlead.security import certificates, tokens
 from fairlead.security.certificates import BadCertificate
 from fairlead.security.directory import AccessDirectory, NotReady, join_token_of
+from fairlead.security.local import LocalPeer
 from fairlead.security.oidc import NotBelieved, OidcVerifier, looks_like
 from fairlead.security.tls import is_loopback
 
 log = logging.getLogger(__name__)
 
 PEER_CERTIFICATE: Final = "fairlead.peer_certificate"  # in the scope's state: DER, checked by TLS against our authorities
+PEER_LOCAL: Final = "fairlead.peer_local"  # in the scope's state: a LocalPeer, as the kernel says it of a local socket
 _CHANNEL_KINDS: Final = ("component", "agent")
 
 
@@ -89,10 +91,13 @@ class Authenticator:
         wrong one is not let in for the certificate beside it."""
         headers = connection.headers.getlist("authorization")
         certificate = getattr(connection.state, PEER_CERTIFICATE, None)
+        local = _local(connection)
         if headers:
             who = self._by_token(connection, headers)
         elif certificate is not None:
             who = self._by_certificate(certificate, _source(connection))
+        elif local is not None:
+            return _by_socket(local, connection)
         else:
             raise Unauthenticated("no token and no client certificate")
         why = self._directory.why_not_valid(who)
@@ -104,7 +109,8 @@ class Authenticator:
         scheme, _, text = headers[0].partition(" ")
         if len(headers) != 1 or scheme.lower() != "bearer":
             raise Unauthenticated("one Authorization header, with a bearer token")
-        if connection.url.scheme in ("http", "ws") and not (connection.client and is_loopback(connection.client.host)):
+        near = connection.client is not None and is_loopback(connection.client.host)
+        if connection.url.scheme in ("http", "ws") and not near and _local(connection) is None:
             raise Unauthenticated("a token is taken over TLS only; consider this one known to others, and revoke it")
         if self._oidc is not None and looks_like(text.strip()):
             return self._by_provider(self._oidc, text.strip(), _source(connection))
@@ -149,6 +155,12 @@ class Authenticator:
         )
 
 
+def _by_socket(peer: LocalPeer, connection: HTTPConnection) -> Identity:
+    """No credential but the machine's word: what it allows depends on nothing that could be away. Every use is in the log."""
+    log.warning("break-glass: %s (%s) asks %s %s", peer.name, peer, connection.scope.get("method", ""), connection.url.path)
+    return Identity(name=peer.name, kind=BREAK_GLASS, source=str(peer))
+
+
 def _of_token(token: Token, source: str) -> Identity:
     subject = token.spec.subject
     assert subject is not None
@@ -166,6 +178,8 @@ def standing(directory: AccessDirectory, who: Identity) -> tuple[Role, str]:
     """(role, tenant) in which somebody sends commands, where the handler does not ask `Access.caller` about the very change."""
     if who.kind == "agent":
         return Role.AGENT, ""
+    if who.kind == BREAK_GLASS:
+        return Role.BREAK_GLASS, ""
     if who.kind == "component":
         return next((role for role in Role if role.value in who.roles), Role.USER), ""
     writes = [s for s in directory.statements(who) if not s.deny and s.verbs - {"get", "list", "watch"}]
@@ -181,4 +195,10 @@ def standing(directory: AccessDirectory, who: Identity) -> tuple[Role, str]:
 def _source(connection: HTTPConnection) -> str:
     """As the socket says it. Headers about earlier hops can be written by anybody, so they are not believed."""
     client: Any = connection.client
+    if client is None and (peer := _local(connection)) is not None:
+        return str(peer)
     return f"{client.host}:{client.port}" if client is not None else "unknown"
+
+
+def _local(connection: HTTPConnection) -> LocalPeer | None:
+    return getattr(connection.state, PEER_LOCAL, None)

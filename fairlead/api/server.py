@@ -112,10 +112,11 @@ class BoundedHttp(PeerProtocol):
             self._late.cancel()
             self._late = None
 
-    def _refuse(self, status: str) -> None:
+    def _refuse(self, status: str, body: bytes = b"") -> None:
         self._head_came()
         if not self.transport.is_closing():
-            self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+            head = f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+            self.transport.write(head.encode() + body)
             self.transport.close()
 
 
@@ -136,6 +137,8 @@ class _Config(uvicorn.Config):
 class Server(uvicorn.Server):
     """`serve()` runs it; `stop()` ends it gracefully: watches with a last chunk, requests within their grace."""
 
+    protocol: type[BoundedHttp] = BoundedHttp
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the program's: it stops this server when everything else is ready for it."""
@@ -151,10 +154,12 @@ class Server(uvicorn.Server):
         where: dict[str, Any] = {"sock": sockets[0]} if sockets else {"host": config.host, "port": config.port}
 
         def protocol() -> asyncio.Protocol:
-            return BoundedHttp(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+            return self.protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
 
         loop = asyncio.get_running_loop()
-        self.servers = [await loop.create_server(protocol, ssl=config.ssl, backlog=config.backlog, **where, **tls)]
+        local = sockets is not None and sockets[0].family == socket.AF_UNIX
+        create: Any = loop.create_unix_server if local else loop.create_server
+        self.servers = [await create(protocol, ssl=config.ssl, backlog=config.backlog, **where, **tls)]
         self.started = True
 
     def stop(self) -> None:
@@ -185,6 +190,7 @@ def make_server(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     insecure_ok: bool = False,
+    connections_max: int = CONNECTIONS_MAX,
 ) -> Server:
     """A server that listens on loopback only, unless it speaks TLS. `tls` may be given renewed certificates while it runs."""
     if tls is None and not insecure_ok and host not in ("127.0.0.1", "::1", "localhost"):
@@ -205,7 +211,7 @@ def make_server(
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
-        limit_concurrency=CONNECTIONS_MAX,
+        limit_concurrency=connections_max,
     )
     config.context = tls
     return Server(config)

@@ -188,8 +188,19 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Data goes to stdout, everything else to stderr. --json prints one object. NO_COLOR is honoured.",
 )
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _put_version(*given),
+              help="Say which Fairlead this is; 'fairlead version' says more.")  # fmt: skip
 def fairlead() -> None:
     """Fairlead, a multi-region scheduler control plane."""
+
+
+def _put_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from fairlead.cli.version import installed  # Here, not above: nobody else needs what it reads.
+
+    click.echo(f"fairlead {installed()}")
+    ctx.exit()
 
 
 def start(world: World) -> NoReturn:

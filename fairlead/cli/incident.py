@@ -59,7 +59,7 @@ def checks(found: Lists, now_s: float) -> list[Check]:
 
 def _overrides(found: Lists, now_s: float) -> list[str]:
     return [
-        f"{_name(one)} ({one['spec'].get('kind')}): {one['spec'].get('reason', '')}"
+        f"{_name(one)} ({one['spec'].get('kind')} by {one['spec'].get('requester') or 'nobody'}): {one['spec'].get('reason', '')}"
         for one in found["overrides"]
         if not one["metadata"].get("deletionTimestamp") and _ends_s(one) > now_s
     ]

@@ -12,7 +12,7 @@ import click
 from fairlead.cli import frame
 
 # Said once for all commands that ask a server; --timeout stays with each, because its meaning differs.
-CONNECTION = ("context_name", "server", "namespace", "region")
+CONNECTION = ("context_name", "server", "local_socket", "namespace", "region")
 EXIT_CODES = (
     (0, "done"),
     (1, "an error, told on stderr"),

@@ -67,6 +67,8 @@ def server_options(timeout_s: float = REQUEST_S, *, waits: str = "") -> Callable
         click.option("--context", "context_name", metavar="NAME", shell_complete=context_names,
                      help="Use this context of the config file."),
         click.option("--server", metavar="URL", help="Ask this server instead of the context's."),
+        click.option("--socket", "local_socket", type=click.Path(dir_okay=False), metavar="PATH",
+                     help="Ask a server of this machine by its local socket: break-glass, or as $FAIRLEAD_TOKEN says."),
         click.option("-n", "--namespace", "--tenant", metavar="TENANT", shell_complete=namespaces,
                      help="The tenant; a tenant is a namespace."),
         click.option("--region", metavar="REGION", help="Ask, or write to, this region only."),
@@ -88,14 +90,24 @@ def on_server(
 
     @click.pass_obj
     @functools.wraps(work)
-    def call(world: World, /, context_name: str | None, server: str | None, namespace: str | None, region: str | None,
-             timeout: float = REQUEST_S, wait_s: float = 0.0, **parameters: Any) -> int:  # fmt: skip
+    def call(world: World, /, context_name: str | None, server: str | None, local_socket: str | None, namespace: str | None,
+             region: str | None, timeout: float = REQUEST_S, wait_s: float = 0.0, **parameters: Any) -> int:  # fmt: skip
+        if local_socket:
+            server = _by_socket(local_socket, context_name, server)
         chosen = chosen_context(context_name, server, alone=needs_none(parameters))
         where = (namespace or chosen.namespace or "default", region or chosen.region)
         code: int = world.run(_within(world, chosen, where, timeout, wait_s, work, parameters))
         return code
 
     return call
+
+
+def _by_socket(path: str, context_name: str | None, server: str | None) -> str:
+    from fairlead.client.local import address_of
+
+    if context_name or server:
+        raise Told("--socket says which server is asked, and as whom: without --context and --server")
+    return address_of(path)
 
 
 def alone_if_dry(work: Callable[..., Awaitable[int]]) -> Callable[..., int]:

@@ -13,7 +13,7 @@ from fairlead.cli.output import json_option, put_json, put_pairs
 from fairlead.store.contract import FORMAT
 
 
-def _installed() -> str:
+def installed() -> str:
     try:
         return metadata.version("fairlead")
     except metadata.PackageNotFoundError:
@@ -26,7 +26,7 @@ def _installed() -> str:
 @click.pass_obj
 def command(world: World, as_json: bool, remote: bool) -> None:
     """Say which Fairlead this is, and which store format it writes."""
-    facts = {"fairlead": _installed(), "store_format": FORMAT, "python": platform.python_version()}
+    facts = {"fairlead": installed(), "store_format": FORMAT, "python": platform.python_version()}
     if remote:
         facts["server"] = world.run(_remote(world))
     if as_json:

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from fairlead.client.local import path_of
+
 API_VERSION: Final = "fairlead.dev/v1alpha1"
 KIND: Final = "ClientConfig"
 PLACE: Final = "FAIRLEAD_CONFIG"
@@ -155,7 +157,9 @@ def token_of(context: Context, base: Path) -> str:
 
 
 def tls_of(context: Context, base: Path) -> ssl.SSLContext | None:
-    """None for plain http, which is for this machine only: nobody else may see or change what is said there."""
+    """None for plain http and for a local socket, which are for this machine only: nobody else may see or change what is said."""
+    if path_of(context.server):
+        return None
     parts = urlsplit(context.server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadConfig(f"context {context.name!r}: server: {context.server!r} is not https://HOST:PORT", _how(context))

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from fairlead.client.local import path_of, short
+
 HEAD_BYTES_MAX: Final = 256 * 1024
 IDLE_MAX: Final = 4  # connections kept for the next request
 CHUNK: Final = 256 * 1024
@@ -113,7 +115,8 @@ class Http:
     """Requests to one server."""
 
     def __init__(self, server: str, tls: ssl.SSLContext | None, headers: Mapping[str, str]) -> None:
-        parts = urlsplit(server)
+        self._socket = path_of(server)
+        parts = urlsplit("http://localhost" if self._socket else server)
         if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
             raise CannotConnect(f"{server!r} is not a URL such as https://HOST:PORT")
         self._host = parts.hostname
@@ -149,6 +152,9 @@ class Http:
                 return connection
             await _closed(connection)
         try:
+            if self._socket:
+                with short(self._socket) as path:
+                    return _Connection(*await asyncio.open_unix_connection(path, limit=HEAD_BYTES_MAX))
             return _Connection(*await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=HEAD_BYTES_MAX))
         except ssl.SSLError as error:
             raise CannotConnect(getattr(error, "verify_message", "") or str(error), untrusted=True) from error

@@ -6,28 +6,34 @@ plane.py; `Here` is the real one.
 
 from __future__ import annotations
 
+import logging
 import socket as sockets
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairlead.api.local_http import make_local_server
 from fairlead.api.server import Server, make_server
 from fairlead.authority.history import History
 from fairlead.authority.local import LocalPlane
 from fairlead.client.channel import Channel
 from fairlead.client.dial import Dialer
+from fairlead.client.local import NAME
 from fairlead.client.providing import Provider
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.local_nodes import LocalNodes
 from fairlead.compose.seeding import seed
 from fairlead.decide.access import Identity
 from fairlead.model.decision import DecisionRecord
-from fairlead.ports import Clock
+from fairlead.ports import Clock, Tasks
+from fairlead.security import local
 from fairlead.security.tls import ClientTls, ServerTls
 from fairlead.security.tls import TlsFiles as TlsPaths
 from fairlead.store.archive import Archive
 from fairlead.store.contract import Store
 from fairlead.store.decisions.log import DecisionLog
+
+log = logging.getLogger(__name__)
 
 ServeChannel = Callable[[Channel, Identity], Awaitable[None]]  # for whoever proves identities in another way than HTTP
 
@@ -83,7 +89,14 @@ class Here:
     def serving(self, app: Any, serve: ServeChannel) -> Serving:
         files = self._config.tls
         tls = None if files is None else ServerTls(TlsPaths(Path(files.certificate), Path(files.key), Path(files.authority)))
-        return _Listening(make_server(app, tls=None if tls is None else tls.context), self._listener)
+        near = _Listening(make_server(app, tls=None if tls is None else tls.context), self._listener)
+        try:
+            made = local.listen(self._data / NAME)
+        except (OSError, local.SocketTaken) as error:
+            # Better a server that people cannot reach from its own machine than none; what is missing is said.
+            log.error("break-glass: there is no local socket: %s", error)
+            return near
+        return _Both(near, _Listening(make_local_server(app, local.welcome_uids()), made))
 
     def dialler(self) -> Dialling:
         files = self._config.identity
@@ -114,6 +127,30 @@ class _Listening:
 
     def stop(self) -> None:
         self._server.stop()
+
+
+class _Both:
+    """The server for everybody, and that of the local socket, which ends with it and never before it ends it."""
+
+    def __init__(self, everybody: Serving, near: Serving) -> None:
+        self._everybody = everybody
+        self._near = near
+
+    async def serve(self) -> None:
+        async with Tasks() as tasks:
+            tasks.start(self._beside(), "local socket")
+            await self._everybody.serve()
+            self._near.stop()
+
+    async def _beside(self) -> None:
+        try:
+            await self._near.serve()
+        except Exception:
+            log.exception("break-glass: the local socket is gone")
+
+    def stop(self) -> None:
+        self._near.stop()
+        self._everybody.stop()
 
 
 def _listen(address: str) -> sockets.socket:

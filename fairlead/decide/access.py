@@ -13,10 +13,11 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from fairlead.decide.access_roles import BUILT_IN, CERTIFICATE_ROLES, RoleOf, RuleOf, component_rules
+from fairlead.decide.access_roles import BUILT_IN, BY_SOCKET, CERTIFICATE_ROLES, RoleOf, RuleOf, component_rules
 from fairlead.model.kinds.access import ALL_TENANTS, AccessBinding, AccessRole, AccessRule, Subject, Token
 from fairlead.model.registry import KINDS
 
+BREAK_GLASS: Final = "break-glass"  # whoever comes by a server's local socket; the role in which commands are sent, too
 DELETE_COLLECTION: Final = "deletecollection"  # allowed to whoever may delete every one of it
 COLLECTION_VERBS: Final = frozenset({"list", "watch", DELETE_COLLECTION})
 # However far off its expiry was written, a token ends this long after it was made.
@@ -25,10 +26,11 @@ JOIN_LIFETIME_MAX: Final = timedelta(days=7)  # long enough for a machine that i
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is calling, as proven by a token or a certificate. Gives no right by itself but what a certificate's roles say."""
+    """Who is calling, as proven by a token, a certificate or the kernel. Gives no right by itself but what a certificate's roles
+    say, and what the local socket is for."""
 
-    name: str  # a person or component; TENANT/NAME of a service account; an agent's node
-    kind: Literal["user", "service", "component", "agent"]
+    name: str  # a person or component; TENANT/NAME of a service account; an agent's node; a user of the machine
+    kind: Literal["user", "service", "component", "agent", "break-glass"]
     roles: tuple[str, ...] = ()  # of a component's certificate; people's come from bindings
     tenants: tuple[str, ...] = ()  # what its token was narrowed to; empty: no narrower than its bindings
     node: str = ""
@@ -42,6 +44,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     def actor(self) -> str:
         """As the audit record names it: a person may not be mistaken for a component of the same name."""
         return self.name if self.kind in ("component", "agent") else f"{self.kind}:{self.name}"
+
+    @property
+    def signature(self) -> str:
+        """As objects name who asked for them: people by their names, and it stays visible who came by the local socket."""
+        return self.actor if self.kind == BREAK_GLASS else self.name
 
 
 class Question(NamedTuple):
@@ -92,9 +99,12 @@ def key_of(subject: Subject) -> tuple[str, str, str]:
 def statements_for(
     identity: Identity, bindings: Iterable[AccessBinding], roles: Mapping[str, AccessRole]
 ) -> tuple[Statement, ...]:
-    """Every rule that concerns this caller. An agent has none: what it may do follows from what its node holds."""
+    """Every rule that concerns this caller. An agent has none: what it may do follows from what its node holds. A user of the
+    machine has no bindings, whatever people are called alike."""
     if identity.kind == "agent":
         return ()
+    if identity.kind == BREAK_GLASS:
+        return tuple(_built_in_statement(BREAK_GLASS, rule, None) for rule in BY_SOCKET)
     if identity.kind == "component":
         return tuple(
             _built_in_statement(role, rule, None)

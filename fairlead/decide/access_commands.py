@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from fairlead.decide.access import Answer, Identity, Question, Statement, decide
+from fairlead.decide.access import BREAK_GLASS, Answer, Identity, Question, Statement, decide
 from fairlead.decide.access_agent import Holdings, decide_agent, refuse_own_node
 from fairlead.decide.access_roles import COMPONENT_ROLES, FRONT_DOOR, PLANE_SERVER
 from fairlead.decide.slot_lease import is_slot_lease, lease_of
@@ -19,7 +19,8 @@ from fairlead.model.kinds.capacity import Node
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import BY_KIND, GLOBAL
 
-_PEOPLE: Final = frozenset({"user", "service"})
+_PEOPLE: Final = frozenset({"user", "service", BREAK_GLASS})
+_PEOPLES_ACTORS: Final = tuple(f"{kind}:" for kind in sorted(_PEOPLE))
 _PEOPLES_ROLES: Final = frozenset({Role.USER, Role.OPERATOR, Role.BREAK_GLASS})
 
 
@@ -73,7 +74,7 @@ def _may_pass_on(identity: Identity, caller: Caller, facts: Facts) -> bool:
     """Servers send what others sent to them, in those others' names, having judged it by the same rules."""
     if PLANE_SERVER in identity.roles and identity.region == facts.region:
         return True
-    people = caller.actor.startswith(("user:", "service:")) and caller.role in _PEOPLES_ROLES
+    people = caller.actor.startswith(_PEOPLES_ACTORS) and caller.role in _PEOPLES_ROLES
     return people and FRONT_DOOR in identity.roles and not identity.region
 
 

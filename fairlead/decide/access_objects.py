@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.decide.access import Identity, Question, Statement, decide, holds_all, statements_for, statements_of_role
 from fairlead.decide.access_roles import APPROVE, BUILT_IN, ESCALATE
+from fairlead.decide.admission.policy import person_of
 from fairlead.model.commands import Refused
 from fairlead.model.kinds.access import ALL_TENANTS, AccessBinding, AccessRole, Token
 from fairlead.model.kinds.policy import Override
@@ -41,7 +42,7 @@ class Rules:
 def completed(identity: Identity, new: Any, old: Any) -> Any:
     """Who asks for an override is known: it need not be said, and is not forgotten when it is left out of a change."""
     if isinstance(new, Override) and not new.spec.requester:
-        asked = old.spec.requester if isinstance(old, Override) else identity.name
+        asked = old.spec.requester if isinstance(old, Override) else identity.signature
         return replace(new, spec=replace(new.spec, requester=asked))
     return new
 
@@ -100,7 +101,7 @@ def _token(rules: Rules, new: Token, old: Token | None) -> str:
 
 def _override(rules: Rules, new: Override, old: Override | None) -> str:
     """Nobody asks or approves in another's name, or approves their own; what was approved stays as it was approved."""
-    me, spec = rules.identity.name, new.spec
+    me, spec = rules.identity.signature, new.spec
     before = old.spec if old is not None else None
     if spec.requester != (before.requester if before is not None else me):
         return f"the requester is {before.requester if before is not None else me}, not {spec.requester or 'nobody'}"
@@ -116,7 +117,7 @@ def _override(rules: Rules, new: Override, old: Override | None) -> str:
     if spec.approver != approver and spec.approver:
         if spec.approver != me:
             return f"{me} may not approve in the name of {spec.approver}"
-        if me == spec.requester:
+        if person_of(me) == person_of(spec.requester):
             return "whoever asks for an override may not approve it"
         if not rules.may(APPROVE, "overrides", new.metadata.namespace, new.metadata.name):
             return f"{me} may not approve overrides"

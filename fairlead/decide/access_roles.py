@@ -125,6 +125,13 @@ CERTIFICATE_ROLES: Final = COMPONENT_ROLES | FORWARDERS | {ENDPOINT_READER}
 
 BUILT_IN: Final = _people()
 
+# Whoever comes by a server's local socket, and nobody else: looks at everything but what is private, and orders exceptions. Less
+# than the role of the same name: what a machine's word alone is good for must end by itself.
+BY_SOCKET: Final = (
+    RuleOf(READ, _with(frozenset(KINDS) - PRIVATE, _LOOK) | {METRICS}),
+    RuleOf(WRITE, frozenset({"overrides"})),
+)
+
 
 def component_rules(role: str) -> tuple[RuleOf, ...]:
     """Components see their whole plane but what is private; mirrors copy that too, and servers pass it on to those it is for."""

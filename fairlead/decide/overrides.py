@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from fairlead.decide.admission.policy import APPROVED_KINDS, EVERYONE
+from fairlead.decide.admission.policy import APPROVED_KINDS, EVERYONE, person_of
 from fairlead.decide.classes import Classes, NodeClass
 from fairlead.decide.gates import NO_MATCH
 from fairlead.decide.need import Need, Row, View
@@ -61,7 +61,7 @@ def ends_at(override: Override) -> datetime | None:
 def is_agreed(override: Override) -> bool:
     """Whether a second person has agreed, where one must."""
     spec = override.spec
-    return spec.kind not in APPROVED_KINDS or bool(spec.approver and spec.approver != spec.requester)
+    return spec.kind not in APPROVED_KINDS or bool(spec.approver and person_of(spec.approver) != person_of(spec.requester))
 
 
 def is_in_force(override: Override, now_ms: int) -> bool:

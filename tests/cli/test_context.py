@@ -236,3 +236,10 @@ def test_each_script_is_one_that_its_shell_can_read(shell: str, flag: str, tmp_p
 def test_no_command_of_the_reference_is_without_its_module() -> None:
     context = click.Context(frame.fairlead, info_name="fairlead")
     assert all(frame.fairlead.get_command(context, name) for name in frame.fairlead.list_commands(context))
+
+
+def test_a_socket_says_whom_to_ask_and_as_whom_so_nothing_else_may(config_file: Path, tmp_path: Path) -> None:
+    ran = talk("get", "nodes", "--socket", tmp_path / "s", "--context", "prod")
+    assert (ran.code, "without --context and --server" in ran.err) == (1, True)
+    ran = talk("get", "nodes", "--socket", tmp_path / "s")
+    assert (ran.code, f"unix:{tmp_path / 's'} cannot be reached" in ran.err) == (1, True)

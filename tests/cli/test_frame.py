@@ -162,6 +162,11 @@ def test_version_is_one_object() -> None:
     assert "store format" in fairlead("version").out
 
 
+def test_the_version_is_said_as_other_tools_say_it() -> None:
+    ran = fairlead("--version")
+    assert (ran.code, ran.out) == (0, f"fairlead {fairlead('version', '--json').json['fairlead']}\n")
+
+
 def test_without_a_checkout_bench_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bench, "ROOT", tmp_path)
     ran = fairlead("bench", "commit", "--json")

@@ -20,7 +20,7 @@ ALL = dict(commands(frame.fairlead))
 def test_there_is_a_runbook_for_everything_the_issue_names() -> None:
     wanted = (
         "recovery-override", "zone-avoidance", "autoscaler-pause", "repair-approval", "store-failover", "restore",
-        "stuck-finalizer", "quota-emergency", "policy-rollback",
+        "stuck-finalizer", "quota-emergency", "policy-rollback", "break-glass",
     )  # fmt: skip
     assert sorted(wanted) == sorted(RUNBOOKS)
     listed = (FOLDER / "README.md").read_text()

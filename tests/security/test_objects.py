@@ -89,6 +89,19 @@ def test_nobody_asks_in_another_s_name() -> None:
     assert "requester" in refused(person("olga"), override(requester=""))
 
 
+def test_who_asks_by_the_local_socket_is_named_so_and_is_the_same_person_with_a_token() -> None:
+    near = Identity(name="anna", kind="break-glass")
+    asked = completed(near, override(requester=""), None)
+    assert asked.spec.requester == "break-glass:anna"
+    assert refused(near, asked) == ""
+    assert "requester" in refused(near, override(requester="anna")), "not in the name of one of the people"
+    for approver in ("anna", "break-glass:anna"):
+        who = person("anna") if approver == "anna" else near
+        assert "may not approve it" in refused(who, replace(asked, spec=replace(asked.spec, approver=approver)), asked)
+    twice = replace(asked, spec=replace(asked.spec, approver="anna"))
+    assert "spec.approver" in {fault.path for fault in faults(BY_KIND["Override"], twice, asked)}, "nor past the door"
+
+
 def test_an_override_is_approved_by_another_person_who_may_in_their_own_name_as_it_stands() -> None:
     approved = override(approver="anna")
     assert refused(person("anna"), approved, override()) == ""
