@@ -1,4 +1,4 @@
-"""The local socket of a real server: who is let in, what they may do, that it works when nothing else does, what is kept of it."""
+"""The local socket of a real server: who is let in and what they may do, that it works when nothing else does, what is kept."""
 
 from __future__ import annotations
 
