@@ -197,9 +197,10 @@ async def test_a_drain_that_a_budget_blocks_names_it_and_gives_up_at_its_deadlin
         await r.order("api", 3, min_serving=3)
         await r.until(lambda: r.serving() == [0, 1, 2])
         node = r.slots()[0].node
-        deadline = instant(r.plane.authority.plane_ms() + 800)
-        await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel", deadline_time=deadline))
+        later, soon = (instant(r.plane.authority.plane_ms() + ms) for ms in (3_600_000, 500))
+        await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel", deadline_time=later))
         await r.until(lambda: (c := drained(r, node)) is not None and "minServing is 3" in c.message)
+        await r.set_node(node, drain=DrainOrder(reason="new kernel", deadline_time=soon))
         await r.until(lambda: (c := drained(r, node)) is not None and c.reason == "DeadlinePassed")
         assert r.serving() == [0, 1, 2]
         await r.quiet()
@@ -244,10 +245,12 @@ async def test_a_job_past_its_deadline_is_stopped() -> None:
     async with region() as r:
         r.schedule()
         r.control_all()
-        deadline = instant(r.plane.authority.plane_ms() + 1000)
-        job = JobRule(completions=2, parallelism=2, deadline_time=deadline)
-        await r.order("fraud", slots=(SlotRange(first=0, last=1),), job=job, execution="Exclusive")
+        slots = (SlotRange(first=0, last=1),)
+        later, soon = (instant(r.plane.authority.plane_ms() + ms) for ms in (3_600_000, 500))
+        job = JobRule(completions=2, parallelism=2, deadline_time=later)
+        await r.order("fraud", slots=slots, job=job, execution="Exclusive")
         await r.until(lambda: list(r.states("fraud").values()) == [_S.READY, _S.READY])
+        await r.order("fraud", slots=slots, job=replace(job, deadline_time=soon), execution="Exclusive")
         await r.until(lambda: (c := r.condition("Failed", "fraud")) is not None and c.reason == "DeadlinePassed")
         await r.until(lambda: r.states("fraud") == {})
         await r.quiet()

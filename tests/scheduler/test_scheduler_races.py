@@ -225,7 +225,7 @@ async def test_after_a_change_of_leader_it_lists_again_and_nothing_is_bound_twic
         await r.ask("web", 0)
         await r.until(lambda: usurped and scheduler.meters.restarts_total > 0 and r.plane.authority.leading)
         assert any(isinstance(outcome, Unknown) for outcome in plane.outcomes)
-        r.plane.authority.heartbeat([("n1", 1)])
+        await r.until(lambda: not isinstance(r.plane.authority.heartbeat([("n1", 1)]), Refused))
         await r.bound("web-0", await r.ask("web", 1))
         await r.until(lambda: scheduler.queue.meters(scheduler.snapshot.now_ms).reasons == {}, "something still waits")
         names = {key[1] for key in scheduler.snapshot.uses}
