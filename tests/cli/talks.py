@@ -35,5 +35,14 @@ def talk(*arguments: object) -> Ran:
     return fairlead(*arguments, within=quick())
 
 
+def talk_until(said: str, *arguments: object) -> Ran:
+    """With a short --timeout; where a busy machine has not said that much within it, again with a longer one."""
+    for limit in ("0.2s", "5s", "60s"):
+        ran = talk(*arguments, "--timeout", limit)
+        if said in ran.out + ran.err:
+            break
+    return ran
+
+
 def workload(count: int = 3, **status: Any) -> dict[str, Any]:
     return {"spec": {"replicas": count, "workloadClass": "critical"}, "status": status or {"replicas": {"desired": count}}}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead.cli import frame, writing
-from tests.cli.talks import talk, workload
+from tests.cli.talks import talk, talk_until, workload
 from tests.client.fake_api import FakeApi
 
 
@@ -162,7 +162,7 @@ def test_at_a_terminal_somebody_is_asked(filled: FakeApi, monkeypatch: pytest.Mo
 
 def test_a_late_finalizer_is_named_with_its_owner(filled: FakeApi) -> None:
     filled.objects["workloads", "risk", "a"]["metadata"]["finalizers"] = ["fairlead.dev/slots-released"]
-    ran = talk("delete", "wl/a", "--yes", "--timeout", "0.2s")
+    ran = talk_until("slots-released", "delete", "wl/a", "--yes")
     assert ran.code == frame.TIMED_OUT
     assert "fairlead.dev/slots-released, removed by workload-controller" in ran.err
 

@@ -51,7 +51,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="door")
     thread.start()
-    assert ready.wait(30), "the server did not start"
+    assert ready.wait(60), "the server did not start"
     yield found
     found["loop"].call_soon_threadsafe(found["stop"].set)
     thread.join(30)
@@ -98,7 +98,7 @@ def test_a_workload_is_applied_looked_at_changed_and_deleted(applied: Path) -> N
     assert talk("patch", "wl/risk-api", "-p", "spec: {gang: true}").out == "workload/risk-api patched (no change)\n"
     assert talk("rollout", "pause", "risk-api").code == 0
     assert "Spec:" in talk("describe", "wl/risk-api").out
-    assert talk("wait", "wl/risk-api", "--for=jsonpath={.spec.replicas}=4", "--timeout", "5s").code == 0
+    assert talk("wait", "wl/risk-api", "--for=jsonpath={.spec.replicas}=4", "--timeout", "60s").code == 0
     ran = talk("delete", "wl/risk-api", "--yes", "--no-wait")
     assert (ran.code, ran.out) == (0, "workload/risk-api deleted\n"), ran
 

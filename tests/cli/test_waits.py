@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.cli import frame
 from fairlead.cli.rollout import undone
-from tests.cli.talks import talk, workload
+from tests.cli.talks import talk, talk_until, workload
 from tests.client.fake_api import FakeApi
 
 
@@ -34,7 +34,7 @@ def with_conditions(*conditions: dict[str, Any], count: int = 3, observed: int =
 )
 def test_a_wait_ends_when_it_holds(api: FakeApi, wanted: str, status: dict[str, Any]) -> None:
     api.put("workloads", "a", "risk", **with_conditions(status))
-    ran = talk("wait", "wl/a", f"--for={wanted}", "--timeout", "5s")
+    ran = talk("wait", "wl/a", f"--for={wanted}", "--timeout", "60s")
     assert ran.code == 0, ran
     assert ran.out.startswith("workload/a ")
 
@@ -48,7 +48,7 @@ def test_a_wait_follows_changes_over_lost_watches_and_expired_history(api: FakeA
         api.compact()
 
     api.on_watch = {1: lambda: api.put("workloads", "a", "risk", **workload(4)), 2: serves}
-    ran = talk("wait", "wl/a", "--for=condition=Serving", "--timeout", "20s")
+    ran = talk("wait", "wl/a", "--for=condition=Serving", "--timeout", "60s")
     assert (ran.code, ran.out) == (0, "workload/a condition met\n")
 
 
@@ -61,7 +61,7 @@ def test_what_was_said_of_an_older_generation_does_not_count(api: FakeApi) -> No
 
 def test_a_wait_that_takes_too_long_says_what_the_object_says(api: FakeApi) -> None:
     api.put("workloads", "a", "risk", **with_conditions(condition("Serving", "False", "BelowMinServing")))
-    ran = talk("wait", "wl/a", "--for=condition=Serving", "--timeout", "0.2s")
+    ran = talk_until("BelowMinServing", "wait", "wl/a", "--for=condition=Serving")
     assert (ran.code, ran.out) == (frame.TIMED_OUT, "")
     assert "workload/a: not Serving=True after" in ran.err
     assert "Serving=False (BelowMinServing: m)" in ran.err
@@ -105,7 +105,7 @@ def test_a_rollout_is_followed_until_it_is_complete(api: FakeApi) -> None:
 def test_a_rollout_nobody_has_looked_at_is_not_complete(api: FakeApi) -> None:
     made = api.put("workloads", "a", "risk", **with_conditions(condition("Progressing", "True", "Complete")))
     made["metadata"]["generation"] = 2
-    ran = talk("rollout", "status", "a", "--timeout", "0.2s")
+    ran = talk_until("generation 2", "rollout", "status", "a")
     assert ran.code == frame.TIMED_OUT
     assert "generation 2 has not been looked at yet" in ran.out
 

@@ -94,7 +94,7 @@ def name_at(packet: bytes, at: int) -> tuple[str, int]:
     return ".".join(labels), end or at + 1
 
 
-async def over_udp(port: int, packet: bytes, timeout_s: float = 5.0) -> bytes | None:
+async def over_udp(port: int, packet: bytes, timeout_s: float = 60.0) -> bytes | None:
     """None: no answer came."""
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
