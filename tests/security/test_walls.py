@@ -226,8 +226,18 @@ def status_of(planes: TwoPlanes, token: str, plane: str) -> int:
 
 
 def test_a_token_ends_at_its_time_in_the_region_as_in_the_global_plane(planes: TwoPlanes) -> None:
-    _, token = issue(planes, "rita", timedelta(seconds=5))
-    seen = set()
+    for lifetime_s in (5, 40):  # a machine that is too slow to use one before it ends is given a longer one
+        _, token = issue(planes, "rita", timedelta(seconds=lifetime_s))
+        seen = until_ended(planes, token)
+        if ("global", 200) in seen:
+            break
+    assert ("global", 200) in seen
+    assert {status for _, status in seen} == {200, 401}
+
+
+def until_ended(planes: TwoPlanes, token: str) -> set[tuple[str, int]]:
+    """What each plane said to it, until both refused it."""
+    seen: set[tuple[str, int]] = set()
     for plane in ("global", REGION):
 
         def ended(plane: str = plane) -> bool:
@@ -235,8 +245,7 @@ def test_a_token_ends_at_its_time_in_the_region_as_in_the_global_plane(planes: T
             return status == 401 and (plane == "global" or ("global", 401) in seen)
 
         planes.wait(ended, f"the token has ended in {plane}")
-    assert ("global", 200) in seen
-    assert {status for _, status in seen} == {200, 401}
+    return seen
 
 
 def test_a_revoked_token_is_refused_from_the_next_request_on_and_its_watch_ends(planes: TwoPlanes) -> None:
@@ -395,12 +404,12 @@ def test_a_join_token_is_good_for_one_machine_and_that_one_starts_again_without_
     assert "used before, with another key" in thief.stderr
     planes.end("node-7")
     token.write_text("nothing\n")
-    planes.run("node-7", "agent", *planes.join_words(token, node))
 
     def session() -> int:
         return int(planes.ask("admin", "GET", path_of("nodes", "", "node-7")).json["status"].get("session", 0))
 
     before = session()
+    planes.run("node-7", "agent", *planes.join_words(token, node))
     planes.wait(lambda: session() > before, "the agent is back")
 
 

@@ -36,7 +36,7 @@ from fairlead.store.etcd_client import Tls
 from fairlead.store.etcd_messages import CLASSES
 from tests.servers.ports import free_ports
 
-START_S = 30.0  # A first start takes about two seconds; two busy cores shared by other suites take longer.
+START_S = 90.0  # A first start takes about two seconds; two busy cores shared by other suites take longer.
 POLL_S = 0.02
 # Half of etcd's defaults: elections end sooner, and a busy test machine still does not cause them.
 HEARTBEAT_MS, ELECTION_MS = 50, 500
@@ -188,7 +188,7 @@ class EtcdCluster:
         for index in range(self.size):
             if self.alive(index):
                 with self._channel(index) as channel:
-                    answer = _method(channel, "Status")(CLASSES["StatusRequest"](), timeout=5.0, wait_for_ready=True)
+                    answer = _method(channel, "Status")(CLASSES["StatusRequest"](), timeout=60.0, wait_for_ready=True)
                     if answer.leader == answer.header.member_id:
                         return index
         raise AssertionError("no living member leads")

@@ -28,7 +28,7 @@ import asyncpg
 from tests.servers.ports import free_ports
 
 SUPERUSER = "fairlead"
-START_S = 30.0  # Recovery after kill() included; a first start takes about one second.
+START_S = 90.0  # Recovery after kill() included; a first start takes about one second.
 POLL_S = 0.01
 SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
