@@ -56,7 +56,7 @@ class Pki:
     def session(self, user: str = "admin") -> aiohttp.ClientSession:
         """Unlimited connections: watches hold theirs for as long as they last."""
         context = client_context(self.folder.authorities, *self.folder.files_of(user))
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=WAIT_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=20, sock_read=WAIT_S)
         return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, limit=0), timeout=timeout)
 
 

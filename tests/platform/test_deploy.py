@@ -189,8 +189,14 @@ async def test_the_example_runs_work_and_goes_on_when_a_regions_leader_dies(site
             return await serving(site, session, "GLOBAL_C") == 2
 
         await wait(site, both, "two replicas serving")
-        before = await reached(site, session)
-        assert len(before) == 2, before
+        before: dict[str, int] = {}
+
+        async def both_answer() -> bool:
+            nonlocal before
+            before = await reached(site, session)
+            return len(before) == 2
+
+        await wait(site, both_answer, "two replicas answering")
         leader = await wait(site, lambda: leads(site, session, "US_EAST_A", "US_EAST_B"), "a leader of us-east")
         killed = leader.lower().replace("_", "-")
         site.killed.add(killed)
@@ -205,8 +211,14 @@ async def test_the_example_runs_work_and_goes_on_when_a_regions_leader_dies(site
             return await serving(site, session, "GLOBAL_B") == 3
 
         await wait(site, three, "three replicas serving under the new leader")
-        after = await reached(site, session)
-        assert len(after) == 3
+        after: dict[str, int] = {}
+
+        async def three_answer() -> bool:
+            nonlocal after
+            after = await reached(site, session)
+            return len(after) == 3
+
+        await wait(site, three_answer, "three replicas answering")
         assert before.items() <= after.items()  # the agents came over, and what they ran was not touched
 
 

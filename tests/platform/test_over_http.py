@@ -191,12 +191,9 @@ async def deleted(planes: Planes, session: aiohttp.ClientSession, name: str) -> 
     await planes.region.start(session)
     good(await call(session, "POST", planes.url + WORKLOADS, workload(name)))
     assignment = f"{planes.url}{GROUP}/namespaces/risk/assignments/{name}.us-east"
-    for _ in range(400):
-        if (await call(session, "GET", assignment)).status == 200:
-            break
-        await asyncio.sleep(0.05)
-    else:
-        raise AssertionError((await call(session, "GET", f"{planes.url}{WORKLOADS}/{name}")).body)
+    async with asyncio.timeout(60):
+        while (await call(session, "GET", assignment)).status != 200:
+            await asyncio.sleep(0.05)
     planes.region.servers["a"].kill()
     good(await call(session, "DELETE", f"{planes.url}{WORKLOADS}/{name}"))
     async with asyncio.timeout(60):
