@@ -228,7 +228,7 @@ async def test_a_watch_shows_changes_as_they_come(tmp_path: Path) -> None:
         await kubectl("apply", "-f", kubectl.file("api", 1))
         process = await kubectl.start("get", "wl", "api", "-w", "-o", "jsonpath={.spec.replicas},")
         assert process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await process.stdout.readuntil(b",") == b"1,"
             await kubectl("scale", "wl", "api", "--replicas=2")
             assert await process.stdout.readuntil(b",") == b"2,"
@@ -240,11 +240,13 @@ async def test_deleting_waits_until_the_last_finalizer_is_off(tmp_path: Path) ->
     async with opened(tmp_path) as kubectl:
         await kubectl("apply", "-f", kubectl.file("api", 1))
         deleting = await kubectl.start("delete", "wl", "api")
-        waiting = await kubectl.start("wait", "--for=delete", "wl/api", "--timeout=30s")
-        while "deletionTimestamp" not in await kubectl("get", "wl", "api", "-o", "json"):
-            pass
+        waiting = await kubectl.start("wait", "--for=delete", "wl/api", "--timeout=120s")
+        async with asyncio.timeout(60):
+            while len(kubectl.door.app.state.watches) < 2:  # both have seen it: an old kubectl does not wait for what is gone
+                await asyncio.sleep(0.05)
+        assert "deletionTimestamp" in await kubectl("get", "wl", "api", "-o", "json")
         await kubectl("patch", "wl", "api", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await deleting.wait() == 0
             assert await waiting.wait() == 0
 
@@ -263,9 +265,9 @@ async def test_wait_sees_a_condition_of_the_present_generation_only(tmp_path: Pa
 
         await serving(1)
         behind = await kubectl.run("wait", "--for=condition=Serving", "wl/api", "--timeout=1s")
-        process = await kubectl.start("wait", "--for=condition=Serving", "wl/api", "--timeout=30s")
+        process = await kubectl.start("wait", "--for=condition=Serving", "wl/api", "--timeout=60s")
         await serving(2)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
         assert behind.code in (0, 1), "old kubectl does not look at observedGeneration"
         assert await kubectl("get", "wl", "api", "-o", "jsonpath={.status.observedGeneration}") == "2"

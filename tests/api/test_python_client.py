@@ -76,7 +76,7 @@ async def test_a_watch_resumes_after_the_server_was_restarted(tmp_path: Path) ->
         objects = k8s.client.CustomObjectsApi(api)
         stream = watch.stream(
             objects.list_namespaced_custom_object, "fairlead.dev", "v1alpha1", "risk", "workloads",
-            resource_version=version, timeout_seconds=20, allow_watch_bookmarks=True,
+            resource_version=version, timeout_seconds=60, allow_watch_bookmarks=True,
         )  # fmt: skip
         for event in stream:
             if event["type"] != "BOOKMARK":

@@ -171,7 +171,7 @@ async def running_plane(
 ) -> AsyncIterator[PlaneForTest]:
     clock = clock or SystemClock()
     store = store or MemoryStore(MemoryDisk())
-    timing = timing or Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02)
+    timing = timing or Timing(lease_ttl_s=20.0, renew_s=0.5, poll_s=0.02)  # long: a machine that stands still loses nothing
     history = History(Archive(archive), store, clock) if archive is not None else None
     settings = settings or Settings(region=REGION)
     authority = Authority(store, clock, SystemIds(), settings, timing=timing, history=history)

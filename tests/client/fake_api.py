@@ -405,10 +405,10 @@ def running(api: FakeApi | None = None) -> Iterator[FakeApi]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="fake-api")
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield api
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(60)
         loop.close()

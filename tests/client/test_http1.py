@@ -51,7 +51,7 @@ async def scripted(*answers: bytes, piece: int = 7) -> AsyncIterator[tuple[Scrip
 
 
 async def asked(http: Http, method: str = "GET", path: str = "/x", body: bytes = b"") -> tuple[int, bytes]:
-    async with asyncio.timeout(30), http.request(method, path, {"a b": "ä&"} if body else {}, {"X": "y"}, body) as answer:
+    async with asyncio.timeout(120), http.request(method, path, {"a b": "ä&"} if body else {}, {"X": "y"}, body) as answer:
         return answer.status, await answer.read()
 
 

@@ -126,7 +126,7 @@ class RegionRig:
     def control(
         self, controller: Controller, *, plane: Plane | None = None, other: Plane | None = None, **fields: Any
     ) -> Runtime:
-        settings = RuntimeSettings(**{"renew_s": 0.2, "resync_s": 0.5, "lease_ttl_s": 2.0, "hear_s": 0.02, **fields})
+        settings = RuntimeSettings(**{"renew_s": 0.2, "resync_s": 0.5, "lease_ttl_s": 20.0, "hear_s": 0.02, **fields})
         made = Runtime(controller, plane or self.early, self.plane.clock, random.Random(1), settings, other=other)
         self.runtimes.append(made)
         self.tasks.start(made.run(), made.info.name)

@@ -201,13 +201,29 @@ async def give_up(r: Recovering, *, approver: str = "bob", ttl_s: int = 3600, **
 
 
 async def test_an_override_recovers_from_a_region_that_is_not_lost_and_ends_by_its_time() -> None:
-    async with two_regions() as r:
-        w = r.w
-        await give_up(r, regions=("west",), ttl_s=3)
-        await w.until(lambda: (o := r.order()) is not None and (o.spec.lost, o.spec.regions) == (("west",), {REGION: 2}))
-        await w.until(lambda: len(w.low.serving()) == 4)
-        await w.until(lambda: r.order() is None and len(w.low.slots()) == 2)
-        assert w.top.get("overrides", "give-up") is not None, "nobody has cleared it away"
+    for ttl_s in (3, 40):  # a machine that is too slow to recover before it ends is given a longer one
+        async with two_regions() as r:
+            if await recovers_for(r, ttl_s):
+                return
+    raise AssertionError("nothing was recovered within forty seconds")
+
+
+async def recovers_for(r: Recovering, ttl_s: int) -> bool:
+    """False where the override ended before everything stood elsewhere."""
+    w = r.w
+    await give_up(r, regions=("west",), ttl_s=ttl_s)
+    end_ms = w.top.local.plane_ms() + ttl_s * 1000
+
+    def stands() -> bool:
+        ordered = (o := r.order()) is not None and (o.spec.lost, o.spec.regions) == (("west",), {REGION: 2})
+        return ordered and len(w.low.serving()) == 4
+
+    await w.until(lambda: stands() or w.top.local.plane_ms() >= end_ms)
+    if not stands():
+        return False
+    await w.until(lambda: r.order() is None and len(w.low.slots()) == 2)
+    assert w.top.get("overrides", "give-up") is not None, "nobody has cleared it away"
+    return True
 
 
 async def test_an_override_that_nobody_else_agreed_to_recovers_nothing() -> None:
