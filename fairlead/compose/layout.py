@@ -54,6 +54,7 @@ class Layout:
     def __init__(self, state: Path, python: str) -> None:
         self.state = state
         self._python = python
+        self._wiring: Wiring | None = None  # holds the ports that were chosen here
 
     @property
     def is_ready(self) -> bool:
@@ -86,7 +87,7 @@ class Layout:
         Keyring.create(self.path("pki", "secrets.keys"), ids)
         authority = LocalAuthority(pair)
         nodes = self._write_seeds(now, ids)
-        wiring = Wiring([(f"agent-{node.metadata.name}", node.spec.region) for node in nodes])
+        wiring = self._wiring = Wiring([(f"agent-{node.metadata.name}", node.spec.region) for node in nodes])
         for plane in PLANES:
             self._write_plane(authority, now, plane, wiring, stores.get(plane, ""), node_lease_s)
         for number, node in enumerate(nodes):

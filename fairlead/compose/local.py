@@ -23,7 +23,7 @@ from fairlead.compose.wiring import ENDPOINTS, LINKS, PLANES, is_taken
 from fairlead.ports import Clock
 from fairlead.security.tls import client_context
 
-START_S: Final = 30.0
+START_S: Final = 120.0
 
 
 class Local:

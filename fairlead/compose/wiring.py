@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket as sockets
+import weakref
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,11 +25,14 @@ _STEP: Final = 61  # platforms that are made at the same moment begin looking fa
 
 class Wiring:
     def __init__(self, agents: Sequence[tuple[str, str]]) -> None:
-        """`agents` are (process, region)."""
+        """`agents` are (process, region). No other platform chooses these ports while this is kept: it is to be, until they are
+        listened on."""
         dialled = [(agent, region) for agent, region in agents]
         dialled += [(region, "global") for region in REGIONS] + [("global", region) for region in REGIONS]
         dialled += [(ENDPOINTS, region) for region in REGIONS] + [(PEOPLE, "global")]
-        ports = iter(_free_ports(len(PLANES) + len(dialled) + 1))
+        held = _free_ports(len(PLANES) + len(dialled) + 1)
+        weakref.finalize(self, _close, held)
+        ports = iter([one.getsockname()[1] for one in held])
         self._planes = {plane: next(ports) for plane in PLANES}
         self._through = {link_name(*pair): next(ports) for pair in dialled}
         self.dns = f"{_HOST}:{next(ports)}"
@@ -48,23 +52,27 @@ def link_name(dialler: str, plane: str) -> str:
     return f"{dialler}>{plane}"
 
 
-def _free_ports(count: int) -> list[int]:
+def _free_ports(count: int) -> list[sockets.socket]:
+    """Bound to them: on Linux nobody else can be, but for a server that sets SO_REUSEADDR, which listens beside it."""
     held: list[sockets.socket] = []
-    try:
-        for number in range(_PORTS):
-            if len(held) == count:
-                return [one.getsockname()[1] for one in held]
-            port = _FIRST_PORT + (os.getpid() * _STEP + number) % _PORTS
-            one = sockets.socket()
-            try:
-                one.bind((_HOST, port))
-                held.append(one)
-            except OSError:
-                one.close()
-    finally:
-        for one in held:
+    for number in range(_PORTS):
+        if len(held) == count:
+            return held
+        port = _FIRST_PORT + (os.getpid() * _STEP + number) % _PORTS
+        one = sockets.socket()
+        try:
+            one.bind((_HOST, port))  # not yet with SO_REUSEADDR: it would not see what another platform holds
+            one.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            held.append(one)
+        except OSError:
             one.close()
+    _close(held)
     raise ValueError(f"fewer than {count} ports are free from {_FIRST_PORT} to {_FIRST_PORT + _PORTS - 1}")
+
+
+def _close(held: Sequence[sockets.socket]) -> None:
+    for one in held:
+        one.close()
 
 
 def is_taken(address: str) -> bool:

@@ -15,7 +15,7 @@ from fairlead.agent.drivers.process import ProcessDriver, ProcessSettings
 from fairlead.model.kinds.slot import Token
 from fairlead.ports import SystemClock
 
-WAIT_S = 30.0  # for what comes within milliseconds; the machine may be busy
+WAIT_S = 60.0  # for what comes within milliseconds; the machine may be busy
 SH = "/bin/sh"
 
 

@@ -13,6 +13,7 @@ import pytest
 from fairlead.compose.layout import Layout, read_config
 from fairlead.compose.links import LinksConfig
 from fairlead.compose.processes import Processes
+from fairlead.compose.wiring import PLANES, Wiring, is_taken
 from fairlead.main import main
 from fairlead.ports import SystemClock, SystemIds
 from tests.platform.platforms import PYTHON, Platform
@@ -61,6 +62,17 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_started(refused: Refused, 
         other.listen()
         said = refused(platform, "up", "--detach")
     assert f"{link.listen}, the address of the {link.name} link, is taken by another process" in said
+
+
+def test_platforms_made_at_the_same_moment_choose_different_ports_and_their_servers_can_listen_there() -> None:
+    made = [Wiring([("agent-a", "us-east")]) for _ in range(2)]
+    chosen = [{wiring.dns, *(link.listen for link in wiring.links()), *map(wiring.listen, PLANES)} for wiring in made]
+    assert len(chosen[0]) == len(chosen[1]) > 10
+    assert not chosen[0] & chosen[1], "neither listens yet, and both begin to look at the same place"
+    host, _, port = made[0].listen("global").rpartition(":")
+    assert not is_taken(f"{host}:{port}")
+    with socket.create_server((host, int(port))):
+        assert is_taken(f"{host}:{port}")
 
 
 @pytest.mark.parametrize(
