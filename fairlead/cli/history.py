@@ -120,7 +120,7 @@ def _traced(url: str, tenant: str, name: str, steps: list[Any]) -> int:
     spans = spans_of(tenant, name, steps)
     try:
         count = otel.send(spans, otel.exporter(url))
-    except otel.NotInstalled as error:
+    except (otel.NotInstalled, otel.Undelivered) as error:
         raise Told(str(error)) from error
     note(f"{count} spans of {len({span.trace_id for span in spans})} generations of {tenant}/{name} sent to {url}")
     return OK if spans else NOT_FOUND

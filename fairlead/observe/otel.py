@@ -1,7 +1,7 @@
 """The one door to OpenTelemetry: spans handed to its SDK, where that is installed (the extra `otel`).
 
 Imported when somebody asks for traces and never before, so that who asks for none pays nothing, not even an import. Owns how a
-span of ours becomes one of theirs. Called by `fairlead timeline --otlp`.
+span of ours becomes one of theirs; otel_http.py brings them to a collector. Called by `fairlead timeline --otlp`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "fairlead"
 _MS: Final = 1_000_000  # nanoseconds
+_AT_ONCE: Final = 512  # spans in one request, as the SDK's own processor does
 
 
 class NotInstalled(Exception):
@@ -25,32 +26,35 @@ class NotInstalled(Exception):
         super().__init__(f"{missing} is not installed: pip install 'fairlead[otel]'")
 
 
+class Undelivered(Exception):
+    """The collector did not take all of it. Says why."""
+
+
 def exporter(endpoint: str) -> SpanExporter:
     """To a collector that speaks OTLP over HTTP, such as http://localhost:4318/v1/traces."""
     try:
-        # The extra has it; the pins of development have the SDK alone.
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # type: ignore[import-not-found,unused-ignore]
-            OTLPSpanExporter,
-        )
+        from fairlead.observe.otel_http import NotDelivered, OtlpJson
     except ImportError as error:
-        raise NotInstalled("the OTLP exporter of OpenTelemetry") from error
-    made: SpanExporter = OTLPSpanExporter(endpoint=endpoint)
-    return made
+        raise NotInstalled("the SDK of OpenTelemetry") from error
+    try:
+        return OtlpJson(endpoint)
+    except NotDelivered as error:
+        raise Undelivered(str(error)) from error
 
 
 def send(spans: Iterable[Span], to: SpanExporter) -> int:
-    """How many went. What the exporter cannot deliver it logs itself."""
+    """How many went. Raises Undelivered: some did not, and may be sent again."""
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+        from fairlead.observe.otel_http import NotDelivered
     except ImportError as error:
         raise NotInstalled("the SDK of OpenTelemetry") from error
     numbers: Any = _numbers()
     provider = TracerProvider(id_generator=numbers, resource=Resource({"service.name": SERVICE}), shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(to))
-    tracer, count = provider.get_tracer(SERVICE), 0
+    tracer, ended = provider.get_tracer(SERVICE), list[Any]()
     flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
     for span in spans:
         numbers.next = (span.trace_id, span.span_id)
@@ -59,9 +63,14 @@ def send(spans: Iterable[Span], to: SpanExporter) -> int:
         attributes: dict[str, Any] = {**span.attributes}
         made = tracer.start_span(span.name, above, attributes=attributes, start_time=span.begin_ms * _MS)
         made.end(span.end_ms * _MS)
-        count += 1
-    provider.shutdown()
-    return count
+        ended.append(made)
+    try:
+        for first in range(0, len(ended), _AT_ONCE):
+            to.export(ended[first : first + _AT_ONCE])
+    except NotDelivered as error:
+        raise Undelivered(str(error)) from error
+    to.shutdown()
+    return len(ended)
 
 
 def _numbers() -> Any:
