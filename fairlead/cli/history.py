@@ -75,12 +75,13 @@ def _planes(world: World, state: str, configs: tuple[str, ...]) -> dict[str, Any
 @asked_of
 @click.option("--region", metavar="REGION", help="Ask about this region only.")
 @click.option("--otlp", default="", metavar="URL", help="Send it as traces, one each generation, to this OTLP/HTTP collector.")
+@click.option("--all", "each", is_flag=True, help="Every step of every slot in a row of its own.")
 @json_option
 @click.pass_obj
 def timeline(
     world: World, workload: str, tenant: str, slot: int | None, since: float | None, files: tuple[str, ...],
     configs: tuple[str, ...], state: str, context_name: str | None, server: str | None, region: str | None, otlp: str,
-    as_json: bool,
+    each: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Show every step of a workload and its slots, with who made it and on what evidence, from the journals of all planes.
 
@@ -90,6 +91,7 @@ def timeline(
     fairlead timeline risk-api -n risk --state .fairlead
     fairlead timeline risk-api -n risk --otlp http://localhost:4318/v1/traces
 
+    What many slots did alike, one after the other, is one row with their number and the time until the last; --all shows each.
     A server tells the last 24 hours where --since says nothing. With --state, --config or --from no server is asked.
     """
     name = workload.rpartition("/")[2]
@@ -108,9 +110,23 @@ def timeline(
         return OK if steps else NOT_FOUND
     if not steps:
         raise Told(f"the history has nothing of {tenant}/{name}", code=NOT_FOUND)
-    rows = [(_instant(s.time_ms), s.plane, s.object, s.what, s.owner, s.evidence) for s in steps]
-    put_table(("TIME", "PLANE", "OBJECT", "WHAT", "BY", "DECIDED ON"), rows)
+    _put_steps(steps, each)
     return OK
+
+
+def _put_steps(steps: list[Any], each: bool) -> None:
+    from fairlead.observe.alike import rows_of
+
+    shown = rows_of(steps)
+    if each or all(row.steps == 1 for row in shown):
+        rows = [(_instant(s.time_ms), s.plane, s.object, s.what, s.owner, s.evidence) for s in steps]
+        put_table(("TIME", "PLANE", "OBJECT", "WHAT", "BY", "DECIDED ON"), rows)
+        return
+    put_table(
+        ("TIME", "TAKES", "PLANE", "COUNT", "OBJECT", "WHAT", "BY", "DECIDED ON"),
+        [(_instant(r.time_ms), f"{(r.last_ms - r.time_ms) / 1000:.1f}s" if r.steps > 1 else "-", r.plane, r.steps, r.object,
+          r.what, r.owner, r.evidence) for r in shown],
+    )  # fmt: skip
 
 
 def _traced(url: str, tenant: str, name: str, steps: list[Any]) -> int:
@@ -184,10 +200,9 @@ def _feed(told: Any, world: World, files: tuple[str, ...], state: str, configs: 
 
 
 def _is_of(shown: str, workload: str, slot: int | None) -> bool:
-    return slot is None or shown.rpartition("/")[2] in (workload, f"{workload}-{slot}") or not shown.startswith(_OF_SLOTS)
+    from fairlead.observe.alike import OF_SLOTS
 
-
-_OF_SLOTS = ("schedulingrequest/", "binding/", "instance/", "evictionrequest/")
+    return slot is None or shown.rpartition("/")[2] in (workload, f"{workload}-{slot}") or not shown.startswith(OF_SLOTS)
 
 
 def _instant(time_ms: int) -> str:
