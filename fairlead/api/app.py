@@ -205,7 +205,7 @@ def make_app(
     planner: Planner | None = None,
 ) -> Starlette:
     """`routes` come first: health, metrics, the component channel. `app.state.watches` is for whoever shuts the server down."""
-    watches = Watches()
+    watches = Watches(clock)
     api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds(), secrets, planner), authenticate, watches)
     app = Starlette(routes=[*routes, Mount("", app=api)])
     app.state.watches = watches

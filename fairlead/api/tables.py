@@ -37,8 +37,17 @@ class Form:
         self._now = now
 
     @property
+    def name(self) -> str:
+        return self._form
+
+    @property
     def is_table(self) -> bool:
         return self._form == "Table"
+
+    @property
+    def is_personal(self) -> bool:
+        """The same object may look otherwise to another caller, or a second later."""
+        return self.is_table or self._opener is not None
 
     def one(self, item: Item, version: str, *, with_columns: bool = True) -> bytes:
         match self._form:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,12 +21,13 @@ from fairlead.api.failures import Failure, bad_request
 from fairlead.api.frontdoor import Listing
 from fairlead.api.members import Item, Member
 from fairlead.api.reading import accepts_of, components, expired, selection_of
+from fairlead.api.sharing import Stretches, Turn, Turns, chunked
 from fairlead.api.versions import parse, vector_text
 from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
-from fairlead.ports import Tasks
+from fairlead.ports import Clock, Tasks
 from fairlead.wire.json_codec import encode
 
 TIMEOUT_S: Final = 1800.0  # where the client names none
@@ -35,7 +36,6 @@ BOOKMARK_S: Final = 30.0
 SEND_S: Final = 30.0  # a client that takes nothing for so long has gone
 QUEUE_MAX: Final = 4  # takes of a feed that wait for a slow client; then its feed falls behind and ends
 AWAY_S: Final = 0.5  # between two looks at a plane that is away
-CHUNK_BYTES: Final = 64 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +44,13 @@ _Message = tuple[Member, Sequence[Change], int]
 
 
 class Watches:
-    """All streams of this server, so that a shutdown ends them cleanly."""
+    """All streams of this server, so that a shutdown ends them cleanly; and what they have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._open: dict[int, asyncio.Queue[Any]] = {}
         self.draining = False
+        self.stretches = Stretches()
+        self._turns = Turns(clock)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -58,11 +60,13 @@ class Watches:
         """How many clients take changes more slowly than they come: their feeds fall behind, and end when they fall too far."""
         return sum(queue.qsize() >= QUEUE_MAX for queue in self._open.values())
 
-    def opened(self, queue: asyncio.Queue[Any]) -> None:
+    def opened(self, queue: asyncio.Queue[Any]) -> Turn:
         self._open[id(queue)] = queue
+        return self._turns.join()
 
-    def closed(self, queue: asyncio.Queue[Any]) -> None:
+    def closed(self, queue: asyncio.Queue[Any], turn: Turn) -> None:
         self._open.pop(id(queue), None)
+        self._turns.leave(turn)
 
     def drain(self) -> None:
         self.draining = True
@@ -76,7 +80,7 @@ async def watch(call: Call, watches: Watches) -> Response:
         raise Failure(503, "this server is shutting down", retry_after_s=1.0)
     if call.query.get("resourceVersionMatch") and not call.query.get("sendInitialEvents"):
         raise bad_request("resourceVersionMatch is forbidden for watch unless sendInitialEvents is set")
-    stream = _Stream(call)
+    stream = _Stream(call, watches.stretches)
     await stream.begin()
     return WatchResponse(call, stream, watches)
 
@@ -84,8 +88,9 @@ async def watch(call: Call, watches: Watches) -> Response:
 class _Stream:
     """What one watch has shown so far, and how a change becomes an event."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, stretches: Stretches | None = None) -> None:
         self._call = call
+        self._stretches = stretches or Stretches()
         self._form = call.form()
         self._selection = selection_of(call)
         self._accepts = accepts_of(call, self._selection)
@@ -96,6 +101,16 @@ class _Stream:
         self._known: set[tuple[int, str, str]] = set()  # of planes that do not say what a change replaced
         self.bookmarks = call.flag("allowWatchBookmarks")
         self.first: list[bytes] = []
+        self._scope = self._scope_of(call)
+
+    def _scope_of(self, call: Call) -> Hashable | None:
+        """Streams that have this in common show the same of the same changes. None: what this one shows is its own, because it
+        depends on who asks (rows, secrets), on when (ages in tables) or on what it has shown before (their columns)."""
+        if call.rows is not None or self._form.is_personal:
+            return None
+        resource, query = call.resource, call.query
+        selectors = query.get("labelSelector", ""), query.get("fieldSelector", "")
+        return resource.api_version, resource.plural, self._form.name, self._tenant, call.region, *selectors
 
     async def begin(self) -> None:
         """Where to start: from the present state, or from what the client has seen. Raises before a stream is promised."""
@@ -125,7 +140,7 @@ class _Stream:
             self._call.warn(warning)
         if not silent:
             self.first = [self._event("ADDED", item, listing.resource_version) for item in listing.items]
-            self._known |= {(i.member.index, i.change.tenant, i.change.name) for i in listing.items}
+            self._known |= {(i.member.index, i.change.tenant, i.change.name) for i in listing.items if not _says_before(i.change)}
         if marked:
             self.first.append(self.bookmark(end_of_initial=True))
 
@@ -137,6 +152,19 @@ class _Stream:
         text = self._form.one(item, version, with_columns=not self._columns_sent)
         self._columns_sent = True
         return b'{"type":"' + word.encode() + b'","object":' + text + b"}\n"
+
+    async def told(self, member: Member, changes: Sequence[Change], upto: int) -> list[bytes]:
+        """The same, ready to be sent; made once for all streams that were told the same up to here."""
+        if self._scope is None or not changes or not _says_before(changes[0]):
+            return chunked(await self.events(member, changes, upto))
+        key = (self._scope, member.index, *self.seen.items(), changes[0].position, len(changes), upto)
+        found = self._stretches.find(key)
+        if found is None:
+            found = chunked(await self.events(member, changes, upto))
+            self._stretches.keep(key, found)
+        else:
+            self.seen[member.index] = max(self.seen[member.index], upto)
+        return found
 
     async def events(self, member: Member, changes: Sequence[Change], upto: int) -> list[bytes]:
         out = []
@@ -169,7 +197,7 @@ class _Stream:
         was_in = before is not None and (self._accepts is None or self._accepts(before))
         if is_in:
             assert after is not None
-            if not hasattr(change, "change"):
+            if not _says_before(change):
                 self._known.add(key)
             return self._event("MODIFIED" if was_in else "ADDED", after, version)
         self._known.discard(key)
@@ -194,6 +222,11 @@ class _Stream:
         return Item(member, found) if found is not None else None
 
 
+def _says_before(change: Change) -> bool:
+    """Of the plane's own process: what it replaced is kept beside it."""
+    return hasattr(change, "change")
+
+
 class WatchResponse(Response):
     media_type = JSON
 
@@ -209,14 +242,18 @@ class WatchResponse(Response):
         self._timeout_s = min(float(timeout_s), TIMEOUT_MAX_S) if timeout_s else TIMEOUT_S
         self._queue: asyncio.Queue[_Message | Failure | object] = asyncio.Queue()
         self._room = asyncio.Semaphore(QUEUE_MAX)
+        self._end_s = 0.0
+        self._sending_s: float | None = None  # since when the client has been offered what it has not taken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._watches.opened(self._queue)
+        turn = self._watches.opened(self._queue)
+        self._end_s = self._clock.monotonic() + self._timeout_s
         try:
             async with Tasks() as tasks:
                 tasks.start(self._listen(receive), "client")
+                tasks.start(self._alarm(), "alarm")
                 for member in self._stream.members:
-                    tasks.start(self._pump(member), member.name)
+                    tasks.start(self._pump(member, turn), member.name)
                 try:
                     await self._run(send)
                 finally:
@@ -224,14 +261,14 @@ class WatchResponse(Response):
         except* TimeoutError:
             log.info("a watch of %s was dropped: its client took nothing", self._call.resource.plural)
         finally:
-            self._watches.closed(self._queue)
+            self._watches.closed(self._queue, turn)
 
     async def _listen(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._queue.put_nowait(_GONE)
 
-    async def _pump(self, member: Member) -> None:
+    async def _pump(self, member: Member, turn: Turn) -> None:
         """The changes of one plane, for as long as there are any. A broken connection is dialled again by the plane; one
         failure right after another without progress means that the history is gone."""
         failed_at = -1
@@ -243,18 +280,19 @@ class WatchResponse(Response):
                 self._queue.put_nowait(expired(f"{member.name} has come back"))
                 return
             try:
-                await self._follow(member, after)
+                await self._follow(member, after, turn)
             except Expired as error:
                 if failed_at == after and member.plane.connected:
                     self._queue.put_nowait(expired(str(error)))
                     return
                 failed_at = after
 
-    async def _follow(self, member: Member, after: int) -> None:
+    async def _follow(self, member: Member, after: int, turn: Turn) -> None:
         feed = member.plane.follow([self._call.info.plural], after)
         try:
             while True:
                 await feed.wait()
+                await turn.wait()
                 changes = feed.take_nowait()
                 member.saw(feed.revision)
                 await self._room.acquire()
@@ -262,15 +300,26 @@ class WatchResponse(Response):
         finally:
             feed.close()
 
+    async def _alarm(self) -> None:
+        """Wakes the stream when something is due without any change. One for its whole life: a timer around every send and every
+        wait would cost as much as they do. Raises TimeoutError when the client takes nothing."""
+        clock = self._clock
+        while True:
+            left_s = max(self._end_s - clock.monotonic(), 0.1)
+            await clock.sleep(min(left_s, BOOKMARK_S / 3, SEND_S / 3))
+            if self._sending_s is not None and clock.monotonic() - self._sending_s > SEND_S:
+                raise TimeoutError
+            if self._queue.empty():
+                self._queue.put_nowait(None)
+
     async def _run(self, send: Send) -> None:
-        await _send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         stream, clock = self._stream, self._clock
-        await self._write(send, stream.first)
+        await self._write(send, chunked(stream.first))
         stream.first = []
-        end = clock.monotonic() + self._timeout_s
         marked = clock.monotonic()
-        while clock.monotonic() < end:
-            got = await self._next(min(end, marked + BOOKMARK_S) - clock.monotonic())
+        while clock.monotonic() < self._end_s:
+            got = await self._queue.get()
             if got is _GONE:
                 break
             over = self._call.services.rules.ended(self._call.identity)
@@ -281,38 +330,21 @@ class WatchResponse(Response):
                 break
             if isinstance(got, tuple):
                 self._room.release()
-                await self._write(send, await stream.events(*got))
-            if stream.bookmarks and clock.monotonic() >= marked + BOOKMARK_S:
-                await self._write(send, [stream.bookmark()])
-            if clock.monotonic() >= marked + BOOKMARK_S:
-                marked = clock.monotonic()
+                await self._write(send, await stream.told(*got))
+            now = clock.monotonic()
+            if now >= marked + BOOKMARK_S:
+                marked = now
+                if stream.bookmarks:
+                    await self._write(send, [stream.bookmark()])
         if stream.bookmarks:
             await self._write(send, [stream.bookmark()])
-        await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _next(self, patience_s: float) -> _Message | Failure | object | None:
-        """None: nothing in time."""
-        if not self._queue.empty():
-            return self._queue.get_nowait()
-        try:
-            async with asyncio.timeout(max(patience_s, 0.0)):
-                return await self._queue.get()
-        except TimeoutError:
-            return None
+    async def _write(self, send: Send, chunks: Sequence[bytes]) -> None:
+        for chunk in chunks:
+            await self._send(send, {"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _write(self, send: Send, lines: Sequence[bytes]) -> None:
-        chunk: list[bytes] = []
-        size = 0
-        for line in lines:
-            chunk.append(line)
-            size += len(line)
-            if size >= CHUNK_BYTES:
-                await _send(send, {"type": "http.response.body", "body": b"".join(chunk), "more_body": True})
-                chunk, size = [], 0
-        if chunk:
-            await _send(send, {"type": "http.response.body", "body": b"".join(chunk), "more_body": True})
-
-
-async def _send(send: Send, message: Any) -> None:
-    async with asyncio.timeout(SEND_S):
+    async def _send(self, send: Send, message: Any) -> None:
+        self._sending_s = self._clock.monotonic()
         await send(message)
+        self._sending_s = None

@@ -214,6 +214,16 @@ class Answer(msgspec.Struct):
         return msgspec.json.decode(self.body)
 
 
+def scope_of(method: str, path: str, query: str, sent: dict[str, str] | None = None) -> dict[str, Any]:
+    """A request as the application gets it; with no headers, Ada's."""
+    headers = sent or {"authorization": "Bearer ada-token"}
+    return {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path,
+        "raw_path": path.encode(), "query_string": query.encode(), "scheme": "https", "server": ("door", 443),
+        "client": ("test", 1), "root_path": "", "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+    }  # fmt: skip
+
+
 async def call(
     door: Door,
     method: str,
@@ -228,11 +238,7 @@ async def call(
     text = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
     path, _, query = path.partition("?")
     sent = {"authorization": f"Bearer {token}", **({"content-type": media} if media else {}), **(headers or {})}
-    scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path,
-        "raw_path": path.encode(), "query_string": query.encode(), "scheme": "https", "server": ("door", 443),
-        "client": ("test", 1), "root_path": "", "headers": [(k.lower().encode(), v.encode()) for k, v in sent.items()],
-    }  # fmt: skip
+    scope = scope_of(method, path, query, sent)
     parts: list[dict[str, Any]] = []
     unread = [{"type": "http.request", "body": text, "more_body": False}]
 
@@ -297,11 +303,7 @@ class Stream:
 async def watching(door: Door, path: str, token: str = "ada-token") -> AsyncIterator[Stream]:
     stream = Stream()
     path, _, query = path.partition("?")
-    scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "path": path,
-        "raw_path": path.encode(), "query_string": f"watch=true&{query}".encode(), "scheme": "https", "server": ("door", 443),
-        "client": ("test", 1), "root_path": "", "headers": [(b"authorization", f"Bearer {token}".encode())],
-    }  # fmt: skip
+    scope = scope_of("GET", path, f"watch=true&{query}", {"authorization": f"Bearer {token}"})
     async with Tasks() as tasks:
         tasks.start(door.app(scope, stream.receive, stream.send), "watch")
         yield stream

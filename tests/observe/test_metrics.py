@@ -16,6 +16,7 @@ from fairlead.observe.exposition import Page
 from fairlead.observe.histogram import Histogram
 from fairlead.observe.metrics import METRICS, PREFIX
 from fairlead.observe.sums import HEARD_S, Sums
+from fairlead.ports import SystemClock
 from fairlead.scheduler.scheduler import Scheduler
 from tests.observe.servers import REGION, Served, served
 from tests.observe.work import a_node, an_order
@@ -135,7 +136,7 @@ def test_a_histogram_counts_up_to_each_bound_and_survives_the_parser() -> None:
 
 
 def test_watches_whose_clients_are_slow_are_counted() -> None:
-    watches, slow, fast = Watches(), asyncio.Queue[object](), asyncio.Queue[object]()
+    watches, slow, fast = Watches(SystemClock()), asyncio.Queue[object](), asyncio.Queue[object]()
     for queue in (slow, fast):
         watches.opened(queue)
     for number in range(QUEUE_MAX):
