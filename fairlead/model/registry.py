@@ -80,7 +80,7 @@ def _scaled_kinds(glo: frozenset[str], reg: frozenset[str]) -> list[KindInfo]:
         KindInfo("Autoscaler", "autoscalers", intent.Autoscaler, glo, _PEOPLE, frozenset({Role.AUTOSCALER}),
                  "by whoever made it; the workload keeps its replicas"),
         KindInfo("NodePool", "nodepools", capacity.NodePool, reg, _OPERATORS, frozenset({Role.AUTOSCALER}),
-                 "drain, then deregister", namespaced=False),
+                 "deletion is refused while nodes are in it: drain, then deregister", namespaced=False),
     ]  # fmt: skip
 
 

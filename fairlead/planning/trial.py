@@ -16,6 +16,7 @@ from fairlead.controllers.contract import Controller
 from fairlead.model.commands import Refused
 from fairlead.planning.copied import Copy
 from fairlead.planning.placing import Placer
+from fairlead.planning.pools import Pools
 from fairlead.planning.pretending import Agents
 from fairlead.planning.walking import Walker
 from fairlead.ports import Clock, Random
@@ -23,7 +24,8 @@ from fairlead.ports import Clock, Random
 Seat = tuple[Controller, Copy, Copy | None]  # a controller, the copy it writes, the second one it looks at
 Roster = Callable[[Copy, Mapping[str, Copy]], Iterable[Seat]]
 
-# What is observed of machines and regions stays as it is; what an autoscaler might add is never counted (DESIGN section 7).
+# What is observed of machines and regions stays as it is; what an autoscaler might add is never counted (DESIGN section 7); what
+# a change of a pool itself asks for is (pools.py).
 ABSENT: Final = frozenset({"region", "node", "autoscaler", "node-autoscaler"})
 QUIET_MS: Final = 90_000  # longer than any controller waits before it acts on what it sees (recovery: a minute)
 TRIAL_MS: Final = 30 * 60_000  # three drains of the usual length, one after the other
@@ -41,6 +43,7 @@ class Trial:
         self._walkers: list[Walker] = []
         self.placers: dict[str, Placer] = {}
         self._agents: dict[str, Agents] = {}
+        self._pools: dict[str, Pools] = {}
         self.now_ms = max(copy.now_ms for copy in copies.values())
         self.began_ms = self._moved_ms = self.now_ms
         self.evicted_by: dict[tuple[str, str], str] = {}  # TENANT, NAME of a victim -> whose claim it leaves for
@@ -62,6 +65,7 @@ class Trial:
                 placer = self.placers[copy.name] = Placer(copy, cast(Plane, copy), self._clock, self._random)
                 yield from placer.look_around()
                 self._agents[copy.name] = Agents(copy)
+                self._pools[copy.name] = Pools(copy)
                 yield
 
     def apply(self, steps: Iterable[Step]) -> PlanRefused | None:
@@ -73,6 +77,8 @@ class Trial:
             outcome = copy.submit(step.command)
             if isinstance(outcome, Refused):
                 return PlanRefused(index, outcome)
+            if step.plane in self._pools:
+                self._pools[step.plane].told(step.command)
         return None
 
     # --- turns -------------------------------------------------------------------------------------------------------------
@@ -98,7 +104,7 @@ class Trial:
                     busy |= decided > 0
                     yield
                 busy |= self._tell()
-                busy |= self._agents[name].act() > 0
+                busy |= self._agents[name].act() + self._pools[name].act() > 0
             busy |= self._tell()
             if busy:
                 continue
@@ -112,6 +118,7 @@ class Trial:
     def _next_due_ms(self) -> int | None:
         times = [walker.queue.next_due_ms() for walker in self._walkers]
         times += [placer.next_due_ms() for placer in self.placers.values()]
+        times += [pools.due_ms for pools in self._pools.values()]
         return min((ms for ms in times if ms is not None), default=None)
 
     def _set_time(self, now_ms: int) -> None:

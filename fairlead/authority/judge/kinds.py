@@ -162,6 +162,8 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
         return Refused("NotOwner", f"a {info.kind} belongs to {owners}, not to {caller.role.value}")
     if info.plural == "quotas":
         return _refuse_quota_delete(ctx, rec)
+    if info.plural == "nodepools":
+        return _refuse_pool_delete(ctx, rec)
     return ctx.policies.refuse_policy_delete(rec) if info.plural == "schedulerpolicies" else None
 
 
@@ -203,6 +205,15 @@ def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:
         detail = f"{', '.join(granted)} may still use what it grants: lower its limits to nothing first"
         return Refused("InUse", detail, {"regions": granted})
     return None
+
+
+def _refuse_pool_delete(ctx: Context, rec: Rec) -> Refused | None:
+    """Without it nodes that were some tenants' own would be everybody's, and nobody would stop those it has ordered."""
+    inside = sorted(node.name for node in ctx.state.live("nodes") if node.hot.spec.pool == rec.name)
+    if not inside:
+        return None
+    facts = {"count": len(inside), "first": inside[:10]}
+    return Refused("InUse", f"{len(inside)} nodes are in pool {rec.name}: drain and deregister them first", facts)
 
 
 def _grants_something(grant: Grant) -> bool:
