@@ -67,6 +67,7 @@ class Program:
         self._words = [sys.executable, "-m", "fairlead.main", *words]
         self.log = log
         self._environment = {**os.environ, **(environment or {})}
+        self._paused = False
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -79,6 +80,11 @@ class Program:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def answers(self) -> bool:
+        """Whoever asks one that is paused waits until it goes on."""
+        return self.running and not self._paused
+
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
 
@@ -89,6 +95,7 @@ class Program:
 
     def pause(self, on: bool = True) -> None:
         assert self._process is not None
+        self._paused = on
         self._process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
 
     def terminate(self) -> None:
