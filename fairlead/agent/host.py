@@ -162,6 +162,7 @@ class Host:
                 node.leased = now < node.lease_until
                 if self._settings.fence_file is not None:
                     write_fence(self._settings.fence_file, node.lease_until, node.global_until)
+                await self.works.prolong(node.settle(ack, sent))
                 self.works.look_at_waiting(node)
             if (node.superseded, node.leased) != was:
                 self.works.look_at_node(node)

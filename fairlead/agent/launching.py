@@ -85,6 +85,7 @@ class Launcher:
             codec.encode(template),
             spec.slot.uid,
             spec.supersedes,
+            slot.lasts,
         )
 
     def release(self, slot: Slot) -> None:

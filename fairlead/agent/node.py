@@ -6,6 +6,7 @@ Owns what is believed and since when. Whether to start or stop is fairlead/decid
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,6 +17,7 @@ from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Bound, Slot, order_of
 from fairlead.client.plane import Change
 from fairlead.decide.instances import Action, Contact, Phase, Wait, decide
+from fairlead.decide.lasting import Granted
 from fairlead.model import codec
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Node as NodeObject
@@ -48,9 +50,11 @@ class Node:
         self.object: NodeObject | None = None
         self.object_position = 0
         self.lease_until = self.global_until = float("-inf")
+        self.grants = Granted()
         self.heard_at = now
         self.bound: dict[tuple[str, str], Bound] = {}
         self.slots: dict[InstanceId, Slot] = {}
+        self.provisional: dict[InstanceId, Slot] = {}  # of these, those that end with the lease of a grant
         self._lives: dict[tuple[str, str], list[Slot]] = {}  # the same by slot: a node may carry hundreds
         self.refused_tokens = 0
         self._history = 0  # the incarnation that known positions belong to
@@ -86,6 +90,24 @@ class Node:
             self.sole_at = answered_at + lease_s + settings.fence_margin_s
         return True
 
+    def settle(self, ack: Ack, sent: float) -> list[Slot]:
+        """What an acknowledgement that counts says of the leases of grants (P13). Answers with the slots whose time changed."""
+        word, settings = ack.grants, self._settings
+        if word is None:
+            return []
+        self.grants = self.grants.told(word, sent, settings.clock_rate_error, settings.kill_s)
+        changed = []
+        for slot in list(self.provisional.values()):
+            bound = self.current(slot)
+            if ack.incarnation == self._history and bound is not None and self.grants.is_firm(slot.id.tenant, bound.position):
+                slot.lasts = math.inf
+                del self.provisional[slot.id]
+                changed.append(slot)
+            elif slot.lasts != self.grants.until(slot.id.tenant):
+                slot.lasts = self.grants.until(slot.id.tenant)
+                changed.append(slot)
+        return changed
+
     def inherit(self, granted: tuple[float, float] | None, now: float) -> None:
         """An agent restarted within its lease goes on with it: what is Exclusive need not stop."""
         if granted is not None and granted[0] > now:
@@ -104,13 +126,17 @@ class Node:
         return news
 
     def overdue(self, now: float) -> bool:
-        """Whether something Exclusive is still there although its time is over."""
-        if now < self.lease_until and now < self.global_until:
+        """Whether something is still there although its time is over."""
+        if now < self.lease_until and now < self.global_until and not self.provisional:
             return False
-        return any(slot.there and slot.exclusive and now >= self.until(slot) for slot in self.slots.values())
+        return any(slot.there and now >= self.ends_at(slot) for slot in self.slots.values())
 
     def until(self, slot: Slot) -> float:
         return self.global_until if slot.exclusive == "global" else self.lease_until
+
+    def ends_at(self, slot: Slot) -> float:
+        """When it ends by itself, if nothing is heard; infinite: it does not."""
+        return min(slot.lasts, self.until(slot)) if slot.exclusive else slot.lasts
 
     def supersede(self, why: str) -> None:
         if not self.superseded:
@@ -148,8 +174,9 @@ class Node:
 
     def contact(self, now: float, slot: Slot) -> Contact:
         return Contact(
-            self.synced, self.until(slot) - now, self.heard_at + self._settings.autonomy_s - now, self.superseded, self.leaving
-        )
+            self.synced, self.until(slot) - now, self.heard_at + self._settings.autonomy_s - now, slot.lasts - now,
+            self.superseded, self.leaving,
+        )  # fmt: skip
 
     def held(self) -> Held:
         running = tuple((s.id.tenant, s.id.name, s.id.token) for s in self.slots.values() if s.there)
@@ -178,6 +205,9 @@ class Node:
         slot = self.slots.get(id)
         if slot is None:
             slot = self.add(Slot(id, self.name))
+        if slot.binding is None and not slot.run and spec.provisional_until_time is not None:
+            slot.lasts = self.grants.until(change.tenant)
+            self.provisional[id] = slot
         if slot.binding is None and slot.phase == "running":
             slot.assume(binding.status.state)
         slot.binding = binding
@@ -208,10 +238,13 @@ class Node:
 
     def add(self, slot: Slot) -> Slot:
         self.slots[slot.id] = slot
+        if slot.provisional:
+            self.provisional[slot.id] = slot
         self._lives.setdefault(slot.key, []).append(slot)
         return slot
 
     def remove(self, slot: Slot) -> None:
+        self.provisional.pop(slot.id, None)
         if self.slots.pop(slot.id, None) is None:
             return
         left = [other for other in self._lives[slot.key] if other is not slot]
@@ -235,7 +268,7 @@ class Node:
         if bound is None and not self.synced and slot.key not in self.bound and slot.binding is None:
             # Adopted, and the region has not been asked yet: it is kept as it is. The shim minds its fence time.
             return decide(None, slot.life(now), self.contact(now, slot)) if self.superseded else Wait()
-        order = order_of(bound) if bound is not None else None
+        order = order_of(bound, slot.provisional) if bound is not None else None
         if order is not None and order.execution == "Exclusive" and slot.doubtful and not slot.there and now < self.sole_at:
             return Wait(f"{WAITS} an earlier agent of this node must have stopped it")
         return decide(order, slot.life(now), self.contact(now, slot), self.blocked(slot, bound))

@@ -11,6 +11,7 @@ from typing import Protocol
 from fairlead.agent.region import Ack, Held, Inventory
 from fairlead.client.plane import Change, Feed
 from fairlead.decide.inventory import to_stop
+from fairlead.decide.lasting import GrantWord
 from fairlead.model.commands import Command, Outcome
 
 
@@ -29,6 +30,9 @@ class Heard(Protocol):
 
     @property
     def global_valid_s(self) -> float | None: ...
+
+    @property
+    def grants(self) -> GrantWord | None: ...
 
 
 class AgentPlane(Protocol):
@@ -60,7 +64,7 @@ class PlaneRegion:
         heard = await self._plane.heartbeat(nodes)
         if heard is None:
             return None
-        return Ack(heard.incarnation, heard.epoch, heard.unknown, heard.superseded, heard.global_valid_s)
+        return Ack(heard.incarnation, heard.epoch, heard.unknown, heard.superseded, heard.global_valid_s, heard.grants)
 
     async def get(self, plural: str, tenant: str, name: str) -> Change | None:
         return await self._plane.get(plural, tenant, name)

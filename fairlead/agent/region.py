@@ -14,19 +14,21 @@ import msgspec
 
 from fairlead.client.plane import Change, Feed
 from fairlead.decide.inventory import Running
+from fairlead.decide.lasting import GrantWord
 from fairlead.model.commands import Command, Outcome
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
     """A heartbeat was heard by a leader that may trust itself (P9). `superseded`: another session of that node is newer.
     `global_valid_s`: how long globally exclusive slots may go on, counted from when the heartbeat was sent (P11); None: as
-    long as the node's own lease."""
+    long as the node's own lease. `grants`: how long what is provisional may; None: as was said before."""
 
     incarnation: int
     epoch: int
     unknown: Sequence[str] = ()
     superseded: Sequence[str] = ()
     global_valid_s: float | None = None
+    grants: GrantWord | None = None
 
 
 class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -7,6 +7,7 @@ and host.py.
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -29,9 +30,9 @@ class Bound(msgspec.Struct):
     position: int
 
 
-def order_of(bound: Bound) -> Order:
+def order_of(bound: Bound, provisional: bool = False) -> Order:
     spec = bound.binding.spec
-    return Order(spec.token, bound.state, spec.execution, spec.exclusive, spec.start_after)
+    return Order(spec.token, bound.state, spec.execution, spec.exclusive, spec.start_after, provisional)
 
 
 def instant(plane_ms: int) -> datetime:
@@ -44,6 +45,7 @@ class Slot:
         self.node = node
         self.binding: Binding | None = None  # of this life, as last heard; kept when it is gone
         self.exclusive: Literal["", "region", "global"] = ""
+        self.lasts = math.inf  # until when it may run, where it ends with the lease of a grant; on the agent's clock (P13)
         self.template: Template | None = None
         self.driver = ""
         self.phase: Phase = "absent"
@@ -74,6 +76,10 @@ class Slot:
     def there(self) -> bool:
         """Whether anything of it may be running."""
         return self.phase in ("launching", "running", "stopping")
+
+    @property
+    def provisional(self) -> bool:
+        return self.lasts != math.inf
 
     @property
     def ready(self) -> bool:

@@ -10,6 +10,7 @@ import contextlib
 import heapq
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, assert_never
 
@@ -84,8 +85,9 @@ class Works:
         now = self._clock.monotonic()
         for name, driver in self._drivers.items():
             for found in await driver.adopt(self.ended):
-                slot = self._by_id[found.id] = node.add(Slot(found.id, node.name))
-                slot.driver = name
+                slot = self._by_id[found.id] = Slot(found.id, node.name)
+                slot.driver, slot.lasts = name, found.lasts
+                node.add(slot)
                 node.remembered.see(found.id.tenant, found.id.name, found.id.token)
                 self._adopt(slot, found, now)
 
@@ -169,9 +171,16 @@ class Works:
             self.look_later(slot, slot.due_at)
 
     def _keep_time(self, node: Node, slot: Slot, now: float) -> None:
-        """Exclusive work is looked at again when its lease ends; the shim does the same by itself."""
-        if slot.phase == "running" and slot.exclusive and now < node.until(slot):
-            self.look_later(slot, node.until(slot))
+        """What ends with a lease is looked at again when that is over; the shim does the same by itself."""
+        if slot.phase == "running" and now < node.ends_at(slot) < math.inf:
+            self.look_later(slot, node.ends_at(slot))
+
+    async def prolong(self, slots: Iterable[Slot]) -> None:
+        """How long they last was said anew."""
+        for slot in slots:
+            if slot.there and slot.driver:
+                await self._drivers[slot.driver].prolong(slot.id, slot.lasts)
+            self.look_at([slot])
 
     async def _stop(self, slot: Slot, stop: Stop, now: float) -> None:
         driver = self._drivers[slot.driver]

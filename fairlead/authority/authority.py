@@ -20,6 +20,7 @@ from fairlead.authority.hub import Feed, Watch
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
+from fairlead.authority.leases import LeaseTeller
 from fairlead.authority.ledger import NodeAccount
 from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
@@ -68,6 +69,7 @@ class Authority:
         self.meters = Meters()
         self._lanes = Lanes()
         self._pipeline: Pipeline | None = None
+        self._lease_teller: LeaseTeller | None = None
         self._term: Term | None = None
         self._materialiser = Materialiser(store, clock, self.meters)
         self.slots_until: float | None = None  # on this clock: what this region's slot lease lasts; None: it needs none (P11)
@@ -228,7 +230,8 @@ class Authority:
                 account.observed_session = session
                 account.observed_ms = max(account.observed_ms, now_ms)
         left_s = None if self.slots_until is None else max(0.0, self.slots_until - self._clock.monotonic())
-        return HeartbeatAck(term.fence.incarnation, term.fence.epoch, tuple(unknown), tuple(superseded), left_s)
+        grants = self._lease_teller.word(now_ms) if self._lease_teller is not None else None
+        return HeartbeatAck(term.fence.incarnation, term.fence.epoch, tuple(unknown), tuple(superseded), left_s, grants)
 
     def stop(self) -> None:
         """Asks `run` to finish what is under way, hand leadership over and return."""
@@ -282,6 +285,7 @@ class Authority:
         self._materialiser.start(head.materialised)
         behind = memory.state.changes_since(head.materialised)
         self._materialiser.note(memory.state.position, term.plane_ms(), [rec.key for rec in behind], behind)
+        self._lease_teller = LeaseTeller(memory.ctx)
         self._chores = Chores(memory.ctx, memory.receipts, self._clock, self._submit)
         self._pipeline = pipeline = Pipeline(
             memory.ctx, memory.receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable,

@@ -259,7 +259,10 @@ class _Connection:
         heard = refused or self._authority.heartbeat([(name, session) for name, session in nodes])
         if isinstance(heard, Refused):
             return ["refused", heard.reason, heard.detail]
-        return ["heard", heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes, heard.global_valid_s]
+        return [
+            "heard", heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes, heard.global_valid_s,
+            heard.grants,
+        ]  # fmt: skip
 
     async def _bound_to(self, nodes: list[str]) -> list[Any]:
         refused = self._gate.speaks(nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.decide.lasting import GrantWord
 from fairlead.ports import Clock
 from fairlead.store.contract import Fence
 
@@ -20,6 +21,7 @@ class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
     unknown_nodes: tuple[str, ...] = ()
     superseded_nodes: tuple[str, ...] = ()  # heard from a session that is not the newest of that node
     global_valid_s: float | None = None  # what is left of the region's slot lease (P11); None: it needs none
+    grants: GrantWord | None = None  # how the leases of its grants stand (P13); None: nothing is leased
 
 
 class Term:

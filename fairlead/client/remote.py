@@ -322,7 +322,7 @@ class RemotePlane:
             word, *rest = await self._ask("heartbeat", [*nodes])
         except (Closed, Ask):
             return None
-        return Heard(*rest) if word == "heard" else None
+        return msgspec.convert(rest, Heard) if word == "heard" else None
 
     async def tell(self, figures: dict[str, float]) -> None:
         """What this end counts of itself. Soft: told again later."""

@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.client.channel import Row
 from fairlead.client.plane import Expired
+from fairlead.decide.lasting import GrantWord
 from fairlead.model.hot import hot_of
 
 
@@ -21,6 +22,7 @@ class Heard(NamedTuple):
     unknown: Sequence[str] = ()
     superseded: Sequence[str] = ()
     global_valid_s: float | None = None  # how long what is exclusive everywhere may go on, from when the heartbeat was sent
+    grants: GrantWord | None = None  # and what is above that which stays when the lease of a grant ends (P13)
 
 
 class RemoteChange(msgspec.Struct, gc=False):

@@ -7,6 +7,7 @@ a process or a clock. Called by fairlead/agent.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Final, Literal
 
 import msgspec
@@ -35,6 +36,7 @@ class Order(msgspec.Struct, frozen=True, gc=False):
     execution: Literal["Replicated", "Exclusive"] = "Replicated"
     exclusive: Literal["region", "global"] = "region"
     start_after: tuple[str, ...] = ()
+    provisional: bool = False  # above what its tenant may keep here when the lease of the grant ends (P13)
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +53,7 @@ class Contact(msgspec.Struct, frozen=True, gc=False):
     synced: bool
     lease_left_s: float  # of Exclusive work, less the time a kill takes
     autonomy_left_s: float
+    grant_left_s: float = math.inf  # of what is provisional, likewise
     superseded: bool = False  # another agent took this node's name
     leaving: bool = False  # everything is to stop, and the agent with it
 
@@ -95,6 +98,8 @@ def _while_there(order: Order | None, life: Life, contact: Contact) -> Action:
     exclusive = order is not None and order.execution == "Exclusive"
     if exclusive and (contact.lease_left_s <= 0 or contact.superseded):
         return Stop("its lease is over", at_once=True)
+    if order is not None and order.provisional and contact.grant_left_s <= 0:
+        return Stop("the lease of its tenant's grant is over", at_once=True)
     if life.phase == "stopping":
         return Wait()
     if contact.superseded or contact.leaving:
@@ -125,6 +130,8 @@ def _while_gone(order: Order, life: Life, contact: Contact, blocked: str) -> Act
     fresh = contact.synced and contact.lease_left_s > 0
     if not fresh and (life.phase == "absent" or order.execution == "Exclusive"):
         return Wait("waits for contact with the region")
+    if order.provisional and contact.grant_left_s <= 0:
+        return Wait("waits for the lease of its tenant's grant")
     if contact.autonomy_left_s <= 0:
         return Wait("the region was not heard of for too long")
     return Start()

@@ -7,7 +7,7 @@ what is broken and mends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,6 +17,12 @@ from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import NOTHING, Resources
 
 Objects = Mapping[str, Mapping[tuple[str, str], Any]]
+Runs = Callable[[str, str, str], bool]  # whether anything of a slot truly runs on a node: node, tenant, slot
+
+
+def _always(node: str, tenant: str, name: str) -> bool:
+    """Whoever sees objects alone takes what is bound for running."""
+    return True
 
 
 class RegionNow(NamedTuple):
@@ -24,6 +30,7 @@ class RegionNow(NamedTuple):
     objects: Objects
     incarnation: int
     now_ms: int | None  # None: nobody leads it, and nothing can be placed
+    runs: Runs = _always
 
 
 def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int) -> Resources:
@@ -39,11 +46,14 @@ def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: in
     return status.during if end is not None and now_ms < _ms(end) else status.after
 
 
-def in_use(objects: Objects, tenant: str) -> Resources:
-    """What is charged to a tenant: its bindings that hold capacity, and its reservations."""
+def in_use(objects: Objects, tenant: str, runs: Runs = _always) -> Resources:
+    """What is charged to a tenant: its bindings that hold capacity, and its reservations. A provisional binding whose agent has
+    ended it uses nothing, though its region may not have heard of that."""
     used = NOTHING
-    for (owner, _), binding in objects.get("bindings", {}).items():
-        if owner == tenant and binding.status.state in HOLDS_CAPACITY:
+    for (owner, name), binding in objects.get("bindings", {}).items():
+        if owner != tenant or binding.status.state not in HOLDS_CAPACITY:
+            continue
+        if binding.spec.provisional_until_time is None or runs(binding.spec.node, owner, name):
             used += binding.spec.requests
     for (owner, _), reservation in objects.get("reservations", {}).items():
         if owner == tenant:
@@ -81,7 +91,7 @@ class EscrowChecker:
             if grant is not None and region.now_ms is not None:
                 term = region.objects.get("grantterms", {}).get(("", region.name))
                 may = spendable(grant, term, region.incarnation, region.now_ms)
-            parts[region.name] = _most(in_use(region.objects, tenant), may)
+            parts[region.name] = _most(in_use(region.objects, tenant, region.runs), may)
             total += parts[region.name]
         over = total.exceeding(limits)
         if not over:

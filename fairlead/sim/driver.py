@@ -7,6 +7,7 @@ The intervals are for checkers (S12); nothing of the platform can read them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
@@ -27,6 +28,7 @@ class _Run(msgspec.Struct):
     interval: Interval
     exit: Exit | None = None
     stopping: bool = False
+    lasts: float = math.inf  # as the shim's file says
 
 
 class Instances:
@@ -49,8 +51,8 @@ class Instances:
             launch.uid, launch.supersedes,
         )  # fmt: skip
         self._intervals.append(interval)
-        run = self.runs[launch.id] = _Run(launch, interval)
-        if launch.exclusive:
+        run = self.runs[launch.id] = _Run(launch, interval, lasts=launch.lasts)
+        if launch.exclusive or launch.lasts < math.inf:
             self._loop.after(FENCE_POLL_S * self.draws.random(), self._look_at_fence, run)
         ends_s = self.fails(launch)
         if ends_s:
@@ -64,16 +66,22 @@ class Instances:
         """The shim: compares its machine's clock with the file, and looks again when the time it read there is over."""
         if run.interval.end is not None:
             return
-        column = 1 if run.launch.exclusive == "global" else 0
-        try:
-            until = float((self._machine.read(FENCE_FILE) or b"").split()[column])
-        except (ValueError, IndexError):
-            until = 0.0
+        until = min(run.lasts, self._fence_time(run.launch))
+        if until == math.inf:
+            return  # it has become firm
         left_s = until - self._machine.clock.local(self._loop.now)
         if left_s <= 0:
             self.end(run, Exit(137, "fenced"))
             return
         self._loop.after(left_s / self._machine.clock.rate + FENCE_POLL_S * self.draws.random(), self._look_at_fence, run)
+
+    def _fence_time(self, launch: Launch) -> float:
+        if not launch.exclusive:
+            return math.inf
+        try:
+            return float((self._machine.read(FENCE_FILE) or b"").split()[1 if launch.exclusive == "global" else 0])
+        except (ValueError, IndexError):
+            return 0.0
 
     def end(self, run: _Run, exit: Exit) -> None:
         if run.interval.end is None:
@@ -108,7 +116,7 @@ class SimDriver:
     async def adopt(self, ended: Ended) -> list[Adopted]:
         self._instances.told = ended
         return [
-            Adopted(id, run.launch.run, run.launch.ports, run.exit, run.launch.exclusive, run.launch.template)
+            Adopted(id, run.launch.run, run.launch.ports, run.exit, run.launch.exclusive, run.launch.template, run.lasts)
             for id, run in self._instances.runs.items()
         ]
 
@@ -133,6 +141,11 @@ class SimDriver:
         run = self._instances.runs.get(id)
         if run is not None:
             self._instances.end(run, Exit(137, cause))
+
+    async def prolong(self, id: InstanceId, lasts: float) -> None:
+        run = self._instances.runs.get(id)
+        if run is not None:
+            run.lasts = lasts
 
     def status(self, id: InstanceId) -> Literal["running", "gone"]:
         run = self._instances.runs.get(id)

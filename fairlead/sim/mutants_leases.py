@@ -1,5 +1,5 @@
-"""Owns the planted bugs of leased policy and residency: a region that judges on when it may not, and a global plane that says too
-early that nobody does. Called by mutants.py.
+"""Owns the planted bugs of leases. Of grants: agents that let run what is above the limit that stays. Of policy and residency: a
+region that judges on when it may not, and a global plane that says too early that nobody does. Called by mutants.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fairlead.authority.judge.policies import Policies
 from fairlead.controllers import policy
-from fairlead.decide import leasing
+from fairlead.decide import lasting, leasing
 from fairlead.decide.granting import FOREVER
 from fairlead.scheduler import granted
 from fairlead.sim.planting import Mutant, Swap
@@ -35,7 +35,23 @@ def _effective_at_once() -> list[Swap]:
     return [(policy, "stand_of", hasty)]
 
 
+def _agents_forget() -> list[Swap]:
+    """Agents go on with what is above the limit that stays, whatever became of the lease."""
+    return [(lasting.Granted, "until", lambda self, tenant: FOREVER)]
+
+
+def _firm_at_once() -> list[Swap]:
+    """Everything bound counts as within the limit that stays."""
+    return [(lasting.Granted, "is_firm", lambda self, tenant, position: True)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
+    "grant-lease-agents-forget": Mutant(
+        "an agent ends what is above the limit that stays with its lease", "grants", ("S5",), _agents_forget, 3.0
+    ),
+    "grant-firm-at-once": Mutant(
+        "what is above the limit that stays is provisional until it is not", "grants", ("S5",), _firm_at_once, 3.0
+    ),
     "policy-lease-without-end": Mutant("policy is judged by under a lease", "leases", ("S6",), _judges_on, 3.0),
     "policy-effective-at-once": Mutant(
         "a policy is effective when no other may be judged by", "leases", ("S6",), _effective_at_once, 3.0

@@ -159,6 +159,15 @@ class Platform:
         dedicated = self.scenario.dedicated and number == self.scenario.nodes - 1
         return born.declared(region, number, self.scenario.tight, dedicated)
 
+    def runs(self, node: str, tenant: str, name: str) -> bool:
+        """Whether anything of a slot truly runs on a node, under whichever agent."""
+        return any(
+            (id.tenant, id.name) == (tenant, name) and run.interval.end is None
+            for agent in self.agents.values()
+            if agent.node.name == node
+            for id, run in agent.instances.runs.items()
+        )
+
     # --- agents ------------------------------------------------------------------------------------------------------------
 
     def _add_agent(self, region: str, number: int) -> None:

@@ -221,7 +221,7 @@ class World:
             if name != GLOBAL:
                 now_ms = min((server.authority.plane_ms() for server in plane.leaders()), default=None)
                 checker = self.watches[name].checker
-                regions.append(RegionNow(name, self.watches[name].objects, checker.incarnation, now_ms))
+                regions.append(RegionNow(name, self.watches[name].objects, checker.incarnation, now_ms, self.platform.runs))
                 leases.append(RegionLeases(name, checker.leases, checker.incarnation, now_ms))
         for detail in self.effective.look(self.watches[GLOBAL].objects, leases):
             self.found("S6", "", detail)

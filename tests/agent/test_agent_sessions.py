@@ -63,7 +63,8 @@ async def test_of_two_agents_with_one_name_the_newer_session_wins(learns_by: str
         first = await made.place("api", SIMULATED)
         await made.reaches(first, "Ready")
         if learns_by == "feed":
-            made.region.mutate_ack = lambda ack: Ack(ack.incarnation, ack.epoch)
+            knows = older.nodes["n1"]  # from then on it is told the truth, or it would take the newer one for gone
+            made.region.mutate_ack = lambda ack: ack if knows.superseded else Ack(ack.incarnation, ack.epoch)
         else:
             monkeypatch.setattr(older.nodes["n1"], "saw_object", lambda change: None)
         made.start(made.agent({"simulated": newer_driver}, LocalRegion(made.plane)))

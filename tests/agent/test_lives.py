@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +16,9 @@ from fairlead.agent.region import Ack
 from fairlead.agent.remembered import Remembered
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
+from fairlead.decide.lasting import GrantWord
 from fairlead.model import codec
+from fairlead.model.ids import revision
 from fairlead.model.kinds.intent import Template
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Binding, BindingSpec, Revision, RevisionSpec
@@ -52,6 +56,49 @@ def test_what_is_exclusive_everywhere_may_run_as_long_as_the_shorter_of_both_lea
     assert until(100.0, 20.0) == (33.85, 33.85)
     assert until(0.0, 21.0, 2) == (34.85, 20.0), "in another history nothing that was promised counts"
     assert until(None, 22.0, 2) == (35.85, 35.85), "a region without a global plane"
+
+
+class Seen(msgspec.Struct):
+    """A binding as the feed tells of it."""
+
+    tenant: str
+    name: str
+    position: int
+    raw: bytes
+
+
+def bound(name: str, position: int, until: datetime | None) -> Seen:
+    spec = BindingSpec(SlotRef("u", "api", 0), "n1", Token(1, position, 1), 1, provisional_until_time=until)
+    binding = Binding(metadata=Metadata(name=name, namespace="risk"), spec=spec)
+    return Seen("risk", name, position, codec.encode(binding))
+
+
+def test_what_is_provisional_lasts_as_the_region_says_until_it_says_that_it_stays() -> None:
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(kill_s=1.0), Remembered(), 0.0)
+    node.in_history(revision(1, 1))
+    until = datetime(2026, 1, 1, tzinfo=UTC)
+    for name, position, when in (("api-0", 5, None), ("api-1", 6, until), ("api-2", 8, until)):
+        node.saw_binding(bound(name, position, when))  # type: ignore[arg-type]
+    stays, early, late = node.slots.values()
+    assert [slot.provisional for slot in (stays, early, late)] == [False, True, True]
+    assert early.lasts == -math.inf, "nobody has said that there is a lease"
+    above = GrantWord(9, 50.0, {"risk": 20.0})
+    assert node.settle(Ack(1, 1, grants=above), 100.0) == [early, late]
+    assert early.lasts == late.lasts == 100.0 + 20.0 * 0.99 - 1.0
+    assert node.settle(Ack(1, 1, grants=above), 100.0) == [], "and nothing new"
+    assert node.settle(Ack(1, 1), 101.0) == []
+    within = GrantWord(7, 50.0, {})
+    assert node.settle(Ack(2, 1, grants=within), 102.0) == [early, late]
+    assert early.provisional, "positions of another history say nothing of it"
+    assert early in node.settle(Ack(1, 1, grants=within), 103.0)
+    assert (early.provisional, late.provisional, list(node.provisional)) == (False, True, [late.id])
+    assert early.binding is not None
+    again = Seen("risk", "api-1", 9, codec.encode(early.binding))
+    node.saw_binding(again)  # type: ignore[arg-type]
+    assert not early.provisional, "it was said once, and stays so"
+    late.phase = "running"
+    assert not node.overdue(late.lasts - 0.1)
+    assert node.overdue(late.lasts), "no heartbeat counts while it is still there"
 
 
 class Change(msgspec.Struct):

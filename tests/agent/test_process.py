@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -281,3 +282,27 @@ async def test_a_later_fence_time_is_obeyed_and_a_missing_one_allows_nothing(tmp
         fence.write_text(f"{clock.monotonic() + 3600} 0\n")
         await made.start(sh("sleep 300", id=instance("api-1"), exclusive="global"))
         assert (await made.end(2)).cause == "fenced"  # the other column is its own
+
+
+async def test_a_provisional_instance_ends_at_its_time_without_any_agent_and_not_once_it_is_firm(tmp_path: Path) -> None:
+    clock = SystemClock()
+    first = ProcessDriver(settings_of(tmp_path), clock)
+    await first.adopt(lambda *_: None)
+    far = clock.monotonic() + 3600.0
+    for name in ("ends-0", "firm-0", "kept-0"):
+        await first.start(sh("sleep 300", id=instance(name), lasts=far))
+    await first.prolong(instance("firm-0"), math.inf)
+    await first.prolong(instance("ends-0"), clock.monotonic() + 0.5)
+    await first.close()
+    second = ProcessDriver(settings_of(tmp_path), clock)
+    made = Driven(second, tmp_path)
+    found = {adopted.id.name: adopted for adopted in await second.adopt(made.ended)}
+    assert (found["firm-0"].lasts, found["kept-0"].lasts) == (math.inf, round(far, 3))
+    if found["ends-0"].exit is None:
+        await made.end()
+    await until(lambda: second.status(instance("ends-0")) == "gone")
+    assert [second.status(instance(name)) for name in ("firm-0", "kept-0")] == ["running", "running"]
+    for name in ("firm-0", "kept-0"):
+        await second.kill(instance(name), "stopped")
+    await until(lambda: all(second.status(instance(name)) == "gone" for name in ("firm-0", "kept-0")))
+    await second.close()

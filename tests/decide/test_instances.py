@@ -37,6 +37,7 @@ CUT = Contact(False, -1.0, 3600.0)
 ALONE = Contact(False, -1.0, -1.0)
 USURPED = Contact(True, 5.0, 3600.0, superseded=True)
 LEAVING = Contact(True, 5.0, 3600.0, leaving=True)
+UNLEASED = Contact(True, 5.0, 3600.0, -1.0)
 ABSENT, RUNNING, STOPPING, ENDED = Life(), Life("running"), Life("stopping"), Life("ended", "again")
 
 
@@ -44,11 +45,21 @@ def order(state: SlotState = S.BOUND, execution: Any = "Replicated") -> Order:
     return Order(TOKEN, state, execution)
 
 
+PROVISIONAL = Order(TOKEN, S.BOUND, provisional=True)
+
+
 @pytest.mark.parametrize(
     ("wanted", "life", "contact", "expected"),
     [
         (order(), ABSENT, FRESH, Start),
         (order(), ABSENT, CUT, Wait),
+        (PROVISIONAL, ABSENT, FRESH, Start),
+        (PROVISIONAL, ABSENT, UNLEASED, Wait),
+        (PROVISIONAL, ENDED, UNLEASED, Wait),
+        (PROVISIONAL, ENDED, CUT, Start),
+        (PROVISIONAL, RUNNING, UNLEASED, Stop),
+        (PROVISIONAL, STOPPING, UNLEASED, Stop),  # at once: there is no time left to ask nicely
+        (order(), RUNNING, UNLEASED, Wait),
         (order(S.READY), ABSENT, FRESH, Start),  # the machine was restarted: it comes back in place
         (order(S.UNKNOWN), ABSENT, FRESH, Wait),
         (order(S.DRAINING), ABSENT, FRESH, Wait),

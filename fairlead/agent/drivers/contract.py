@@ -6,6 +6,7 @@ only when nothing of it is left. Called by fairlead/agent/host.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
@@ -74,6 +75,7 @@ class Launch(msgspec.Struct, frozen=True, gc=False):
     template: bytes = b""  # the agent's own, kept for the one that adopts this run
     uid: str = ""  # of the workload
     supersedes: str = ""  # the slots that this one stands in for, the nearest first (P11)
+    lasts: float = math.inf  # on the agent's clock: ends by itself then (P13), unless `prolong` says another time
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +97,7 @@ class Adopted(msgspec.Struct, frozen=True, gc=False):
     exit: Exit | None = None
     exclusive: Literal["", "region", "global"] = ""
     template: bytes = b""
+    lasts: float = math.inf
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
@@ -124,6 +127,9 @@ class Driver(Protocol):
         """Asks it to end, and ends all of it after the grace. Its end is told through `ended`; so is a second stop's."""
 
     async def kill(self, id: InstanceId, cause: Cause) -> None: ...
+
+    async def prolong(self, id: InstanceId, lasts: float) -> None:
+        """Of one that was started with a time at which it ends: that time, anew."""
 
     def status(self, id: InstanceId) -> Literal["running", "gone"]: ...
 

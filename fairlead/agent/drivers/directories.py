@@ -6,6 +6,7 @@ Never starts anything. Called by process.py.
     instances/TENANT_NAME_TOKEN/
       kept        what was started, for an agent that comes later
       work/       the instance's own: working directory, home, mounted files
+      lasts       until when it may run, where it ends with the lease of a grant (P13)
       logs/       stdout.OFFSET, stderr.OFFSET: segments, each named by the offset of its first byte
       run.N/      started, exit, control: between agent and shim
 """
@@ -13,6 +14,7 @@ Never starts anything. Called by process.py.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from typing import Final, Literal
 import msgspec
 
 from fairlead.agent.drivers.contract import Chunk, InstanceId, MountedFile, Stream, parse_instance_id
+from fairlead.ports import KeptFile
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -142,6 +145,22 @@ class Directories:
             os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
+
+    def lasts_file(self, id: InstanceId) -> Path:
+        return self.path(id) / "lasts"
+
+    def prolong(self, id: InstanceId, lasts: float) -> None:
+        """Not made durable: a machine that lost power runs nothing."""
+        KeptFile(self.lasts_file(id)).write(f"{lasts:.3f}\n".encode(), durable=False)
+
+    def lasts(self, id: InstanceId) -> float:
+        """Without such a file it was started to stay; one that cannot be read allows nothing."""
+        try:
+            return float(self.lasts_file(id).read_bytes())
+        except FileNotFoundError:
+            return math.inf
+        except (OSError, ValueError):
+            return 0.0
 
     def tidy(self, kept: Kept) -> None:
         for path in kept.secrets:

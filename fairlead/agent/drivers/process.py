@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import logging
 import marshal
+import math
 import os
 import signal
 import sys
@@ -95,7 +96,8 @@ class ProcessDriver:
             if running is not None:
                 self._watch(kept, folder, *running, child=False)
             end = None if running is not None else self._read_exit(kept, folder)
-            found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive, kept.template))
+            lasts = self._dirs.lasts(kept.id)
+            found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive, kept.template, lasts))
         return found
 
     async def start(self, launch: Launch) -> Started | Exit:
@@ -110,6 +112,8 @@ class ProcessDriver:
         self._kept[launch.id] = kept
         try:
             folder = self._dirs.prepare(kept, launch.files)
+            if launch.lasts < math.inf:
+                self._dirs.prolong(launch.id, launch.lasts)
             group = self._group(kept)
             pid = await self._spawn(kept, folder, launch.argv, group, log_dir=str(self._dirs.path(kept.id) / "logs"))
         except (OSError, TimeoutError) as error:
@@ -126,6 +130,10 @@ class ProcessDriver:
 
     async def kill(self, id: InstanceId, cause: Cause) -> None:
         self._order(id, f"kill {cause}\n")
+
+    async def prolong(self, id: InstanceId, lasts: float) -> None:
+        if id in self._runs:
+            self._dirs.prolong(id, lasts)
 
     def status(self, id: InstanceId) -> Literal["running", "gone"]:
         return "running" if id in self._runs else "gone"
@@ -215,11 +223,13 @@ class ProcessDriver:
     ) -> int:
         """A shim, up to where its instance is started or never will be. Answers with the shim's pid."""
         settings = self._settings
-        fenced = bool(kept.exclusive) and bool(log_dir)
+        fences = [[str(settings.fence_file), 1 if kept.exclusive == "global" else 0]] if kept.exclusive else []
+        if self._dirs.lasts(kept.id) < math.inf:
+            fences.append([str(self._dirs.lasts_file(kept.id)), 0])
         spec: dict[str, Any] = {
             "argv": list(argv), "env": kept.env, "run_dir": str(folder), "log_dir": log_dir, "uid": kept.uid, "gid": kept.uid,
             "cgroups": list(group.procs), "kill_file": group.kill_file if log_dir else "", "limits": self._limits(kept),
-            "fence": str(settings.fence_file) if fenced else "", "fence_column": 1 if kept.exclusive == "global" else 0,
+            "fences": fences if log_dir else [],
             "segment_bytes": settings.segment_bytes, "segments_max": settings.segments_max, "timeout_s": timeout_s,
             "boot_id": self._boot_id, "workdir_fd": WORKDIR_FD, "ready_fd": READY_FD,
         }  # fmt: skip

@@ -1,5 +1,5 @@
-"""The small process between the agent and one instance: starts it, reaps it, keeps its output, outlives the agent, and stops an
-Exclusive one by itself when its fence time comes. Never talks to anybody but the agent, through files and one FIFO.
+"""The small process between the agent and one instance: starts it, reaps it, keeps its output, outlives the agent, and ends
+one that is Exclusive or provisional by itself when its fence time comes. Talks to the agent alone, through files and one FIFO.
 
 A program of its own (`python -I -S shim.py`), so it imports the standard library alone and nothing of Fairlead. The agent hands
 it a marshalled dictionary on standard input; process.py says what is in it. All descendants stay below the shim: it is their
@@ -47,6 +47,15 @@ def now() -> float:
 def start_time(pid: int) -> int:
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def fence_time(path: str, column: int) -> float:
+    """Up to when a lease allows an instance to run. A file that cannot be read allows nothing."""
+    try:
+        with open(path, "rb") as file:
+            return float(file.read().split()[column])
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def write_atomically(folder: int, name: str, text: str) -> None:
@@ -254,7 +263,7 @@ class Shim:
         waits = [LOOK_S]
         if self.kill_at is not None:
             waits.append(self.kill_at - now())
-        if self.spec["fence"]:
+        if self.spec["fences"]:
             waits.append(FENCE_POLL_S)
         if self.status is not None:
             waits.append(0.02)  # the rest of the tree is being killed
@@ -274,7 +283,7 @@ class Shim:
 
     def _keep_time(self) -> None:
         self._reap()
-        if self.spec["fence"] and self.status is None and now() >= self._fence_time():
+        if self.spec["fences"] and self.status is None and now() >= min(fence_time(*each) for each in self.spec["fences"]):
             self.cause, self.kill_at = "fenced", 0.0
         if self.kill_at is None and os.fstat(self.folder).st_nlink == 0:
             # The agent's directory was removed: no agent can ever adopt this run or stop it, so nobody wants it.
@@ -285,14 +294,6 @@ class Shim:
             self._kill_tree()
         elif self.status is not None:
             self._kill_tree()  # what it left behind goes with it
-
-    def _fence_time(self) -> float:
-        """Up to when the agent's lease allows this instance to run. A file that cannot be read allows nothing."""
-        try:
-            with open(self.spec["fence"], "rb") as file:
-                return float(file.read().split()[self.spec["fence_column"]])
-        except (OSError, ValueError, IndexError):
-            return 0.0
 
     def _signal_all(self, number: int) -> None:
         for pid in self._tree():

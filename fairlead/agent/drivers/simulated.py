@@ -59,6 +59,9 @@ class SimulatedDriver:
     async def kill(self, id: InstanceId, cause: Cause) -> None:
         self.end(id, Exit(137, cause))
 
+    async def prolong(self, id: InstanceId, lasts: float) -> None:
+        pass  # nothing runs that could outlive its agent
+
     def status(self, id: InstanceId) -> Literal["running", "gone"]:
         return "running" if id in self.world.running else "gone"
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlead.authority.judge.context import Context, instant
+from fairlead.authority.ledger import device_charge
 from fairlead.decide.granting import (
     InForce,
     answered,
@@ -26,15 +27,16 @@ from fairlead.decide.granting import (
     take,
     tell,
 )
-from fairlead.decide.grants import limits_of, shortage
+from fairlead.decide.grants import shortage
+from fairlead.decide.lasting import staying
 from fairlead.decide.leasing import installed, said, taken
 from fairlead.decide.policy import CompiledPolicy
-from fairlead.model.commands import Caller, Refused
+from fairlead.model.commands import Bind, Caller, Refused
 from fairlead.model.kinds.capacity import Grant, GrantStatus
 from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import REGION, KindInfo
-from fairlead.model.resources import Resources
+from fairlead.model.resources import DeviceHold, Resources
 
 
 def grant_in_force(ctx: Context, grant: Grant) -> InForce:
@@ -57,15 +59,17 @@ def refuse_cut_off(ctx: Context, tenant: str, workload_class: str, revision: int
     return Refused("CutOff", f"{ctx.settings.region} has no word from the global plane; {workload_class} work waits for it")
 
 
-def provisional_until(ctx: Context, tenant: str, ask: Resources, asked_for: datetime | None) -> datetime | None:
+def provisional_until(
+    ctx: Context, body: Bind, ask: Resources, devices: tuple[DeviceHold, ...], asked_for: datetime | None
+) -> datetime | None:
     """By when a slot that is bound now must have stopped, unless the lease goes on: where it is above what stays."""
-    grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
+    grant: Grant | None = ctx.state.hot("grants", body.tenant, ctx.settings.region)
     if grant is None or not grant.spec.lease_seconds:
         return asked_for
-    allowed = grant_in_force(ctx, grant)
-    if not shortage(ctx.ledger.tenant(tenant).used, ask.amounts(), limits_of(allowed.after)):
+    charge = ask.amounts() | device_charge(ctx.ledger.nodes[body.node], devices)
+    if not shortage(ctx.ledger.tenant(body.tenant).used, charge, staying(grant, ctx.incarnation)):
         return asked_for
-    until = instant(max(ctx.now_ms, allowed.end_ms - stop_ms(grant.spec)))
+    until = instant(max(ctx.now_ms, grant_in_force(ctx, grant).end_ms - stop_ms(grant.spec)))
     return min(until, asked_for) if asked_for is not None else until
 
 

@@ -373,7 +373,7 @@ def _binding_spec(
 ) -> BindingSpec:
     spec = request.spec
     until = ctx.now + timedelta(seconds=body.provisional_s) if body.provisional_s > 0 else None
-    until = provisional_until(ctx, body.tenant, spec.ask.requests, until)
+    until = provisional_until(ctx, body, spec.ask.requests, devices, until)
     return BindingSpec(
         slot=spec.slot,
         node=body.node,

@@ -1,0 +1,90 @@
+"""What agents hold for firm, and until when the rest may run: asked of a model in which words come late and out of order."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.decide.escrow import Amounts, smallest, within
+from fairlead.decide.lasting import Granted, GrantWord, Leases, leases_at, staying, word_of
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
+
+END = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+END_MS = round(END.timestamp() * 1000)
+TERM = GrantTerm(Metadata(name="us"), GrantTermSpec("us"), GrantTermStatus(incarnation=1, end_time=END))
+
+
+def grant(after: int, **fields: object) -> Grant:
+    status = GrantStatus(accepted_version=1, during=Resources(4_000, 0), after=Resources(after, 0), incarnation=1, **fields)  # type: ignore[arg-type]
+    spec = GrantSpec("us", 1, Resources(4_000, 0), Resources(after, 0), lease_seconds=600)
+    return Grant(Metadata(name="us", namespace="risk"), spec, status)
+
+
+def test_those_who_use_more_than_stays_or_have_a_lease_of_their_own_are_named() -> None:
+    own = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+    grants = {"within": grant(1_000), "above": grant(1_000), "outrun": grant(1_000, lease_end_time=own)}
+    used: dict[str, Amounts] = {"within": {"cpu": 1_000}, "above": {"cpu": 1_001}, "outrun": {"cpu": 1}}
+    found = leases_at(7, grants, TERM, 1, used)
+    assert found == Leases(7, END_MS, {"above": END_MS, "outrun": END_MS - 300_000})
+    assert word_of(found, END_MS - 1_500) == GrantWord(7, 1.5, {"above": 1.5, "outrun": 0.0})
+    assert leases_at(7, grants, TERM, 2, used) is None, "in another history nothing was leased yet"
+    assert leases_at(7, grants, None, 1, used) is None
+    assert leases_at(7, {}, TERM, 1, {}) == Leases(7, 0, {}), "where nothing is leased, all that is there stays"
+
+
+def test_what_an_emergency_added_does_not_stay_and_nothing_does_in_another_history() -> None:
+    given_more = grant(3_000, emergency=Resources(2_500, 0), emergency_end_time=END)
+    assert staying(given_more, 1)["cpu"] == 500
+    assert staying(grant(3_000), 1)["cpu"] == 3_000
+    assert staying(grant(3_000), 2) == {}
+
+
+def test_an_agent_counts_from_when_it_asked_with_a_clock_that_may_be_slow_and_hears_no_older_word() -> None:
+    nothing = Granted()
+    assert (nothing.until("risk"), nothing.is_firm("risk", 0)) == (-math.inf, False)
+    told = nothing.told(GrantWord(5, 100.0, {"risk": 10.0}), 50.0, 0.01, 1.0)
+    assert (told.until("risk"), told.until("search")) == (50.0 + 9.9 - 1.0, 50.0 + 99.0 - 1.0)
+    assert (told.is_firm("search", 5), told.is_firm("search", 6), told.is_firm("risk", 5)) == (True, False, False)
+    assert told.told(GrantWord(9, 1_000.0, {}), 49.0, 0.01, 1.0) is told
+
+
+class Bound(NamedTuple):
+    position: int
+    amount: int
+    provisional: bool
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["bind", "end", "offer", "look", "hear"]), st.integers(0, 9)), max_size=60))
+def test_what_agents_hold_for_firm_never_exceeds_what_stays(steps: list[tuple[str, int]]) -> None:
+    """One tenant. `look` makes a word, `hear` delivers any of those made so far: late, twice, in any order."""
+    after, position = 4, 0
+    running: dict[int, Bound] = {}
+    firm: set[int] = set()
+    words: list[GrantWord] = []
+    for step, n in steps:
+        used = sum(bound.amount for bound in running.values())
+        if step == "bind" and used + n <= 12:
+            position += 1
+            running[position] = Bound(position, n, not within({"cpu": used + n}, {"cpu": after}))
+        elif step == "end" and running:
+            position += 1
+            running.pop(sorted(running)[n % len(running)])
+        elif step == "offer" and within(smallest({"cpu": used}, {"cpu": after}), {"cpu": n}):  # as granting.take has it
+            position, after = position + 1, n
+        elif step == "look":
+            made = leases_at(position, {"risk": grant(after)}, TERM, 1, {"risk": {"cpu": used}})
+            assert made is not None
+            words.append(word_of(made, 0))
+        elif step == "hear" and words:
+            heard = Granted().told(words[n % len(words)], 0.0, 0.01, 1.0)
+            firm |= {key for key in running if heard.is_firm("risk", key)}
+        lasting = sum(b.amount for key, b in running.items() if key in firm or not b.provisional)
+        assert lasting <= after
