@@ -48,7 +48,7 @@ class AuthorityPlane:
         heard = self._authority.heartbeat(list(nodes))
         if isinstance(heard, Refused):
             return None
-        return Ack(heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes)
+        return Ack(heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes, None, heard.grants)
 
     async def get(self, plural: str, tenant: str, name: str) -> Change | None:
         return self._authority.view().get(plural, tenant, name)
