@@ -32,7 +32,7 @@ from fairlead.serving.prober import ProbeOptions, Prober, through_dns
 from tests.servers.etcd import shared_cluster
 from tests.servers.postgres import shared_server
 
-PATIENCE_S = 90.0  # a busy machine starts forty processes slowly
+PATIENCE_S = 150.0  # a busy machine starts forty processes slowly
 PYTHON = sys.executable
 GROUP = "/apis/fairlead.dev/v1alpha1"
 SAMPLES = {"analytics": 3, "billing-api": 3, "risk-api": 6, "search-index": 2}  # how many of each serve; a batch job never does
@@ -42,7 +42,7 @@ LEASE_S = 8.0  # short, and still longer than a busy machine takes to start an a
 
 def service(command: str = "billing_api", **env: str) -> dict[str, Any]:
     """Lingers for longer than any client here takes to see that it was withdrawn."""
-    settings = {"LINGER_S": "3", **env}
+    settings = {"LINGER_S": "5", **env}
     return {
         "driver": "process",
         "command": [PYTHON, "-m", f"fairlead.samples.{command}"],

@@ -316,8 +316,18 @@ def test_a_lost_region_costs_its_own_part_and_european_work_waits_for_europe(pla
         return any(one["reason"] == "ResidencyBlocked" and "eu-central is lost" in one["detail"] for one in pending)
 
     platform.wait(blocked, "fraud-batch blocked by residency")
-    counts = platform.counts("risk", "risk-api")
-    assert (counts["serving"], counts["unknown"]) == (4, 2), counts
+
+    def four_and_two() -> bool:
+        counts = platform.counts("risk", "risk-api")
+        return (counts["serving"], counts["unknown"]) == (4, 2)
+
+    def told_elsewhere() -> bool:
+        found = resolved(platform, "risk", "risk-api")
+        best = min((one.priority for one in found), default=0)
+        return {one.region for one in found if one.priority == best} == {"us-east", "us-west"}
+
+    platform.wait(four_and_two, "four of risk-api serving and two unknown")
+    platform.wait(told_elsewhere, "clients told of the other regions first")
     with Probing(platform, "risk", "risk-api") as probing:
         platform.wait(lambda: probing.succeeded > 40, "answers from the other regions")
     assert probing.results["errors"] == {}, probing.results
