@@ -27,7 +27,7 @@ from fairlead.controllers.gathering import (
 )
 from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, is_wanted, leaves, rule
 from fairlead.decide.overrides import Where, ends_ms, in_force, words
-from fairlead.decide.slots import RUNNING, Table, instant, millis
+from fairlead.decide.slots import RUNNING, instant, millis
 from fairlead.decide.spans import size
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.hot import BindingHot
@@ -101,20 +101,21 @@ class DisruptionController:
 
     def _workload(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
-        evictions = {item.name: item.hot for item in cache.each("evictionrequests", "open", key)}
-        if not evictions:
+        items = {item.name: item for item in cache.each("evictionrequests", "open", key)}
+        if not items:
             return Result()
         assignment, slots = assignment_of(cache, key), slots_of(cache, key)
         frozen = _frozen(cache, key, assignment, now_ms)
-        asked = [_asked(eviction, assignment) for eviction in evictions.values()]
-        over = [one.slot for one in asked if not _is_about(cache.item("bindings", key[0], f"{key[1]}-{one.slot}"), evictions)]
+        asked = [_asked(item, assignment) for item in items.values()]
+        over = {one.slot for one in asked if not _is_about(cache.item("bindings", key[0], f"{key[1]}-{one.slot}"), items)}
         budget = _budget(key, assignment, words(frozen) if frozen is not None else "")
-        rulings = rule(asked, _without(slots, over), budget, now_ms)
+        rulings = rule(asked, slots, budget, now_ms, over)
         bodies: list[Body] = []
         wakes: list[int] = [ends_ms(frozen)] if frozen is not None else []
         grace_s = float(assignment.spec.drain_timeout_seconds) if assignment is not None else DRAIN_DEFAULT_S
         for ruling in rulings:
-            eviction, slot = evictions[ruling.asked.name], slots.get(ruling.asked.slot)
+            eviction: EvictionRequest = items[ruling.asked.name].hot
+            slot = slots.get(ruling.asked.slot)
             if ruling.step == "Drain" and slot is not None and slot.token is not None:
                 reason = eviction.spec.reason
                 bodies.append(Move(key[0], ruling.asked.name, slot.token, SlotState.DRAINING, reason, grace_s))
@@ -170,7 +171,15 @@ def _frozen(cache: Cache, key: Name, assignment: Assignment | None, now_ms: int)
     return in_force((item.hot for item in cache.all("overrides")), "freeze", now_ms, Where(*key, region))
 
 
-def _asked(eviction: EvictionRequest, assignment: Assignment | None) -> Asked:
+def _asked(item: Item, assignment: Assignment | None) -> Asked:
+    """Kept beside the item: thousands may be open, and all are looked at with every change of one."""
+    if item.derived is None or item.derived[0] is not assignment:
+        item.derived = (assignment, _read(item.hot, assignment))
+    found: Asked = item.derived[1]
+    return found
+
+
+def _read(eviction: EvictionRequest, assignment: Assignment | None) -> Asked:
     approved = condition(eviction.status.conditions, "Approved") if is_approved(eviction) else None
     return Asked(
         eviction.metadata.name,
@@ -182,15 +191,9 @@ def _asked(eviction: EvictionRequest, assignment: Assignment | None) -> Asked:
     )
 
 
-def _is_about(bound: Item | None, evictions: dict[str, EvictionRequest]) -> bool:
+def _is_about(bound: Item | None, evictions: dict[str, Item]) -> bool:
     eviction = evictions.get(bound.name) if bound is not None else None
-    return bound is not None and eviction is not None and concerns(eviction, bound.hot)
-
-
-def _without(slots: Table, over: list[int]) -> Table:
-    """The slots, without those whose request is about a life that is over: such a request finds nobody."""
-    gone = slots.keys() & set(over)
-    return Table(slot for index, slot in slots.items() if index not in gone) if gone else slots
+    return bound is not None and eviction is not None and concerns(eviction.hot, bound.hot)
 
 
 def _budget(key: Name, assignment: Assignment | None, frozen: str = "") -> Budget:
@@ -203,6 +206,8 @@ def _budget(key: Name, assignment: Assignment | None, frozen: str = "") -> Budge
 
 def _ruled(eviction: EvictionRequest, ruling: Ruling, now_ms: int) -> PutStatus | None:
     """The request's status after a ruling; None where it says so already."""
+    if ruling.step in ("Wait", "Drain"):
+        return None
     meta, status = eviction.metadata, eviction.status
     new = replace(status, observed_generation=meta.generation, blocked_by="")
 

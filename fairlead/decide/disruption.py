@@ -7,7 +7,7 @@ judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Literal, NamedTuple
 
 from fairlead.decide.slots import RUNNING, Slot, Slots, grouped
@@ -53,17 +53,25 @@ def is_wanted(assignment: Assignment | None, index: int) -> bool:
     return assignment is not None and not leaves(assignment) and holds(assignment.spec.slots, index)
 
 
-def rule(asked: Iterable[Asked], slots: Slots, budget: Budget, now_ms: int) -> list[Ruling]:
-    """One ruling a request, in the order they were filed; each approval counts against those after it."""
+def rule(
+    asked: Iterable[Asked], slots: Slots, budget: Budget, now_ms: int, over: Collection[int] = frozenset()
+) -> list[Ruling]:  # fmt: skip
+    """One ruling a request, in the order they were filed; each approval counts against those after it. `over`: slots whose
+    request is about a life that has ended. It finds nobody, and who runs there now is not counted on."""
     table = grouped(slots)
     serving = table.count(_S.SERVING) - sum(slot.state is _S.SERVING for slot in table.approved.values())
+    serving -= sum(_serves_on(slots.get(index)) for index in over)
     out: list[Ruling] = []
     for one in sorted(asked, key=lambda a: (a.approved_ms == 0, a.filed_ms, a.name)):
-        ruling = _rule_one(one, slots.get(one.slot), serving, budget, now_ms)
+        ruling = _rule_one(one, slots.get(one.slot) if one.slot not in over else None, serving, budget, now_ms)
         if ruling.step == "Approve" and slots[one.slot].state is _S.SERVING:
             serving -= 1
         out.append(ruling)
     return out
+
+
+def _serves_on(slot: Slot | None) -> bool:
+    return slot is not None and slot.state is _S.SERVING and not slot.approved
 
 
 def _rule_one(one: Asked, slot: Slot | None, serving: int, budget: Budget, now_ms: int) -> Ruling:

@@ -76,7 +76,8 @@ class Leaving(NamedTuple):
 def leaving(order: AssignmentSpec, slots: Slots, want: dict[int, int]) -> Leaving:
     table = grouped(slots)
     idle, serving = _candidates(order, table, want)
-    cancel = [s.index for s in table.leaving.values() if s.ours and not s.approved and s.index not in idle | serving]
+    may_go = idle | serving  # made once: ten thousand may be leaving
+    cancel = [s.index for s in table.leaving.values() if s.ours and not s.approved and s.index not in may_go]
     own = 0 if not want else size(order.slots)
     least = max(own - order.rollout.max_unavailable, 1 if own and order.rollout.max_surge and order.spare is not None else 0)
     # One whose request is being taken back counts only when that is done: it may be approved first.

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.controllers import disruption as disruption_module
 from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.contract import Controller, View
 from fairlead.controllers.disruption import DisruptionController
@@ -31,6 +32,8 @@ from fairlead.model.kinds.work import (
     Endpoint,
     Endpoints,
     EndpointsSpec,
+    EvictionRequest,
+    EvictionRequestSpec,
     Instance,
     InstanceSpec,
     InstanceStatus,
@@ -119,6 +122,12 @@ class Region:
         spec = EndpointsSpec(workload_uid="u", version=self._version, endpoints=named)
         return self.tell("endpoints", "risk", "api", Endpoints(metadata=Metadata(name="api", namespace="risk"), spec=spec))
 
+    def evict(self, index: int) -> set[tuple[str, str]]:
+        slot = SlotRef(workload="api", uid="u", index=index)
+        spec = EvictionRequestSpec(slot=slot, reason="rollout", requester="rollout", epoch=1)
+        found = EvictionRequest(metadata=Metadata(name=slot.object_name, namespace="risk", generation=1), spec=spec)
+        return self.tell("evictionrequests", "risk", slot.object_name, found)
+
     def look(self) -> Any:
         self.now_ms += 10
         return self.controller.reconcile(KEY, self.view, self.now_ms)
@@ -195,6 +204,28 @@ def through_all_stages(controller: Controller, count: int, at_once: int = 50) ->
 def test_bringing_up_four_times_the_slots_is_four_times_the_work(make: Callable[[], Controller]) -> None:
     few, many = through_all_stages(make(), 200), through_all_stages(make(), 800)
     assert many < 5.5 * few, f"{few} instructions for 200 slots, {many} for 800"
+
+
+def test_a_request_to_leave_is_read_once_and_not_with_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = settled(DisruptionController(), 50)
+    for index in range(50):
+        made.evict(index)
+    approved = made.look().bodies
+    assert len(approved) == 50
+    read: list[str] = []
+    reading = disruption_module._read
+
+    def counted(found: EvictionRequest, order: Assignment | None) -> Any:
+        read.append(found.metadata.name)
+        return reading(found, order)
+
+    monkeypatch.setattr(disruption_module, "_read", counted)
+    made.evict(7)
+    assert len(made.look().bodies) == 50
+    assert read == ["api-7"]
+    made.order(2)  # who is wanted may be another now
+    made.look()
+    assert len(read) == 1 + 50
 
 
 def test_what_a_tenant_was_given_is_not_added_up_again_for_every_workload() -> None:

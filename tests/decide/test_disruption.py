@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
 from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, rule
 from fairlead.decide.slots import Slot
 from fairlead.model.lifecycle import SlotState
@@ -70,3 +74,25 @@ def test_what_is_gone_is_done_and_what_is_silent_waits() -> None:
     assert steps(rule([asked(0)], {}, budget(0), NOW)) == ["Gone"]
     assert steps(rule([asked(0)], {0: Slot(0, _S.DRAINING, 1, 1)}, budget(0), NOW)) == ["Gone"]
     assert steps(rule([asked(0)], {0: Slot(0, _S.UNKNOWN, 1, 1)}, budget(0), NOW)) == ["Block"]
+
+
+def test_who_runs_where_a_request_is_about_an_earlier_life_is_not_counted_on() -> None:
+    world = serving(0, 1, 2)
+    assert steps(rule([asked(0)], world, budget(2), NOW)) == ["Approve"]
+    assert steps(rule([asked(0), asked(2)], world, budget(2), NOW, {2})) == ["Block", "Gone"]
+
+
+_slot = st.builds(
+    Slot, st.just(0), st.sampled_from(list(SlotState)), st.just(1), st.just(1), in_traffic=st.booleans(), approved=st.booleans()
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_slot, max_size=6), st.sets(st.integers(0, 6)), st.integers(0, 3), st.sets(st.integers(0, 6)))
+def test_a_request_about_a_life_that_is_over_is_ruled_as_if_its_slot_were_not_there(
+    slots: list[Slot], over: set[int], least: int, wants: set[int]
+) -> None:
+    world = {index: replace(slot, index=index) for index, slot in enumerate(slots)}
+    left = {index: slot for index, slot in world.items() if index not in over}
+    requests = [asked(index, approved_ms=NOW - 1 if index in world and world[index].approved else 0) for index in sorted(wants)]
+    assert rule(requests, world, budget(least), NOW, over) == rule(requests, left, budget(least), NOW)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fairlead.decide import rollout as rollout_module
 from fairlead.decide.rollout import leaving, progress, serving_steps, traffic, wanted
 from fairlead.decide.slots import Slot, Slots
 from fairlead.model.kinds.intent import RolloutRule
@@ -265,3 +269,24 @@ def test_an_undo_restarts_nothing_that_was_not_leaving(count: int, surge: int, f
     world.restarts.clear()
     world.settle(second)
     assert not kept & {index for index, _ in world.restarts}
+
+
+def test_who_may_go_is_put_together_once_however_many_are_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each that leaves cost ten thousand times ten thousand, in the deletion of a large workload."""
+    joined: list[int] = []
+
+    class Counting(set[int]):
+        def __or__(self, other: Any) -> Any:
+            joined.append(len(self))
+            return super().__or__(other)
+
+    found = rollout_module._candidates
+
+    def candidates(*given: Any) -> tuple[set[int], set[int]]:
+        idle, serving = found(*given)
+        return Counting(idle), Counting(serving)
+
+    monkeypatch.setattr(rollout_module, "_candidates", candidates)
+    world = slots(*(slot(index, leaving=True, ours=True) for index in range(30)), slot(30, generation=2, leaving=True, ours=True))
+    assert leaving(order(31, 2), world, wanted(order(31, 2), world)).cancel == [30]
+    assert joined == [0]
