@@ -24,9 +24,11 @@ from fairlead.controllers.gathering import (
     touched_of,
 )
 from fairlead.controllers.saying import EVERY_MS, GATHER_MS, Saying, is_news
-from fairlead.decide.rollout import Progress, leaving, progress, serving_steps, traffic, wanted
+from fairlead.decide.admission import OBJECT_BYTES_MAX
+from fairlead.decide.rollout import Progress, fitting, leaving, progress, serving_steps, traffic, wanted
 from fairlead.decide.slots import Slot, Table, instant, millis
 from fairlead.decide.spans import holds
+from fairlead.model import codec
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.slot import SlotRef
@@ -44,6 +46,7 @@ from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata, set_condition
 
 ENDPOINTS_PER_MS: Final = 10  # Endpoints are written whole: of many, the next write waits until this many could have been
+ENDPOINTS_BYTES_MAX: Final = OBJECT_BYTES_MAX - 8 * 1024  # of those it names; the rest is for metadata and status
 REQUESTER: Final = Role.ROLLOUT.value
 _COMING: Final = (SlotState.BOUND, SlotState.STARTING)
 
@@ -51,6 +54,22 @@ _COMING: Final = (SlotState.BOUND, SlotState.STARTING)
 def _order(assignment: Assignment) -> tuple[str, int, bool]:
     meta = assignment.metadata
     return meta.uid, meta.generation, meta.deletion_time is not None
+
+
+class Sizes:
+    """What each endpoint takes, added up as they come and go."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, int] = {}
+        self.total = 0
+
+    def put(self, index: int, size: int) -> None:
+        self.forget(index)
+        self.of[index] = size
+        self.total += size
+
+    def forget(self, index: int) -> None:
+        self.total -= self.of.pop(index, 0)
 
 
 class RolloutController:
@@ -65,6 +84,8 @@ class RolloutController:
         self._saying = Saying()
         self._named: dict[Name, dict[int, Endpoint]] = {}  # of each workload, what its Endpoints say of a slot
         self._named_ms: dict[Name, int] = {}  # when they were written
+        self._sizes: dict[Name, Sizes] = {}  # what each of them takes in Endpoints
+        self._left_out: dict[Name, int] = {}  # how many are ready and found no room there
         self._orders: dict[
             Name, tuple[str, int, bool]
         ] = {}  # what was looked at last; of assignments the statuses change more often
@@ -138,7 +159,7 @@ class RolloutController:
 
     def _forget(self, key: Name) -> None:
         self._saying.forget(key)
-        for kept in (self._named, self._named_ms, self._doubted, self._orders, self._versions):
+        for kept in (self._named, self._named_ms, self._sizes, self._left_out, self._doubted, self._orders, self._versions):
             kept.pop(key, None)
 
     def _ask(self, assignment: Assignment, slot: Slot, reason: str) -> Put:
@@ -158,14 +179,18 @@ class RolloutController:
         """Whom Endpoints should name, if that is to be written now, and when else. Costs by what changed, until it is written."""
         admitted = traffic(slots)
         known, doubted = self._named.setdefault(key, {}), self._doubted.setdefault(key, set())
+        sizes = self._sizes.setdefault(key, Sizes())
         for index in touched_of(cache, key):
             known.pop(index, None)
+            sizes.forget(index)
             doubted.add(index)
         if before is None and not admitted and now_ms < self._saying.due_ms(key, now_ms):
             return None, None
         said = served_of(cache, key)
         for index in admitted - known.keys():
-            known[index] = self._endpoint(cache, key, slots[index], said)
+            known[index] = endpoint = self._endpoint(cache, key, slots[index], said)
+            sizes.put(index, len(codec.encode(endpoint)))
+        admitted = self._with_room(key, admitted, said, sizes)
         if before is not None and admitted == said.keys() and all(known[i] == said[i] for i in doubted & admitted):
             doubted.clear()
             return None, None
@@ -174,6 +199,12 @@ class RolloutController:
             return None, due_ms
         self._named_ms[key] = now_ms
         return tuple([known[index] for index in sorted(admitted)]), None
+
+    def _with_room(self, key: Name, admitted: set[int], said: Mapping[int, Endpoint], sizes: Sizes) -> set[int]:
+        """Whom Endpoints can hold: one object has a largest size. Who finds no room stays Ready, and the condition says so."""
+        found = admitted if sizes.total <= ENDPOINTS_BYTES_MAX else fitting(admitted, said, sizes.of, ENDPOINTS_BYTES_MAX)
+        self._left_out[key] = len(admitted) - len(found)
+        return found
 
     def _endpoint(self, cache: Cache, key: Name, slot: Slot, said: Mapping[int, Endpoint]) -> Endpoint:
         node: Node | None = cache.get("nodes", "", slot.node)
@@ -198,7 +229,7 @@ class RolloutController:
         since_ms = millis(before.status.progress_time) if before is not None else now_ms
         found = progress(assignment.spec, slots, before, since_ms, now_ms)
         old = before.status if before is not None else EndpointsStatus()
-        status = self._status(assignment, old, found, now_ms)
+        status = self._status(assignment, old, found, self._left_out.get(key, 0), now_ms)
         if status == old:
             self._saying.nothing_to_say(key)
             return Result(bodies, found.deadline_ms)
@@ -209,9 +240,15 @@ class RolloutController:
         bodies.append(PutStatus("Endpoints", *key, status))
         return Result(bodies, found.deadline_ms)
 
-    def _status(self, assignment: Assignment, old: EndpointsStatus, found: Progress, now_ms: int) -> EndpointsStatus:
+    def _status(
+        self, assignment: Assignment, old: EndpointsStatus, found: Progress, left_out: int, now_ms: int
+    ) -> EndpointsStatus:  # fmt: skip
+        more = f"; {left_out} more are ready, and Endpoints of one region hold no more" if left_out else ""
         condition = replace(
-            found.condition, observed_generation=assignment.metadata.generation, last_transition_time=instant(now_ms)
+            found.condition,
+            message=found.condition.message + more,
+            observed_generation=assignment.metadata.generation,
+            last_transition_time=instant(now_ms),
         )
         return replace(
             old,

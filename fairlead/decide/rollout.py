@@ -8,6 +8,7 @@ another come first, the last copy never leaves first. Used by the assignment, ro
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
 from fairlead.decide.slots import RUNNING, Slot, Slots, Table, grouped
@@ -118,6 +119,18 @@ def traffic(slots: Slots) -> set[int]:
     groups = table.groups.items()
     if all(out.isdisjoint(group) for (state, _), group in groups if state is _S.SERVING):
         out |= {s.index for s in table.of(_S.UNKNOWN) if s.in_traffic and not s.lost}
+    return out
+
+
+def fitting(admitted: set[int], said: Container[int], sizes: Mapping[int, int], bytes_max: int) -> set[int]:
+    """Of those who should get traffic as many as one object holds: first whoever is named already, then in their order. Without
+    this bound the object would be refused as a whole, and nobody could be withdrawn from it either."""
+    left, out = bytes_max, set()
+    for index in sorted(admitted, key=lambda index: (index not in said, index)):
+        left -= sizes[index]
+        if left < 0:
+            break
+        out.add(index)
     return out
 
 
