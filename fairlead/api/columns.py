@@ -143,6 +143,13 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Devices", lambda o: len(o.spec.devices), "How many devices it has.", "integer", True),
         Column("Address", _at("spec.address"), "Where it is reached.", wide=True),
     ),
+    "nodepools": (
+        Column("Provider", lambda o: o.spec.provider or "<none>", "Who starts its machines; none: people do."),
+        Column("Min", _at("spec.min_nodes"), "Never fewer.", "integer"),
+        Column("Max", _at("spec.max_nodes"), "Never more.", "integer"),
+        Column("Ordered", lambda o: len(o.status.ordered), "Machines that its provider is to run.", "integer"),
+        Column("Scaling", _condition, "What its autoscaler does."),
+    ),
     "tenants": (Column("Weight", _at("spec.weight"), "Its share between tenants of one priority.", "integer"),),
     "autoscalers": (
         Column("Workload", _at("spec.workload"), "Whose replicas it sets."),

@@ -138,10 +138,12 @@ def _verdict(
     # then it does not fit another like it.
     unused = empty.keys() if any(request.status.reason in CURED_BY_NODES for request in requests) else ()
     coming = {name for name in status.ordered if name not in mine or not mine[name].status.schedulable or name in unused}
-    there = len(mine) - sum(name in mine for name in coming)
+    leaving = sum(name not in status.ordered and CLOSED in node.metadata.annotations for name, node in mine.items())
+    there = len(mine) - leaving - sum(name in mine for name in coming)
     spare = [(name, (now_ms - millis(since)) / 1000) for name, since in sorted(empty.items())]
     busy = [(name, seen.used[name]) for name in sorted(mine) if name in status.ordered and name not in empty]
-    return nodes(rule, Pool(there, len(coming), spare, since_up_s, spec.start_seconds, busy), _waiting(requests, now_ms))
+    pooled = Pool(there, len(coming), spare, since_up_s, spec.start_seconds, busy, leaving)
+    return nodes(rule, pooled, _waiting(requests, now_ms))
 
 
 def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting]:

@@ -110,12 +110,13 @@ class Waiting(NamedTuple):
 
 
 class Pool(NamedTuple):
-    nodes: int
+    nodes: int  # without those that are leaving: a machine that goes holds no minimum
     starting: int  # asked for, not there yet
     idle: Sequence[tuple[str, float]] = ()  # (empty node, for how long), of those that may go
     since_up_s: float = 1e9
     start_s: float = 60.0  # until a new node takes work
     busy: Sequence[tuple[str, int]] = ()  # (node that may go, slots on it)
+    leaving: int = 0  # no longer ordered, still there: until they are gone they count against the maximum
 
 
 class PoolScaling(NamedTuple):
@@ -131,7 +132,8 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
     count = pool.nodes + pool.starting
     if count > rule.maximum:
         return _fewer(rule, pool, count - rule.maximum)
-    wanted = max(rule.minimum, min(count + needed - pool.starting, rule.maximum)) if needed > pool.starting else count
+    most = max(count, rule.maximum - pool.leaving)
+    wanted = min(count + needed - pool.starting, most) if needed > pool.starting else count
     if count < rule.minimum:
         return PoolScaling(rule.minimum - count, (), f"at least {rule.minimum}")
     if wanted > count:

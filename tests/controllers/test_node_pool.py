@@ -129,6 +129,53 @@ async def test_a_scaled_up_node_is_scaled_down_after_its_cool_down_when_it_is_em
         assert pools.found("nodes", name) is None
 
 
+async def test_machines_that_are_on_their_way_out_do_not_count_as_the_fewest_there_must_be() -> None:
+    """Their nodes are deregistered only once they are silent; meanwhile the last one must not be let go for their sake."""
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        await pools.waiting(9, "WaitingForCapacity")  # three nodes of four cores
+        await pools.look()
+        assert len(pools.ordered) == 3
+        one = NodePool(metadata=Metadata(name="burst"), spec=replace(SPEC, min_nodes=1))
+        ok(await plane.send(OPERATOR, Put("NodePool", one)))
+        await pools.withdrawn(9)
+        for _ in range(4):
+            await pools.look()
+            clock.offset += 301
+        assert len(pools.ordered) == 1
+        assert len(pools.provider.stopped) == 2
+        (left,) = pools.ordered
+        assert not pools.found("nodes", left).spec.unschedulable
+        assert pools.found("nodepools", "burst").status.nodes == 3, "nobody has deregistered the others yet"
+
+
+async def test_a_pool_is_not_deleted_before_the_last_of_its_machines_is_gone() -> None:
+    """Nobody would stop them, or let go of their nodes, any more."""
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        await pools.waiting(1, "WaitingForCapacity")
+        await pools.look()
+        (name,) = pools.ordered
+        await pools.withdrawn(1)
+        refused = no(await plane.send(OPERATOR, Delete("NodePool", "", "burst")), "InUse")
+        assert "set its minNodes and maxNodes to 0 first" in refused.detail
+        ok(
+            await plane.send(
+                OPERATOR, Put("NodePool", NodePool(metadata=Metadata(name="burst"), spec=replace(SPEC, max_nodes=0)))
+            )
+        )
+        await pools.look()
+        await pools.look()
+        assert pools.provider.stopped == [name]
+        no(await plane.send(OPERATOR, Delete("NodePool", "", "burst")), "InUse")
+        node = await plane.as_role(Role.NODE)
+        ok(await plane.send(node, PutStatus("Node", "", name, NodeStatus(health="Lost", session=1))))
+        await pools.look()
+        ok(await plane.send(OPERATOR, Delete("NodePool", "", "burst")))
+
+
 async def test_nothing_is_ordered_for_what_nodes_do_not_cure_nor_while_placement_lags_nor_under_a_pause() -> None:
     clock = FakeClock()
     async with running_plane(clock=clock) as plane:

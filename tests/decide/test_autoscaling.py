@@ -139,6 +139,8 @@ def test_nodes_on_their_way_count_and_bounds_and_waits_hold() -> None:
     assert nodes(POOL, Pool(10, 0), waiting) == (0, (), "no more than 10", ())
     assert nodes(POOL, Pool(2, 0, since_up_s=5), waiting).add == 0
     assert nodes(POOL, Pool(0, 0), []).add == 1
+    assert nodes(POOL, Pool(7, 0, leaving=2), waiting).add == 1, "ten machines at most, also while two of them go"
+    assert nodes(POOL, Pool(0, 0, leaving=3), []).add == 1, "those that go are not the fewest there must be"
 
 
 def test_empty_nodes_go_the_longest_empty_first_and_never_below_the_minimum_or_while_somebody_waits() -> None:

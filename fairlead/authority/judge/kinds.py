@@ -209,11 +209,13 @@ def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:
 
 def _refuse_pool_delete(ctx: Context, rec: Rec) -> Refused | None:
     """Without it nodes that were some tenants' own would be everybody's, and nobody would stop those it has ordered."""
-    inside = sorted(node.name for node in ctx.state.live("nodes") if node.hot.spec.pool == rec.name)
+    inside = {node.name for node in ctx.state.live("nodes") if node.hot.spec.pool == rec.name}
+    inside.update(rec.hot.status.ordered)  # also those that have not registered yet
     if not inside:
         return None
-    facts = {"count": len(inside), "first": inside[:10]}
-    return Refused("InUse", f"{len(inside)} nodes are in pool {rec.name}: drain and deregister them first", facts)
+    how = "set its minNodes and maxNodes to 0" if rec.hot.status.ordered else "drain and deregister them"
+    facts = {"count": len(inside), "first": sorted(inside)[:10]}
+    return Refused("InUse", f"{len(inside)} nodes are in pool {rec.name}: {how} first", facts)
 
 
 def _grants_something(grant: Grant) -> bool:
