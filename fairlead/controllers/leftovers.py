@@ -16,9 +16,11 @@ from fairlead.client.plane import Plane
 from fairlead.controllers.contract import SweepsOnly
 from fairlead.decide import leftovers
 from fairlead.decide.leftovers import Drift, Slots
+from fairlead.decide.regional import is_owed
 from fairlead.decide.repairs import Finding, steps
 from fairlead.model.commands import Body
 from fairlead.model.ids import split_revision
+from fairlead.model.kinds.policy import Override
 from fairlead.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ class LeftoversController(SweepsOnly):
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
         now_ms = plane.plane_ms()
         overrides = await _all(plane, "overrides")
-        findings = leftovers.stale_finalizers("overrides", overrides, (), now_ms)
+        findings = leftovers.stale_finalizers("overrides", await self._unowed(plane, overrides), (), now_ms)
         findings += await (self._regional(plane, clock) if self._region else self._global(plane))
         repairs = {each.metadata.name: each for each in await _all(plane, "repairs")}
         drifts = self._ledger.drifts() if self._ledger is not None else ()
@@ -66,6 +68,12 @@ class LeftoversController(SweepsOnly):
         if found.rebuild and self._ledger is not None and self._ledger.rebuild(found.rebuild):
             return []  # this server leads no more
         return found.bodies
+
+    async def _unowed(self, plane: Plane, overrides: Sequence[Override]) -> Sequence[Override]:
+        """Without those of which the global plane is still to hear: their finalizer keeps them for that."""
+        if not self._region or not await _all(plane, "grantterms"):
+            return overrides
+        return [each for each in overrides if not is_owed(each, plane.plane_ms())]
 
     async def _global(self, plane: Plane) -> list[Finding]:
         now_ms = plane.plane_ms()

@@ -17,7 +17,7 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_s
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import is_true
 from fairlead.decide.leasing import VERSION, VERSIONED, version_of
-from fairlead.decide.overrides import AGE_MS
+from fairlead.decide.overrides import AGE_MS, MIRRORED_UID
 from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, record_of
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
@@ -26,7 +26,7 @@ from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import Metadata
 from fairlead.model.registry import KINDS
 
-UID: Final = "fairlead.dev/mirrored-uid"
+UID: Final = MIRRORED_UID
 GENERATION: Final = "fairlead.dev/mirrored-generation"
 FINALIZER: Final = "fairlead.dev/region-released"
 UP: Final = MIRROR_UP  # and the region: the lease under which it reports; its renewals are the region's sign of life

@@ -16,14 +16,13 @@ from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.mirror import UID
 from fairlead.decide.overrides import ends_at, ends_ms, is_agreed, soon_ms, words
-from fairlead.decide.regional import MERGED
+from fairlead.decide.regional import KEPT_MS, is_owed
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.policy import Override, OverrideStatus
 from fairlead.model.meta import Condition, set_condition
 
 FINALIZER: Final = "fairlead.dev/override-undone"
-KEPT_MS: Final = 86_400_000  # after its end, for whoever asks the next day what was overridden
 
 
 class OverrideController:
@@ -61,10 +60,8 @@ class OverrideController:
         return Result(bodies, min(later, default=None))
 
     def _owed(self, view: View, override: Override, now_ms: int) -> bool:
-        """It was ordered in this region, and the global plane has not heard of it yet. It holds nothing meanwhile."""
-        marks = override.metadata.annotations
         in_region = self.name == "override" and any(True for _ in view.cache.all("grantterms"))
-        return in_region and not marks.keys() & {UID, MERGED} and now_ms < ends_ms(override) + KEPT_MS
+        return in_region and is_owed(override, now_ms)
 
 
 def _status(override: Override, now_ms: int) -> OverrideStatus:

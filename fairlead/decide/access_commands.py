@@ -12,10 +12,12 @@ from typing import Any, Final, NamedTuple
 from fairlead.decide.access import BREAK_GLASS, Answer, Identity, Question, Statement, decide
 from fairlead.decide.access_agent import Holdings, decide_agent, refuse_own_node
 from fairlead.decide.access_roles import COMPONENT_ROLES, FRONT_DOOR, PLANE_SERVER
+from fairlead.decide.regional import is_true_record
 from fairlead.decide.slot_lease import is_slot_lease, lease_of
 from fairlead.model.commands import Body, Caller, Command, Delete, LeaseBody, Put, PutStatus, Refused, Report
 from fairlead.model.kinds.access import NodeProfile
 from fairlead.model.kinds.capacity import Node
+from fairlead.model.kinds.policy import Override
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import BY_KIND, GLOBAL
 
@@ -111,7 +113,10 @@ def _refuse_component(identity: Identity, command: Command, facts: Facts) -> Ref
 
 def _refuse_mirror(identity: Identity, body: Any) -> Refused | None:
     """One region must not be able to speak for another: Assignments are named WORKLOAD.REGION, Holdings
-    BUDGET.REGION, Grants REGION."""
+    BUDGET.REGION, Grants REGION. Of overrides it may write what records those that people ordered in it."""
+    told = body.object if isinstance(body, Put) and isinstance(body.object, Override) else None
+    if told is not None and identity.region and is_true_record(told, identity.region):
+        return None
     question = question_of(body)
     if isinstance(body, LeaseBody) and is_slot_lease(body.name) and body.name != lease_of(identity.region):
         return Refused("Forbidden", f"the mirror of {identity.region or 'no region'} may not hold {body.name}")

@@ -3,7 +3,7 @@
 It holds something back, in that region alone: quota and recovery are the global plane's, and so a region on its own stays within
 its grants and budgets whatever is ordered there. Its name begins with the region's, so it never meets another's. After
 healing the global plane gets a record of it, which is for the audit: it is copied into no region. Used by the judge, both
-mirrors and the override controller.
+mirrors, the override controller and the repair of leftovers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from fairlead.decide.admission.policy import APPROVED_KINDS
-from fairlead.decide.overrides import AGE_MS, starts_ms
+from fairlead.decide.overrides import AGE_MS, MIRRORED_UID, ends_ms, starts_ms
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Fault
 from fairlead.model.kinds.policy import Override
@@ -23,6 +23,7 @@ ORDERED_IN: Final = "fairlead.dev/ordered-in"  # on a record: the region
 ORDERED_UID: Final = "fairlead.dev/ordered-uid"  # on a record: of the original
 MIRROR_UP: Final = "mirror-up-"  # and the region: the lease of the mirror that may write its records
 MERGED: Final = "fairlead.dev/merged"  # on the original: the record's uid, once there is one
+KEPT_MS: Final = 86_400_000  # after its end, for whoever asks the next day what was overridden
 
 
 def fault_of(override: Override, region: str) -> Fault | None:
@@ -45,6 +46,12 @@ def is_true_record(override: Override, region: str) -> bool:
     """Of one that could have been ordered in that region, and about nothing else."""
     said = override.metadata.annotations.get(ORDERED_IN)
     return said == region and override.spec.scope.regions == (region,) and fault_of(override, region) is None
+
+
+def is_owed(override: Override, now_ms: int) -> bool:
+    """Of one in a region that has a global plane: it was ordered there, and the global plane has not heard of it yet. Until then
+    it is kept, though it holds nothing."""
+    return not override.metadata.annotations.keys() & {MIRRORED_UID, MERGED} and now_ms < ends_ms(override) + KEPT_MS
 
 
 def record_of(original: Override, before: Override | None, region: str, region_ms: int) -> Override:

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from fairlead.controllers.contract import View
 from fairlead.controllers.disruption import DisruptionController
 from fairlead.controllers.mirror import UID, MirrorDown
-from fairlead.controllers.override import FINALIZER, KEPT_MS, OverrideController
+from fairlead.controllers.override import FINALIZER, OverrideController
 from fairlead.controllers.policy import PolicyController
 from fairlead.controllers.repair import RepairController
 from fairlead.decide.overrides import AGE_MS, ends_ms
+from fairlead.decide.regional import KEPT_MS
 from fairlead.model import codec
 from fairlead.model.commands import Delete, Move, Put, PutStatus
 from fairlead.model.hot import hot_from

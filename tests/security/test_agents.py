@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from fairlead.decide.access import Answer, Identity, Question, statements_for
 from fairlead.decide.access_agent import Holdings, NoHoldings, decide_agent, refuse_own_node
 from fairlead.decide.access_commands import Facts, caller_for, question_of, refuse_command
+from fairlead.decide.regional import ORDERED_IN
 from fairlead.model.commands import (
     Bind,
     Caller,
@@ -24,6 +25,7 @@ from fairlead.model.commands import (
 )
 from fairlead.model.kinds.access import NodeProfile
 from fairlead.model.kinds.capacity import DrainOrder, Node, NodeSpec, NodeStatus, Taint
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import AssignmentStatus
 from fairlead.model.lifecycle import Role, SlotState
@@ -250,7 +252,15 @@ def test_one_region_s_mirror_says_nothing_for_another_region_in_the_global_plane
     assert refused(mirror, own, caller=by, about=globally) == ""
     assert refused(mirror, other, caller=by, about=globally) == "Forbidden"
     assert refused(mirror, LeaseRenew("slots-us-east", 1), caller=by, about=globally) == "Forbidden"
+    hold = OverrideSpec(kind="hold", reason="x", ttl_seconds=60, scope=OverrideScope(tenants=("risk",), regions=("eu-west",)))
+    record = Override(Metadata(name="eu-west-stop", namespace="risk", annotations={ORDERED_IN: "eu-west"}), hold)
+    assert refused(mirror, Put("Override", record, mode="create"), caller=by, about=globally) == "", "ordered in its region"
+    assert refused(component("mirror", "us", region="us-east"), Put("Override", record), caller=Caller("us", Role.MIRROR),
+                   about=globally) == "Forbidden"  # fmt: skip
+    bare = replace(record, metadata=replace(record.metadata, annotations={}))
+    assert refused(mirror, Put("Override", bare, mode="create"), caller=by, about=globally) == "Forbidden", "an order, no record"
     nowhere = component("mirror", "eu")
+    assert refused(nowhere, Put("Override", record), caller=by, about=globally) == "Forbidden"
     assert refused(nowhere, replace(status, name="api."), caller=by, about=globally) == "Forbidden"
     assert refused(nowhere, replace(status, name="api"), caller=by, about=globally) == "Forbidden"
 

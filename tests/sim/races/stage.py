@@ -6,7 +6,7 @@ The checkers of every run look on; `played` fails with what they found. Used by 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -41,7 +41,7 @@ class Stage:
     # --- what people do --------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, name: str, replicas: int, *, exclusive: bool = False, cpu: str = "400m", memory: str = "512Mi",
+        self, name: str, replicas: int, *, exclusive: bool | Literal["global"] = False, cpu: str = "400m", memory: str = "512Mi",
         labels: dict[str, str] | None = None, **more: Any,
     ) -> None:  # fmt: skip
         spec: dict[str, Any] = {
@@ -52,6 +52,8 @@ class Stage:
         }
         if exclusive:
             spec["execution"] = "Exclusive"
+        if exclusive == "global":
+            spec["exclusive"] = "global"
         metadata = {"name": name, "labels": labels or {}}
         body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload", "metadata": metadata, "spec": spec}
         answer = await self.world.people.write("POST", f"{API}/namespaces/{TENANT}/workloads", body, name)
@@ -120,6 +122,29 @@ class Stage:
                 self.world.chaos.power_off(machine)
         assert self.world.chaos.on_loss is not None
         self.world.chaos.on_loss(region, True)
+
+    def light(self, region: str) -> None:
+        """It has power again."""
+        for name, machine in self.platform.machines.all.items():
+            if name.startswith(f"{region}/"):
+                self.world.chaos.power_on(machine)
+        assert self.world.chaos.on_loss is not None
+        self.world.chaos.on_loss(region, False)
+
+    def isolate(self, region: str) -> Callable[[], None]:
+        """The region is cut off from everything else and goes on by itself, until what is returned is called."""
+        machines = self.platform.machines.all
+        own = [machine for name, machine in machines.items() if name.startswith(f"{region}/")]
+        others = [machine for name, machine in machines.items() if not name.startswith(f"{region}/")]
+        pairs = [pair for a in own for b in others for pair in ((a, b), (b, a))]
+        for source, target in pairs:
+            self.platform.network.block(source, target)
+
+        def heal() -> None:
+            for source, target in pairs:
+                self.platform.network.unblock(source, target)
+
+        return heal
 
     async def look_on(self) -> None:
         """What the checkers ask of all planes together, once a second: quota, recovery in time, one binding a slot."""

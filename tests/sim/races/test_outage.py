@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import GLOBAL
 from fairlead.sim.loop import sleep
-from tests.sim.races.stage import API, REGION, TENANT, Stage, played
+from tests.sim.races.stage import REGION, Stage, played
 
 
 def test_a_global_outage_longer_than_the_slot_lease_stops_what_is_exclusive_everywhere_and_nothing_else() -> None:
     async def script(stage: Stage) -> None:
-        spec: dict[str, Any] = {
-            "replicas": 1, "template": {"command": ["serve"]}, "execution": "Exclusive", "exclusive": "global",
-            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
-        }  # fmt: skip
-        body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload", "metadata": {"name": "sole"}, "spec": spec}
-        await stage.world.people.write("POST", f"{API}/namespaces/{TENANT}/workloads", body, "sole")
+        await stage.create("sole", 1, exclusive="global")
         await stage.create("here", 1, exclusive=True)
         await stage.until(lambda: stage.serving("sole") == stage.serving("here") == 1)
 
