@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.drills.cuts import differs, exclusive_job, over_quota, running_twice, runs_of, services
+from fairlead.drills.cuts import SOLE, differs, exclusive_job, is_sole, over_quota, running_twice, runs_of, services, sole_service
 from fairlead.drills.regions import LOST
 
 CUT, MEANWHILE, HEALED = "2026-01-01T10:00:00Z", "2026-01-01T10:03:00.5Z", "2026-01-01T10:05:00Z"
@@ -71,10 +71,17 @@ def test_slots_of_jobs_end_by_themselves_and_are_not_missed() -> None:
     assert services(slots, ["fraud/fraud-batch"]) == {"agent-a": {"risk/risk-api-0"}, "agent-b": {"fraud/fraud-batch-api-1"}}
 
 
-def test_the_exclusive_job_would_rather_be_where_the_cut_is() -> None:
-    (wish,) = exclusive_job("/w")["placement"]["preferences"]
+@pytest.mark.parametrize("work", [exclusive_job("/w"), sole_service("/w")])
+def test_exclusive_work_would_rather_be_where_the_cut_is(work: dict[str, Any]) -> None:
+    (wish,) = work["placement"]["preferences"]
     assert wish["locality"]["regions"] == [LOST]
-    assert len(exclusive_job("/w")["placement"]["regions"]["allowed"]) == 3, "else nobody could run it twice"
+    assert len(work["placement"]["regions"]["allowed"]) == 3, "else nobody could run it twice"
+    assert work["exclusive"] == "global"
+
+
+def test_the_slot_that_is_stood_in_for_is_known_by_its_workload() -> None:
+    assert is_sole({"metadata": {"namespace": SOLE[0]}, "spec": {"slot": {"workload": SOLE[1]}}})
+    assert not is_sole({"metadata": {"namespace": SOLE[0]}, "spec": {"slot": {"workload": "risk-api"}}})
 
 
 def test_a_run_lasts_from_its_first_word_to_its_last() -> None:
