@@ -29,9 +29,9 @@ SHAPE = Resources(8_000, 64 * GI)  # eight slots of a core
 BY_HAND = "east-byhand"  # a node of the pool that people made: no provider stops it
 
 
-def pool(**spec: Any) -> Step:
+def pool(name: str = "burst", **spec: Any) -> Step:
     made = NodePoolSpec(**{"provider": "cloud", "node": SHAPE, "max_nodes": 9, **spec})
-    return put("east", "NodePool", NodePool(metadata=Metadata(name="burst"), spec=made))
+    return put("east", "NodePool", NodePool(metadata=Metadata(name=name), spec=made))
 
 
 def by_hand() -> Step:
@@ -108,10 +108,12 @@ async def test_a_pool_that_may_have_fewer_is_drained_and_who_then_has_no_place_i
 async def test_a_pool_that_the_change_does_not_touch_neither_grows_nor_shrinks() -> None:
     copies = region(pool(min_nodes=3), by_hand(), put(GLOBAL, "Workload", workload("api", 4)))
     assert isinstance(copies["east"].submit(pool(max_nodes=1).command), Accepted), "its controller has not looked yet"
-    found = await planned(copies, put(GLOBAL, "Workload", workload("more", 40)))
-    assert all(row.workload == "more" for row in found.slots)
-    assert waiting(found) == 4, "of 44, for which there are 40 places"
-    assert not found.cost or found.cost[0].nodes_before == found.cost[0].nodes_after
+    more = put(GLOBAL, "Workload", workload("more", 40))
+    for steps in ((more,), (pool("other", max_nodes=0), more)):
+        found = await planned(copies, *steps)
+        assert all(row.workload == "more" for row in found.slots)
+        assert waiting(found) == 4, "of 44, for which there are 40 places"
+        assert not found.cost or found.cost[0].nodes_before == found.cost[0].nodes_after
 
 
 async def test_a_pool_that_is_given_to_another_tenant_takes_nobody_else_s_new_slots() -> None:
