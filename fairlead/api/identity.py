@@ -62,6 +62,7 @@ class Authenticator:
         self._directory = directory
         self._oidc = oidc
         self._region = region  # of this plane; empty: global
+        self.by_socket_total = 0  # requests of people who showed no more than that they are on this machine
 
     def __call__(self, request: Request) -> Proven | None:
         """For `make_app`: None is answered with 401."""
@@ -97,6 +98,7 @@ class Authenticator:
         elif certificate is not None:
             who = self._by_certificate(certificate, _source(connection))
         elif local is not None:
+            self.by_socket_total += 1
             return _by_socket(local, connection)
         else:
             raise Unauthenticated("no token and no client certificate")

@@ -17,7 +17,7 @@ from fairlead.decide.escrow import within
 from fairlead.decide.granting import lease_end
 from fairlead.decide.grants import limits_of
 from fairlead.decide.leftovers import Drift
-from fairlead.decide.overrides import ends_ms, is_in_force
+from fairlead.decide.overrides import ends_ms, is_in_force, stage_of
 from fairlead.model.registry import FINALIZERS, KINDS
 from fairlead.ports import Clock
 
@@ -82,6 +82,15 @@ class Figures:
             if is_in_force(rec.hot, now_ms):
                 left_s = (ends_ms(rec.hot) - now_ms) / 1000
                 out[rec.hot.spec.kind] = max(left_s, out.get(rec.hot.spec.kind, 0.0))
+        return out
+
+    def overrides(self) -> dict[tuple[str, str], int]:
+        """By kind and by where they are on their way."""
+        now_ms, out = self._plane_ms(), dict[tuple[str, str], int]()
+        for rec in self._state().live("overrides"):
+            stage = stage_of(rec.hot, now_ms)
+            if stage:
+                out[rec.hot.spec.kind, stage] = out.get((rec.hot.spec.kind, stage), 0) + 1
         return out
 
     async def drifts(self) -> list[Drift]:

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from fairlead.api.access import Authenticate, Authorise
 from fairlead.api.app import refusal
 from fairlead.api.failures import Failure
+from fairlead.api.identity import Authenticator
 from fairlead.api.meters import ApiMeters, Metered
 from fairlead.api.watching import Watches
 from fairlead.authority.authority import Authority
@@ -76,6 +77,9 @@ class Server(Protocol):
 
     @property
     def ledger(self) -> LedgerPatrol: ...
+
+    @property
+    def authenticator(self) -> Authenticator: ...
 
 
 class ServerMetrics:
@@ -166,6 +170,9 @@ class ServerMetrics:
             page.put("finalizer_age_seconds", age_s, finalizer=finalizer)
         for kind, left_s in figures.overrides_s().items():
             page.put("override_expiry_seconds", left_s, kind=kind)
+        for (kind, stage), count in figures.overrides().items():
+            page.put("overrides", count, kind=kind, state=stage)
+        page.put("break_glass_requests_total", self._server.authenticator.by_socket_total)
         for (problem, state), count in figures.repairs().items():
             page.put("repairs", count, problem=problem, state=state)
         page.put("workloads_below_min_serving", await figures.below_min_serving())

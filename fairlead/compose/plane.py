@@ -107,6 +107,7 @@ class PlaneServer:
         self._service = PlaneService(self.authority, clock, explains)
         self.local.explains = explains
         self._directory = AccessDirectory(self.local, clock)
+        self.authenticator = Authenticator(self._directory, region=config.region, oidc=oidc_of(config))
         self._metering = ServerMetrics(self, self._service, clock)
         self._parts: list[Part] = []
         self.patrol = Patrol()
@@ -240,7 +241,7 @@ class PlaneServer:
 
         holdings = PlaneHoldings(get, authority.bound_to) if config.plane == "region" else None
         access = self._access = Access(self._directory, config.plane, get, holdings, config.region, self._strongbox)
-        authenticator = Authenticator(self._directory, region=config.region, oidc=oidc_of(config))
+        authenticator = self.authenticator
 
         async def serve(channel: Channel, socket: WebSocket) -> None:
             await self._serve(channel, socket.state.identity)

@@ -23,10 +23,11 @@ from fairlead.model.kinds.policy import Override
 
 __all__ = [
     "AGE_MS", "APPROVED_KINDS", "EVERYONE", "Avoidance", "Overrides", "Where", "all_in_force", "concerns", "ends_at", "ends_ms",
-    "in_force", "is_agreed", "is_in_force", "soon_ms", "starts_ms", "tenants_of", "words",
+    "in_force", "is_agreed", "is_in_force", "soon_ms", "stage_of", "starts_ms", "tenants_of", "words",
 ]  # fmt: skip
 MIRRORED_UID: Final = "fairlead.dev/mirrored-uid"  # on a copy of anything: the original's
 AGE_MS: Final = "fairlead.dev/mirrored-age-ms"  # on a copy: how old the original was, by its own plane's clock
+ENDED_TOLD_MS: Final = 15 * 60_000  # an alert is seen by then, and nobody is reminded of what is over
 SOON_SHARE: Final = 0.8  # of its TTL: from here on it is said to end soon
 
 
@@ -68,6 +69,18 @@ def is_agreed(override: Override) -> bool:
 def is_in_force(override: Override, now_ms: int) -> bool:
     """Revoking is deleting: what is being deleted has no effect any more, whatever its finalizer waits for."""
     return override.metadata.deletion_time is None and is_agreed(override) and now_ms < ends_ms(override)
+
+
+def stage_of(override: Override, now_ms: int) -> str:
+    """Where it is on its way, for alerts; empty: nobody need be told of it any more."""
+    if override.metadata.deletion_time is not None:
+        return ""
+    if now_ms >= ends_ms(override):
+        recent = is_agreed(override) and now_ms < ends_ms(override) + ENDED_TOLD_MS
+        return "ended" if recent else ""
+    if not is_agreed(override):
+        return "awaiting-approval"
+    return "ends-soon" if now_ms >= soon_ms(override) else "in-force"
 
 
 def tenants_of(override: Override) -> tuple[str, ...]:

@@ -96,6 +96,9 @@ _AUTHORITY: Final = Group(
                ("finalizer",)),
         Metric("override_expiry_seconds", _G, "seconds", "Until the last override of this kind ends; absent where none holds.",
                ("kind",)),
+        Metric("overrides", _G, "overrides", "Those that wait for approval, are in force, end soon (from 80 % of their time on) "
+               "or ended in the last quarter of an hour.", ("kind", "state")),
+        Metric("break_glass_requests_total", _C, "requests", "Requests by this server's local socket without a token."),
     ),
 )  # fmt: skip
 

@@ -23,6 +23,7 @@ from fairlead.decide.overrides import (
     in_force,
     is_in_force,
     soon_ms,
+    stage_of,
     words,
 )
 from fairlead.model.kinds.capacity import Node, NodeSpec
@@ -58,6 +59,18 @@ def test_a_copy_ends_with_its_original_however_late_it_was_learnt_and_never_afte
     assert ends_ms(learnt_late) == BORN_MS + 1000
     for nonsense in ("-5", "soon", ""):
         assert ends_ms(override(meta={"annotations": {AGE_MS: nonsense}})) == ENDS_MS
+
+
+def test_alerts_are_told_of_its_beginning_its_last_fifth_and_its_end() -> None:
+    asked = override("emergency-quota")
+    agreed = replace(asked, spec=replace(asked.spec, approver="bob"))
+    quarter_ms = 15 * 60_000
+    for of in (override(), agreed):
+        moments = (BORN_MS, BORN_MS + 479_999, BORN_MS + 480_000, ENDS_MS - 1, ENDS_MS, ENDS_MS + quarter_ms - 1)
+        assert [stage_of(of, ms) for ms in moments] == ["in-force"] * 2 + ["ends-soon"] * 2 + ["ended"] * 2
+        assert stage_of(of, ENDS_MS + quarter_ms) == ""
+    assert [stage_of(asked, ms) for ms in (BORN_MS, ENDS_MS - 1, ENDS_MS)] == ["awaiting-approval"] * 2 + [""]
+    assert stage_of(override(meta={"deletion_time": at(BORN_MS + 5)}), BORN_MS + 10) == ""
 
 
 def test_one_that_is_being_revoked_has_no_effect_while_its_finalizer_waits() -> None:

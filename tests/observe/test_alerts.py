@@ -102,6 +102,10 @@ def repairs(state: str) -> dict[str, str]:
     return {of("repairs", problem="OverGrant", state=state): "2+0x20"}
 
 
+def overrides(state: str) -> dict[str, str]:
+    return {of("overrides", kind="hold", state=state): "1+0x20"}
+
+
 def dropped(decisions: str) -> dict[str, str]:
     return {of("decisions_dropped_total"): decisions, of("events_dropped_total"): STILL}
 
@@ -142,6 +146,11 @@ CASES = (
     gauge("FairleadFinalizerStuck", "finalizer_age_seconds", "901", "900", finalizer="orphan"),
     Case("FairleadRepairOverdue", repairs("overdue"), repairs("open"), {**EAST, "problem": "OverGrant"}, "2"),
     grows("FairleadLedgerDrifted", "ledger_drifts_total"),
+    Case("FairleadOverrideInForce", overrides("in-force"), overrides("awaiting-approval"), {**EAST, "kind": "hold"}),
+    Case("FairleadOverrideInForce", overrides("ends-soon"), overrides("ended"), {**EAST, "kind": "hold"}),
+    Case("FairleadOverrideEndsSoon", overrides("ends-soon"), overrides("in-force"), {**EAST, "kind": "hold"}),
+    Case("FairleadOverrideEnded", overrides("ended"), overrides("ends-soon"), {**EAST, "kind": "hold"}),
+    grows("FairleadBreakGlassUsed", "break_glass_requests_total"),
     grows("FairleadReservationLeaked", "reservation_leaked_total"),
     Case("FairleadNodesLost", nodes(6, 4), nodes(9, 1), EAST),
     simply("FairleadObservationsOld", of("observation_age_seconds", of="oldest"), "13+0x20", "5+0x20", EAST, "13"),

@@ -96,6 +96,9 @@ async def test_an_override_is_ordered_by_the_socket_in_the_name_of_who_did_and_t
         (order,) = [one for one in commands if one is not None and one.caller.actor == ME]
         assert order.caller.role is Role.BREAK_GLASS
         assert order.correlation.endswith(f"from uid {os.geteuid()} pid {os.getpid()} by the local socket")
+        _, _, metrics = await by.world.get("/metrics", await by.world.token("metrics-reader"))
+        assert 'fairlead_overrides{kind="hold",state="in-force"} 1.0' in metrics.splitlines()
+        assert "fairlead_break_glass_requests_total 1.0" in metrics.splitlines()
         assert (await by.ask("DELETE", f"{OVERRIDES}/{REGION}-stop"))[0] == 200
 
 
