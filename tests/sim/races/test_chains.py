@@ -11,7 +11,7 @@ from fairlead.sim.born import BUDGET
 from fairlead.sim.scenario import Work
 from tests.sim.races.stage import TENANT, Stage, played
 
-SLOT_LEASE_S = 20.0
+SLOT_LEASE_S = 40.0  # longer than it takes to call a region lost: who did not wait for its end would start too early
 BACK_S = 180.0  # a minute of health, what stands in leaves, home starts; with leases of both kinds in between
 
 
