@@ -17,8 +17,8 @@ Ints = npt.NDArray[np.int64]
 
 LISTS: Final = 32  # More lists (64) and longer ones (120) were tried and rank no better.
 LENGTH: Final = 60  # Fits the bits of one int64, so that "which of these still fit" is a word.
-FIRST_REBUILD: Final = 20  # One request says little; then whenever as many more have come as half of those that are there.
-GROWTH: Final = 2
+FIRST_REBUILD: Final = 20  # One request says little; then whenever as many more have come as a fifth of those that are there:
+GROWTH: Final = 5  # by a half costs a tenth of a point where CPU runs out or most requests are shares
 PATTERNS_MAX: Final = 2048  # kept apart; more are rounded, or drawing the lists would hold up the loop
 _COARSE_BITS: Final = 4  # of an amount, that are kept
 MIB: Final = 20  # bits

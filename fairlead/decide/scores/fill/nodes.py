@@ -74,6 +74,7 @@ class Nodes:
         self.states = States(none, none, none, np.zeros((0, 1), np.int16))
         self.key = self.idle = none
         self.idle_of_kind: list[int] = [0]
+        self.capacity = 0  # thousandths of all devices, free or not
         self._devices: list[Sequence[Device] | None] = []
         self._kind: list[int] = []
         self._ids: list[list[str]] = []
@@ -139,6 +140,7 @@ class Nodes:
             self.idle_of_kind.append(0)
         self.idle_of_kind[self._kind[row]] -= int(self.idle[row])
         self.idle[row] = 0
+        self.capacity += SHARE_WHOLE * (len(mine) - len(self._ids[row]))
         self._devices[row], self._kind[row], self._ids[row] = devices, kind, [device.id for device in mine]
         self.states.kind[row] = kind
 

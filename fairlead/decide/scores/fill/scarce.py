@@ -17,10 +17,11 @@ from fairlead.model.resources import SHARE_WHOLE
 
 MICRO: Final = 1_000_000  # of a price
 RARITY_MAX: Final = 5 * MICRO
-# Of a device's worth, in thousandths: what it costs to lose one that a wide request could have used. More where wide requests
-# are much of the demand: there a place lost is a device idle; elsewhere others will take it.
-WIDE_LEAST: Final = 100
-WIDE_MORE: Final = 200
+# Of a device's worth, in thousandths: what it costs to lose one that a wide request could have used. A place that is kept pays if
+# such a request comes before the fleet is full, so it is worth less from the point where a quarter of all devices is free.
+WIDE_LEAST: Final = 40
+WIDE_MORE: Final = 60
+_FULL_WORTH_AT: Final = 4  # one part in so many free
 _MOVED_PERCENT: Final = 50  # of a price, before everything is ranked anew for it
 _PRICE_LEAST: Final = MICRO // 20  # below this a price changes no choice
 
@@ -35,8 +36,8 @@ class Wide:
         self._open = np.array(open_to, np.bool_).reshape(len(open_to), len(nodes.kinds)).T
         self._prices = self._find_prices(mix, nodes)
         self._total = int(self._prices.sum())
-        demand = sum(mix.counts[p] * p.thousandths for p in self._patterns)
-        self._weight = WIDE_LEAST + WIDE_MORE * demand // max(mix.thousandths, 1)
+        free = min(int(nodes.idle.sum()) * _FULL_WORTH_AT, nodes.capacity)
+        self._worth = WIDE_LEAST + WIDE_MORE * free // max(nodes.capacity, 1)
 
     def _find_prices(self, mix: Mix, nodes: Nodes) -> Ints:
         """Demand to be expected over the places that are left."""
@@ -73,7 +74,7 @@ class Wide:
             some, whole = states.take(wide), whole[wide]
             fits = (some.cpu[:, None] >= cpu) & (some.memory[:, None] >= memory) & (whole[:, None] >= devices)
             fits &= self._open[some.kind]
-            worth[wide] = (LISTS * self._weight * whole * (fits @ self._prices) + MICRO // 2) // MICRO
+            worth[wide] = (LISTS * self._worth * whole * (fits @ self._prices) + MICRO // 2) // MICRO
         return worth
 
 
