@@ -160,8 +160,9 @@ def test_lists_are_drawn_in_proportion_and_always_alike() -> None:
 
 
 def test_lists_are_drawn_again_at_one_at_twenty_and_when_the_count_grew_by_a_fifth() -> None:
-    mix = Mix()
-    assert [n for n in range(1, 50) if mix.observe(Pattern(1, 1))] == [1, 20, 24, 28, 33, 39, 46]
+    mix, plain = Mix(), Mix()
+    assert [n for n in range(1, 50) if mix.observe(Pattern(1, 1, 1, 500))] == [1, 20, 24, 28, 33, 39, 46]
+    assert [n for n in range(1, 70) if plain.observe(Pattern(1, 1))] == [1, 20, 30, 45, 67], "without devices by a half"
 
 
 def test_memory_is_rounded_against_the_request() -> None:

@@ -34,6 +34,14 @@ def test_a_device_is_not_left_without_cpu_to_keep_another_node_empty() -> None:
     assert best(score, snapshot, need(4000, 4)) == 1
 
 
+def test_where_models_are_named_a_small_node_is_not_preferred_while_its_device_is_free() -> None:
+    """Both have CPU to spare, so no device would be lost; without names the small one is the fuller."""
+    snapshot = picture((64, 64, 1, "common"), (16, 16, 1, "rare"))
+    usual, choosy, plain = need(1000, 1, gpus=1), need(1000, 1, gpus=1, models=("rare",)), need(2000, 2)
+    assert best(learnt(snapshot, (usual, 10)), snapshot, plain) == 1
+    assert best(learnt(snapshot, (usual, 10), (choosy, 1)), snapshot, plain) == 0
+
+
 def test_a_node_without_devices_comes_first_however_empty_it_is() -> None:
     snapshot = picture((32, 64, 1, "a"), (128, 512, 0, ""))
     use(snapshot, "g", 0, WHOLE, 0)

@@ -17,8 +17,9 @@ Ints = npt.NDArray[np.int64]
 
 LISTS: Final = 32  # More lists (64) and longer ones (120) were tried and rank no better.
 LENGTH: Final = 60  # Fits the bits of one int64, so that "which of these still fit" is a word.
-FIRST_REBUILD: Final = 20  # One request says little; then whenever as many more have come as a fifth of those that are there:
-GROWTH: Final = 5  # by a half costs a tenth of a point where CPU runs out or most requests are shares
+FIRST_REBUILD: Final = 20  # One request says little; then whenever as many more have come as a part of those that are there.
+GROWTH: Final = 5  # a fifth: at a half, a tenth of a percent is lost where CPU runs out or most requests are shares
+GROWTH_PLAIN: Final = 2  # where nobody asks for devices, a half
 PATTERNS_MAX: Final = 2048  # kept apart; more are rounded, or drawing the lists would hold up the loop
 _COARSE_BITS: Final = 4  # of an amount, that are kept
 MIB: Final = 20  # bits
@@ -98,7 +99,7 @@ class Mix:
         self.thousandths += count * pattern.thousandths
         if self._seen < self._rebuild_at:
             return False
-        self._rebuild_at = max(FIRST_REBUILD, self._seen + self.present // GROWTH)
+        self._rebuild_at = max(FIRST_REBUILD, self._seen + self.present // (GROWTH if self.thousandths else GROWTH_PLAIN))
         return True
 
     def ended(self, gone: Pattern) -> None:

@@ -238,12 +238,15 @@ class ExpectedFill:
 
     def _home(self, pattern: Pattern, states: States) -> Any:
         """Requests without devices belong on nodes without, elsewhere only when none is left; the fullest first, so that whole
-        nodes stay empty and what is left over lies together."""
+        nodes stay empty and what is left over lies together. But small nodes often have the models that few have: where somebody
+        names models, no node with a free device is preferred for being small."""
         if pattern.devices:
             return 0
         assert self._tables is not None
-        plain, left = states.kind == PLAIN, LISTS * plain_left(self._tables, states)
-        return np.where(plain, left * EMPTY_TENTHS // 10, 2 * LISTS * SHARE_WHOLE + left * BESIDE_TENTHS // 10)
+        plain, left = states.kind == PLAIN, plain_left(self._tables, states)
+        beside = np.where(states.rooms[:, -1] > 0, SHARE_WHOLE, left) if self.mix.choosy else left
+        elsewhere = 2 * LISTS * SHARE_WHOLE + LISTS * beside * BESIDE_TENTHS // 10
+        return np.where(plain, LISTS * left * EMPTY_TENTHS // 10, elsewhere)
 
     def _choices(self, pattern: Pattern, open_: Any, rows: Ints) -> Choices:
         states, taken = self.nodes.states.take(rows), pattern.devices
