@@ -96,7 +96,7 @@ soak: $(STAMP) ## The long versions of the tests that have one
 	@$(BIN)/python -m tests.rigs.kill_rig --engine sqlite --kills 100 --commands 50000 --seed $(SEED) --json
 	@$(BIN)/python -m tests.rigs.kill_rig --engine postgres --kills 20 --store-kills 6 --commands 10000 --seed $(SEED) --json
 	@$(BIN)/python -m tests.rigs.kill_rig --engine etcd --kills 20 --store-kills 9 --commands 8000 --seed $(SEED) --json
-	@FAIRLEAD_SOAK=1 $(BIN)/python -m pytest -m soak $(BESIDE) --timeout 7200 $(ARGS)
+	@FAIRLEAD_SOAK=1 $(BIN)/python -m pytest -m "soak or hypothesis" $(BESIDE) --timeout 7200 $(ARGS)
 
 requirements: $(STAMP) ## Resolve the pins again from pyproject.toml (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 \

@@ -24,8 +24,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 
 ROOT: Final = Path(__file__).parents[1]
 
-# How long an example takes, and how long it takes to think of one, says how busy the machine is and nothing of the code.
-settings.register_profile("at any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes, and how long it takes to think of one, says how busy the machine is and nothing of the code. The
+# examples are the same for everybody who runs these tests; `make soak` looks for new ones.
+settings.register_profile(
+    "at any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="FAIRLEAD_SOAK" not in os.environ
+)
 settings.load_profile("at any speed")
 
 # Files whose tests share a fixture of their folder. Those of one file that has a fixture for all of it stay together anyway.
