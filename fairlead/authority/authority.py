@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from fairlead.authority.candidate import Candidate, Timing
 from fairlead.authority.chores import Chores
@@ -335,7 +336,7 @@ class Authority:
         time_ms, recs = building.time_ms, building.recs
         memory = self._candidate.memory
         memory.follower.saw(batch.hash, time_ms)
-        self._materialiser.note(batch.last, time_ms, [key for key, _ in building.images], recs)
+        self._materialiser.note(batch.last, time_ms, map(itemgetter(0), building.images), recs)
         self._truncation.note(batch, time_ms)
         self.meters.durable(batch.last, time_ms)
         self._chores.note(recs)

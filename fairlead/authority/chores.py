@@ -53,9 +53,7 @@ class Chores:
 
     def note(self, recs: list[Rec]) -> None:
         """A durable batch: remember owners that went, or wait to go."""
-        for rec in recs:
-            if rec.plural not in _OWNABLE:
-                continue
+        for rec in [rec for rec in recs if rec.plural in _OWNABLE]:
             last = rec.hot if rec.change != DELETED else rec.previous.hot if rec.previous is not None else None
             if last is None:
                 continue

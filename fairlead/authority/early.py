@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from fairlead.authority.state import Rec, State
+from fairlead.authority.state import Rec, State, by_kind
 from fairlead.client.plane import Expired
 
 WAITING_MAX = 50_000  # changes that wait in one feed; beyond that its owner lists again
@@ -28,8 +28,8 @@ class EarlyFeed:
         self._signal.set()
         self._ended = ""
         self._position = 0
-        for rec in backlog:
-            self.put(rec)
+        for plural, recs in by_kind(backlog).items():
+            self.put(plural, recs)
 
     @property
     def plurals(self) -> Sequence[str]:
@@ -41,9 +41,10 @@ class EarlyFeed:
         self._check()
         return self._position
 
-    def put(self, rec: Rec) -> None:
-        self._waiting[rec.plural].append(rec)
-        self._count += 1
+    def put(self, plural: str, recs: list[Rec]) -> None:
+        """Changes of one of its kinds, in order."""
+        self._waiting[plural] += recs
+        self._count += len(recs)
         if self._count > WAITING_MAX:
             self.end("this feed fell too far behind; list again")
         self._signal.set()
@@ -117,10 +118,11 @@ class Early:
 
     def tell(self, recs: Sequence[Rec]) -> None:
         """What was just judged, in order."""
-        feeds_of = self._feeds
-        for rec in recs:
-            for feed in feeds_of.get(rec.plural, ()):
-                feed.put(rec)
+        if not self._feeds:
+            return
+        for plural, same_kind in by_kind(recs).items():
+            for feed in self._feeds.get(plural, ()):
+                feed.put(plural, same_kind)
 
     def end(self, why: str) -> None:
         """What was told did not happen, or nobody knows."""

@@ -8,9 +8,9 @@ revision reads the state's ring. Called by the pipeline when a batch is durable,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from fairlead.authority.state import Rec, State
+from fairlead.authority.state import Rec, State, by_kind
 from fairlead.client.plane import Expired as Expired
 
 TOPICS_MAX = 16  # of one follower; one who cares for more nodes than that looks at all bindings
@@ -198,26 +198,14 @@ class Hub:
 
     def publish(self, recs: list[Rec]) -> None:
         """The changes of one durable batch."""
-        topics_by_plural = self._topics
-        if not topics_by_plural:
+        if not self._topics:
             return
-        touched: dict[int, Topic] = {}
-        for rec in recs:
-            topics = topics_by_plural.get(rec.plural)
-            if topics is None:
-                continue
-            everything = topics.get(EVERYTHING)
-            if everything is not None:
-                everything.events.append(rec)
-                touched[id(everything)] = everything
-                if len(topics) == 1:
-                    continue
-            for topic_key in (("tenant", rec.tenant), ("node", node_of(rec))):
-                topic = topics.get(topic_key)
-                if topic is not None:
-                    topic.events.append(rec)
-                    touched[id(topic)] = topic
-        for topic in touched.values():
+        touched: list[Topic] = []
+        for plural, same_kind in by_kind(recs).items():
+            topics = self._topics.get(plural)
+            if topics is not None:
+                touched += _tell(topics, same_kind)
+        for topic in touched:
             topic.trim()
             topic.wake()
 
@@ -229,6 +217,24 @@ class Hub:
                 topic.events.clear()
                 topic.wake()
         self._topics.clear()
+
+
+def _tell(topics: dict[TopicKey, Topic], recs: list[Rec]) -> Iterable[Topic]:
+    """Puts the changes of one kind into its topics, and says which those were."""
+    touched: dict[TopicKey, Topic] = {}
+    everything = topics.get(EVERYTHING)
+    if everything is not None:
+        everything.events += recs
+        touched[EVERYTHING] = everything
+        if len(topics) == 1:
+            return touched.values()
+    for rec in recs:
+        for topic_key in (("tenant", rec.tenant), ("node", node_of(rec))):
+            topic = topics.get(topic_key)
+            if topic is not None:
+                topic.events.append(rec)
+                touched[topic_key] = topic
+    return touched.values()
 
 
 def node_of(rec: Rec) -> str:

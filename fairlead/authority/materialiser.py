@@ -7,7 +7,7 @@ Never ahead of the durable head. Runs as one of the leader's tasks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fairlead.authority.meters import Meters
 from fairlead.authority.pipeline import Deposed
@@ -37,7 +37,7 @@ class Materialiser:
         self._pending.clear()
         self._upto = self.materialised = materialised
 
-    def note(self, last: int, time_ms: int, keys: list[str], recs: list[Rec]) -> None:
+    def note(self, last: int, time_ms: int, keys: Iterable[str], recs: list[Rec]) -> None:
         self._pending.update(zip(keys, recs, strict=True))
         self._upto = last
         self._time_ms = time_ms

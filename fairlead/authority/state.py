@@ -11,8 +11,8 @@ or at any revision since `horizon`, walks a few links and copies nothing.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -225,6 +225,14 @@ class State:
             out.append(rec)
         out.reverse()
         return out
+
+
+def by_kind(recs: Iterable[Rec]) -> Mapping[str, list[Rec]]:
+    """Changes sorted by kind, each in order: who follows a kind is told of a batch at once, not of one change after the other."""
+    out: defaultdict[str, list[Rec]] = defaultdict(list)
+    for rec in recs:
+        out[rec.plural].append(rec)
+    return out
 
 
 def at(rec: Rec | None, position: int) -> Rec | None:
