@@ -40,6 +40,22 @@ class InForce(NamedTuple):
     end_ms: int  # by when what is above `after` must be gone; FOREVER: there is no lease
 
 
+class Granted(NamedTuple):
+    """What every placement of a tenant asks of its grant. It holds as long as grant, term and time stand still."""
+
+    grant: Grant
+    in_force: InForce
+    limits: dict[str, int]  # of what is in force, by dimension
+    leased: bool
+    cut_off: bool  # leased, and the region has had no word for too long
+
+
+def granted(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int) -> Granted:
+    allowed, leased = in_force(grant, term, incarnation, now_ms), bool(grant.spec.lease_seconds)
+    cut_off = leased and is_cut_off(term, incarnation, now_ms)
+    return Granted(grant, allowed, limits_of(allowed.limit), leased, cut_off)
+
+
 # --- the region's side ---------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from fairlead.authority.judge import callers, kinds, objects, placing, running
-from fairlead.authority.judge.granting import grant_in_force
+from fairlead.authority.judge.granting import granted_to
 from fairlead.authority.ledger import Ledger
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.fit import has_room, open_to
@@ -49,8 +49,8 @@ def _any_grant_version() -> list[Swap]:
     grant = placing._grant
 
     def lax(ctx: Any, body: Any, *rest: Any) -> Any:
-        rec = ctx.state.get("grants", body.tenant, ctx.settings.region)
-        return grant(ctx, replace(body, grant_version=grant_in_force(ctx, rec.hot).version) if rec is not None else body, *rest)
+        have = granted_to(ctx, body.tenant)
+        return grant(ctx, replace(body, grant_version=have.in_force.version) if have is not None else body, *rest)
 
     return [(placing, "_grant", lax)]
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.commands import BindGang, Delete, Put, ReleaseReservation
+from fairlead.model.commands import BindGang, Command, Delete, Put, ReleaseReservation
+from fairlead.model.kinds.capacity import Grant, GrantSpec
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from tests.authority.planes import (
     GI,
     OPERATOR,
+    REGION,
     FakeClock,
     agent_of,
     bind_of,
@@ -161,6 +167,47 @@ async def test_use_never_rises_above_the_grant_and_a_release_counts_once() -> No
         ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", SlotState.RELEASED)))
         ok(await plane.send(scheduler, bind_of("risk", "api-1", "n1")))
         assert plane.authority._ctx.ledger.tenant("risk").used == {"cpu": 1000, "memory": GI}
+
+
+async def test_a_grant_that_changes_between_two_binds_of_one_batch_counts_for_the_second() -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk", cpu=4000)
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        for index in range(3):
+            ok(await plane.request("risk", "api", index, assigner))
+        less = Resources(1500, 4000 * GI)
+        smaller = Grant(
+            metadata=Metadata(name=REGION, namespace="risk"), spec=GrantSpec(REGION, version=2, during=less, after=less)
+        )
+        first, _, stale, above = await plane.authority.submit(
+            [
+                Command(scheduler, bind_of("risk", "api-0", "n1")),
+                Command(OPERATOR, Put("Grant", smaller)),
+                Command(scheduler, bind_of("risk", "api-1", "n1")),
+                Command(scheduler, bind_of("risk", "api-2", "n1", grant_version=2)),
+            ]
+        )
+        ok(first)
+        assert no(stale, "StaleGrant").facts == {"grantVersion": 2}
+        assert no(above, "GrantExceeded").facts["short"] == {"cpu": "asks 1, 500m left of 1500m"}
+
+
+async def test_a_grant_ends_with_time_though_nobody_wrote_it() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        await plane.add_node("n1")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ends = datetime.fromtimestamp(plane.authority.plane_ms() / 1000 + 600.0, tz=UTC)
+        much, little = Resources(4000, 4000 * GI), Resources(1500, 4000 * GI)
+        spec = GrantSpec(REGION, version=1, during=much, after=little, lease_end_time=ends)
+        ok(await plane.send(OPERATOR, Put("Grant", Grant(metadata=Metadata(name=REGION, namespace="risk"), spec=spec))))
+        ok(await plane.request("risk", "api", 0, assigner))
+        ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+        clock.offset += 601.0
+        ok(await plane.request("risk", "api", 1, assigner))  # its commit renews the leader, whom the node's heartbeat needs
+        plane.authority.heartbeat([("n1", 1)])
+        no(await plane.send(scheduler, bind_of("risk", "api-1", "n1")), "GrantExceeded")
 
 
 async def test_without_a_grant_nothing_of_a_tenant_is_queued_or_placed() -> None:

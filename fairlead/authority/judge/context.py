@@ -16,6 +16,7 @@ from fairlead.authority.owners import Owners
 from fairlead.authority.state import Rec, State
 from fairlead.decide.compiling import compile_need, recompile_topology
 from fairlead.decide.fit import Need
+from fairlead.decide.granting import Granted
 from fairlead.decide.need import ExtraGate
 from fairlead.decide.overrides import Overrides
 from fairlead.decide.plugins import BUILT_INS, Registry
@@ -92,12 +93,15 @@ class Context:
         self.policies = Policies(state, settings.plugins, settings.region if settings.plane == "region" else "")
         self.policy_in_force = self.policies.in_force
         self.overrides = Overrides()
+        self.granted: dict[str, Granted] = {}  # by tenant; kept by granting.py, for as long as nothing of it changes
         self.begin(1)
         self.leader_since_ms = 0
         self._needs: dict[tuple[int, str, bool, int, str], _Kept] = {}
         self._tells_apart = False
         state.derive("schedulerpolicies", self._policy_changed)
         state.derive("overrides", self._override_changed)
+        state.derive("grants", self._grant_changed)
+        state.derive("grantterms", self._grant_changed)
         self.plane_ms: Callable[[], int] = lambda: 0  # the running term's clock, for work between batches
         self.now_ms = 0
         self.now: datetime
@@ -108,10 +112,12 @@ class Context:
         self.incarnation = incarnation
         self._revision_base = revision(incarnation, 0)
         self._uid_prefix = f"{self.settings.region}.{incarnation:x}."
+        self.granted.clear()
 
     def set_time(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.now = instant(now_ms)
+        self.granted.clear()
 
     def revision(self, position: int) -> int:
         return self._revision_base + position
@@ -166,6 +172,9 @@ class Context:
             self.overrides.set(changed.tenant, changed.name, new.hot if new is not None else None)
         self._tells_apart = self.overrides.tells_workloads_apart()
         self._needs.clear()
+
+    def _grant_changed(self, old: Rec | None, new: Rec | None) -> None:
+        self.granted.clear()
 
     def _policy_changed(self, old: Rec | None, new: Rec | None) -> None:
         self._needs.clear()  # a revision never changes, but one may be withdrawn and another put in its place

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from fairlead.authority.judge.context import Context, instant
 from fairlead.authority.ledger import device_charge
 from fairlead.decide.granting import (
-    InForce,
+    Granted,
     answered,
     ended_early,
-    in_force,
-    is_cut_off,
+    granted,
     next_question,
     outrun,
     resources,
@@ -39,19 +38,21 @@ from fairlead.model.registry import REGION, KindInfo
 from fairlead.model.resources import DeviceHold, Resources
 
 
-def grant_in_force(ctx: Context, grant: Grant) -> InForce:
-    term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region) if grant.spec.lease_seconds else None
-    return in_force(grant, term, ctx.incarnation, ctx.now_ms)
+def granted_to(ctx: Context, tenant: str) -> Granted | None:
+    """None: there is no grant. Worked out once for all placements of a tenant in a batch; the context forgets it when a grant,
+    the term or the time is another."""
+    found = ctx.granted.get(tenant)
+    if found is None:
+        grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
+        if grant is None:
+            return None
+        term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region)
+        found = ctx.granted[tenant] = granted(grant, term, ctx.incarnation, ctx.now_ms)
+    return found
 
 
-def refuse_cut_off(ctx: Context, tenant: str, workload_class: str, revision: int) -> Refused | None:
+def refuse_cut_off(ctx: Context, workload_class: str, revision: int) -> Refused | None:
     """A region that is cut off places what its policy allows to be placed then, and holds the rest."""
-    grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
-    if grant is None or not grant.spec.lease_seconds:
-        return None
-    term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region)
-    if not is_cut_off(term, ctx.incarnation, ctx.now_ms):
-        return None
     policy = ctx.policies.compiled(revision)
     rules = policy.rules_of(workload_class) if isinstance(policy, CompiledPolicy) else None
     if rules is not None and rules.local_autonomy:
@@ -63,13 +64,13 @@ def provisional_until(
     ctx: Context, body: Bind, ask: Resources, devices: tuple[DeviceHold, ...], asked_for: datetime | None
 ) -> datetime | None:
     """By when a slot that is bound now must have stopped, unless the lease goes on: where it is above what stays."""
-    grant: Grant | None = ctx.state.hot("grants", body.tenant, ctx.settings.region)
-    if grant is None or not grant.spec.lease_seconds:
+    have = granted_to(ctx, body.tenant)
+    if have is None or not have.leased:
         return asked_for
     charge = ask.amounts() | device_charge(ctx.ledger.nodes[body.node], devices)
-    if not shortage(ctx.ledger.tenant(body.tenant).used, charge, staying(grant, ctx.incarnation)):
+    if not shortage(ctx.ledger.tenant(body.tenant).used, charge, staying(have.grant, ctx.incarnation)):
         return asked_for
-    until = instant(max(ctx.now_ms, grant_in_force(ctx, grant).end_ms - stop_ms(grant.spec)))
+    until = instant(max(ctx.now_ms, have.in_force.end_ms - stop_ms(have.grant.spec)))
     return min(until, asked_for) if asked_for is not None else until
 
 

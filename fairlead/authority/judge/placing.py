@@ -12,20 +12,19 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot, marks_for
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
-from fairlead.authority.judge.granting import grant_in_force, provisional_until, refuse_cut_off
+from fairlead.authority.judge.granting import granted_to, provisional_until, refuse_cut_off
 from fairlead.authority.judge.mending import is_leaked
 from fairlead.authority.judge.overriding import avoidances, refuse_held
 from fairlead.authority.judge.standing import claimable, stand
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.judge.victims import Claim, claim_victims
 from fairlead.authority.ledger import NodeAccount, device_charge
-from fairlead.authority.state import Rec
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.fit import S6_GATES, Gate, Need, feasible, reasons
-from fairlead.decide.grants import limits_of, shortage
+from fairlead.decide.grants import shortage
 from fairlead.model.commands import Bind, BindGang, Caller, Refused, ReleaseReservation, Reserve
 from fairlead.model.ids import key
-from fairlead.model.kinds.capacity import Grant, Reservation, ReservationSpec
+from fairlead.model.kinds.capacity import Reservation, ReservationSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
@@ -290,9 +289,11 @@ def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: 
     account = ctx.ledger.nodes.get(body.node)
     if account is None or not account.known:
         return Refused("NoFit", f"there is no node {body.node}", {"node": body.node, "reasons": {"node": "unknown"}})
-    cut_off = refuse_cut_off(ctx, body.tenant, spec.ask.workload_class, body.policy_revision)
-    if cut_off is not None:
-        return cut_off
+    have = granted_to(ctx, body.tenant)
+    if have is not None and have.cut_off:
+        cut_off = refuse_cut_off(ctx, spec.ask.workload_class, body.policy_revision)
+        if cut_off is not None:
+            return cut_off
     slot = spec.slot
     need = ctx.need_of(spec.ask, body.tenant, slot.uid, spec.may_borrow, body.policy_revision, slot.workload)
     if type(need) is Refused:
@@ -347,25 +348,22 @@ def _grant(
     ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, devices: tuple[DeviceHold, ...], claim: Claim | None
 ) -> Refused | None:
     """No grant means refused; an older version than the one in force, too; and never above it (S4)."""
-    rec: Rec | None = ctx.state.get("grants", body.tenant, ctx.settings.region)
-    if rec is None:
+    have = granted_to(ctx, body.tenant)
+    if have is None:
         return Refused("NoGrant", f"tenant {body.tenant} has no grant in {ctx.settings.region}")
-    grant: Grant = rec.hot
-    allowed = grant_in_force(ctx, grant)
-    if body.grant_version != allowed.version:
-        facts = {"grantVersion": allowed.version}
-        return Refused("StaleGrant", f"grant version is {allowed.version}, not {body.grant_version}", facts)
-    limits = limits_of(allowed.limit)
+    version = have.in_force.version
+    if body.grant_version != version:
+        return Refused("StaleGrant", f"grant version is {version}, not {body.grant_version}", {"grantVersion": version})
     ask = need.charge if not devices else need.charge | device_charge(account, devices)
     used = ctx.ledger.tenant(body.tenant).used
     if claim is not None and claim.standing is not None:  # it was charged while it was held; nothing is charged twice
         given = claim.standing.requests.amounts()
         used = {name: amount - given.get(name, 0) for name, amount in used.items()}
-    short = shortage(used, ask, limits)
+    short = shortage(used, ask, have.limits)
     if not short:
         return None
     detail = "; ".join(f"{name}: {text}" for name, text in short.items())
-    return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", {"short": short, "grantVersion": allowed.version})
+    return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", {"short": short, "grantVersion": version})
 
 
 def _binding_spec(
