@@ -9,7 +9,7 @@ import pytest
 from fairlead.authority import early
 from fairlead.authority.local import LocalPlane
 from fairlead.client.plane import Expired
-from fairlead.model.commands import IdempotencyKey
+from fairlead.model.commands import Command, IdempotencyKey
 from fairlead.model.meta import Evidence
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, HandFaults
@@ -106,3 +106,14 @@ async def test_within_a_take_kinds_come_in_the_order_they_were_asked_for() -> No
         kinds = [change.plural for change in feed.take_nowait()]
         assert kinds == sorted(kinds)
         assert set(kinds) == {"grants", "nodes", "tenants"}
+
+
+async def test_the_changes_of_one_call_come_in_their_order() -> None:
+    async with running_plane() as plane:
+        for where, each in zip(("near", "far"), planes_of(plane), strict=True):
+            feed = each.follow(("tenants",), each.revision())
+            feed.take_nowait()
+            names = [f"{where}-{number}" for number in range(5)]
+            for outcome in await plane.authority.submit([Command(OPERATOR, tenant(name)) for name in names]):
+                ok(outcome)
+            assert [change.name for change in feed.take_nowait()] == names

@@ -97,6 +97,7 @@ async def test_a_watch_sees_only_its_tenant_or_node_and_the_kind_of_each_change(
         await plane.grant("risk")
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
         start = plane.authority.view().revision
+        everybody = plane.authority.watch("bindings", start)
         mine = plane.authority.watch("bindings", start, node="n1")
         theirs = plane.authority.watch("bindings", start, tenant="billing")
         requests = plane.authority.watch("schedulingrequests", start, tenant="risk")
@@ -105,6 +106,7 @@ async def test_a_watch_sees_only_its_tenant_or_node_and_the_kind_of_each_change(
             ok(await plane.send(scheduler, bind_of("risk", f"api-{n}", f"n{n + 1}")))
         assert [r.name for r in await mine.wait()] == ["api-0"]
         assert theirs.take_nowait() == []
+        assert [r.name for r in everybody.take_nowait()] == ["api-0", "api-1"]
         changes = requests.take_nowait()
         assert [r.change for r in changes] == [0, DELETED, 0, DELETED]
         assert MODIFIED not in [r.change for r in changes]
