@@ -22,6 +22,7 @@ from fairlead.model import codec
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Node as NodeObject
 from fairlead.model.kinds.work import Binding
+from fairlead.model.lifecycle import SlotState
 
 log = logging.getLogger(__name__)
 
@@ -184,8 +185,8 @@ class Node:
 
     # --- bindings ---------------------------------------------------------------------------------------------------------
 
-    def saw_binding(self, change: Change) -> list[Slot]:
-        """One change from the feed. Answers with the slots to look at."""
+    def saw_binding(self, change: Change, *, listed: bool = False) -> list[Slot]:
+        """One change from the feed, or from a list of all that is bound here. Answers with the slots to look at."""
         key = (change.tenant, change.name)
         known = self.bound.get(key)
         if known is not None and change.position <= known.position:
@@ -199,7 +200,10 @@ class Node:
             self.refused_tokens += 1
             about = {"node": self.name, "tenant": key[0], "slot": key[1], "uid": spec.slot.uid, "generation": spec.generation}
             log.warning("node %s refuses %s/%s: a later token was seen", self.name, *key, extra=about)
-            return []
+            # Its region has lost the end of its history, and with it that this one is gone: nothing is started of what drains,
+            # and nobody but this node can say that it left.
+            if not listed or binding.status.state is not SlotState.DRAINING:
+                return []
         self.bound[key] = Bound(binding, binding.status.state, change.position)
         id = InstanceId(change.tenant, change.name, spec.token)
         slot = self.slots.get(id)
@@ -220,7 +224,7 @@ class Node:
         listed = set()
         for change in changes:
             listed.add((change.tenant, change.name))
-            self.saw_binding(change)
+            self.saw_binding(change, listed=True)
         for key, bound in list(self.bound.items()):
             if key not in listed and bound.position <= position:
                 del self.bound[key]

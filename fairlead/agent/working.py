@@ -296,4 +296,5 @@ class Works:
             self._launcher.release(slot)
             if slot.driver:
                 self._tasks.start(self._drivers[slot.driver].tidy(slot.id), f"tidy {slot.id.text}")
+        self.look_at(node.lives_of(slot.key))  # an earlier life is said to be gone when no later one is there
         self.look_at_waiting(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from fairlead.agent.node import Node
 from fairlead.agent.port_range import PortRange
 from fairlead.agent.region import Ack
 from fairlead.agent.remembered import Remembered
+from fairlead.agent.reports import reports_of
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
 from fairlead.decide.lasting import GrantWord
@@ -21,7 +23,8 @@ from fairlead.model import codec
 from fairlead.model.ids import revision
 from fairlead.model.kinds.intent import Template
 from fairlead.model.kinds.slot import SlotRef, Token
-from fairlead.model.kinds.work import Binding, BindingSpec, Revision, RevisionSpec
+from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, Revision, RevisionSpec
+from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 
 
@@ -126,3 +129,37 @@ async def test_a_workload_made_anew_under_an_old_name_runs_its_own_template() ->
         binding = Binding(metadata=Metadata(name="api-0", namespace="risk"), spec=spec)
         images.append((await launcher.template(binding)).image)
     assert images == ["first", "second"]
+
+
+# --- after its region has lost the end of its history ------------------------------------------------------------------------
+
+
+def listed(state: SlotState) -> Any:
+    spec = BindingSpec(slot=SlotRef(workload="api", uid="w1", index=0), node="n1", token=Token(1, 1, 1), generation=1)
+    bound = Binding(Metadata(name="api-0", namespace="risk"), spec, BindingStatus(state=state))
+    return SimpleNamespace(tenant="risk", name="api-0", position=7, raw=codec.encode(bound))
+
+
+def knows_better() -> Node:
+    """Of a slot whose second life it saw bound, in batches that its region no longer has."""
+    remembered = Remembered()
+    remembered.see("risk", "api-0", Token(1, 2, 1))
+    return Node(NodeDeclaration("n1", "r"), AgentSettings(), remembered, 0.0)
+
+
+def test_what_drains_in_an_older_life_than_was_seen_is_said_to_be_gone_once_no_life_of_it_is_there() -> None:
+    node = knows_better()
+    (slot,) = node.saw_listing(revision(1, 9), [listed(SlotState.DRAINING)])
+    assert node.refused_tokens == 1
+    later = node.add(life("api-0", 2))
+    later.phase = "running"
+    assert reports_of(node, slot, 0.0) == [], "whoever hears that it left may start it elsewhere"
+    later.phase = "ended"
+    assert [said.to for said in reports_of(node, slot, 0.0)] == [SlotState.RELEASED]
+
+
+def test_nothing_is_started_or_told_by_a_feed_of_an_older_life_than_was_seen() -> None:
+    node = knows_better()
+    assert node.saw_listing(revision(1, 9), [listed(SlotState.BOUND)]) == []
+    assert node.saw_binding(listed(SlotState.DRAINING)) == []
+    assert node.bound == {}
