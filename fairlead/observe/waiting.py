@@ -1,8 +1,8 @@
 """L1 asked of a region's objects: work that waits although a node has room for it is bound within its bound.
 
-Its own sums over nodes and grants, nothing of the scheduler's. It knows no affinity, residency or overrides: whoever feeds it
-keeps those out of the work, as the simulator does once it has healed. Where it says that no node has room, that waiting is proven
-and needs no excuse. Called by the simulator after healing.
+Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation, and no affinity, residency or overrides:
+whoever feeds it keeps those out of the work, as the simulator does once it has healed. Where it says that no node has room, that
+waiting is proven and needs no excuse. Called by the simulator after healing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,35 @@ def room_for(request: Any, objects: Objects, incarnation: int, now_ms: int) -> s
             if plural == "reservations" or use.status.state in HOLDS_CAPACITY:
                 used, slots, devices = uses.get(use.spec.node, (NOTHING, 0, 0))
                 uses[use.spec.node] = (used + use.spec.requests, slots + 1, devices + len(use.spec.devices))
+    closed = _closed_to(tenant, ask.isolation, objects)
     wanted = sum(asked.count for asked in ask.devices)
     for (_, name), node in sorted(objects.get("nodes", {}).items()):
         used, slots, devices = uses.get(name, (NOTHING, 0, 0))
         open_to_it = node.status.schedulable and not node.spec.unschedulable and node.spec.drain is None and not node.spec.taints
         fits = not (used + ask.requests).exceeding(node.spec.allocatable) and slots < node.spec.max_slots
-        if open_to_it and node.status.health == "Ready" and fits and devices + wanted <= len(node.spec.devices):
+        if (
+            open_to_it
+            and name not in closed
+            and node.status.health == "Ready"
+            and fits
+            and devices + wanted <= len(node.spec.devices)
+        ):
             return name
     return ""
+
+
+def _closed_to(tenant: str, isolation: str, objects: Objects) -> set[str]:
+    """Nodes with others' work that is by itself; and with any of others', for what is by itself."""
+    out = set()
+    for plural in ("bindings", "reservations"):
+        for (owner, _), use in objects.get(plural, {}).items():
+            there = plural == "reservations" or use.status.state in HOLDS_CAPACITY
+            alone = isolation == "TenantExclusive" or (
+                use.spec.marks is not None and use.spec.marks.isolation == "TenantExclusive"
+            )
+            if there and owner != tenant and alone:
+                out.add(use.spec.node)
+    return out
 
 
 class WaitingChecker:

@@ -144,6 +144,10 @@ class SimLoop(asyncio.BaseEventLoop):
         """The world's own timer, in true time, whoever sets it."""
         return self._set_timer(self.now + seconds, self.now + seconds, None, callback, args, None)
 
+    def later(self, process: Process, seconds: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
+        """As `after`, and a step of that process: not while it is paused, never once it is dead."""
+        self._set_timer(self.now + seconds, self.now + seconds, process, callback, args, None)
+
     def soon(self, process: Process, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
         """Calls it as a step of that process: not while it is paused, never once it is dead."""
         self._queue.append((asyncio.Handle(callback, args, self), None, process))
@@ -174,9 +178,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Cancels what the run leaves behind and lets it unwind, without virtual time."""
         self._steps_max = self.steps + UNWIND_STEPS_MAX
         for _ in range(100):  # A task may catch a cancellation once or twice; one that always does is a bug.
-            leftover = [
-                task for task in self._tasks.values() if not task.done() and not (task.process is not None and task.process.dead)
-            ]
+            leftover = [task for task in self._tasks.values() if not task.done() and not (task.process and task.process.dead)]
             if not leftover:
                 break
             for task in leftover:
@@ -282,10 +284,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._failures.append(context)
 
     def _run_once(self) -> None:
-        if not self._queue:
-            self._advance()
-        else:
-            self._step()
+        self._step() if self._queue else self._advance()
         if self._failures:
             context = self._failures.pop(0)
             error = context.get("exception")

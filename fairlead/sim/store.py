@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.loop import Draws
 from fairlead.sim.machines import Program, Running
 from fairlead.sim.network import Network
 from fairlead.store.contract import (
@@ -110,6 +110,11 @@ class SimStore(MemoryStore):
             self._service.in_doubt.setdefault(batch.hash, (self._service.network.loop.now, self._process))
         elif not isinstance(result, Unavailable):
             self._service.in_doubt.pop(batch.hash, None)
+        if isinstance(result, Committed):
+            # Whoever builds on the head knows what became of all before it, in whichever term that was sent.
+            doubts = self._service.in_doubt
+            for known in [hashed for hashed, (_, process) in doubts.items() if process is self._process]:
+                del doubts[known]
         return result
 
     async def _write(self, call: str, effect: Callable[[], T]) -> T | Unavailable | OutcomeUnknown:
@@ -143,8 +148,7 @@ class SimStore(MemoryStore):
             if not answer.done():
                 answer.set_result(result)
 
-        async def serve() -> None:
-            await sleep(sync_s)
+        def serve() -> None:
             result: T | Unavailable
             if writes and (faults.full or refused < faults.unavailable):
                 counts["F13" if faults.full else "unavailable"] += 1
@@ -164,7 +168,7 @@ class SimStore(MemoryStore):
                 if theirs.up:
                     network.carry(theirs, ours, lambda: back(Unavailable("NotReached", "nobody listens", 0.5)))
                 return
-            network.loop.spawn(running, serve(), f"{service.name} {call}")
+            network.loop.later(running, sync_s, serve)
 
         if lost < faults.lost:
             counts["F1"] += 1

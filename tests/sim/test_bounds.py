@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec, NodeStatus, Reservation, ReservationSpec
@@ -16,6 +18,7 @@ from fairlead.model.kinds.work import (
     AssignmentSpec,
     Binding,
     BindingSpec,
+    Marks,
     SchedulingRequest,
     SchedulingRequestSpec,
 )
@@ -143,3 +146,20 @@ def test_work_that_has_no_place_to_go_waits_rightly() -> None:
         assert room_for(request, objects, 1, 0) == ""
         assert not waited(objects, 0, 40)
     assert room_for(request, region(used=500), 1, 0) == "n1"
+
+
+def beside(tenant: str, isolation: Literal["Shared", "TenantExclusive"]) -> Objects:
+    objects = region()
+    marks = Marks(isolation=isolation)
+    bound = BindingSpec(slot=SlotRef(uid="w2", workload="x", index=0), node="n1", token=Token(1, 1, 1), marks=marks)
+    objects["bindings"] = {(tenant, "x-0"): Binding(Metadata(name="x-0", namespace=tenant), bound)}
+    return objects
+
+
+def test_a_node_where_another_tenant_is_by_itself_is_no_place_to_go() -> None:
+    (shared,) = region()["schedulingrequests"].values()
+    alone = replace(shared, spec=replace(shared.spec, ask=replace(shared.spec.ask, isolation="TenantExclusive")))
+    assert room_for(shared, beside("search", "TenantExclusive"), 1, 0) == ""
+    assert room_for(shared, beside("search", "Shared"), 1, 0) == "n1"
+    assert room_for(alone, beside("search", "Shared"), 1, 0) == ""
+    assert room_for(alone, beside("risk", "TenantExclusive"), 1, 0) == "n1"

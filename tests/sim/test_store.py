@@ -67,6 +67,19 @@ def test_an_answer_that_is_lost_leaves_its_sender_in_doubt_and_the_batch_in_plac
     rigged(work)
 
 
+def test_whoever_builds_on_the_head_is_in_doubt_no_more() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        rig.service.faults.unheard = 1.0
+        assert isinstance(await rig.store.commit(fence, rig.batches[0]), OutcomeUnknown)
+        assert list(rig.service.in_doubt) == [rig.batches[0].hash]
+        rig.service.faults.unheard = 0.0
+        assert await rig.store.commit(fence, rig.batches[1]) == Committed()  # the first may never be asked for again
+        assert not rig.service.in_doubt
+
+    rigged(work)
+
+
 def test_a_request_that_is_late_lands_after_its_sender_has_given_up() -> None:
     async def work(rig: Rig) -> None:
         fence = await rig.lead()
