@@ -136,23 +136,32 @@ class Follower:
 
 
 async def _following(store: Store, clock: Clock, after: int, head: Head) -> list[Batch] | Compacted:
-    """What the journal has after a position that is before the head: at least one batch, or Corrupt."""
+    """What the journal has after a position that is before the head: at least one batch. Raises Forked where the store has gone
+    back behind that head meanwhile, Corrupt where it has not."""
     for wait_s in (*TAIL_LAG_S, 0.0):
         batches = await store.tail(after)
         if isinstance(batches, Compacted) or batches:
             return batches
         log.info("the journal ends at %d, the head is at %d: a stale read, or a row is missing", after, head.position)
         await clock.sleep(wait_s)
+    now = await store.head()
+    if now.position < head.position:
+        raise Forked(f"the store was at {head.position} and is at {now.position}: it lost its tail")
     raise Corrupt(f"journal after {after}", f"the head is at {head.position}, but nothing follows")
 
 
 async def check_history(store: Store, clock: Clock) -> None:
     """Reads the whole journal that the store still has, from where it was cut to its head, and raises Corrupt if a row is damaged
     or missing. Loading would not notice: it begins where the objects end, and a start must not go well on luck."""
-    try:
-        await _check_history(store, clock)
-    except StoreUnreachable as error:  # A start waits for its store; the tail at least is checked when it is loaded.
-        log.warning("the journal could not be checked: %s", error)
+    while True:
+        try:
+            await _check_history(store, clock)
+        except StoreUnreachable as error:  # A start waits for its store; the tail at least is checked when it is loaded.
+            log.warning("the journal could not be checked: %s", error)
+        except Forked as fork:
+            log.warning("the journal is checked again: %s", fork)
+            continue
+        return
 
 
 async def _check_history(store: Store, clock: Clock) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fairlead.authority import follower
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.hub import Expired
@@ -15,7 +16,7 @@ from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.meta import Metadata
 from fairlead.ports import SystemClock, SystemIds, Tasks
 from fairlead.store.contract import Fence
-from fairlead.store.memory import MemoryDisk, MemoryStore
+from fairlead.store.memory import Fault, MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, LAND_LATER, LOSE_ANSWER, HandFaults
 from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, no, ok, running_plane
 
@@ -241,6 +242,34 @@ async def test_a_leader_whose_store_lost_its_tail_leaves_no_objects_beyond_the_h
         server.stop()
         await running
     assert "tenants//c" not in disk.objects
+
+
+class GoesBack(HandFaults):
+    """The store loses its last batch between a read of its head and the read of what leads there."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        super().__init__()
+        self._disk = disk
+        self.armed = True
+
+    async def before(self, call: str) -> Fault | None:
+        if call == "tail" and self.armed:
+            self.armed = False
+            assert self._disk.lose_tail(1) == 1
+        return await super().before(call)
+
+
+async def test_a_store_that_goes_back_while_it_is_read_is_not_taken_for_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulator, seed 1 of `tails`: the server ended, and said that a backup should be restored."""
+    monkeypatch.setattr(follower, "TAIL_LAG_S", (0.0, 0.0))
+    disk, clock = MemoryDisk(), FakeClock()
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        for name in ("a", "b", "c"):
+            ok(await put(plane, name))
+    faults = GoesBack(disk)
+    async with running_plane(MemoryStore(disk, faults), clock) as plane:
+        assert not faults.armed
+        assert plane.authority.view().get("tenants", "", "a") is not None
 
 
 class StaleTail(HandFaults):
