@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -89,6 +90,7 @@ class Shown:
         self.authority = bench.plane.authority
         self.components = (bench.scheduler,)
         self.peers: dict[str, Any] = {}
+        self.authenticator: Any = SimpleNamespace(by_socket_total=0)  # nobody comes by a socket
         self.decisions: Any = bench.log
         self.patrol = Patrol()
         self.ledger = LedgerPatrol(bench.plane.authority, SystemClock())

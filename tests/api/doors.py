@@ -22,7 +22,7 @@ from starlette.requests import Request
 from fairlead.api.access import Authorise, Identity
 from fairlead.api.app import make_app
 from fairlead.api.frontdoor import FrontDoor
-from fairlead.api.server import Server, make_server
+from fairlead.api.server import CONNECTIONS_MAX, Server, make_server
 from fairlead.authority.authority import Authority
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalFeed, LocalPlane
@@ -356,8 +356,8 @@ def write_certificates(folder: Path) -> tuple[Path, Path, Path]:
 
 
 @contextlib.asynccontextmanager
-async def listening(app: Starlette, tls: ssl.SSLContext | None) -> AsyncIterator[Server]:
-    server = make_server(app, tls=tls)
+async def listening(app: Starlette, tls: ssl.SSLContext | None, connections_max: int = CONNECTIONS_MAX) -> AsyncIterator[Server]:
+    server = make_server(app, tls=tls, connections_max=connections_max)
     async with Tasks() as tasks:
         task = tasks.start(server.serve(), "server")
         while not server.started:

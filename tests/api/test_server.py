@@ -169,7 +169,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_dropped(monkeypatch:
             lost.append(True)
             super().connection_lost(exc)
 
-    monkeypatch.setattr(server, "BoundedHttp", Told)
+    monkeypatch.setattr(server.Server, "protocol", Told)
     async with open_door() as door, listening(door.app, None) as listener:
         whole = request("GET", "/openapi/v2").replace(b"connection: close\r\n", b"")
         _reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
@@ -183,9 +183,8 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_dropped(monkeypatch:
         assert b"200 OK" in await answer_to(await connected(listener.port), request("GET", "/version"))
 
 
-async def test_more_connections_than_there_is_room_for_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS_MAX", 3)
-    async with open_door() as door, listening(door.app, None) as listener:
+async def test_more_connections_than_there_is_room_for_are_turned_away() -> None:
+    async with open_door() as door, listening(door.app, None, connections_max=3) as listener:
         held = [await connected(listener.port) for _ in range(3)]
         got = await answer_to(await connected(listener.port), request("GET", "/version"))
         assert got.startswith(b"HTTP/1.1 503")
