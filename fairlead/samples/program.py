@@ -1,7 +1,8 @@
 """What the samples share: who they are, how they end, and a small HTTP server. Standard library only; starts in a blink.
 
 Settings come from the environment: START_DELAY_S (not ready before), LINGER_S (goes on answering after SIGTERM, while clients
-learn that it leaves), FAIL_FILE (a switch: what the file says goes wrong). Used by the programs beside it.
+learn that it leaves), REQUEST_S (how long a request may take), FAIL_FILE (a switch: what the file says goes wrong). Used by the
+programs beside it.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ class Site:
     def __init__(self, page: Callable[[str], str], stop: asyncio.Event) -> None:
         self._page = page
         self._stop = stop
+        self._request_s = number("REQUEST_S", REQUEST_S)
         self._ready = False
         self._under_way = 0
         self._idle = asyncio.Event()
@@ -128,7 +130,7 @@ class Site:
         self._under_way += 1
         self._idle.clear()
         try:
-            async with asyncio.timeout(REQUEST_S):
+            async with asyncio.timeout(self._request_s):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 status, text = await self._answer(head.partition("\r\n")[0])
                 writer.write(_response(status, text))

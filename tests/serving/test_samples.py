@@ -88,7 +88,7 @@ async def test_a_request_under_way_is_answered_after_sigterm_and_new_ones_while_
         while (await ask(port_of(line), "/ready")).status != 503:
             pass
         assert (await ask(port_of(line), "/")).status == 200
-    async with started("risk_api", tmp_path) as (process, line):
+    async with started("risk_api", tmp_path, REQUEST_S="60") as (process, line):
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(line))
         writer.write(b"GET / HTTP/1.1\r\n")
         while (await ask(port_of(line), "/ready")).status != 200:  # answered after our half request was accepted
