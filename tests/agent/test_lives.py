@@ -100,6 +100,7 @@ def test_what_is_provisional_lasts_as_the_region_says_until_it_says_that_it_stay
     node.saw_binding(again)  # type: ignore[arg-type]
     assert not early.provisional, "it was said once, and stays so"
     late.phase = "running"
+    node.lease_until = node.global_until = late.lasts + 60.0
     assert not node.overdue(late.lasts - 0.1)
     assert node.overdue(late.lasts), "no heartbeat counts while it is still there"
 

@@ -150,15 +150,21 @@ async def test_machines_that_are_on_their_way_out_do_not_count_as_the_fewest_the
         assert pools.found("nodepools", "burst").status.nodes == 3, "nobody has deregistered the others yet"
 
 
+async def _ordered_in_vain(pools: Pools) -> str:
+    """The one node that was ordered for work which has gone since."""
+    await pools.waiting(1, "WaitingForCapacity")
+    await pools.look()
+    (name,) = pools.ordered
+    await pools.withdrawn(1)
+    return name
+
+
 async def test_a_pool_is_not_deleted_before_the_last_of_its_machines_is_gone() -> None:
     """Nobody would stop them, or let go of their nodes, any more."""
     clock = FakeClock()
     async with running_plane(clock=clock) as plane:
         pools = await _pools(plane, clock)
-        await pools.waiting(1, "WaitingForCapacity")
-        await pools.look()
-        (name,) = pools.ordered
-        await pools.withdrawn(1)
+        name = await _ordered_in_vain(pools)
         refused = no(await plane.send(OPERATOR, Delete("NodePool", "", "burst")), "InUse")
         assert "set its minNodes and maxNodes to 0 first" in refused.detail
         ok(
@@ -201,10 +207,7 @@ async def test_a_closed_node_is_opened_again_when_it_is_wanted_after_all_and_one
     clock = FakeClock()
     async with running_plane(clock=clock) as plane:
         pools = await _pools(plane, clock)
-        await pools.waiting(1, "WaitingForCapacity")
-        await pools.look()
-        (name,) = pools.ordered
-        await pools.withdrawn(1)
+        name = await _ordered_in_vain(pools)
         await pools.look()
         clock.offset += 301
         await pools.look()

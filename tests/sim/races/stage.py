@@ -117,19 +117,18 @@ class Stage:
 
     def lose(self, region: str) -> None:
         """The whole region goes dark; the checkers count from here."""
-        for name, machine in self.platform.machines.all.items():
-            if name.startswith(f"{region}/"):
-                self.world.chaos.power_off(machine)
-        assert self.world.chaos.on_loss is not None
-        self.world.chaos.on_loss(region, True)
+        self._power(region, self.world.chaos.power_off, True)
 
     def light(self, region: str) -> None:
         """It has power again."""
+        self._power(region, self.world.chaos.power_on, False)
+
+    def _power(self, region: str, switch: Callable[[Machine], None], lost: bool) -> None:
         for name, machine in self.platform.machines.all.items():
             if name.startswith(f"{region}/"):
-                self.world.chaos.power_on(machine)
+                switch(machine)
         assert self.world.chaos.on_loss is not None
-        self.world.chaos.on_loss(region, False)
+        self.world.chaos.on_loss(region, lost)
 
     def isolate(self, region: str) -> Callable[[], None]:
         """The region is cut off from everything else and goes on by itself, until what is returned is called."""

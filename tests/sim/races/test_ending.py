@@ -32,7 +32,13 @@ def test_what_is_above_the_limit_that_stays_ends_with_the_lease_though_its_regio
         for machine in servers:
             stage.world.chaos.power_off(machine)
         began = stage.loop.now
+        for binding in ending:
+            program = stage.agent_of(binding.spec.node).program
+            if program.lives == 1:
+                program.kill()
+                program.start()
         await sleep(2.0)
+        assert all(_provisional(stage, binding) for binding in ending), "an agent that comes later finds out from the shims"
         assert all(_runs(stage, binding) for binding in ending), "their lease lasts"
         await stage.until(lambda: not any(_runs(stage, binding) for binding in ending), HONOURED_S)
         await stage.until(lambda: stage.loop.now > began + 60.0)
