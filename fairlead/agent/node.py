@@ -265,6 +265,11 @@ class Node:
         bound = self.bound.get(slot.key)
         return bound if bound is not None and bound.binding.spec.token == slot.id.token else None
 
+    def doubts(self, slot: Slot, now: float) -> bool:
+        """Whether an earlier agent of this node may still run it, alone in the world: then it is neither started here nor said to
+        be gone, after which it would be started elsewhere (S12)."""
+        return bool(slot.exclusive) and slot.doubtful and not slot.there and now < self.sole_at
+
     # --- what to do -------------------------------------------------------------------------------------------------------
 
     def decide(self, slot: Slot, now: float) -> Action:
@@ -273,7 +278,7 @@ class Node:
             # Adopted, and the region has not been asked yet: it is kept as it is. The shim minds its fence time.
             return decide(None, slot.life(now), self.contact(now, slot)) if self.superseded else Wait()
         order = order_of(bound, slot.provisional) if bound is not None else None
-        if order is not None and order.execution == "Exclusive" and slot.doubtful and not slot.there and now < self.sole_at:
+        if order is not None and self.doubts(slot, now):
             return Wait(f"{WAITS} an earlier agent of this node must have stopped it")
         return decide(order, slot.life(now), self.contact(now, slot), self.blocked(slot, bound))
 

@@ -166,6 +166,28 @@ async def test_exclusive_work_of_an_earlier_session_is_not_started_while_that_ag
         older.cancel()
 
 
+async def test_exclusive_work_of_an_earlier_session_that_drains_is_said_to_be_gone_when_that_agent_must_have_stopped_it() -> None:
+    clock = FakeClock()
+    async with rig(clock) as made:
+        older_driver, older_region = simulated(), LocalRegion(made.plane)
+        older = made.start(made.agent({"simulated": older_driver}, older_region))
+        await made.schedulable()
+        alone = await made.place("alone", SIMULATED, execution="Exclusive")
+        await made.reaches(alone, "Ready")
+        older_region.cut()
+        await made.move(alone, SlotState.DRAINING, Role.DISRUPTION)
+        newer = made.agent({"simulated": simulated()})
+        made.start(newer)
+        await until(lambda: newer.nodes["n1"].leased)
+        while made.state(alone) == "Draining":
+            assert clock.monotonic() < newer.nodes["n1"].sole_at + 10
+            clock.offset += 0.5
+            await clock.sleep(0.02)
+        assert made.state(alone) == "Released"
+        assert clock.monotonic() >= newer.nodes["n1"].sole_at
+        older.cancel()
+
+
 async def test_an_operators_cordon_and_labels_survive_the_agents_restart() -> None:
     async with rig() as made:
         first = made.start(made.agent({"simulated": simulated()}))

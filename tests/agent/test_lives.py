@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from fairlead.agent.drivers.contract import InstanceId
 from fairlead.agent.launching import Launcher
@@ -164,3 +165,21 @@ def test_nothing_is_started_or_told_by_a_feed_of_an_older_life_than_was_seen() -
     assert node.saw_listing(revision(1, 9), [listed(SlotState.BOUND)]) == []
     assert node.saw_binding(listed(SlotState.DRAINING)) == []
     assert node.bound == {}
+
+
+# --- after an agent of the same name ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("execution", ["Exclusive", "Replicated"])
+def test_what_drains_and_runs_alone_is_not_said_to_be_gone_while_an_earlier_agent_may_still_run_it(execution: str) -> None:
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    spec = BindingSpec(SlotRef("api", "w1", 0), "n1", Token(1, 1, 1), 1, execution=execution)  # type: ignore[arg-type]
+    binding = Binding(Metadata(name="api-0", namespace="risk"), spec, BindingStatus(state=SlotState.DRAINING))
+    (slot,) = node.saw_listing(
+        revision(1, 9), [SimpleNamespace(tenant="risk", name="api-0", position=7, raw=codec.encode(binding))]
+    )  # type: ignore[list-item]
+    slot.doubtful = True  # as the handshake finds it: bound here before this session, and not running
+    node.sole_at = 20.0
+    gone = [SlotState.RELEASED]
+    assert [said.to for said in reports_of(node, slot, 19.9)] == ([] if execution == "Exclusive" else gone)
+    assert [said.to for said in reports_of(node, slot, 20.0)] == gone
