@@ -263,19 +263,13 @@ class Cycle:
     def _take(self, item: Item, shape: Shape, row: int, devices: tuple[DeviceHold, ...]) -> Use:
         spec = item.request.spec
         how = LENT if spec.may_borrow else HELD if spec.standing else FIRM
+        snapshot = self._snapshot
+        snapshot.assumptions += 1
         use = Use(
-            row,
-            how,
-            spec.ask.requests,
-            devices,
-            spec.priority,
-            spec.slot.uid,
-            shape.marks,
-            not spec.standing,
-            spec.min_serving,
-            self._snapshot.now_ms,
-        )
-        self._snapshot.set_use((item.tenant, item.name), use)
+            row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, shape.marks, not spec.standing, spec.min_serving,
+            snapshot.now_ms, snapshot.assumptions,
+        )  # fmt: skip
+        snapshot.set_use((item.tenant, item.name), use)
         return use
 
     def _claim(self, item: Item, shape: Shape, grant: Grant, claimed: Plan) -> Placement:
@@ -326,7 +320,8 @@ class Cycle:
         if placement.victims:
             self._preempting.take_back(placement.item)
         key = (placement.tenant, placement.name)
-        if self._snapshot.uses.get(key) is placement.use:
+        present = self._snapshot.uses.get(key)
+        if present is not None and present.assumed == placement.use.assumed:  # perhaps another's victim by now, and still no fact
             self._snapshot.set_use(key, None)
         if placement.room is not None:
             self._held_still((placement.tenant, placement.claims), placement.room)

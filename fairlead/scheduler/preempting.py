@@ -62,7 +62,8 @@ class Preempting:
         if self._evictable is not None:
             self._evictable.unclaim(key)
         for victim, use in self._victims.pop(key, ()):
-            if self._snapshot.uses.get(victim) == replace(use, evictable=False):
+            present = self._snapshot.uses.get(victim)
+            if present is not None and present == replace(use, evictable=False, assumed=present.assumed):
                 self._snapshot.set_evictable(victim, use.evictable)
 
     def seen(self, key: SlotKey, node: str, start_after: tuple[str, ...]) -> None:

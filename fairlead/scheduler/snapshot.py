@@ -49,7 +49,7 @@ class Snapshot:
         self.grants = Grants()
         self.used: dict[str, dict[str, int]] = {}  # tenant -> dimension -> amount
         self.capacity: dict[str, int] = {"cpu": 0, "memory": 0}
-        self.revision = self.now_ms = 0
+        self.revision = self.now_ms = self.assumptions = 0
         self.reached_ms = 0  # when the watch last stood at `revision`
         # Rows whose free capacity or state changed, in order. A ranking remembers how far it has read.
         self.changed: list[int] = []
@@ -232,9 +232,9 @@ class Snapshot:
             # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
             # record, so that a refusal on its way does not take it back with the assumption.
             if old.evictable == evictable:
-                self.uses[key] = replace(old)
+                self.uses[key] = replace(old, assumed=0)
                 return False
-            self.set_evictable(key, evictable)
+            self.set_evictable(key, evictable, assumed=0)
             return True
         self.set_use(
             key,
@@ -268,10 +268,10 @@ class Snapshot:
         self.uses[key] = new
         self._book(key, new, 1)
 
-    def set_evictable(self, key: SlotKey, evictable: bool) -> None:
+    def set_evictable(self, key: SlotKey, evictable: bool, assumed: int | None = None) -> None:
         """Whether preemption may name it. Nothing else changes: what it uses it uses until it is gone."""
         old = self.uses[key]
-        self.uses[key] = new = replace(old, evictable=evictable)
+        self.uses[key] = new = replace(old, evictable=evictable, assumed=old.assumed if assumed is None else assumed)
         for told in self.listeners:
             told(key, old, -1)
             told(key, new, 1)

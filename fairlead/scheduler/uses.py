@@ -48,6 +48,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     evictable: bool = False  # bound and not yet on its way out: preemption may name it
     min_serving: int = 0
     started_ms: int = 0  # when it was first seen here: who came last is the cheaper victim
+    assumed: int = 0  # which of the scheduler's own proposals it rests on; 0: a fact, which no refusal takes back
 
 
 Listener = Callable[[SlotKey, Use, int], None]

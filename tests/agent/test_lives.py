@@ -177,7 +177,7 @@ def test_what_drains_and_runs_alone_is_not_said_to_be_gone_while_an_earlier_agen
     binding = Binding(Metadata(name="api-0", namespace="risk"), spec, BindingStatus(state=SlotState.DRAINING))
     (slot,) = node.saw_listing(
         revision(1, 9), [SimpleNamespace(tenant="risk", name="api-0", position=7, raw=codec.encode(binding))]
-    )  # type: ignore[list-item]
+    )
     slot.doubtful = True  # as the handshake finds it: bound here before this session, and not running
     node.sole_at = 20.0
     gone = [SlotState.RELEASED]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from fairlead.model.kinds.policy import (
     WorkloadClass,
 )
 from fairlead.model.kinds.work import SchedulingRequest
+from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Device, DeviceAsk, Resources
 from fairlead.scheduler.cycle import Cycle, Failure, Run
@@ -214,6 +216,29 @@ def test_preemption_takes_the_fewest_of_lower_priority_and_says_who() -> None:
     table.cycle.take_back(placement)
     assert snapshot.uses["search", "v-2"].evictable
     assert ("risk", "a-0") not in snapshot.uses
+
+
+def test_what_was_proposed_and_then_named_a_victim_leaves_the_picture_when_it_is_refused() -> None:
+    table = Table(snapshot_of(node("n0", cpu=1000)))
+    (low,) = [placement for run in table.decide(request("batch-0", priority=0)) for placement in run.placements]
+    (high,) = [placement for run in table.decide(request("api-0", priority=1000)) for placement in run.placements]
+    assert high.victims == ("risk/batch-0",)
+    table.cycle.take_back(low)
+    table.cycle.take_back(high)
+    assert (table.snapshot.uses, table.snapshot.free_of("n0")["cpu"]) == ({}, 1000)
+
+
+def test_what_was_proposed_and_has_been_bound_stays_in_the_picture_whoever_named_it_a_victim() -> None:
+    table = Table(snapshot_of(node("n0", cpu=1000)))
+    (low,) = [placement for run in table.decide(request("batch-0", priority=0)) for placement in run.placements]
+    (high,) = [placement for run in table.decide(request("api-0", priority=1000)) for placement in run.placements]
+    key = ("risk", "batch-0")
+    echo = SimpleNamespace(node="n0", state=SlotState.BOUND, requests=Resources(1000, GI), devices=(), borrowed=False)
+    table.snapshot.set_binding(key, echo)
+    table.cycle.take_back(high)
+    assert table.snapshot.uses[key].evictable, "its claimer was refused"
+    table.cycle.take_back(low)
+    assert list(table.snapshot.uses) == [key], "a refusal that comes late does not undo what the watch has shown"
 
 
 def test_a_slot_that_has_begun_to_leave_is_no_longer_named_as_a_victim() -> None:
