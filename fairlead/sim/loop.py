@@ -34,6 +34,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
 
+from fairlead.sim.handles import SimDeadlock as SimDeadlock
+from fairlead.sim.handles import SimError as SimError
+from fairlead.sim.handles import SimForbidden as SimForbidden
+from fairlead.sim.handles import SimFuture, SimHandle, SimTask, SimTimer
+from fairlead.sim.handles import SimOverrun as SimOverrun
 from fairlead.sim.process import Process, label_of, place_of
 
 T = TypeVar("T")
@@ -47,58 +52,13 @@ UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs
 GC_EVERY_STEPS = 100_000  # Collections happen at fixed steps, so finalizers run at the same step in every process.
 TIDY_TASKS = 1_000  # Forget the ones that are done whenever there are this many more.
 _STEP = struct.Struct("<dq")
+TRACE_BYTES = 1 << 16  # what ran is hashed in pieces of this size: a call for every step would cost more than the hash itself
 _collect = gc.collect  # as it is here: while a world runs, production code's own collections are switched off
 CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
 
 
-class SimError(Exception):
-    """The simulation itself cannot go on. Never raised for what the simulated program does."""
-
-
-class SimDeadlock(SimError):
-    """Nothing is ready and no timer is set, yet the main task waits."""
-
-
-class SimOverrun(SimError):
-    """More steps than any real run needs."""
-
-
-class SimForbidden(SimError):
-    """The program reached for a thread."""
-
-
-class SimFuture(asyncio.Future[T]):
-    """A future whose hash is its serial number in its loop."""
-
-    def __init__(self, serial: int, loop: SimLoop) -> None:
-        self.serial = serial
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self.serial
-
-
-class SimTask(asyncio.Task[T]):
-    """A task whose hash and default name come from its serial number in its loop."""
-
-    def __init__(
-        self,
-        serial: int,
-        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
-        loop: SimLoop,
-        name: str | None,
-        context: contextvars.Context | None,
-    ) -> None:
-        self.serial = serial  # Before super(): the base class already puts the task into a set.
-        self.process = loop.current
-        super().__init__(coro, loop=loop, name=name or f"task-{serial}", context=context)
-
-    def __hash__(self) -> int:
-        return self.serial
-
-
 # A step that may be taken: its handle, the task whose step it is (None for a plain callback), and whose it is.
-_Ready = tuple[asyncio.Handle, SimTask[Any] | None, Process | None]
+_Ready = tuple[SimHandle | SimTimer, SimTask[Any] | None, Process | None]
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -107,6 +67,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
         self.set_debug(False)  # PYTHONASYNCIODEBUG would add callbacks and so change the trace.
+        self.get_debug = bool  # type: ignore[method-assign]  # False, without a frame: asked for every future
         self.seed = seed
         self.steps = 0
         self.now = 0.0  # true time, which nobody inside the simulation can read
@@ -114,14 +75,15 @@ class SimLoop(asyncio.BaseEventLoop):
         self.seeded: tuple[float, float] = (0, float("inf"))  # outside of these steps whoever came first runs first
         self._steps_max = steps_max
         self._serials = itertools.count(1)
-        self._picks = random.Random(f"{seed}/picks")
+        self._below = random.Random(f"{seed}/picks")._randbelow  # type: ignore[attr-defined]  # what randrange draws
         self._queue: collections.deque[_Ready] = collections.deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, Process | None]] = []
+        self._timers: list[tuple[float, int, SimTimer, Process | None]] = []
         self._timers_cancelled = 0
         # All that are not done: a task that nobody holds would end when the collector happens to come by.
         self._tasks: dict[int, SimTask[Any]] = {}
         self._tidy_at = TIDY_TASKS
         self._trace = hashlib.blake2b(digest_size=16)
+        self._untraced = bytearray()  # what ran and is not in the hash yet
         self._failures: list[dict[str, Any]] = []
 
     # What a world uses.
@@ -132,9 +94,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def note(self, text: str) -> None:
         """Folds an event of the program into the trace hash."""
-        self._trace.update(text.encode())
+        self._untraced += text.encode()
 
     def trace_hash(self) -> str:
+        self._trace.update(self._untraced)
+        self._untraced.clear()
         return self._trace.copy().hexdigest()
 
     def waiting_tasks(self) -> list[str]:
@@ -150,7 +114,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def soon(self, process: Process, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
         """Calls it as a step of that process: not while it is paused, never once it is dead."""
-        self._queue.append((asyncio.Handle(callback, args, self), None, process))
+        self._queue.append((SimHandle(callback, args, self), None, process))
 
     def spawn(self, process: Process | None, work: Coroutine[Any, Any, T], name: str) -> SimTask[T]:
         """A task of that process, whoever starts it."""
@@ -214,7 +178,9 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.now if self.current is None else self.current.clock.local(self.now)
 
     def create_future(self) -> SimFuture[Any]:
-        return SimFuture(next(self._serials), self)
+        future: SimFuture[Any] = SimFuture(loop=self)
+        future.serial = next(self._serials)
+        return future
 
     def create_task(
         self,
@@ -235,7 +201,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimHandle(callback, args, self, context)
         owner = getattr(callback, "__self__", None)
         if type(owner) is SimTask:
             self._queue.append((handle, owner, owner.process))
@@ -259,21 +225,32 @@ class SimLoop(asyncio.BaseEventLoop):
         process = self.current
         return self._set_timer(when, when if process is None else process.clock.true(when), process, callback, args, context)
 
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        process = self.current
+        if process is None:
+            return self._set_timer(self.now + delay, self.now + delay, None, callback, args, context)
+        when = process.clock.local(self.now) + delay
+        return self._set_timer(when, process.clock.true(when), process, callback, args, context)
+
     def _set_timer(
         self, when: float, true_s: float, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...],
         context: contextvars.Context | None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> SimTimer:  # fmt: skip
+        handle = SimTimer(when, callback, args, self, context)
         # The serial breaks ties, so timers for one moment fire in the order they were set.
         heapq.heappush(self._timers, (true_s, next(self._serials), handle, process))
-        # TimerHandle.cancel() reports to the loop only if this says the timer is in its heap.
-        handle._scheduled = True  # type: ignore[attr-defined]
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self._timers_cancelled += 1
+        self._timers_cancelled += handle._scheduled  # type: ignore[attr-defined]
         if self._timers_cancelled > CANCELLED_TIMERS_MAX and self._timers_cancelled * 2 > len(self._timers):
-            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            self._timers = [entry for entry in self._timers if not entry[2]._cancelled]
             heapq.heapify(self._timers)
             self._timers_cancelled = 0
 
@@ -284,27 +261,30 @@ class SimLoop(asyncio.BaseEventLoop):
         self._failures.append(context)
 
     def _run_once(self) -> None:
-        self._step() if self._queue else self._advance()
-        if self._failures:
-            context = self._failures.pop(0)
-            error = context.get("exception")
-            raise error if isinstance(error, BaseException) else SimError(str(context.get("message")))
+        """Many times: until the main task is done."""
+        queue, failures = self._queue, self._failures
+        while not self._stopping:  # type: ignore[attr-defined]
+            self._step() if queue else self._advance()
+            if failures:
+                context = failures.pop(0)
+                error = context.get("exception")
+                raise error if isinstance(error, BaseException) else SimError(str(context.get("message")))
 
     # The two moves: time jumps, or one thing runs.
 
     def _advance(self) -> None:
         """Moves time to the earliest live timer and makes everything due at that moment ready."""
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
             self._timers_cancelled = max(0, self._timers_cancelled - 1)
         if not timers:
             raise SimDeadlock(f"nothing can happen any more at {self.now:.3f} s; waiting: {'; '.join(self.waiting_tasks())}")
-        self.now = max(self.now, timers[0][0])
-        while timers and timers[0][0] <= self.now:
+        now = self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= now:
             _, _, handle, process = heapq.heappop(timers)
-            handle._scheduled = False  # type: ignore[attr-defined]
-            if handle.cancelled():
+            handle._scheduled = False
+            if handle._cancelled:
                 self._timers_cancelled = max(0, self._timers_cancelled - 1)
             else:
                 self._queue.append((handle, None, process))
@@ -313,9 +293,12 @@ class SimLoop(asyncio.BaseEventLoop):
         # Before the pick: a step that is taken off the queue and not run would leave its task hanging for ever.
         if self.steps >= self._steps_max:
             raise SimOverrun(f"{self.steps} steps by {self.now:.3f} s; waiting: {'; '.join(self.waiting_tasks())}")
-        ready = self._pick()
+        queue = self._queue
+        ready = queue.popleft()
+        if ready[1] is not None and queue and queue[0][1] is not None:
+            ready = self._pick(ready)
         handle, task, process = ready
-        if handle.cancelled():
+        if handle._cancelled:
             return
         if process is not None and (process.dead or process.paused):
             if not process.dead:
@@ -323,27 +306,32 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self.steps += 1
         if task is not None:
-            self._trace.update(_STEP.pack(self.now, task.serial))
+            self._untraced += _STEP.pack(self.now, task.serial)
         else:
-            self._trace.update(_STEP.pack(self.now, 0))
-            self._trace.update(label_of(handle._callback).encode())  # type: ignore[attr-defined]
+            self._untraced += _STEP.pack(self.now, 0)
+            self._untraced += label_of(handle._callback).encode()
         self.current = process
-        handle._run()
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._failures.append({"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle})
         self.current = None
+        if len(self._untraced) > TRACE_BYTES:
+            self.trace_hash()
         if self.steps % GC_EVERY_STEPS == 0:
             _collect()
 
-    def _pick(self) -> _Ready:
+    def _pick(self, first: _Ready) -> _Ready:
+        """That one or another task, where the first two in the queue are steps of tasks."""
         queue = self._queue
-        first = queue.popleft()
-        if first[1] is None or not queue or queue[0][1] is None:
-            return first
         candidates = 1
         for ready in queue:
             if ready[1] is None or candidates == PICK_WINDOW:
                 break
             candidates += 1
-        index = self._picks.randrange(candidates)
+        index = self._below(candidates)
         if not index or not self.seeded[0] <= self.steps < self.seeded[1]:
             return first
         # One task's own callbacks (a step, then a cancel someone scheduled) stay in order.
@@ -394,6 +382,6 @@ def draws_of(seed: int, purpose: str) -> Draws:
     return random.Random(f"{seed}/{purpose}")
 
 
-async def sleep(seconds: float) -> None:
+def sleep(seconds: float) -> Coroutine[Any, Any, None]:
     """Lets virtual time pass for the calling task."""
-    await asyncio.sleep(seconds)
+    return asyncio.sleep(seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fairlead.sim.loop import Draws, SimLoop, sleep
@@ -78,8 +78,8 @@ class SimClock:
     def wall(self) -> float:
         return self._clock.local(self._loop.now) + self._clock.wall_s
 
-    async def sleep(self, seconds: float) -> None:
-        await sleep(seconds)
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        return sleep(seconds)
 
 
 class SimIds:
