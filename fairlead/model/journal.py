@@ -12,7 +12,7 @@ import hashlib
 import msgspec
 
 from fairlead.model import codec
-from fairlead.model.commands import Command, Put, PutStatus
+from fairlead.model.commands import Command, CommandId, Put, PutStatus
 from fairlead.model.registry import BY_KIND
 
 NO_COMMAND = msgspec.Raw(b"\xc0")  # nil: an entry of the authority's own, such as the windows of sessions
@@ -71,12 +71,32 @@ def _around(command: Command, body: bytes) -> tuple[object, ...]:
 _command_decoder = codec.decoder(Command)
 
 
-def decode_command(raw: bytes | msgspec.Raw) -> Command | None:
-    """The command as it was judged; None for the authority's own entries. Objects inside come back as their records."""
+class Outline(msgspec.Struct, frozen=True, array_like=True):
+    """A command of which only its id is read; its body is the bytes that were judged."""
+
+    caller: msgspec.Raw
+    body: msgspec.Raw
+    id: CommandId | None = None
+
+
+_outline_decoder = codec.decoder(Outline)
+
+
+def decode_outline(raw: bytes | msgspec.Raw) -> Outline | None:
+    """For those who ask every command for its id, or compare what was judged."""
+    data = bytes(raw)
+    return None if data == b"\xc0" else _outline_decoder.decode(data)
+
+
+def decode_command(raw: bytes | msgspec.Raw, *, records: bool = True) -> Command | None:
+    """The command as it was judged; None for the authority's own entries. Objects inside come back as their records, or as
+    plain maps for those who do not read them."""
     data = bytes(raw)
     if data == b"\xc0":
         return None
     command = _command_decoder.decode(data)
+    if not records:
+        return command
     body = command.body
     if isinstance(body, Put):
         record = codec.convert(body.object, BY_KIND[body.kind].record)

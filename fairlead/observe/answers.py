@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from fairlead.model.commands import IdempotencyKey
-from fairlead.model.journal import Blob, decode_command
+from fairlead.model.journal import Blob, decode_outline
 
 Found = Callable[[str, str], None]
 
@@ -43,7 +43,7 @@ class AnswerChecker:
     def committed(self, blob: Blob, first: int) -> None:
         position = first - 1
         for entry in blob.entries:
-            command = decode_command(entry.command)
+            command = decode_outline(entry.command)
             if command is not None and isinstance(command.id, IdempotencyKey):
                 self._by_id[command.id.key].append(position + 1)
             for object_key, _ in entry.effects:

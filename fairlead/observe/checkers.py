@@ -14,7 +14,7 @@ import msgspec
 from fairlead.model import codec
 from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
 from fairlead.model.ids import split_key
-from fairlead.model.journal import Entry, chain_hash, decode_blob, decode_command
+from fairlead.model.journal import Blob, Entry, chain_hash, decode_blob, decode_command
 from fairlead.model.kinds.capacity import Grant, Node, Reservation
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.kinds.work import Binding
@@ -74,14 +74,15 @@ class JournalChecker:
     def incarnation(self) -> int:
         return self._term[0]
 
-    def feed(self, batch: Batch) -> None:
+    def feed(self, batch: Batch, blob: Blob | None = None) -> None:
+        """`blob`: its, where somebody has decoded it already."""
         self.checked["S18"] += 1
         if self._hash is not None and batch.previous != self._hash:
             self._found("S18", f"batch {batch.first} does not continue the chain")
         if chain_hash(batch.previous, batch.blob) != batch.hash:
             self._found("S18", f"batch {batch.first} does not match its hash")
         self._hash = batch.hash
-        blob = decode_blob(batch.blob)
+        blob = blob or decode_blob(batch.blob)
         self._position = batch.first - 1
         self._now_ms = blob.header.time_ms
         term = (blob.header.incarnation, blob.header.epoch)
@@ -99,7 +100,7 @@ class JournalChecker:
     # --- one entry -----------------------------------------------------------------------------------------------------
 
     def _entry(self, entry: Entry, incarnation: int) -> None:
-        command = decode_command(entry.command)
+        command = decode_command(entry.command, records=False)
         self._body = command.body if command is not None else None
         if command is not None:
             self._fencing(command, incarnation)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+import msgspec
+
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Command, Outcome
 from fairlead.model.ids import split_revision
-from fairlead.model.journal import Blob, decode_command
+from fairlead.model.journal import Blob, decode_outline
 
 Found = Callable[[str, str], None]
 
@@ -30,16 +32,16 @@ class PromiseChecker:
         position = first - 1
         for entry in blob.entries:
             position += len(entry.effects)
-            command = decode_command(entry.command)
+            command = decode_outline(entry.command)
             if command is not None and command.id is None:
-                self._ends[position] = _digest(command)
+                self._ends[position] = _digest(command.body)
 
     def told(self, command: Command, outcome: Outcome) -> None:
         """Of commands without an id: a slot's own state is their receipt, and no receipt of theirs moves a position."""
         dry = getattr(command.body, "dry_run", False)
         if isinstance(outcome, Accepted) and not outcome.replayed and command.id is None and not dry:
             what = f"{type(command.body).__name__} of {command.caller.actor}"
-            self._told.append((split_revision(outcome.revision)[1], _digest(command), what))
+            self._told.append((split_revision(outcome.revision)[1], _digest(codec.encode(command.body)), what))
 
     def finish(self) -> None:
         for position, digest, what in self._told:
@@ -49,5 +51,5 @@ class PromiseChecker:
         self._told.clear()
 
 
-def _digest(command: Command) -> bytes:
-    return hashlib.blake2b(codec.encode(command.body), digest_size=16).digest()
+def _digest(body: bytes | msgspec.Raw) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()

@@ -110,7 +110,8 @@ class Strays:
 
         async def spoiled(commands: list[Command]) -> list[Outcome]:
             drawn = [(draws.random(), draws.random(), draws.random()) for _ in commands]
-            nodes = sorted(name for _, name in self._objects(plane.name).get("nodes", {}))
+            hits = any(hit < chance for hit, _, _ in drawn)
+            nodes = sorted(name for _, name in self._objects(plane.name).get("nodes", {})) if hits else []
             return await submit(
                 [
                     replace(command, body=older(command.body, which, at, nodes)) if hit < chance and nodes else command

@@ -102,9 +102,9 @@ class PlaneWatch:
         self._world.loop.note(batch.hash.hex())
         self.batches.append(batch)
         self.times[batch.hash] = self._world.loop.now
-        self.checker.feed(batch)
+        blob = decode_blob(batch.blob)
+        self.checker.feed(batch, blob)
         if not self.lost_tail:
-            blob = decode_blob(batch.blob)
             self.feeds.committed(blob, batch.first)
             self.promises.committed(blob, batch.first)
             if self.name == GLOBAL:
