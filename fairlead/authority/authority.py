@@ -41,9 +41,7 @@ from fairlead.ports import Clock, Ids, Tasks
 from fairlead.store.contract import (
     BATCH_COMMANDS_MAX,
     Batch,
-    Committed,
     Fence,
-    Fenced,
     Head,
     Store,
     StoreUnreachable,
@@ -345,12 +343,7 @@ class Authority:
     async def _renew_loop(self, term: Term) -> None:
         while True:
             await self._clock.sleep(self._timing.renew_s)
-            sent = self._clock.monotonic()
-            result = await self._store.renew(term.fence)
-            if isinstance(result, Fenced):
-                raise Deposed(f"epoch {result.head.epoch} leads, held by {result.head.holder}")
-            if isinstance(result, Committed):
-                term.renewed(sent)
+            await term.renew(self._store)
 
     def hand_over(self) -> None:
         """What is under way is finished; then everything is read anew, by whoever leads next: another server, or this one."""

@@ -7,7 +7,7 @@ import msgspec
 from fairlead.authority.lanes import Call
 from fairlead.authority.state import Rec
 from fairlead.model.commands import Outcome
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, CommitResult
 
 
 class Deposed(Exception):
@@ -33,9 +33,20 @@ class Building:
         self.size = 0
         self.commands = 0
 
+    def answer(self) -> None:
+        for call, index, outcome in self.answers:
+            call.answer(index, outcome)
+
+    def answer_all_with(self, outcome: Outcome) -> None:
+        for call, index, _ in self.answers:
+            call.answer(index, outcome)
+
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A batch as the store will get it; `batch` is None where there were only refusals and repetitions to answer."""
+    """A batch as the store will get it; `batch` is None where there were only refusals and repetitions to answer.
+    `first_result`: what the store said when it was tried on the spot."""
 
     batch: Batch | None
     building: Building
+    first_sent: float = 0.0
+    first_result: CommitResult | None = None

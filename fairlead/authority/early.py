@@ -116,13 +116,15 @@ class Early:
             if feed in feeds:
                 feeds.remove(feed)
 
-    def tell(self, recs: Sequence[Rec]) -> None:
-        """What was just judged, in order."""
-        if not self._feeds:
-            return
-        for plural, same_kind in by_kind(recs).items():
-            for feed in self._feeds.get(plural, ()):
-                feed.put(plural, same_kind)
+    def tell(self, recs: Sequence[Rec]) -> bool:
+        """What was just judged, in order. Says whether there is anybody whom it concerns."""
+        told = False
+        if self._feeds:
+            for plural, same_kind in by_kind(recs).items():
+                for feed in self._feeds.get(plural, ()):
+                    feed.put(plural, same_kind)
+                    told = True
+        return told
 
     def end(self, why: str) -> None:
         """What was told did not happen, or nobody knows."""

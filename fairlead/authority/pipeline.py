@@ -21,24 +21,21 @@ from fairlead.authority.judge import Context, Draft, judge
 from fairlead.authority.judge.context import Effect
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.meters import Meters
-from fairlead.authority.receipts import Receipts, hash_of
+from fairlead.authority.pace import Pace
+from fairlead.authority.receipts import OWN_RECEIPT, Receipts, hash_of
 from fairlead.authority.state import Rec
 from fairlead.authority.term import Term
+from fairlead.authority.undone import Undone
 from fairlead.model import codec
 from fairlead.model.commands import (
     Accepted,
-    Bind,
-    BindGang,
     BindMany,
     Command,
     IdempotencyKey,
     Outcome,
     Refused,
-    ReleaseReservation,
-    Reserve,
     Unknown,
 )
-from fairlead.model.ids import split_revision
 from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_entry
 from fairlead.ports import Clock
 from fairlead.store.contract import (
@@ -65,9 +62,6 @@ _BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around
 _ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the command's body and as its effect
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
-_HISTORIES_MAX = 50  # ended by a batch taken back, and remembered
-# P7: a slot's own state is the receipt of the commands that place it.
-_OWN_RECEIPT = frozenset({Bind, BindMany, Reserve, BindGang, ReleaseReservation})
 
 Published = Callable[[Batch, Building], None]
 
@@ -87,7 +81,8 @@ class Pipeline:
         self._published = published
         self._early = early
         self._judged: list[Rec] = []  # accepted in this slice
-        self._undone: dict[int, int] = {}  # history that a batch taken back has ended -> what of it still holds
+        self._undone = Undone()
+        self._pace = Pace()
         self._building: Building | None = None
         self._ready: deque[Sealed] = deque()
         self._sending: Sealed | None = None
@@ -110,9 +105,12 @@ class Pipeline:
             self._judge_slice()
             if self._sending is None and not self._ready and self._building is not None:
                 self._seal()
+            told = False
             if self._judged:  # after the batch is on its way: what follows from it is worked out while the store is at it
-                self._early.tell(self._judged)
+                told = self._early.tell(self._judged)
                 self._judged = []
+            if not told and self._sending is None and len(self._ready) == 1:
+                self._commit_on_the_spot(self._ready[0])
             await self._clock.sleep(0)
 
     def _judge_slice(self) -> None:
@@ -150,7 +148,7 @@ class Pipeline:
         building = self._building or self._start()
         command = call.commands[index]
         body = command.body
-        if call.history != self._lanes.history and self._rests_on_undone(call, command):
+        if call.history != self._lanes.history and self._undone.is_ground_of(call, command):
             no = Refused("StaleEvidence", "what this was decided on was taken back before it was durable")
             building.answers.append((call, index, no))
             return 1
@@ -161,7 +159,7 @@ class Pipeline:
         outcome: Outcome | None = None
         hashed = b""
         try:
-            if command.id is None or type(body) in _OWN_RECEIPT:
+            if command.id is None or type(body) in OWN_RECEIPT:
                 encoded = codec.encode(command)
             else:
                 encoded = codec.encode(body)
@@ -237,11 +235,6 @@ class Pipeline:
             building.size += self._receipts.accepted(ctx, command, hashed, answer, position) * _SESSION_ANSWER_BYTES
         return answer
 
-    def _rests_on_undone(self, call: Call, command: Command) -> bool:
-        """Sent before a batch was taken back, by somebody who had seen of it: the positions it names are others' now."""
-        seen = command.evidence.observed_revision if command.evidence is not None else 0
-        return split_revision(seen)[1] > self._undone.get(call.history, 0) if seen else False
-
     def _start(self) -> Building:
         self._ctx.set_time(self._term.plane_ms())
         self._building = building = Building(self._ctx.state.position + 1, self._ctx.now_ms)
@@ -307,28 +300,49 @@ class Pipeline:
             self._judge_wake.set()
             if sealed.batch is None:
                 await self._confirm_leadership()
-                self._answer(sealed.building)
+                sealed.building.answer()
             else:
                 await self._commit(sealed, sealed.batch)
             self._sending = None
 
+    def _commit_on_the_spot(self, sealed: Sealed) -> None:
+        """A lone command that nobody here builds upon: where the store can write it within this very step, handing it over and
+        waiting to be woken would cost more than the write. Any answer but a plain yes is the commit loop's to deal with."""
+        batch = sealed.batch
+        if batch is None or sealed.building.commands > 1 or not self._pace.is_quick or len(self._lanes) or self._again:
+            return
+        sent = self._clock.monotonic()
+        result = self._store.commit_on_the_spot(self._term.fence, batch)
+        if isinstance(result, Committed):
+            self._ready.popleft()
+            self._landed(batch, sealed.building, sent, sent)
+        elif result is not None:
+            self._ready[0] = Sealed(batch, sealed.building, sent, result)
+
+    def _landed(self, batch: Batch, building: Building, sent: float, trusted_from: float) -> None:
+        took = self._clock.monotonic() - sent
+        self._pace.note(took)
+        self._term.renewed(trusted_from)
+        self._meters.committed(batch, building.commands, took)
+        self._ctx.state.confirm(batch.last)
+        self._term.chain = batch.hash
+        # Answers first: whoever waits for them is woken before the watchers, and still sees all of it published, because nobody
+        # runs before this returns.
+        building.answer()
+        self._published(batch, building)
+
     async def _commit(self, sealed: Sealed, batch: Batch) -> None:
         tries = 0
-        first_sent = self._clock.monotonic()
+        result = sealed.first_result
+        first_sent = sent = sealed.first_sent if result is not None else self._clock.monotonic()
         while True:
-            sent = self._clock.monotonic()
-            result = await self._store.commit(self._term.fence, batch)
+            if result is None:
+                sent = self._clock.monotonic()
+                result = await self._store.commit(self._term.fence, batch)
             match result:
                 case Committed() | AlreadyThere():
                     # One that was there already landed at some moment since it was first sent; trust counts from then.
-                    self._term.renewed(sent if isinstance(result, Committed) else first_sent)
-                    self._meters.committed(batch, sealed.building.commands, self._clock.monotonic() - sent)
-                    self._ctx.state.confirm(batch.last)
-                    self._term.chain = batch.hash
-                    # Answers first: whoever waits for them is woken before the watchers, and still sees all of it published,
-                    # because nobody runs before this returns.
-                    self._answer(sealed.building)
-                    self._published(batch, sealed.building)
+                    self._landed(batch, sealed.building, sent, sent if isinstance(result, Committed) else first_sent)
                     return
                 case Unavailable() if tries == 0:
                     self._take_back(sealed, result)
@@ -337,7 +351,7 @@ class Pipeline:
                     # Once an attempt is in doubt, not even a refusal settles it: the first one may still land.
                     self._meters.commit_unknown_total += tries == 0
                     await self._clock.sleep(RESUBMIT_S[min(tries, len(RESUBMIT_S) - 1)])
-                    tries += 1
+                    tries, result = tries + 1, None
                 case Fenced() | Superseded():
                     detail = f"{type(result).__name__}: epoch {result.head.epoch} leads, held by {result.head.holder}"
                     raise Deposed(detail, lost_history=isinstance(result, Superseded))
@@ -352,7 +366,7 @@ class Pipeline:
         before = sealed.building.first - 1
         self._ctx.state.undo_to(before)
         self._receipts.undone(before)
-        self._undone = {**dict([*self._undone.items()][-_HISTORIES_MAX:]), self._lanes.history: before}
+        self._undone.note(self._lanes.history, before)
         self._lanes.history += 1
         self._early.end("a batch was taken back before it was durable; list again")
         self._chain = self._term.chain
@@ -362,37 +376,23 @@ class Pipeline:
         if not self._term.valid(self._clock.monotonic()):
             # A definite no needs the lease like any other: a newer leader may yet accept a copy of the command.
             answer = Unknown("the store is out of reach and this server's lease has run out; send the same id again")
-        for call, index, _ in sealed.building.answers:
-            call.answer(index, answer)
+        sealed.building.answer_all_with(answer)
         self._judge_wake.set()
 
     async def _confirm_leadership(self) -> None:
         """A refusal or a repetition says what the present is; only a leader whose lease still runs may say that."""
         while not self._term.valid(self._clock.monotonic()):
-            sent = self._clock.monotonic()
-            result = await self._store.renew(self._term.fence)
-            if isinstance(result, Fenced):
-                raise Deposed(f"epoch {result.head.epoch} leads, held by {result.head.holder}")
-            if isinstance(result, Committed):
-                self._term.renewed(sent)
-            else:
+            if not await self._term.renew(self._store):
                 await self._clock.sleep(0.1)
-
-    @staticmethod
-    def _answer(building: Building) -> None:
-        for call, index, outcome in building.answers:
-            call.answer(index, outcome)
 
     def close(self) -> None:
         """The term is over. What was under way is in doubt; what never left this process certainly did not happen."""
         doubt = Unknown("leadership was lost while this was under way; ask for its receipt or send the same id again")
         if self._sending is not None:
-            for call, index, _ in self._sending.building.answers:
-                call.answer(index, doubt)
+            self._sending.building.answer_all_with(doubt)
         no = Refused("NotLeader", "this server lost leadership before it could commit", retry_after_s=1.0)
         for building in [sealed.building for sealed in self._ready] + ([self._building] if self._building else []):
-            for call, index, _ in building.answers:
-                call.answer(index, no)
+            building.answer_all_with(no)
         for call, index in self._again:
             call.answer(index, no)
         for call in self._lanes.drain():

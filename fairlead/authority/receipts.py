@@ -15,9 +15,23 @@ import msgspec
 from fairlead.authority.judge.context import Context, Effect
 from fairlead.authority.state import RECEIPTS, SESSIONS, Rec, State, at
 from fairlead.model import codec
-from fairlead.model.commands import Accepted, Caller, Command, IdempotencyKey, Refused, SessionId
+from fairlead.model.commands import (
+    Accepted,
+    Bind,
+    BindGang,
+    BindMany,
+    Caller,
+    Command,
+    IdempotencyKey,
+    Refused,
+    ReleaseReservation,
+    Reserve,
+    SessionId,
+)
 from fairlead.model.kinds.slot import Token
 
+# P7: a slot's own state is the receipt of the commands that place it.
+OWN_RECEIPT = frozenset({Bind, BindMany, Reserve, BindGang, ReleaseReservation})
 KEY_RETENTION_MS = 24 * 3600 * 1000
 REFUSED_KEYS_MAX = 10_000  # Refusals of people's keys kept in memory, for copies that come late within one term.
 WINDOW_MAX = 1024  # Answers kept for one session. A client that has more commands under way is not waiting for any of them.

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.authority.building import Deposed
 from fairlead.decide.lasting import GrantWord
 from fairlead.ports import Clock
-from fairlead.store.contract import Fence
+from fairlead.store.contract import Committed, Fence, Fenced, Store
 
 LEASE_TTL_S = 10.0
 CLOCK_RATE_ERROR = 0.01  # rho: how far two machines' monotonic clocks may drift apart
@@ -38,6 +39,16 @@ class Term:
     def renewed(self, sent: float) -> None:
         """The store confirmed a renewal or a commit that left at `sent`: trust counts from then, not from the answer."""
         self._trusted_until = max(self._trusted_until, sent + self._ttl_s * (1 - CLOCK_RATE_ERROR))
+
+    async def renew(self, store: Store) -> bool:
+        """Raises Deposed where the store says that somebody else leads; False: the store did not say."""
+        sent = self._clock.monotonic()
+        result = await store.renew(self.fence)
+        if isinstance(result, Fenced):
+            raise Deposed(f"epoch {result.head.epoch} leads, held by {result.head.holder}")
+        if isinstance(result, Committed):
+            self.renewed(sent)
+        return isinstance(result, Committed)
 
     def valid(self, now: float) -> bool:
         return now < self._trusted_until

@@ -107,7 +107,7 @@ def _answers_early() -> list[Swap]:
 
     def hasty(self: Pipeline) -> None:
         seal(self)
-        Pipeline._answer(self._ready[-1].building)
+        self._ready[-1].building.answer()
 
     return [(Pipeline, "_seal", hasty)]
 

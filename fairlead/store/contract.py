@@ -198,6 +198,10 @@ class Store(Protocol):
         as its hash. Where it does not: Fenced if the fence differs, AlreadyThere if the row at batch.first has this hash,
         Superseded if another row has it or the head is behind."""
 
+    def commit_on_the_spot(self, fence: Fence, batch: Batch) -> CommitResult | None:
+        """The same as `commit`, here and now on the caller's thread, if that takes no longer than handing it over: well below a
+        millisecond as a rule. None: nothing was tried, use `commit`. What is in doubt is settled by `commit`, as after itself."""
+
     async def tail(self, after: int, limit_bytes: int = 4 * BATCH_BYTES_MAX) -> list[Batch] | Compacted:
         """The batches with first > after, in order, at least one if there is one, else an empty list.
         Compacted if after < truncated."""

@@ -151,6 +151,9 @@ class EtcdStore:
             return await self._settle_commit(fault, fence, batch)
         return Committed() if answer.succeeded else self._why_not(self._read_meta(answer), answer.ranges[1], fence, batch)
 
+    def commit_on_the_spot(self, fence: Fence, batch: Batch) -> None:
+        return None
+
     async def tail(self, after: int, limit_bytes: int = 4 * BATCH_BYTES_MAX) -> list[Batch] | Compacted:
         """Head and rows come from one revision, read through the quorum, so an empty answer means there is nothing."""
         meta = await self._meta("tail")

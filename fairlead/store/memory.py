@@ -275,6 +275,9 @@ class MemoryStore:
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         return await self._write("commit", lambda: self._disk.commit(fence, batch))
 
+    def commit_on_the_spot(self, fence: Fence, batch: Batch) -> None:
+        return None
+
     async def tail(self, after: int, limit_bytes: int = 4 * BATCH_BYTES_MAX) -> list[Batch] | Compacted:
         hidden = self._faults.batches_hidden() if self._faults is not None else 0
         return await self._read("tail", lambda: self._disk.tail(after, limit_bytes, hidden))

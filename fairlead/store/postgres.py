@@ -121,6 +121,9 @@ class PostgresStore:
             return OutcomeUnknown("the head moved to this batch's place while it was being refused")
         return why_not_committed(head, fence, batch, why[0]["row_hash"])
 
+    def commit_on_the_spot(self, fence: Fence, batch: Batch) -> None:
+        return None
+
     async def tail(self, after: int, limit_bytes: int = 4 * BATCH_BYTES_MAX) -> list[Batch] | Compacted:
         rows = await self._read(self._sql.tail, after, limit_bytes)
         if not rows:

@@ -134,6 +134,13 @@ class SqliteStore:
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         return await self._write(lambda: self._writer.commit(fence, batch))
 
+    def commit_on_the_spot(self, fence: Fence, batch: Batch) -> CommitResult | None:
+        if self._closed or not self._writer.is_settled:
+            return None
+        result = self._write_thread.call_here(lambda: self._writer.commit_unless_busy(fence, batch))
+        self._checkpoint_if_due()
+        return None if isinstance(result, Fenced) else result  # `commit` will hear the same, and see to the leader's lock
+
     async def materialise(
         self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
     ) -> MaterialiseResult:
@@ -171,10 +178,13 @@ class SqliteStore:
         if isinstance(result, Fenced):
             leader = result.head.holder
             await self._run(self._write_thread, lambda: self._leader_lock.fenced_by(leader))
+        self._checkpoint_if_due()
+        return result
+
+    def _checkpoint_if_due(self) -> None:
         idle = self._checkpointing is None or self._checkpointing.done()
         if self._writer.wal_pages > self._checkpoint_pages and idle and not self._closed:
             self._checkpointing = self._upkeep_thread.submit(self._checkpoint)
-        return result
 
     def _checkpoint(self) -> None:
         """On the upkeep thread. SQLite starts its log over by itself once all of it was copied and nobody reads it;

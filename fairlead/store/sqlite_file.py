@@ -47,11 +47,15 @@ class Settings(msgspec.Struct, frozen=True):
     busy_timeout_s: float
     sync: bool  # False only in the power-loss rig's negative control
 
+    @property
+    def busy_timeout_ms(self) -> int:
+        return int(self.busy_timeout_s * 1000)
+
 
 def connect(settings: Settings, synchronous: str) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     connection = apsw.Connection(settings.path, flags=flags, vfs=settings.vfs)
-    connection.set_busy_timeout(int(settings.busy_timeout_s * 1000))
+    connection.set_busy_timeout(settings.busy_timeout_ms)
     for pragma in (
         f"PRAGMA synchronous = {synchronous if settings.sync else 'OFF'}",
         "PRAGMA fullfsync = 1",  # On macOS a plain fsync leaves data in the drive's cache; elsewhere without effect.

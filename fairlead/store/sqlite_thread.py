@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -21,6 +21,7 @@ class StoreThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._turn = Lock()  # of whoever is at work: the thread, or a caller who does a piece himself
         self._thread: Thread | None = None
 
     def _start(self) -> None:
@@ -30,7 +31,8 @@ class StoreThread:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            work()
+            with self._turn:
+                work()
 
     async def call(self, work: Callable[[], Result]) -> Result:
         """Runs it on the thread. A caller that is cancelled stops waiting; the work is done all the same."""
@@ -58,6 +60,15 @@ class StoreThread:
 
         self._work.put(run)
         return await done
+
+    def call_here(self, work: Callable[[], Result]) -> Result | None:
+        """Runs it on the caller's thread if this one has nothing to do; else None, and nothing was done."""
+        if not self._work.empty() or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            return work()
+        finally:
+            self._turn.release()
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
         """The same for another thread, or for somebody who does not wait."""

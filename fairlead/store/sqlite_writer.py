@@ -75,6 +75,7 @@ class Writer:
         # overwritten.
         self._unsettled = False
         self._log_suspect = False
+        self._lags = False  # something was written without an fsync since the last one
         self.wal_pages = 0
 
     def close(self) -> None:
@@ -83,6 +84,11 @@ class Writer:
                 with contextlib.suppress(apsw.Error):
                     connection.close()
         self._durable = self._lagging = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing comes with the next commit but itself: no log to mend, no other pages to sync, no file to open."""
+        return self._durable is not None and not self._lags and not self._log_suspect
 
     # --- the contract's writes
 
@@ -101,6 +107,15 @@ class Writer:
         return self._transact(lambda connection: _guarded(connection, RESIGN, _fields(fence)))
 
     def commit(self, fence: Fence, batch: Batch) -> CommitResult:
+        return self._transact(self._committing(fence, batch))
+
+    def commit_unless_busy(self, fence: Fence, batch: Batch) -> CommitResult | None:
+        """Without waiting for another process's write; None: there is one, and nothing was done."""
+        result = self._transact(self._committing(fence, batch), patient=False)
+        return None if isinstance(result, Unavailable) and result.reason == "Busy" else result
+
+    @staticmethod
+    def _committing(fence: Fence, batch: Batch) -> Callable[[apsw.Connection], CommitResult]:
         def work(connection: apsw.Connection) -> CommitResult:
             guard = (*_fields(fence), batch.first - 1, batch.previous)
             connection.execute(ADVANCE, (batch.last, batch.hash, *guard))
@@ -110,7 +125,7 @@ class Writer:
             row = connection.execute("SELECT hash FROM journal WHERE first = ?", (batch.first,)).get
             return why_not_committed(read_head(connection), fence, batch, row)
 
-        return self._transact(work)
+        return work
 
     def materialise(
         self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int
@@ -197,7 +212,7 @@ class Writer:
     # --- transactions
 
     def _transact(
-        self, work: Callable[[apsw.Connection], Result], lagging: bool = False
+        self, work: Callable[[apsw.Connection], Result], lagging: bool = False, patient: bool = True
     ) -> Result | Unavailable | OutcomeUnknown:
         """`lagging` commits without an fsync. The log is replayed up to its first damaged frame, so a power cut takes
         such a transaction away together with everything after it, and the next durable commit's fsync covers it:
@@ -207,7 +222,7 @@ class Writer:
         try:
             connection = self._connection(lagging)
             self._mend_log(connection)
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection, patient)
             before = connection.total_changes()
             result = work(connection)
         except (apsw.Error, Corrupt, UnicodeDecodeError) as error:
@@ -229,7 +244,18 @@ class Writer:
             self._unsettled = self._log_suspect = True
             return OutcomeUnknown(f"COMMIT failed: {type(error).__name__}: {error}")
         self._unsettled = False
+        self._lags = lagging
         return result
+
+    def _begin(self, connection: apsw.Connection, patient: bool) -> None:
+        if patient:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        connection.set_busy_timeout(0)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        finally:
+            connection.set_busy_timeout(self._settings.busy_timeout_ms)
 
     def _failed(self, error: Exception) -> Unavailable | OutcomeUnknown:
         told = unavailable(error)

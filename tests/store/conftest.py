@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from fairlead.store.contract import Store
+from fairlead.store.contract import Batch, CommitResult, Fence, Store
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from fairlead.store.sqlite import SqliteStore
 from tests.store.etcd_engine import make_etcd
@@ -48,12 +48,14 @@ class MemoryEngine:
 
 
 class SqliteEngine:
+    kind = SqliteStore
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stores: list[SqliteStore] = []
 
     async def open_store(self) -> Store:
-        store = SqliteStore(self.path)
+        store = self.kind(self.path)
         await store.open()
         self.stores.append(store)
         return store
@@ -68,6 +70,17 @@ class SqliteEngine:
             await store.close()
 
 
+class OnTheSpot(SqliteStore):
+    """Commits on the caller's thread whenever the engine lets it."""
+
+    async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
+        return self.commit_on_the_spot(fence, batch) or await super().commit(fence, batch)
+
+
+class OnTheSpotEngine(SqliteEngine):
+    kind = OnTheSpot
+
+
 async def _memory(directory: Path) -> Engine:
     return MemoryEngine()
 
@@ -76,10 +89,15 @@ async def _sqlite(directory: Path) -> Engine:
     return SqliteEngine(directory / "plane.db")
 
 
+async def _sqlite_on_the_spot(directory: Path) -> Engine:
+    return OnTheSpotEngine(directory / "plane.db")
+
+
 # Each factory gets an empty directory of its own.
 ENGINES: dict[str, Callable[[Path], Awaitable[Engine]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
+    "sqlite-on-the-spot": _sqlite_on_the_spot,
     "etcd": make_etcd,
     "postgres": make_postgres,
 }

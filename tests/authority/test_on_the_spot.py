@@ -1,0 +1,181 @@
+"""A lone command is committed within the step that judged it, where the store is quick; what the store says then is dealt with as
+after any other commit (P1, P3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.authority import pace
+from fairlead.authority.candidate import Timing
+from fairlead.authority.pace import Pace
+from fairlead.model.commands import Command, Refused, Unknown
+from fairlead.store.contract import Batch, CommitResult, Fence, OutcomeUnknown, Unavailable
+from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.faults import DISK_FULL, LAND_LATER, HandFaults
+from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, no, ok, running_plane
+from tests.authority.test_commit_faults import put, tenant
+
+FULL = Unavailable("DiskFull", "the disk is full", 0.01)
+
+
+class SpotStore(MemoryStore):
+    """Commits on the spot what `spot` lets it."""
+
+    def __init__(self, disk: MemoryDisk, faults: HandFaults | None = None) -> None:
+        super().__init__(disk, faults)
+        self.spot: Callable[[Callable[[], CommitResult]], CommitResult | None] = lambda land: land()
+        self.here = 0
+
+    def commit_on_the_spot(self, fence: Fence, batch: Batch) -> CommitResult | None:  # type: ignore[override]
+        self.here += 1
+        return self.spot(lambda: self._disk.commit(fence, batch))
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "QUICK_S", 1e9)
+
+
+pytestmark = pytest.mark.usefixtures("_quick")
+
+
+async def names(plane: PlaneForTest) -> list[str]:
+    return [rec.name for rec in (await plane.authority.view().page("tenants")).items]
+
+
+async def test_a_lone_command_is_durable_answered_and_published_without_a_hand_over() -> None:
+    disk, faults = MemoryDisk(), HandFaults()
+    store = SpotStore(disk, faults)
+    async with running_plane(store) as plane:
+        watch = plane.authority.watch("tenants", plane.authority.view().revision)
+        sent = faults.calls["commit"]
+        answer = ok(await put(plane, "a"))
+        assert faults.calls["commit"] == sent
+        assert store.here
+        assert disk.head.position == plane.authority.position
+        assert plane.authority.view().revision >= answer.revision
+        assert [rec.name for rec in await watch.wait()] == ["a"]
+
+
+async def test_commands_that_came_together_are_committed_together_and_not_on_the_spot() -> None:
+    faults = HandFaults()
+    store = SpotStore(MemoryDisk(), faults)
+    async with running_plane(store) as plane:
+        sent = faults.calls["commit"]
+        outcomes = await plane.authority.submit([Command(OPERATOR, tenant(name)) for name in "ab"])
+        assert [ok(outcome).key for outcome in outcomes] == ["tenants//a", "tenants//b"]
+        assert (store.here, faults.calls["commit"]) == (0, sent + 1)
+
+
+async def test_what_a_component_builds_upon_is_not_waited_for() -> None:
+    """Its feed is told while the store is at work, so that the chain waits for the disk once (ADR 0020)."""
+    store = SpotStore(MemoryDisk())
+    async with running_plane(store) as plane:
+        feed = plane.authority.follow_early(["tenants"], plane.authority.view().revision)
+        ok(await put(plane, "a"))
+        assert store.here == 0
+        feed.close()
+        ok(await put(plane, "b"))
+        assert store.here == 1
+
+
+async def test_a_commit_in_doubt_on_the_spot_is_not_settled_by_a_later_refusal() -> None:
+    disk, faults = MemoryDisk(), HandFaults()
+    store = SpotStore(disk, faults)
+    async with running_plane(store) as plane:
+        store.spot = lambda land: OutcomeUnknown("no answer")
+        sent = faults.calls["commit"]
+        faults.once("commit", DISK_FULL, LAND_LATER)
+        sending = asyncio.ensure_future(put(plane, "a"))
+        while faults.calls["commit"] < sent + 2:
+            await asyncio.sleep(0)
+        assert not sending.done()
+        faults.held[0].land()
+        ok(await sending)
+        assert await names(plane) == ["a"]
+        assert plane.authority.meters.commit_unknown_total == 1
+
+
+async def test_a_commit_that_landed_on_the_spot_without_an_answer_takes_effect_once() -> None:
+    disk = MemoryDisk()
+    store = SpotStore(disk)
+    async with running_plane(store) as plane:
+
+        def lost(land: Callable[[], CommitResult]) -> CommitResult:
+            land()
+            return OutcomeUnknown("no answer")
+
+        store.spot = lost
+        first = ok(await put(plane, "a"))
+        assert disk.head.position == plane.authority.position
+        assert ok(await put(plane, "a")).revision == first.revision
+        assert await names(plane) == ["a"]
+
+
+async def test_trust_counts_from_when_it_was_first_sent() -> None:
+    """It landed, the process stood still beyond its lease, then heard that it is there: that vouches for the past only."""
+    clock = FakeClock()
+    store = SpotStore(MemoryDisk())
+    async with running_plane(store, clock, timing=Timing(lease_ttl_s=60.0, renew_s=6000.0, poll_s=0.02)) as plane:
+
+        def late(land: Callable[[], CommitResult]) -> CommitResult:
+            land()
+            clock.offset += 120.0
+            return OutcomeUnknown("no answer")
+
+        store.spot = late
+        ok(await put(plane, "a"))
+        assert isinstance(plane.authority.heartbeat([("n1", 1)]), Refused)
+        plane.authority.stop()
+        clock.offset += 10_000.0
+
+
+async def test_what_the_store_refuses_on_the_spot_is_taken_back() -> None:
+    faults = HandFaults()
+    store = SpotStore(MemoryDisk(), faults)
+    async with running_plane(store) as plane:
+        store.spot = lambda land: FULL
+        sent = faults.calls["commit"]
+        assert "DiskFull" in no(await put(plane, "a"), "StoreUnavailable").detail
+        assert await names(plane) == []
+        assert faults.calls["commit"] == sent, "a definite no needs no second opinion"
+        store.spot = lambda land: land()
+        assert not ok(await put(plane, "a")).replayed
+
+
+async def test_a_store_that_cannot_now_gets_the_batch_as_ever() -> None:
+    faults = HandFaults()
+    store = SpotStore(MemoryDisk(), faults)
+    async with running_plane(store) as plane:
+        store.spot = lambda land: None
+        sent = faults.calls["commit"]
+        ok(await put(plane, "a"))
+        assert faults.calls["commit"] == sent + 1
+
+
+async def test_who_learns_on_the_spot_that_somebody_else_leads_steps_down() -> None:
+    disk = MemoryDisk()
+    async with running_plane(SpotStore(disk)) as plane:
+        other = MemoryStore(disk)
+        assert isinstance(await other.acquire("usurper", await other.head()), Fence)
+        assert isinstance(await put(plane, "a"), Unknown)
+        assert plane.authority.meters.deposed_total == 1
+        plane.authority.stop()
+
+
+def test_a_store_is_quick_once_it_has_shown_it_and_one_slow_commit_casts_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "QUICK_S", 0.001)
+    seen = Pace()
+    assert not seen.is_quick
+    for _ in range(200):
+        seen.note(0.0003)
+    assert seen.is_quick
+    seen.note(0.04)
+    assert not seen.is_quick
+    seen.note(3600.0)
+    for _ in range(200):
+        seen.note(0.0003)
+    assert seen.is_quick
