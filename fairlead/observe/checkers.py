@@ -6,7 +6,7 @@ Shares nothing with the authority but the model: its own sums, its own state. On
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from fairlead.model.ids import split_key
 from fairlead.model.journal import Blob, Entry, chain_hash, decode_blob, decode_command
 from fairlead.model.kinds.capacity import Grant, Node, Reservation
 from fairlead.model.kinds.ledger import Lease
-from fairlead.model.kinds.work import Binding
+from fairlead.model.kinds.work import Binding, SchedulingRequest
 from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROLES, STEPS, Role, SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
@@ -107,6 +107,7 @@ class JournalChecker:
         raised_nodes: set[str] = set()
         raised_tenants: set[str] = set()
         bound: list[str] = []
+        ganged: list[tuple[str, SchedulingRequest]] = []  # members of a gang that wait no longer
         for object_key, raw in entry.effects:
             self._position += 1
             plural, tenant, name = split_key(object_key)
@@ -126,6 +127,8 @@ class JournalChecker:
                 self.checked["S1"] += self.moving.assignment(old, new)
             elif plural == "schedulingrequests":
                 self.checked["S1"] += self.moving.request(tenant, old, new)
+                if old is not None and new is None and old.spec.gang:
+                    ganged.append((tenant, old))
             by_scheduler = command is not None and command.caller.role is Role.SCHEDULER
             if plural in ("schedulingrequests", "reservations", "bindings"):
                 self.checked["S6"] += self._places.changed(plural, old, new)
@@ -149,6 +152,14 @@ class JournalChecker:
             self.checked["S20"] += 1
             if sorted(bound) != sorted(member.name for member in command.body.binds):
                 self._found("S20", f"of a gang of {len(command.body.binds)} only {bound} was bound")
+        self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
+
+    def _whole(self, members: list[tuple[str, SchedulingRequest]]) -> None:
+        """Whoever proposed it: as many of a gang were bound in this entry as it has members (S20)."""
+        together = Counter((tenant, request.spec.gang, request.spec.gang_size) for tenant, request in members)
+        for (tenant, gang, size), count in together.items():
+            if count != size:
+                self._found("S20", f"of gang {tenant}/{gang}, which has {size} members, {count} were bound")
 
     def _apply(self, plural: str, tenant: str, name: str, new: Any) -> None:
         table = self._objects[plural]

@@ -180,6 +180,10 @@ def _any_version() -> list[Swap]:
     return [(objects, "_refuse_version", lambda *_: None)]
 
 
+def _any_gang() -> list[Swap]:
+    return [(placing, "_gang_incomplete", lambda *_: None)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "bind-any-epoch": Mutant("a placement names the slot's epoch", "strays", ("S9",), _any_epoch, 1.0),
     "bind-any-generation": Mutant("a placement names the generation", "strays", ("S7",), _any_generation, 1.0),
@@ -201,5 +205,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "slot-any-token": Mutant("a step carries the binding's token", "strays", ("S9",), _any_token, 1.0),
     "step-any-owner": Mutant("a step is made by its owner", "strays", ("S7",), _any_owner, 1.0),
     "asked-again": Mutant("a bound slot is not queued again", "strays", ("S1", "S7"), _asked_again, 1.0),
+    "gang-in-part": Mutant("a gang is sent whole", "gangs", ("S20",), _any_gang, 1.0),
     "put-any-version": Mutant("a write names the version it changes", "twins", ("S12", "S7"), _any_version),
 }

@@ -267,6 +267,8 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         spec["workloadClass"] = "critical"
     if kind >= 100 - work.isolated * 100:
         spec["isolation"] = "TenantExclusive"
+    if "job" not in spec and kind % 10 < work.gangs * 10:
+        spec["gang"] = True
     if kind % 5 == 0:
         spec["priorityClassName"] = "critical-service"
     return {"apiVersion": json_codec.API_VERSION, "kind": "Workload", "metadata": {"name": name}, "spec": spec}

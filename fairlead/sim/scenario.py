@@ -58,6 +58,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     critical: float = 0.0  # share of services that name a minimum to be recovered, and a budget for it
     closes: float = 0.0  # all nodes of a region are closed, a minute, each time for longer than slots wait there
     everywhere: float = 0.0  # share of Exclusive services whose slots run once in the world, not once in a region
+    gangs: float = 0.0  # share of services whose slots start together or not at all
 
 
 class Sieve(msgspec.Struct, frozen=True, rename="camel"):
@@ -253,6 +254,13 @@ def _crowded(scenario: Scenario) -> Scenario:
     return replace(made, work=work, tight=True, dedicated=False, settle_s=120.0)
 
 
+def _gangs(scenario: Scenario) -> Scenario:
+    """Work that starts whole or not at all, by two schedulers whose proposals lack a member or are wrong about one."""
+    work = replace(scenario.work, workloads=4, actions=60.0, exclusive=0.1, jobs=0.0, operators=4.0, gangs=0.8)
+    faults = Faults(spoil=0.5, crash=1.0, reset=2.0, instance=3.0)
+    return replace(scenario, regions=1, servers=2, nodes=4, schedulers=2, faults=faults, work=work)
+
+
 def _usurpers(scenario: Scenario) -> Scenario:
     """Leaders that lose their store and not their nodes: whom may a node believe, and for how long?"""
     work = replace(scenario.work, workloads=5, exclusive=1.0, jobs=0.0, actions=20.0, operators=0.0)
@@ -301,6 +309,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "exclusive": _exclusive,
     "first": _first,
     "full": _full,
+    "gangs": _gangs,
     "grants": _grants,
     "hints": _hints,
     "leaders": _leaders,

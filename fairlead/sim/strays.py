@@ -17,6 +17,7 @@ from fairlead.model import codec
 from fairlead.model.commands import (
     Accepted,
     Bind,
+    BindGang,
     BindMany,
     Body,
     Caller,
@@ -270,6 +271,8 @@ def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:
         changed = older(body.binds[index], which, at, nodes)
         assert isinstance(changed, Bind)
         return BindMany((*body.binds[:index], changed, *body.binds[index + 1 :]))
+    if isinstance(body, BindGang) and body.binds:
+        return _older_gang(body, which, at, nodes)
     if not isinstance(body, Bind | Reserve):
         return body
     changes: tuple[dict[str, Any], ...] = (
@@ -281,6 +284,19 @@ def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:
         {"node": nodes[-1]},
     )
     return replace(body, **changes[int(which * len(changes))])
+
+
+def _older_gang(body: BindGang, which: float, at: float, nodes: Sequence[str]) -> Body:
+    """Without one of its members, as if they had nothing to do with each other, or with one that is wrong."""
+    index = int(at * len(body.binds))
+    others = (*body.binds[:index], *body.binds[index + 1 :])
+    if which < 0.3 and others:
+        return BindGang(others)
+    if which < 0.5:
+        return BindMany(body.binds)
+    changed = older(body.binds[index], (which - 0.5) * 2, at, nodes)
+    assert isinstance(changed, Bind)
+    return BindGang((*body.binds[:index], changed, *body.binds[index + 1 :]))
 
 
 def earlier(token: Token) -> Token:
