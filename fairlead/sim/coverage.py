@@ -53,6 +53,12 @@ SAFEGUARDS: Final = {
     "WrongNode": "an agent speaks for its own node only",
 }
 
+# Guards that only a directed profile meets: the mixed campaign is not asked for them, a claim that rests on one is.
+ELSEWHERE: Final = {
+    "GangIncomplete": "a gang is sent whole (profile gangs)",
+    "GangRefused": "of a gang all members fit or none is bound (profile gangs)",
+}
+
 
 def void_reasons(
     faults: Mapping[str, int], refusals: Mapping[str, int], seeds: int, excused_seeds: int, *, directed: bool = False

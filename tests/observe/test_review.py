@@ -14,7 +14,7 @@ from fairlead.observe.audit import CHECKED
 from fairlead.observe.evidence import Record
 from fairlead.observe.readiness import CLAIMS, EIGHT, EXCUSED, LIVENESS, MET_LEAST, SAFETY, TESTS, Ask, Claim, Kind
 from fairlead.observe.review import AGE_MAX_S, AHEAD_MAX_S, GREEN, RED, Row, review
-from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS
+from fairlead.sim.coverage import ELSEWHERE, FAULTS, NOT_INJECTED, SAFEGUARDS
 
 NOW_S = 1_800_000_000.0
 BUILD = "1+abc"
@@ -218,7 +218,7 @@ def test_what_is_asked_for_can_be_made() -> None:
     known = {f"drill {name}" for name in DRILLS} | {f"test {name}" for name in TESTS} | {f"bench {name}" for name in NAMES}
     known |= {"sim run", "sim mutants", "sim sieve", "audit verify", "replay verify"}
     assert sorted({ask.record for ask in ASKS if ask.record} - known) == []
-    met = {*SAFEGUARDS, *FAULTS, EXCUSED} - set(NOT_INJECTED)
+    met = {*SAFEGUARDS, *ELSEWHERE, *FAULTS, EXCUSED} - set(NOT_INJECTED)
     assert sorted({name for ask in ASKS for name in ask.met} - met) == []
     audited = {name for ask in ASKS if ask.record == "audit verify" for name in ask.invariants}
     assert sorted(audited - set(CHECKED)) == []
