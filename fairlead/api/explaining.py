@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from fairlead.api.failures import bad_request, not_found
 from fairlead.api.members import Item, Member
 from fairlead.api.moments import Moment, moment_of, of_generation
 from fairlead.api.reading import expired, find
+from fairlead.api.steps import steps_of
 from fairlead.api.waiting import late_of, next_of
 from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
 from fairlead.client.plane import Expired
@@ -108,6 +110,7 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
     slots = [await _slot(call, moment, *each, last) for each in waiting[:SLOTS_MAX]]
     if index is not None and not slots and not unknown:
         raise not_found("slots", f"{workload.metadata.name}-{index}", call.resource.group)
+    _say_desired(item, slots)
     pending = [to_plain(one) for one in workload.status.pending]
     status: dict[str, Any] = {
         "summary": _words(slots[0]) if index is not None and slots else _summary(workload, pending, slots, unknown),
@@ -118,6 +121,17 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
         "slotsLeftOut": max(0, len(waiting) - SLOTS_MAX),
     }
     return _answer(call, item, moment, status)
+
+
+def _say_desired(item: Item, slots: list[dict[str, Any]]) -> None:
+    """Where each slot's way begins: what the workload wants."""
+    workload, spec = item.served, item.served.spec
+    for slot in slots:
+        wanted = slot["steps"][0]
+        if wanted["evidence"] == f"generation {workload.metadata.generation}":
+            wanted["evidence"] += f" at revision {item.resource_version}: replicas {spec.replicas}"
+            if workload.metadata.generation == 1:
+                wanted["time"] = workload.metadata.creation_time
 
 
 def _answer(call: Call, item: Item, moment: Moment, status: dict[str, Any]) -> dict[str, Any]:
@@ -213,6 +227,7 @@ async def _slot(
     one = item.served
     tenant, name = one.metadata.namespace, one.metadata.name
     shown: dict[str, Any] = {"name": name, "region": member.name, "state": SlotState(one.status.state).value}
+    told = None
     if plural == "schedulingrequests":
         status = one.status
         shown |= {
@@ -238,8 +253,19 @@ async def _slot(
         shown["lastDecision"] = _record(member.name, decision)["spec"]
     if plural == "schedulingrequests":
         age_s = decision.decided.age_ms / 1000 if decision is not None else None
-        shown["late"] = late_of(one.status.next_attempt_time, instant(moment.now_ms(member)), age_s)
+        shown["nextAttemptTime"] = following = _next_look(one, decision)
+        shown["late"] = late_of(following, instant(moment.now_ms(member)), age_s)
+    shown["steps"] = steps_of(one, told, shown, str(item.revision))
     return {key: value for key, value in shown.items() if value not in (None, "")}
+
+
+def _next_look(request: Any, decision: Explained | None) -> datetime | None:
+    """A status says when its reason was new; a slot that waits on for the same reason is told of by its decisions alone."""
+    said: datetime | None = request.status.next_attempt_time
+    if decision is None or decision.attempt.epoch != request.spec.epoch or not decision.attempt.next_attempt_ms:
+        return said
+    decided = instant(decision.attempt.next_attempt_ms)
+    return decided if said is None else max(said, decided)
 
 
 async def _last_decisions(

@@ -5,6 +5,7 @@ Owns the words; the server has put the facts together (`/why`). Nothing is guess
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -21,6 +22,7 @@ from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 from fairlead.cli.unblock import changes_for
 
 ASKABLE = ("workloads", "schedulingrequests", "bindings")
+WALKS_MAX = 3  # slots shown step by step; of those that wait for the same one
 RULED_OUT_MAX = 6  # gates and nodes named; the rest is in -o yaml
 
 
@@ -81,9 +83,26 @@ def _tell(name: str, status: dict[str, Any], now_s: float) -> None:
         click.echo()
         rows = [[str(one.get(part, "")) for part in ("type", "status", "reason", "message")] for one in conditions]
         put_lines(laid_out(["CONDITION", "STATUS", "REASON", "MESSAGE"], rows))
+    for slot in _unlike(slots):
+        _walk(slot, now_s)
     for slot in slots:
         for line in _decision(slot, now_s):
             click.echo(line)
+
+
+def _unlike(slots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of slots that stand still at the same step for the same reason the first: the way of the others is the same."""
+    found = {(slot.get("state"), slot.get("reason")): slot for slot in reversed(slots) if slot.get("steps")}
+    return list(reversed(found.values()))[:WALKS_MAX]
+
+
+def _walk(slot: dict[str, Any], now_s: float) -> None:
+    click.echo(f"\n{slot['name']}, step by step")
+    rows = []
+    for step in slot["steps"]:
+        when = f"{age(str(step['time']), now_s)} ago" if step.get("time") else ""
+        rows.append([step["step"], step["state"], when, step.get("evidence", "")])
+    put_lines(laid_out(["STEP", "STATE", "WHEN", "EVIDENCE"], rows))
 
 
 def _row(slot: dict[str, Any], now_s: float) -> list[str]:
