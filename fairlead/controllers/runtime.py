@@ -2,7 +2,8 @@
 commands in batches, meters and a heartbeat. The effects around pure reconcile functions.
 
 A controller says which kinds it follows, which keys a change concerns, and what to do about a key; a wake-up carries no payload,
-each look reads all that matters. Never decides anything itself. Started by the composition root, one per controller.
+each look reads all that matters. It waits for no disk between two looks (sent.py). Never decides anything itself. Started by the
+composition root, one per controller.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fairlead.controllers.contract import Controller, Sweeping, View, part_of
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.picture import Picture, PictureFeed
 from fairlead.controllers.queue import KeyQueue, Taken
+from fairlead.controllers.sent import Batch, Sent, Written
 from fairlead.decide.oscillation import Oscillation
 from fairlead.model import codec
 from fairlead.model.commands import Body, Command, Delete, Outcome, Put, Refused, Unknown
@@ -89,6 +91,8 @@ class Runtime(Leased):
         self.queue = KeyQueue(self._random)
         self.fights = Oscillation(self.controller.name)
         self._wrote: dict[Name, int] = {}  # what this holder wrote about a key, and has not seen come back
+        self._sent = Sent(self.controller.follows)
+        self._looks = 0
         self._pace = self._settings.batch_keys  # how many keys are looked at together
         self._under_way: dict[str, float] = {}  # looks and sweeps that have begun, and when
         self._pulse = self._clock.monotonic()  # when it was last seen not to stand still
@@ -208,10 +212,15 @@ class Runtime(Leased):
             if self._judges_silence:
                 self._notice_pause()
             now_ms = self._plane.plane_ms()
+            if not self._sent.may_look:
+                await feed.wait()  # for the picture, or for an answer
+                continue
             taken = self.queue.take(now_ms, min(self._settings.batch_keys, self._pace))
             if taken:
-                with self._watched("a look"):
-                    await self._look(taken, feed, now_ms)
+                todo = self._look(taken, feed, now_ms)
+                if todo:
+                    written = self._sent.send(todo)
+                    tasks.start(self._send(todo, written, feed.revision, len(taken)), "send")
                 await self._clock.sleep(0)
                 continue
             await self._wait(feed, self.queue.next_due_ms(), now_ms)
@@ -224,7 +233,9 @@ class Runtime(Leased):
 
     def _told(self, old: Item | None, new: Item | None, by_resync: bool) -> bool:
         self.view.cache.told(old, new)
-        return self._concerns(old, new, False, by_resync)
+        item = new or old
+        goes_on = item is not None and self._sent.told(item)
+        return self._concerns(old, new, False, by_resync) or goes_on
 
     def _told_other(self, old: Item | None, new: Item | None, by_resync: bool) -> bool:
         self.view.other.told(old, new)
@@ -241,13 +252,15 @@ class Runtime(Leased):
                 found = True
         return found
 
-    async def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> None:
-        """Each key decided on the same picture; what follows goes out together, and is heard before the next look."""
+    def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> Batch:
+        """Each key decided on the same picture; what follows goes out together, and is in the picture before the next look."""
         began = self._clock.monotonic()
         self.view.other_ms = self._other.plane_ms() if self._other is not None else 0
         todo: list[tuple[Taken, Sequence[Body]]] = []
         count = 0
         for at, each in enumerate(taken):
+            if self._sent.holds(each):
+                continue
             damped_ms = self.fights.damped_until_ms(each.key, now_ms)
             if damped_ms:
                 self.queue.add((each.key,), damped_ms)
@@ -265,9 +278,22 @@ class Runtime(Leased):
                 del taken[at + 1 :]
                 break
         self._pace = 2 * len(taken) + _PACE_LEAST  # on a slow machine, fewer: what is not reached in time is taken again
-        if todo:
-            await self._submit(todo, feed.revision)
-        self.meters.looked(len(taken), self._plane.plane_ms(), self._clock.monotonic() - began)
+        if not todo:
+            self.meters.looked(len(taken), self._plane.plane_ms(), self._clock.monotonic() - began)
+        return todo
+
+    async def _send(self, todo: Batch, written: Written, seen: int, keys: int) -> None:
+        """What a look came to, and what is answered to it. The next look may begin meanwhile."""
+        began = self._clock.monotonic()
+        self._looks += 1
+        with self._watched(f"look {self._looks}"):
+            await self._submit(todo, seen)
+        now_ms = self._plane.plane_ms()
+        for each in self._sent.answered(todo, written):
+            self.queue.add((each.key,), now_ms, by_resync=each.by_resync)
+        self.meters.looked(keys, now_ms, self._clock.monotonic() - began)
+        if self._feed is not None:
+            self._feed.poke()
 
     def _reconcile(self, key: Name, now_ms: int) -> Sequence[Body]:
         try:
@@ -285,7 +311,7 @@ class Runtime(Leased):
         self.queue.looked(key, now_ms, more=bool(result.bodies) or soon)
         return result.bodies
 
-    async def _submit(self, todo: list[tuple[Taken, Sequence[Body]]], seen: int) -> None:
+    async def _submit(self, todo: Batch, seen: int) -> None:
         evidence = Evidence(observed_revision=seen, age_seconds=0.0)
         for _, bodies in todo:
             for body in bodies:
