@@ -10,14 +10,21 @@ from collections.abc import Callable
 
 from fairlead.model.registry import GLOBAL
 from fairlead.sim.loop import Draws
+from fairlead.sim.machines import Machine
 from fairlead.sim.platform import Platform
+
+Switch = Callable[[Machine], None]
 
 
 class Aimed:
-    def __init__(self, platform: Platform, left_out: Callable[[], bool]) -> None:
+    def __init__(
+        self, platform: Platform, left_out: Callable[[], bool], power_off: Switch, power_on: Switch
+    ) -> None:
         self._platform = platform
         self._left_out = left_out
+        self._power_off, self._power_on = power_off, power_on
         self._counts = platform.machines.counts
+        self._stranded = False
 
     async def usurp(self, draws: Draws) -> None:
         """A leader loses its store and does not know; one node hears this leader only, and all others the next one."""
@@ -54,3 +61,40 @@ class Aimed:
         self._platform.machines.tell("chaos", f"{program.name} stands still, for {for_s:.1f} s")
         program.pause()
         self._platform.loop.after(for_s, program.resume)
+
+    async def strand(self, draws: Draws) -> None:
+        """A region in which something runs that ends with the lease of its grant is cut off until that lease is long over. When
+        it is, a node with such work loses power, so that places must be found for it."""
+        at, node_at, for_s = draws.random(), draws.random(), draws.uniform(60.0, 75.0)
+        found = {region: nodes for region in self._platform.regions if (nodes := self._provisional(region))}
+        if self._left_out() or self._stranded or not found:
+            return
+        region, network = list(found)[int(at * len(found))], self._platform.network
+        node = found[region][int(node_at * len(found[region]))]
+        every = self._platform.machines.all.values()
+        own = [machine for machine in every if machine.name.startswith(f"{region}/")]
+        pairs = [pair for one in own for other in every if other not in own for pair in ((one, other), (other, one))]
+        self._counts["F5"] += 1
+        over_s = 1.1 * self._platform.scenario.grant_lease_s
+        self._platform.machines.tell("chaos", f"{region} is cut off for {for_s:.1f} s, {node.name} goes in {over_s:.1f} s")
+
+        def rejoin() -> None:
+            self._stranded = False
+            for source, target in pairs:
+                network.unblock(source, target)
+
+        self._stranded = True
+        for source, target in pairs:
+            network.block(source, target)
+        self._platform.loop.after(over_s, self._power_off, node)
+        self._platform.loop.after(for_s, self._power_on, node)
+        self._platform.loop.after(for_s, rejoin)
+
+    def _provisional(self, region: str) -> list[Machine]:
+        """Where something runs that ends with a lease."""
+        agents = [(agent, self._platform.hosts.get(agent.program.name)) for agent in self._platform.agents.values()]
+        return [
+            agent.program.machine
+            for agent, host in agents
+            if agent.node.region == region and host is not None and any(node.provisional for node in host.nodes.values())
+        ]

@@ -38,7 +38,7 @@ class Chaos:
         self.on_loss: Callable[[str, bool], None] | None = None  # is told of the region, and whether it goes or comes back
         self._tasks: list[asyncio.Task[None]] = []
         self._striking = ""
-        self._aimed = Aimed(platform, self._left_out)
+        self._aimed = Aimed(platform, self._left_out, self.power_off, self.power_on)
         strays.left_out = self._left_out
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
@@ -48,7 +48,7 @@ class Chaos:
             "reset": self._reset, "clock": self._clock, "store": self._store, "store_down": self._store_down,
             "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._disk,
             "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
-            "usurp": self._aimed.usurp, "freeze": self._aimed.freeze,
+            "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)

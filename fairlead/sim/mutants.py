@@ -15,7 +15,7 @@ from fairlead.authority.pipeline import Pipeline
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.term import Term
 from fairlead.controllers import disruption
-from fairlead.decide import granting, overrides
+from fairlead.decide import overrides
 from fairlead.model.commands import IdempotencyKey
 from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
@@ -88,11 +88,6 @@ def _leader_trusts_itself() -> list[Swap]:
     return [(Term, "valid", lambda self, now: True)]
 
 
-def _lease_without_end() -> list[Swap]:
-    """A lease ends when somebody cleans it up, and not by its time."""
-    return [(granting, "lease_end", lambda grant, term, incarnation: 1 << 45)]
-
-
 def _no_receipts() -> list[Swap]:
     find = Receipts.find
 
@@ -142,7 +137,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "store-any-fence": Mutant("an engine compares the fence", "leaders", ("S9",), _any_fence),
     "store-any-position": Mutant("an engine compares the position", "unknown", ("S18",), _any_position, 1.0),
     "store-ack-before-sync": Mutant("a store answers when it is durable", "unknown", ("S13", "S14"), _ack_before_sync),
-    "grant-lease-without-end": Mutant("a lease ends by its time", "grants", ("S4", "S5"), _lease_without_end),
     "unknown-is-no": Mutant("an unknown outcome is resolved, not assumed", "doubts", ("S13",), _unknown_is_no),
     "leader-trusts-itself": Mutant("a leader vouches only within its lease", "usurpers", ("S12",), _leader_trusts_itself),
     "no-receipts": Mutant("an Idempotency-Key takes effect once", "unknown", ("S13",), _no_receipts, 1.0),

@@ -1,5 +1,6 @@
-"""Owns the planted bugs of leases. Of grants: agents that let run what is above the limit that stays. Of policy and residency: a
-region that judges on when it may not, and a global plane that says too early that nobody does. Called by mutants.py.
+"""Owns the planted bugs of leases. Of grants: a region that spends on, and agents that let run what is above the limit that
+stays. Of policy and residency: a region that judges on when it may not, and a global plane that says too early that nobody does.
+Called by mutants.py.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from fairlead.authority.judge import policies
 from fairlead.authority.judge.policies import Policies
 from fairlead.controllers import policy
-from fairlead.decide import lasting, leasing
+from fairlead.decide import granting, lasting, leasing
 from fairlead.decide.granting import FOREVER
 from fairlead.scheduler import granted
 from fairlead.sim.planting import Mutant, Swap
+
+_FAR_MS: Final = 1 << 45  # an instant that can still be written down
 
 
 def _judges_on() -> list[Swap]:
@@ -21,6 +25,21 @@ def _judges_on() -> list[Swap]:
     return [
         (Policies, "refuse_unleased", lambda self, incarnation, now_ms: None),
         (granted, "policy_end_ms", lambda term, have, incarnation: FOREVER),
+    ]
+
+
+def _endless() -> list[Swap]:
+    """A region goes on by the limit of a lease that is over, and stops nothing at its end. Where it is cut off its policy's lease
+    ends at the same moment, and nothing is placed for that reason; so that guard is out as well. Agents still end what must end."""
+    policy_end_ms = leasing.policy_end_ms
+
+    def never(*facts: Any) -> int:
+        return FOREVER if policy_end_ms(*facts) else 0  # none was given yet
+
+    return [
+        (granting, "lease_end", lambda grant, term, incarnation: _FAR_MS),
+        (policies, "policy_end_ms", never),
+        (granted, "policy_end_ms", never),
     ]
 
 
@@ -46,6 +65,7 @@ def _firm_at_once() -> list[Swap]:
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
+    "grant-lease-without-end": Mutant("a lease ends by its time", "stranded", ("S4",), _endless, 1.0),
     "grant-lease-agents-forget": Mutant(
         "an agent ends what is above the limit that stays with its lease", "grants", ("S5",), _agents_forget, 3.0
     ),

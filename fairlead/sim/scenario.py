@@ -40,6 +40,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     stale_event: float = 0.0  # an agent is told again what is long over
     stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty
     region: float = 0.0  # a whole region goes dark, or is cut off, for a minute or more
+    strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease
 
 
 class Work(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,7 +99,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     hints: str = ""  # random, inverted or ancient: what is soft lies in this way while faults strike (hints.py)
 
 
-SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name != "region")  # a directed profile has that one
+SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in ("region", "strand"))  # directed profiles have those
 
 
 def _swarm(draws: Draws, heat: float) -> Faults:
@@ -187,6 +188,14 @@ def _grants(scenario: Scenario) -> Scenario:
     made = replace(scenario, regions=2, servers=2, nodes=3, work=work, tight=True, grant_lease_s=20, lease_s=5.0)
     made = replace(made, settle_s=180.0)  # what waits goes to the other region after a minute
     return replace(made, faults=Faults(region=0.8, cut=2.0, clock=3.0, crash=2.0, lost_tail=0.3))
+
+
+def _stranded(scenario: Scenario) -> Scenario:
+    """Regions that use more than stays with them, cut off until their leases are over, which lose a node then and go on placing:
+    that most work waits where a region is cut off, and that agents end what must end, would hide a lease without an end."""
+    work = replace(scenario.work, workloads=4, actions=25.0, exclusive=0.0, jobs=0.0, operators=0.0, autonomous=1.0)
+    made = replace(scenario, regions=2, servers=1, nodes=4, work=work, tight=True, grant_lease_s=20, lease_s=5.0, node_lease_s=6.0)
+    return replace(made, settle_s=180.0, faults=Faults(strand=30.0))
 
 
 def _leases(scenario: Scenario) -> Scenario:
@@ -321,6 +330,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "resets": _resets,
     "silent": _silent,
     "sole": _sole,
+    "stranded": _stranded,
     "strays": _strays,
     "swarm": lambda scenario: scenario,
     "tails": _tails,
