@@ -140,10 +140,23 @@ def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) 
     offer = Offer(spec.version, limits_of(spec.during), limits_of(spec.after))
     if escrow.taken(standing, offer, end_ms, firm, used) is None:
         return "more is used than it allows"
+    ends = own_time(term, spec.emergency_end_time) if spec.emergency_end_time is not None else None
+    if ends is None and spec.emergency_end_time is not None:
+        return "when its emergency quota ends is not known here before the next answer"
     return replace(
         status, accepted_version=spec.version, during=spec.during, after=spec.after, emergency=spec.emergency,
-        emergency_end_time=spec.emergency_end_time, lease_end_time=None, incarnation=incarnation,
+        emergency_end_time=ends, lease_end_time=None, incarnation=incarnation,
     )  # fmt: skip
+
+
+def own_time(term: GrantTerm, there: datetime) -> datetime | None:
+    """A moment of the global plane's time in the region's own, and not after it: the question was asked before it was answered, and
+    both know when. Clocks of two planes need not agree. None: the last question has no answer yet."""
+    spec, status = term.spec, term.status
+    if spec.answered != status.asked or status.asked_time is None or spec.until_time is None or not spec.lease_seconds:
+        return None
+    left_ms = millis(there) - (millis(spec.until_time) - honoured_ms(spec.lease_seconds))
+    return instant(millis(status.asked_time) + (escrow.holder_ms(left_ms, RHO) if left_ms > 0 else left_ms))
 
 
 def tell(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, now_ms: int) -> tuple[Resources, Resources]:

@@ -1,20 +1,26 @@
 """Quota over several planes (S5), and what a region may use of a grant (S4), asked of objects with sums of their own.
 
 Shares no code with the controllers or the judge that keep the promise. At any true moment, what runs in all regions of a tenant,
-or could be placed there without asking anybody, is no more than its quota. Fed by the simulator's world and by checkers.py; says
-what is broken and mends nothing.
+or could be placed there without asking anybody, is no more than its quota; an emergency quota adds to it until it ends, and to
+what still runs until its drain must be over. Fed by the simulator's world and by checkers.py; says what is broken and mends
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import NOTHING, Resources
+
+DRAINED_MS: Final = 300_000  # after the end of an emergency quota, what it allowed is gone
+LATE_MS: Final = 20_000  # beyond that: the grace of whoever leaves, and clocks that run 1 % wrong
+EVERYONE: Final = "*"
 
 Objects = Mapping[str, Mapping[tuple[str, str], Any]]
 Runs = Callable[[str, str, str], bool]  # whether anything of a slot truly runs on a node: node, tenant, slot
@@ -43,7 +49,9 @@ def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: in
     end = status.lease_end_time
     if end is None and term is not None and term.status.incarnation == incarnation:
         end = term.status.end_time
-    return status.during if end is not None and now_ms < _ms(end) else status.after
+    limit = status.during if end is not None and now_ms < _ms(end) else status.after
+    over = status.emergency_end_time is not None and now_ms >= _ms(status.emergency_end_time)
+    return _without(limit, status.emergency) if over else limit
 
 
 def in_use(objects: Objects, tenant: str, runs: Runs = _always) -> Resources:
@@ -67,20 +75,34 @@ class EscrowChecker:
     def __init__(self) -> None:
         self.checked = 0
         self._limits: dict[str, Resources] = {}
+        self._emergencies: dict[str, tuple[Override, int]] = {}  # by uid, agreed to by a second person; and when each ends
         self._told: set[str] = set()
 
-    def look(self, above: Objects, regions: Iterable[RegionNow]) -> list[str]:
+    def look(self, above: Objects, regions: Iterable[RegionNow], now_ms: int = 0) -> list[str]:
+        """`now_ms`: the global plane's time."""
         regions = list(regions)
         for (tenant, _), quota in above.get("quotas", {}).items():
             self._limits[tenant] = _most(self._limits.get(tenant, NOTHING), quota.spec.limits)
+        for override in above.get("overrides", {}).values():
+            if override.spec.kind == "emergency-quota" and override.spec.approver:
+                end_ms = _ms(override.metadata.creation_time) + override.spec.ttl_seconds * 1000
+                self._emergencies[override.metadata.uid] = (override, end_ms)
         out = []
         for tenant, limits in self._limits.items():
             self.checked += 1
-            found = self._of_tenant(tenant, limits, regions)
+            found = self._of_tenant(tenant, limits + self._added(tenant, now_ms), regions)
             if found and tenant not in self._told:
                 self._told.add(tenant)
                 out.append(found)
         return out
+
+    def _added(self, tenant: str, now_ms: int) -> Resources:
+        total = NOTHING
+        for override, end_ms in self._emergencies.values():
+            about = override.spec.scope.tenants or (override.metadata.namespace,)
+            if now_ms < end_ms + DRAINED_MS + LATE_MS and (tenant in about or EVERYONE in about):
+                total += Resources.parse(override.spec.parameters)
+        return total
 
     @staticmethod
     def _of_tenant(tenant: str, limits: Resources, regions: list[RegionNow]) -> str:
@@ -105,6 +127,12 @@ def _most(one: Resources, other: Resources) -> Resources:
     for name, amount in other.scalars:
         scalars[name] = max(amount, scalars.get(name, 0))
     return Resources(max(one.cpu, other.cpu), max(one.memory, other.memory), scalars.items())
+
+
+def _without(one: Resources, other: Resources) -> Resources:
+    less = dict(other.scalars)
+    scalars = [(name, max(0, amount - less.get(name, 0))) for name, amount in one.scalars]
+    return Resources(max(0, one.cpu - other.cpu), max(0, one.memory - other.memory), scalars)
 
 
 def _ms(when: datetime) -> int:

@@ -225,7 +225,8 @@ class World:
                 leases.append(RegionLeases(name, checker.leases, checker.incarnation, now_ms))
         for detail in self.effective.look(self.watches[GLOBAL].objects, leases):
             self.found("S6", "", detail)
-        for detail in self.escrow.look(self.watches[GLOBAL].objects, regions):
+        above_ms = max((server.authority.plane_ms() for server in self.platform.planes[GLOBAL].leaders()), default=0)
+        for detail in self.escrow.look(self.watches[GLOBAL].objects, regions, above_ms):
             self.found("S5", "", detail)
 
     def _safe(self) -> None:

@@ -24,7 +24,7 @@ class GrantSpec(Record, frozen=True):
     lease_seconds: int = 0  # above 0: leased by the region's GrantTerm, and used only once the region has taken it
     offers: tuple[GrantOffer, ...] = ()  # superseded ones that the region may still stand on
     emergency: Resources = NOTHING  # the part of both limits that an emergency quota gives
-    emergency_end_time: datetime | None = None  # from then on it gives nothing
+    emergency_end_time: datetime | None = None  # from then on it gives nothing; the global plane's time
 
 
 class GrantStatus(Record, frozen=True):
@@ -35,7 +35,7 @@ class GrantStatus(Record, frozen=True):
     during: Resources = NOTHING  # of the offer it stands on
     after: Resources = NOTHING
     emergency: Resources = NOTHING  # of the same
-    emergency_end_time: datetime | None = None
+    emergency_end_time: datetime | None = None  # in the region's own time
     lease_end_time: datetime | None = None  # where its lease ends before the term's, because a newer offer was made
     incarnation: int = 0  # of the region's plane that took it; in another one it counts for nothing
     heard: int = 0  # the incarnation of the global plane this was said to
