@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from fairlead.decide.access import BREAK_GLASS, Answer, Identity, Question, Statement, decide
 from fairlead.decide.access_agent import Holdings, decide_agent, refuse_own_node
 from fairlead.decide.access_roles import COMPONENT_ROLES, FRONT_DOOR, PLANE_SERVER
-from fairlead.decide.regional import is_true_record
-from fairlead.decide.slot_lease import is_slot_lease, lease_of
+from fairlead.decide.regional import MIRROR_UP, is_true_record
+from fairlead.decide.slot_lease import lease_of
 from fairlead.model.commands import Body, Caller, Command, Delete, LeaseBody, Put, PutStatus, Refused, Report
 from fairlead.model.kinds.access import NodeProfile
 from fairlead.model.kinds.capacity import Node
@@ -118,10 +118,15 @@ def _refuse_mirror(identity: Identity, body: Any) -> Refused | None:
     if told is not None and identity.region and is_true_record(told, identity.region):
         return None
     question = question_of(body)
-    if isinstance(body, LeaseBody) and is_slot_lease(body.name) and body.name != lease_of(identity.region):
-        return Refused("Forbidden", f"the mirror of {identity.region or 'no region'} may not hold {body.name}")
-    if question is None:  # a lease; which one may be held by whom, the authority judges
+    if isinstance(
+        body, LeaseBody
+    ):  # by its lease a region is known to be there (P15), and to run what runs once in the world (P11)
+        own = (f"{MIRROR_UP}{identity.region}", lease_of(identity.region)) if identity.region else ()
+        if body.name not in own:
+            return Refused("Forbidden", f"the mirror of {identity.region or 'no region'} may not hold {body.name}")
         return None
+    if question is None:
+        return Refused("Forbidden", f"a mirror does not send {type(body).__name__} to the global plane")
     owner = question.name.rpartition(".")[2] if question.plural in ("assignments", "holdings") else question.name
     said = question.plural in ("assignments", "holdings", "grants", "grantterms")
     if not said or owner != identity.region or not identity.region:

@@ -150,8 +150,8 @@ def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) 
 
 
 def own_time(term: GrantTerm, there: datetime) -> datetime | None:
-    """A moment of the global plane's time in the region's own, and not after it: the question was asked before it was answered, and
-    both know when. Clocks of two planes need not agree. None: the last question has no answer yet."""
+    """A moment of the global plane's time in the region's own, and not after it: the question was asked before it was answered,
+    and both know when. Clocks of two planes need not agree. None: the last question has no answer yet."""
     spec, status = term.spec, term.status
     if spec.answered != status.asked or status.asked_time is None or spec.until_time is None or not spec.lease_seconds:
         return None

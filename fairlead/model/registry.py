@@ -88,7 +88,7 @@ def _quota_kinds(glo: frozenset[str], both: frozenset[str]) -> list[KindInfo]:
     r = Role
     return [
         KindInfo("Tenant", "tenants", intent.Tenant, both, _OPERATORS | {r.MIRROR}, frozenset({r.QUOTA}),
-                 "deletion is refused while anything of the tenant is charged", namespaced=False),
+                 "deletion is refused while anything is charged to it, or is left that people made in it", namespaced=False),
         KindInfo("Quota", "quotas", intent.Quota, glo, _OPERATORS, frozenset({r.QUOTA}),
                  "deletion is refused while a grant is exposed"),
         KindInfo("Grant", "grants", capacity.Grant, both, _OPERATORS | {r.QUOTA, r.MIRROR},

@@ -17,9 +17,7 @@ Switch = Callable[[Machine], None]
 
 
 class Aimed:
-    def __init__(
-        self, platform: Platform, left_out: Callable[[], bool], power_off: Switch, power_on: Switch
-    ) -> None:
+    def __init__(self, platform: Platform, left_out: Callable[[], bool], power_off: Switch, power_on: Switch) -> None:
         self._platform = platform
         self._left_out = left_out
         self._power_off, self._power_on = power_off, power_on

@@ -30,7 +30,7 @@ def _judges_on() -> list[Swap]:
 
 def _endless() -> list[Swap]:
     """A region goes on by the limit of a lease that is over, and stops nothing at its end. Where it is cut off its policy's lease
-    ends at the same moment, and nothing is placed for that reason; so that guard is out as well. Agents still end what must end."""
+    ends with it, and nothing is placed for that reason: that guard is out as well. Agents still end what must end."""
     policy_end_ms = leasing.policy_end_ms
 
     def never(*facts: Any) -> int:

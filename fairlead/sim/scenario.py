@@ -99,7 +99,9 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     hints: str = ""  # random, inverted or ancient: what is soft lies in this way while faults strike (hints.py)
 
 
-SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in ("region", "strand"))  # directed profiles have those
+SWARM: Final = tuple(
+    name for name in Faults.__struct_fields__ if name not in ("region", "strand")
+)  # directed profiles have those
 
 
 def _swarm(draws: Draws, heat: float) -> Faults:
@@ -194,7 +196,9 @@ def _stranded(scenario: Scenario) -> Scenario:
     """Regions that use more than stays with them, cut off until their leases are over, which lose a node then and go on placing:
     that most work waits where a region is cut off, and that agents end what must end, would hide a lease without an end."""
     work = replace(scenario.work, workloads=4, actions=25.0, exclusive=0.0, jobs=0.0, operators=0.0, autonomous=1.0)
-    made = replace(scenario, regions=2, servers=1, nodes=4, work=work, tight=True, grant_lease_s=20, lease_s=5.0, node_lease_s=6.0)
+    made = replace(
+        scenario, regions=2, servers=1, nodes=4, work=work, tight=True, grant_lease_s=20, lease_s=5.0, node_lease_s=6.0
+    )
     return replace(made, settle_s=180.0, faults=Faults(strand=30.0))
 
 

@@ -31,6 +31,7 @@ from tests.authority.planes import (
     running_plane,
     token,
 )
+from tests.model.examples import workload
 
 
 def region(*areas: str) -> Region:
@@ -88,6 +89,30 @@ async def test_a_tenant_that_is_still_charged_stays() -> None:
         ok(await plane.request("risk", "api", 0, await plane.as_role(Role.ASSIGNMENT), cpu=500))
         ok(await plane.send(await plane.as_role(Role.SCHEDULER), bind_of("risk", "api-0", "n1")))
         assert no(await plane.send(OPERATOR, Delete("Tenant", "", "risk")), "InUse").facts["used"]["cpu"] == 500
+
+
+async def test_a_tenant_in_which_people_left_something_stays_and_what_is_left_is_named() -> None:
+    async with running_plane(settings=Settings(plane="global", region="")) as plane:
+        delete = Delete("Tenant", "", "risk")
+        for tenant in ("risk", "search"):
+            ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name=tenant)))))
+        ok(await plane.send(OPERATOR, Put("Quota", Quota(metadata=Metadata(name="default", namespace="risk")))))
+        for number in range(5):
+            made = replace(workload(), metadata=Metadata(name=f"api-{number}", namespace="risk"))
+            ok(await plane.send(OPERATOR, Put("Workload", made)))
+        said = no(await plane.send(OPERATOR, delete), "InUse")
+        assert "5 workloads (api-0, api-1, api-2, ...); 1 quotas (default)" in said.detail, said
+        assert said.facts["left"] == {"workloads": 5, "quotas": 1}
+        ok(await plane.send(OPERATOR, Delete("Tenant", "", "search")))  # what others have is none of its own
+        ok(await plane.send(OPERATOR, Delete("Quota", "risk", "default")))
+        for number in range(5):
+            ok(await plane.send(OPERATOR, Delete("Workload", "risk", f"api-{number}")))
+        assert no(await plane.send(OPERATOR, delete), "InUse").facts["left"] == {"workloads": 5}, "they are on their way out"
+        keeper = await plane.as_role(Role.WORKLOAD)
+        for rec in list(plane.authority._state.live("workloads")):
+            bare = replace(rec.decode(), metadata=replace(rec.decode().metadata, finalizers=()))
+            ok(await plane.send(keeper, Put("Workload", bare)))
+        ok(await plane.send(OPERATOR, delete))
 
 
 async def test_the_last_quota_of_a_tenant_stays_while_regions_may_use_what_it_grants() -> None:

@@ -17,6 +17,7 @@ from fairlead.model.commands import (
     Command,
     Delete,
     LeaseAcquire,
+    LeaseRelease,
     LeaseRenew,
     Move,
     Put,
@@ -252,6 +253,15 @@ def test_one_region_s_mirror_says_nothing_for_another_region_in_the_global_plane
     assert refused(mirror, own, caller=by, about=globally) == ""
     assert refused(mirror, other, caller=by, about=globally) == "Forbidden"
     assert refused(mirror, LeaseRenew("slots-us-east", 1), caller=by, about=globally) == "Forbidden"
+    # By this one a region is known to be there: whoever could hold another's would hide its loss.
+    assert refused(mirror, LeaseAcquire("mirror-up-eu-west", Role.MIRROR), caller=by, about=globally) == ""
+    for lease in (
+        LeaseAcquire("mirror-up-us-east", Role.MIRROR),
+        LeaseRenew("mirror-up-us-east", 1),
+        LeaseRelease("mirror-up-us-east", 1),
+    ):
+        assert refused(mirror, lease, caller=by, about=globally) == "Forbidden", lease
+    assert refused(component("mirror", "eu"), LeaseAcquire("mirror-up-", Role.MIRROR), caller=by, about=globally) == "Forbidden"
     hold = OverrideSpec(kind="hold", reason="x", ttl_seconds=60, scope=OverrideScope(tenants=("risk",), regions=("eu-west",)))
     record = Override(Metadata(name="eu-west-stop", namespace="risk", annotations={ORDERED_IN: "eu-west"}), hold)
     assert refused(mirror, Put("Override", record, mode="create"), caller=by, about=globally) == "", "ordered in its region"

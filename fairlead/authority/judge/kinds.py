@@ -23,6 +23,11 @@ from fairlead.model.registry import REGION, KindInfo
 
 _DELETERS_OF_FINISHED = frozenset({Role.REPAIR, Role.ASSIGNMENT, Role.JOB, Role.GARBAGE, Role.AUTHORITY})
 _FINISHED = frozenset({SlotState.RELEASED, SlotState.SUCCEEDED})
+# What people make in a tenant. Left behind, it would be whoever's who gets a tenant of that name later: secrets and tokens, too.
+_OF_A_TENANT: Final = (
+    "workloads", "autoscalers", "quotas", "recoverybudgets", "overrides", "configs", "secrets", "serviceaccounts", "tokens",
+)  # fmt: skip
+_NAMED_MAX: Final = 3
 _QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
 
@@ -190,10 +195,23 @@ def _refuse_node_delete(ctx: Context, caller: Caller, rec: Rec) -> Refused | Non
 
 
 def _refuse_tenant_delete(ctx: Context, rec: Rec) -> Refused | None:
+    """Nothing goes with it: whoever deletes the wrong one is told so. A region's copy goes when nothing is charged there."""
     used = {name: n for name, n in ctx.ledger.tenant(rec.name).used.items() if n}
     if used:
         return Refused("InUse", f"tenant {rec.name} is still charged", {"used": used})
-    return None
+    if ctx.settings.plane == REGION:
+        return None
+    left = {plural: names for plural in _OF_A_TENANT if (names := sorted(r.name for r in ctx.state.live(plural, rec.name)))}
+    if not left:
+        return None
+    told = "; ".join(f"{len(names)} {plural} ({_some(names)})" for plural, names in left.items())
+    return Refused(
+        "InUse", f"tenant {rec.name} still has {told}: delete them first", {"left": {p: len(n) for p, n in left.items()}}
+    )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
 
 
 def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:

@@ -74,7 +74,8 @@ async def flood(stage: Stage) -> None:
     await stage.until(lambda: over_quota(stage) == "True")
     await stage.until(lambda: repairs(stage) and mended(repairs(stage)[0]) == "False", 40.0)
     (repair,) = repairs(stage)
-    assert repair.spec.owner == Role.QUOTA.value and repair.spec.deadline_time is not None, repair
+    assert repair.spec.owner == Role.QUOTA.value
+    assert repair.spec.deadline_time is not None
     assert not stage.bindings("late"), "what is above the limits raises nothing"
     assert used_cpu(stage) > QUOTA_CPU, "people have until the deadline to make room themselves"
     await stage.until(lambda: used_cpu(stage) <= QUOTA_CPU, ends_s + DRAINED_S + 15.0 - stage.loop.now)
@@ -100,11 +101,11 @@ async def on_and_on(stage: Stage) -> None:
 
 def test_checkers_find_what_is_never_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "must_end_ms", lambda grant, allowed: allowed.end_ms - stop_ms(grant.spec))
-    with pytest.raises(AssertionError, match="S5.*uses or could use 2400 cpu of 1800"):
+    with pytest.raises(AssertionError, match=r"S5.*uses or could use 2400 cpu of 1800"):
         played(on_and_on, tight=True)
 
 
 def test_checkers_find_what_is_placed_on_an_emergency_quota_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(granting, "_less", lambda one, other: one)
-    with pytest.raises(AssertionError, match="S4.*uses 2500 cpu of 1800"):
+    with pytest.raises(AssertionError, match=r"S4.*uses 2500 cpu of 1800"):
         played(on_and_on, tight=True)
