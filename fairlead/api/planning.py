@@ -24,6 +24,7 @@ from fairlead.api.failures import Failure, bad_request, of_refusal
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.members import Item, Member
 from fairlead.api.rules import Ask
+from fairlead.api.writes import stored_record
 from fairlead.client.planning import Busy, Marks, PlanBase, Planned, Planner, PlanRefused, Step, TooLarge
 from fairlead.client.resources import ChangePage
 from fairlead.model.commands import Accepted, Command, Delete, Outcome, Put
@@ -52,6 +53,8 @@ async def answer(request: Request, identity: Identity, services: Services) -> Re
         call.front, before = noted, len(noted.steps)
         if not asked.base_only:
             await _note(call, verb)
+            if item is not None and all(_is_as_it_is(step, item) for step in noted.steps[before:]):
+                del noted.steps[before:]
         warnings += call.warnings
         mark = "=" if len(noted.steps) == before else "-" if verb == "delete" else "~" if item is not None else "+"
         objects.append(_object(call, mark, item))
@@ -196,6 +199,16 @@ async def _note(call: _Foreseen, verb: str) -> None:
         await (writing.delete(call) if verb == "delete" else writing.patch(call))
     except Failure as failure:
         raise failure.about(call.resource.plural, call.target.name, call.resource.group) from None
+
+
+def _is_as_it_is(step: Step, item: Item) -> bool:
+    """A write after which the object would say the same: cordoning what is cordoned, the policy that decides already."""
+    body = step.command.body
+    if not isinstance(body, Put):
+        return False
+    old, new = stored_record(item), body.object
+    meta = [(one.metadata.labels, one.metadata.annotations, one.metadata.finalizers) for one in (old, new)]
+    return bool(old.spec == new.spec and meta[0] == meta[1])
 
 
 def _object(call: Call, mark: str, item: Item | None) -> dict[str, str]:

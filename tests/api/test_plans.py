@@ -168,3 +168,18 @@ async def test_a_trial_that_did_not_come_to_rest_and_a_plane_left_out_are_warned
         assert any("east is unreachable" in warning for warning in got.warnings)
         assert any("still changing" in warning for warning in got.warnings)
         assert not got.json["status"]["changed"]
+
+
+async def test_a_change_after_which_an_object_would_say_the_same_is_none() -> None:
+    async with door() as (made, planner):
+        path = f"{GROUP}/namespaces/risk/workloads"
+        made_of = {"resources": {"requests": {"cpu": "100m"}}, **WORKLOAD["spec"]}  # type: ignore[dict-item]
+        assert (await call(made, "POST", path, WORKLOAD | {"spec": made_of})).status == 201
+        planner.answer = Planned()
+        about = {"kind": "Workload", "metadata": {"name": "api", "namespace": "risk"}}
+        got = await call(made, "POST", PATH, asked({"patch": about | {"spec": {"replicas": 2}}}))
+        assert (got.json["status"]["changed"], got.json["status"]["objects"], planner.steps) == (False, [], [])
+        got = await call(made, "POST", PATH, asked({"patch": about | {"spec": {"replicas": 3}}}))
+        assert (got.json["status"]["changed"], len(planner.steps)) == (True, 1)
+        got = await call(made, "POST", PATH, asked({"delete": about}))
+        assert got.json["status"]["changed"], "to be gone is another thing than to stay"
