@@ -92,15 +92,32 @@ def queue_bodies(assignment: Assignment, slots: Slots, want: dict[int, int], rev
         if deleting or _epoch_left(slot) <= floor:
             kind = "SchedulingRequest" if slot.state is _S.PENDING else "Binding"
             out.append(Delete(kind, tenant, f"{assignment.spec.workload}-{slot.index}"))
+    together = _together(assignment, slots, want)
     for (state, generation), group in table.groups.items():
         if state is not _S.PENDING:
             continue
-        for index in sorted(_otherwise(group, want, generation)):
-            revision = revision_of(want[index]) if want[index] > generation else None
+        for index in sorted({*_otherwise(group, want, generation), *(_miscounted(group, want, together) if together else ())}):
+            revision = revision_of(want[index]) if want[index] >= generation else None
             if revision is not None:
-                out.append(Put("SchedulingRequest", request_for(assignment, revision, index, group[index].epoch)))
-    out += _enqueues(assignment, slots, want, revision_of)
+                out.append(Put("SchedulingRequest", request_for(assignment, revision, index, group[index].epoch, together)))
+    out += _enqueues(assignment, slots, want, revision_of, together)
     return out
+
+
+def _together(assignment: Assignment, slots: Slots, want: dict[int, int]) -> int:
+    """How many members a gang has that has not started: all that are wanted. 0: one of them has begun a life, after which each
+    goes by itself; or it is no gang."""
+    if not assignment.spec.gang:
+        return 0
+    here = [slots[index] for index in want.keys() & slots.keys()]
+    waits = all(slot.state is _S.PENDING and slot.request is not None and slot.request.spec.gang for slot in here)
+    return len(want) if waits else 0
+
+
+def _miscounted(group: Group, want: dict[int, int], together: int) -> Iterator[int]:
+    """Those that wait for more or fewer fellows than are wanted by now: they would wait for ever."""
+    sizes = ((index, slot.request.spec.gang_size) for index, slot in group.items() if slot.request is not None and index in want)
+    return (index for index, size in sizes if size != together)
 
 
 def first_epoch(assignment: Assignment) -> int:
@@ -110,7 +127,9 @@ def first_epoch(assignment: Assignment) -> int:
     return max(assignment.status.epoch_floor, born_at(assignment.metadata.uid)) + 1
 
 
-def _enqueues(assignment: Assignment, slots: Slots, want: dict[int, int], revision_of: RevisionOf) -> Iterator[Body]:
+def _enqueues(
+    assignment: Assignment, slots: Slots, want: dict[int, int], revision_of: RevisionOf, together: int
+) -> Iterator[Body]:  # fmt: skip
     by_generation: dict[int, list[int]] = {}
     for index in sorted(want.keys() - slots.keys()):
         by_generation.setdefault(want[index], []).append(index)
@@ -118,7 +137,6 @@ def _enqueues(assignment: Assignment, slots: Slots, want: dict[int, int], revisi
         revision = revision_of(generation)
         if revision is None:
             continue
-        together = len(fresh) if assignment.spec.gang and len(fresh) == len(want) else 0
         most = 1 if assignment.spec.successors else ENQUEUE_MAX  # each of those names what it stands in for
         for span in spans_of(fresh):
             for first in range(span.first, span.last + 1, most):

@@ -115,6 +115,39 @@ def test_a_gang_is_queued_whole_and_its_single_members_without_it() -> None:
     assert request_for(assignment(3, gang=True), revision(2), 1, 2).spec.gang == ""
 
 
+def waiting_gang(count: int, size: int, generation: int = 2) -> dict[int, Slot]:
+    def asked(index: int) -> SchedulingRequest:
+        return request_for(assignment(size, gang=True), revision(generation), index, 1, size)
+
+    return {index: Slot(index, _S.PENDING, generation, 1, attempt=0, request=asked(index)) for index in range(count)}
+
+
+def counted(found: list[Body]) -> list[tuple[str, int, int]]:
+    requests = [body.request if isinstance(body, Enqueue) else body.object for body in found if isinstance(body, Enqueue | Put)]
+    return [
+        (one.metadata.name, one.spec.gang_size, one.spec.generation) for one in requests if isinstance(one, SchedulingRequest)
+    ]
+
+
+def test_a_gang_that_waits_is_counted_anew_when_it_is_scaled() -> None:
+    assert bodies(assignment(3, gang=True), waiting_gang(3, 3), dict.fromkeys(range(3), 2)) == []
+    fewer = bodies(assignment(2, gang=True, floor=9), waiting_gang(4, 4), dict.fromkeys(range(2), 2))
+    assert [body.name for body in fewer if isinstance(body, Delete)] == ["api-2", "api-3"]
+    assert counted(fewer) == [("api-0", 2, 2), ("api-1", 2, 2)], "else they would wait for the two that are gone"
+    more = bodies(assignment(4, gang=True), waiting_gang(3, 3), dict.fromkeys(range(4), 2))
+    assert counted(more) == [("api-0", 4, 2), ("api-1", 4, 2), ("api-2", 4, 2), ("api-3", 4, 2)]
+
+
+def test_a_gang_that_waits_stays_one_in_another_generation() -> None:
+    newer = bodies(assignment(2, gang=True), waiting_gang(2, 2, generation=1), dict.fromkeys(range(2), 2))
+    assert counted(newer) == [("api-0", 2, 2), ("api-1", 2, 2)]
+
+
+def test_members_of_a_gang_that_has_started_go_one_by_one() -> None:
+    started = {0: Slot(0, _S.SERVING, 2, 1), 1: Slot(1, _S.SERVING, 2, 1)}
+    assert counted(bodies(assignment(3, gang=True), started, dict.fromkeys(range(3), 2))) == [("api-2", 0, 2)]
+
+
 def test_what_is_not_queued_yet_waits_with_a_reason_and_an_owner() -> None:
     for told, reason, owner in (
         (Told(False, True), "WaitingForQuota", "quota-controller"),
