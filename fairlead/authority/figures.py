@@ -6,8 +6,10 @@ Called by fairlead/compose/metrics.py for each scrape.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from fairlead.authority.ending import to_stop
 from fairlead.authority.ledger import Ledger
@@ -26,6 +28,7 @@ LEAKED_MS: Final = 90_000  # a reservation's deadline among the side effects (fa
 # Kinds that a finalizer can hold. The rest are removed by commands of their own.
 _HELD: Final = tuple(plural for plural, info in KINDS.items() if info.finalizers)
 
+_HEALTH: Final[Callable[[Any], str]] = attrgetter("hot.status.health")
 _OWES_NOTHING: Final = ("Suspended", "ScaledToZero")  # reasons of the condition Serving
 
 
@@ -46,17 +49,19 @@ class Figures:
 
     def nodes(self) -> dict[str, int]:
         out: dict[str, int] = {}
-        for rec in self._state().live("nodes"):
-            health = rec.hot.status.health or "Unknown"
-            out[health] = out.get(health, 0) + 1
+        for health, count in Counter(map(_HEALTH, self._state().live("nodes"))).items():
+            out[health or "Unknown"] = out.get(health or "Unknown", 0) + count
         return out
 
     def observation_ages_s(self) -> tuple[float, float] | None:
         """(median, oldest) over the nodes that count as healthy; None where there are none."""
-        now_ms = self._plane_ms()
-        heard = [account.observed_ms for account in self._ledger().nodes.values() if account.known and account.healthy]
-        ages = sorted(max(0, now_ms - ms) / 1000 for ms in heard if ms)  # one not heard in this term has no age yet
-        return (ages[len(ages) // 2], ages[-1]) if ages else None
+        now_ms, accounts = self._plane_ms(), self._ledger().nodes.values()
+        heard = [account.observed_ms for account in accounts if account.observed_ms and account.known and account.healthy]
+        if not heard:  # one not heard in this term has no age yet
+            return None
+        heard.sort(reverse=True)
+        median, oldest = (max(0, now_ms - ms) / 1000 for ms in (heard[len(heard) // 2], heard[-1]))
+        return median, oldest
 
     def leases(self) -> tuple[float, int] | None:
         """For how long the leases of a region's grants still run, in seconds, and how many slots would be stopped if they ended

@@ -23,11 +23,12 @@ from fairlead.model.ids import split_revision
 from fairlead.model.journal import decode_blob
 from fairlead.ports import Clock
 from fairlead.store.archive import Archive, BeyondHorizon, ChainBroken, Gap, NotArchived, Point
-from fairlead.store.contract import Batch, Compacted, ObjectRow, Store, StoreUnreachable
+from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
 
 FEED_S = 0.5
+GATHER_S = 0.1  # while batches come: those of this while are read, written and synced together
 UPKEEP_S = 60.0
 _SLICE = 5000
 
@@ -54,7 +55,7 @@ class History:
         """`view` gives (view, state, incarnation, plane time) at the durable head, or None while there is none."""
         upkeep_at = self._clock.monotonic()
         while True:
-            moved = False
+            moved = 0
             try:
                 moved = await self._feed(view)
                 if self._clock.monotonic() >= upkeep_at:
@@ -62,9 +63,10 @@ class History:
                     await self._upkeep(view)
             except StoreUnreachable as error:
                 log.info("history waits for the store: %s", error)
-            await self._clock.sleep(0 if moved else FEED_S)
+            await self._clock.sleep(FEED_S if not moved else GATHER_S if moved < BATCH_BYTES_MAX else 0)
 
-    async def _feed(self, view: Callable[[], tuple[View, State, int, int] | None]) -> bool:
+    async def _feed(self, view: Callable[[], tuple[View, State, int, int] | None]) -> int:
+        """How many bytes were archived; many mean that there is more to come."""
         last = self._archive.last()
         batches = await self._store.tail(await self._feed_from(last, view()))
         try:
@@ -72,12 +74,12 @@ class History:
                 raise Gap(f"the engine's journal starts after {batches.truncated}, the archive ends at {last}")
             if batches:
                 await self._on_thread(partial(self._append, batches))
-            return bool(batches)
+            return sum(len(batch.blob) for batch in batches)
         except (Gap, ChainBroken) as error:
             # History that nobody has any more, or another history than before: go on from a checkpoint of the present.
             log.warning("history begins anew: %s", error)
             await self._begin_anew(view)
-            return False
+            return 0
 
     async def _feed_from(self, last: Point, at: tuple[View, State, int, int] | None) -> int:
         if self._began_at is not None:

@@ -92,6 +92,7 @@ class ServerMetrics:
         self._figures: Figures = server.authority.figures()
         self._asked = asyncio.Lock()  # one page at a time: several scrapers must not multiply the work
         self._watches: Watches | None = None
+        self._version = _version()  # looked up among what is installed, in files: not for every scrape
 
     async def run(self) -> None:
         await self._stalls.run()
@@ -126,7 +127,7 @@ class ServerMetrics:
 
     def _process(self, page: Page) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        page.put("build_info", 1, version=_version(), python=platform.python_version())
+        page.put("build_info", 1, version=self._version, python=platform.python_version())
         page.put("process_cpu_seconds_total", used.ru_utime + used.ru_stime)
         page.put("process_resident_memory_bytes", _resident())
         page.histogram("loop_stall_seconds", self._stalls.late)
