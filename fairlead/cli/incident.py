@@ -209,7 +209,8 @@ async def close(session: Session, name: str) -> int:
     seen = checks(await _lists(session), session.client.clock.wall())
     if not all(one.passed for one in seen):
         _tell(seen)
-        raise Told(f"incident/{name} stays open: {sum(not one.passed for one in seen)} checks fail", code=CHECK_FAILED)
+        left = sum(not one.passed for one in seen)
+        raise Told(f"incident/{name} stays open: {left} check{' fails' if left == 1 else 's fail'}", code=CHECK_FAILED)
     data = incidents[0]["spec"]["data"]
     body = {"metadata": {"labels": {LABEL: "closed"}}, "spec": {"data": {**data, "closed": _now(session)}}}
     await session.client.patch(of_model()["configs"], SYSTEM_TENANT, PREFIX + name, body)

@@ -14,12 +14,14 @@ import click
 
 from fairlead.cli.ages import age
 from fairlead.cli.complete import workloads as complete_workloads
-from fairlead.cli.frame import OK, Told
-from fairlead.cli.kinds import targets
+from fairlead.cli.frame import NOT_FOUND, OK, Told
+from fairlead.cli.kinds import Target, targets
 from fairlead.cli.plan_words import tell_unblocking
 from fairlead.cli.session import Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 from fairlead.cli.unblock import changes_for
+from fairlead.client.rest_errors import ApiError, NotFound
+from fairlead.client.rest_shapes import Query
 
 ASKABLE = ("workloads", "schedulingrequests", "bindings")
 WALKS_MAX = 3  # slots shown step by step; of those that wait for the same one
@@ -53,7 +55,10 @@ async def command(
         raise Told("--slot and --generation are about a workload")
     asked = {"slot": slot, "generation": generation, "at": at or None, "region": session.region or None}
     path = target.resource.path(session.namespace, target.name, "why")
-    got = await session.client.read(path, {name: str(value) for name, value in asked.items() if value is not None})
+    try:
+        got = await session.client.read(path, {name: str(value) for name, value in asked.items() if value is not None})
+    except NotFound as error:
+        raise Told(str(error), hint=await _elsewhere(session, target), code=NOT_FOUND) from None
     status = got.get("status") or {}
     unblock = await changes_for(session, status, session.namespace) if not at and generation is None else []
     if not form.is_table:
@@ -63,6 +68,17 @@ async def command(
     _tell(f"{target}{f' at {then}' if then else ''}", status, _seconds(then) if then else session.client.clock.wall())
     tell_unblocking(unblock)
     return OK
+
+
+async def _elsewhere(session: Session, target: Target) -> str:
+    """Most are asked for in a hurry, without -n: where there is one of that name."""
+    try:
+        found = await session.client.list(Query(target.resource, fields=f"metadata.name={target.name}"))
+    except ApiError:
+        return ""
+    tenants = sorted({one["metadata"].get("namespace", "") for one in found.items} - {session.namespace})
+    there = f"there is one in tenant {' and one in '.join(tenants)}: say -n {tenants[0]}" if tenants else ""
+    return there or "check the name, -n TENANT and --context"
 
 
 def _seconds(text: str) -> float:

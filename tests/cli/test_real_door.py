@@ -343,6 +343,10 @@ def test_why_takes_a_moment_a_generation_and_a_slot(applied: Path) -> None:
     assert told.out.startswith("workload/risk-api at 20")
     assert talk("why", "wl/risk-api", "--generation", generation + 9).code == frame.NOT_FOUND
     assert talk("why", "wl/risk-api", "--slot", 3).code == frame.NOT_FOUND
+    lost = talk("why", "wl/risk-api", "-n", "elsewhere")
+    assert lost.code == frame.NOT_FOUND
+    assert "there is one in tenant" in lost.err
+    assert "there is one in tenant" not in talk("why", "wl/risk-api", "--slot", 3).err, "it was looked for in the right one"
     ran = talk("why", "wl/risk-api", "--at", "2020-01-01T00:00:00Z")
     assert ran.code == frame.ERROR
     assert "history does not reach back so far" in ran.err
