@@ -57,6 +57,7 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     node_lease_s: float = 15.0
     slot_lease_s: float = 60.0  # of slots that are exclusive everywhere: they stop when the global plane is away for longer
     grant_lease_s: int = 600  # of the grants that regions are leased; the global plane says it
+    repair_period_s: float = 10.0  # between looks for what nobody looks after any more; its owner has three of them first
 
     def faults(self) -> list[str]:
         """Everything wrong with it, in words."""
@@ -74,6 +75,8 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
             out.append(f"schedulers: {self.schedulers} is not in 0..64")
         if self.local_nodes and (self.plane != "region" or not self.join_key or self.tls is None):
             out.append("localNodes: starting agents takes a region with `tls` and a `joinKey`")
+        if self.repair_period_s <= 0:
+            out.append("repairPeriodS: must be above 0")
         if self.lease_ttl_s < 1:
             out.append("leaseTtlS: below a second a leader cannot renew in time")
         return out

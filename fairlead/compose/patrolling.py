@@ -73,8 +73,8 @@ class LedgerPatrol:
 def leftovers_of(config: PlaneConfig, ledger: LedgerPatrol) -> LeftoversController:
     """The controller of what nobody looks after any more, in this plane."""
     if config.plane == "global":
-        return LeftoversController("repair-global")
-    return LeftoversController("repair-leftovers", config.region, ledger)
+        return LeftoversController("repair-global", period_s=config.repair_period_s)
+    return LeftoversController("repair-leftovers", config.region, ledger, config.repair_period_s)
 
 
 class Patrolling:

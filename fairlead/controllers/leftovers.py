@@ -26,7 +26,8 @@ from fairlead.ports import Clock
 log = logging.getLogger(__name__)
 
 SWEEP_S: Final = 10.0
-SLOTS_EVERY_MS: Final = 60_000  # slots are many
+SLOTS_PERIODS: Final = 6  # slots are many
+BARE_PERIODS: Final = 3  # a finalizer whose work is done is its owner's for so long
 _SLICE: Final = 2_000
 
 
@@ -44,8 +45,10 @@ class LeftoversController(SweepsOnly):
     follows = ("repairs",)
     sweep_s = SWEEP_S
 
-    def __init__(self, name: str, region: str = "", ledger: LedgerWatch | None = None) -> None:
+    def __init__(self, name: str, region: str = "", ledger: LedgerWatch | None = None, period_s: float = SWEEP_S) -> None:
         self.name = name
+        self.sweep_s = period_s
+        self._bare_ms, self._slots_every_ms = int(BARE_PERIODS * period_s * 1000), int(SLOTS_PERIODS * period_s * 1000)
         self._region = region
         self._ledger = ledger
         self._slots: Slots | None = None  # as the last look over them found them
@@ -55,7 +58,7 @@ class LeftoversController(SweepsOnly):
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
         now_ms = plane.plane_ms()
         overrides = await _all(plane, "overrides")
-        findings = leftovers.stale_finalizers("overrides", await self._unowed(plane, overrides), (), now_ms)
+        findings = leftovers.stale_finalizers("overrides", await self._unowed(plane, overrides), (), now_ms, self._bare_ms)
         findings += await (self._regional(plane, clock) if self._region else self._global(plane))
         repairs = {each.metadata.name: each for each in await _all(plane, "repairs")}
         drifts = self._ledger.drifts() if self._ledger is not None else ()
@@ -80,8 +83,8 @@ class LeftoversController(SweepsOnly):
         assignments = await _all(plane, "assignments")
         owned = {each.spec.workload_uid for each in assignments}
         return [
-            *leftovers.stale_finalizers("workloads", await _all(plane, "workloads"), owned, now_ms),
-            *leftovers.stale_finalizers("assignments", assignments, owned, now_ms),
+            *leftovers.stale_finalizers("workloads", await _all(plane, "workloads"), owned, now_ms, self._bare_ms),
+            *leftovers.stale_finalizers("assignments", assignments, owned, now_ms, self._bare_ms),
             *leftovers.over_quotas(await _all(plane, "quotas"), now_ms),
         ]
 
@@ -91,7 +94,7 @@ class LeftoversController(SweepsOnly):
         assignments = await _all(plane, "assignments")
         terms = {each.metadata.name: each for each in await _all(plane, "grantterms")}
         incarnation = split_revision(plane.revision())[0]
-        if now_ms - self._looked_ms >= SLOTS_EVERY_MS:
+        if now_ms - self._looked_ms >= self._slots_every_ms:
             self._looked_ms = now_ms
             slots = await self._look(plane, clock, {(each.metadata.namespace, each.spec.workload) for each in assignments})
             self._of_slots = leftovers.told_of_slots(slots, self._slots)
@@ -99,7 +102,7 @@ class LeftoversController(SweepsOnly):
         return [
             *self._of_slots,
             *leftovers.leaked_reservations(await _all(plane, "reservations"), holdings, now_ms),
-            *leftovers.stale_finalizers("assignments", assignments, (), now_ms),
+            *leftovers.stale_finalizers("assignments", assignments, (), now_ms, self._bare_ms),
             *leftovers.over_grants(await _all(plane, "grants"), terms.get(self._region), incarnation, now_ms),
         ]
 

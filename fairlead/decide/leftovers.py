@@ -78,7 +78,9 @@ def leaked_reservations(reservations: Iterable[Reservation], holdings: Collectio
     return out
 
 
-def stale_finalizers(plural: str, objects: Iterable[Any], owned: Collection[str], now_ms: int) -> list[Finding]:
+def stale_finalizers(
+    plural: str, objects: Iterable[Any], owned: Collection[str], now_ms: int, bare_ms: int = BARE_MS
+) -> list[Finding]:
     """Finalizers of objects that are going: those whose work is proven done are taken off; those that are merely late wait for
     their owner, and are told. `owned`: uids of workloads of which some region still has an Assignment."""
     out = []
@@ -94,7 +96,7 @@ def stale_finalizers(plural: str, objects: Iterable[Any], owned: Collection[str]
                 continue
             since_ms = going_ms if meta.deletion_time is not None else over_ms
             done = _is_done(name, each, owned)
-            if since_ms < (BARE_MS if done else known.deadline_s * 1000):
+            if since_ms < (bare_ms if done else known.deadline_s * 1000):
                 continue
             left = tuple(f for f in meta.finalizers if f != name)
             fix = Put(KINDS[plural].kind, replace(each, metadata=replace(meta, finalizers=left))) if done else None

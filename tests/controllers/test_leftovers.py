@@ -12,7 +12,7 @@ from fairlead.authority.local import LocalPlane
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.patrolling import LedgerPatrol, leftovers_of
 from fairlead.controllers.contract import part_of
-from fairlead.controllers.leftovers import SLOTS_EVERY_MS, LeftoversController
+from fairlead.controllers.leftovers import SLOTS_PERIODS, SWEEP_S, LeftoversController
 from fairlead.model.commands import Caller, Command, Delete, Put
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
@@ -131,7 +131,7 @@ async def test_orphans_are_told_after_two_looks_and_only_an_instance_without_a_b
         ok(await plane.send(scheduler, bind_of("risk", "api-1", "n1")))
         for _ in range(3):
             await looking.look()
-            clock.offset += SLOTS_EVERY_MS / 1000 + 1
+            clock.offset += SLOTS_PERIODS * SWEEP_S + 1
         found = {problem for problem, _, _ in looking.said()}
         assert found == {"OrphanedBinding", "OrphanedInstance"}, "no Assignment wants api-1, and api-0 lost its binding"
         assert plane.authority.view().get("instances", "risk", "api-0") is None
