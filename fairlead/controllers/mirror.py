@@ -70,7 +70,7 @@ class MirrorDown:
         self.indexes_other: Indexes = _tenant_here(region)
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
-        out = [] if item.plural in _OF_REGION and self._is_copied(view, item) else [_key(item)]
+        out = [] if self._is_settled(view, item) else [_key(item)]
         if other and item.plural == "assignments":  # with the first assignment come its revisions and their files
             out += self._with_assignment(view, item)
         if other and item.plural == "revisions":
@@ -79,8 +79,14 @@ class MirrorDown:
             out += self.resync(view)
         return out
 
+    def _is_settled(self, view: View, item: Item) -> bool:
+        """Most changes of what is for this region are of its statuses, on either side, or what was just written here: nothing to
+        copy. A revision is for this region as long as an assignment is."""
+        if item.plural == "revisions":
+            return view.other.any("assignments", "workload", workload_in_spec(item)) and self._is_copied(view, item)
+        return item.plural in _OF_REGION and self._is_copied(view, item)
+
     def _is_copied(self, view: View, item: Item) -> bool:
-        """Most changes of what is for this region are of its statuses, on either side: nothing to copy."""
         source, copy = view.other.item(item.plural, *item.key), view.cache.item(item.plural, *item.key)
         if source is None or copy is None:
             return False
