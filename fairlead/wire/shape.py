@@ -7,6 +7,7 @@ and manifest.py.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 from collections.abc import Callable
@@ -269,6 +270,9 @@ def _fit_custom(walk: _Walk, wanted: inspect.CustomType, value: object, at: _At)
     assert wanted.cls is Resources, f"{wanted.cls.__name__} has no wire form"
     if not isinstance(value, dict):
         return _wrong(walk, at, "an object", value)
+    if not any(isinstance(amount, Bad) for amount in value.values()):
+        with contextlib.suppress(BadQuantity):  # which of them is bad is asked only where one is
+            return Resources.parse(value)
     whole = True
     for name, amount in value.items():
         if isinstance(amount, Bad):
