@@ -8,6 +8,7 @@ composition root, one per controller.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
@@ -93,6 +94,7 @@ class Runtime(Leased):
         self._wrote: dict[Name, int] = {}  # what this holder wrote about a key, and has not seen come back
         self._sent = Sent(self.controller.follows)
         self._looks = 0
+        self._ended = asyncio.Event()  # of the loop that was told to stop
         self._pace = self._settings.batch_keys  # how many keys are looked at together
         self._under_way: dict[str, float] = {}  # looks and sweeps that have begun, and when
         self._pulse = self._clock.monotonic()  # when it was last seen not to stand still
@@ -156,7 +158,8 @@ class Runtime(Leased):
             tasks.start(picture.run(), "picture")
         if isinstance(controller, Sweeping):
             tasks.start(self._sweep_loop(controller), "sweep")
-        await self._loop(feed, tasks)
+        tasks.start(self._loop(feed, tasks), "loop")
+        await self._ended.wait()
 
     async def _resync_loop(self, feed: Feed) -> None:
         while True:
@@ -207,6 +210,7 @@ class Runtime(Leased):
     # --- the loop --------------------------------------------------------------------------------------------------------
 
     async def _loop(self, feed: Feed, tasks: Tasks) -> None:
+        """Until it has something to send, or is told to stop. There is one at any time."""
         while not self._stopping:
             await self._observe(feed)
             if self._judges_silence:
@@ -219,11 +223,15 @@ class Runtime(Leased):
             if taken:
                 todo = self._look(taken, feed, now_ms)
                 if todo:
+                    # Sent right now, by this task; another looks on while this one waits for the answer.
                     written = self._sent.send(todo)
-                    tasks.start(self._send(todo, written, feed.revision, len(taken)), "send")
+                    tasks.start(self._loop(feed, tasks), "loop")
+                    await self._send(todo, written, feed.revision, len(taken))
+                    return
                 await self._clock.sleep(0)
                 continue
             await self._wait(feed, self.queue.next_due_ms(), now_ms)
+        self._ended.set()
 
     async def _observe(self, feed: Feed) -> None:
         """Raises what ended the picture."""
