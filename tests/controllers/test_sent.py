@@ -125,6 +125,18 @@ async def test_a_look_whose_commands_are_never_answered_shows() -> None:
         await r.until(lambda: runtime.health().stalled == "")
 
 
+async def test_one_that_is_told_to_stop_waits_for_no_answer() -> None:
+    async with region() as r:
+        plane = SlowAnswers(r)
+        runtime = r.control(AssignmentController(REGION), plane=plane, resync_s=60.0)
+        await runtime.wait_serving()
+        await r.order("api", 1)
+        await r.until(lambda: plane.queued == ["api"])
+        runtime.stop()
+        await r.until(lambda: not runtime.serving)
+        plane.gate.set()
+
+
 # --- what is under way
 
 
