@@ -246,17 +246,25 @@ def account_of(grant: Grant, incarnation: int, floor_ms: int = 0) -> Account:
 
 def offer_spec(grant: Grant, account: Account, lease_s: int, until_ms: int) -> GrantSpec:
     """The grant with the newest offer of `account`. The one before it, and older ones the region may still stand on, go along;
-    its lease was last prolonged by the answer that runs until `until_ms`."""
+    its lease was last prolonged by the answer that runs until `until_ms`. Those that the newest one covers are left out: it ends
+    no earlier than they do, so whoever stands on one of them may use no more than is charged for the newest. While a region is
+    lost, offers to it would pile up without this."""
     spec, made = grant.spec, account.newest
     kept = {offer.version for offer in account.offers[:-1]}
     older = [offer for offer in spec.offers if offer.version in kept]
     if spec.version in kept:
         until = instant(until_ms) if spec.lease_seconds else None
         older.append(GrantOffer(spec.version, spec.during, spec.after, until))
+    during, after = resources(made.during), resources(made.after)
     return replace(
-        spec, version=made.version, during=resources(made.during), after=resources(made.after), lease_seconds=lease_s,
-        lease_end_time=None, offers=tuple(older),
+        spec, version=made.version, during=during, after=after, lease_seconds=lease_s, lease_end_time=None,
+        offers=tuple(offer for offer in older if not _covered(offer, during, after)),
     )  # fmt: skip
+
+
+def _covered(offer: GrantOffer, during: Resources, after: Resources) -> bool:
+    """One without an end is not."""
+    return offer.until_time is not None and not offer.during.exceeding(during) and not offer.after.exceeding(after)
 
 
 def told_spec(grant: Grant, incarnation: int, lease_s: int) -> GrantSpec:
