@@ -28,7 +28,7 @@ from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted, ObjectRow
 log = logging.getLogger(__name__)
 
 FEED_S = 0.5
-GATHER_S = 0.1  # while batches come: those of this while are read, written and synced together
+GATHER_S = 0.25  # while batches come: those of this while are read, written and synced together
 UPKEEP_S = 60.0
 _SLICE = 5000
 

@@ -41,9 +41,10 @@ class Recorder:
         if self._sink is None:
             return
         records = []
+        told: dict[int, Result] = {}  # what is bound by one command has one answer
         for run in runs:
             identity, decided = self._open.pop(id(run))
-            results = [_result(outcomes.get(id(placement))) for placement in run.placements]
+            results = [_result(outcomes.get(id(placement)), told) for placement in run.placements]
             results += [Result(failure.reason) for failure in run.failures]
             records.append(DecisionRecord(identity, decided, tuple(results)))
         self._sink.append(records)
@@ -110,7 +111,15 @@ def _attempt(item: Item, now_ms: int, placement: Placement | None, failure: Fail
     )  # fmt: skip
 
 
-def _result(outcome: Outcome | None) -> Result:
+def _result(outcome: Outcome | None, told: dict[int, Result]) -> Result:
+    """`told`: by the identity of an answer that the caller holds."""
+    found = told.get(id(outcome))
+    if found is None:
+        found = told[id(outcome)] = _told(outcome)
+    return found
+
+
+def _told(outcome: Outcome | None) -> Result:
     match outcome:
         case Accepted():
             return Result("Bound", "", outcome.revision)
