@@ -29,6 +29,7 @@ class AssignmentController:
     name = "assignment"
     # Bindings come before the requests they replace: a request that goes with no binding there was withdrawn.
     follows = ("assignments", "revisions", "grants", "bindings", "schedulingrequests", "endpoints")
+    by_spec = ("grants",)  # it asks whether there is one
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {**SLOT_INDEXES, "assignments": {**SLOT_INDEXES["assignments"], "tenant": lambda item: item.tenant}}
     indexes_other: Indexes = {}

@@ -69,14 +69,21 @@ class DisruptionController:
             case "bindings":
                 return *self._asked_of(view.cache, workload_of(item)), *self._drained(view.cache, item.hot.node)
             case "evictionrequests":
-                bound = view.cache.item("bindings", item.tenant, item.name)
-                return (workload_of(item),) if bound is None else (workload_of(item), ("", bound.hot.node))
+                return *self._asked_of(view.cache, workload_of(item)), *self._draining(view.cache, item)
             case _:
                 return self._asked_of(view.cache, workload_of(item))
 
     def _asked_of(self, cache: Cache, key: Name) -> tuple[Name, ...]:
         """Without a request to leave there is nothing to rule on."""
         return (key,) if cache.any("evictionrequests", "open", key) else ()
+
+    def _draining(self, cache: Cache, item: Item) -> tuple[Name, ...]:
+        """The node of a request that a drain waits for, or that one has filed: few are either."""
+        bound = cache.item("bindings", item.tenant, item.name)
+        if bound is None:
+            return ()
+        name: str = bound.hot.node
+        return (("", name),) if item.hot.spec.requester == f"drain:{name}" else self._drained(cache, name)
 
     def _drained(self, cache: Cache, name: str) -> tuple[Name, ...]:
         node = cache.item("nodes", "", name)

@@ -84,7 +84,12 @@ class MirrorDown:
         copy. A revision is for this region as long as an assignment is."""
         if item.plural == "revisions":
             return view.other.any("assignments", "workload", workload_in_spec(item)) and self._is_copied(view, item)
-        return item.plural in _OF_REGION and self._is_copied(view, item)
+        return item.plural in _OF_REGION and (self._is_copied(view, item) or self._is_elsewhere(view, item))
+
+    def _is_elsewhere(self, view: View, item: Item) -> bool:
+        """Neither here nor to come: what another region is given."""
+        source = view.other.item(item.plural, *item.key)
+        return view.cache.item(item.plural, *item.key) is None and (source is None or source.hot.spec.region != self._region)
 
     def _is_copied(self, view: View, item: Item) -> bool:
         source, copy = view.other.item(item.plural, *item.key), view.cache.item(item.plural, *item.key)

@@ -53,6 +53,7 @@ class RecoveryController:
         "regions", "workloads", "assignments", "recoverybudgets", "holdings", "recoveryorders", "regionoutlooks", "grants",
         "schedulerpolicies", "policychannels", "overrides", "leases",
     )  # fmt: skip
+    by_spec = ("grants",)  # it asks whether there is one
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
         "workloads": {"recovers": lambda item: _recovers(item.hot) or None},

@@ -77,6 +77,7 @@ class Runtime(Leased):
         self._writes = frozenset(self.info.writes)
         self._judges_silence = controller.hears or getattr(controller, "judges_silence", False)
         self._named: frozenset[str] = frozenset(getattr(controller, "named", ()))
+        self._by_spec: frozenset[str] = frozenset(getattr(controller, "by_spec", ()))
         self._picture = picture or Picture(plane, clock)
         self._other_picture = other_picture or (Picture(other, clock) if other is not None else None)
         self._kept = [] if picture is not None else [self._picture]  # pictures of its own
@@ -228,9 +229,12 @@ class Runtime(Leased):
                     tasks.start(self._loop(feed, tasks), "loop")
                     await self._send(todo, written, feed.revision, len(taken))
                     return
+                now_ms = self._plane.plane_ms()
+            due_ms = self.queue.next_due_ms()
+            if due_ms is not None and due_ms <= now_ms:
                 await self._clock.sleep(0)
-                continue
-            await self._wait(feed, self.queue.next_due_ms(), now_ms)
+            else:
+                await self._wait(feed, due_ms, now_ms)
         self._ended.set()
 
     async def _observe(self, feed: Feed) -> None:
@@ -253,6 +257,8 @@ class Runtime(Leased):
         found = False
         item = new or old
         assert item is not None, "something has changed"
+        if item.plural in self._by_spec and old is not None and new is not None and _same_but_for_status(old, new):
+            return False
         for version in (item,) if item.plural in self._named else (old, new):
             keys = self.controller.keys(self.view, version, other) if version is not None else ()
             if keys:
@@ -371,3 +377,12 @@ class Runtime(Leased):
         for no in refused:
             self.meters.refused(taken.key, no)
         self.queue.failed(taken.key, now_ms, int(1000 * max(no.retry_after_s for no in refused)))
+
+
+def _same_but_for_status(old: Item, new: Item) -> bool:
+    before, after = old.hot.metadata, new.hot.metadata
+    return bool(
+        (before.uid, before.generation, before.deletion_time) == (after.uid, after.generation, after.deletion_time)
+        and (before.labels, before.annotations) == (after.labels, after.annotations)
+        and old.hot.spec == new.hot.spec
+    )

@@ -98,6 +98,7 @@ class WorkloadController:
     follows = (
         "workloads", "assignments", "revisions", "regions", "grants", "schedulerpolicies", "policychannels", "recoveryorders",
     )  # fmt: skip
+    by_spec = ("grants",)  # how much of one is used is written every few seconds, and shares nothing out differently
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
         "workloads": {"tenant": lambda item: item.tenant},

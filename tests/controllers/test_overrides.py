@@ -30,7 +30,7 @@ from fairlead.model.kinds.policy import (
     PolicyChannelSpec,
 )
 from fairlead.model.kinds.slot import SlotRef
-from fairlead.model.kinds.work import EvictionRequest, EvictionRequestSpec
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, EvictionRequest, EvictionRequestSpec
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 from tests.controllers.test_repair import Row, bound, node, order
@@ -140,6 +140,16 @@ def test_a_region_that_learns_of_an_override_late_counts_on_from_there_by_its_ow
 def test_a_clock_that_runs_behind_makes_no_override_older_than_it_is() -> None:
     (put,) = mirrored(override(), None, BORN_MS - 1000)
     assert put.object.metadata.annotations[AGE_MS] == "0"
+
+
+def test_what_another_region_is_given_is_nothing_to_look_at_here() -> None:
+    mirror = MirrorDown("r")
+    view = View(mirror.indexes, mirror.indexes_other)
+    for region in ("r", "other"):
+        spec = AssignmentSpec(workload="api", workload_uid="u", generation=1, region=region)
+        fill(view, ("assignments", Assignment(Metadata(name=f"api.{region}", namespace="t", uid=Uid(region)), spec)), other=True)
+    looked = {item.name: list(mirror.keys(view, item, True)) for item in view.other.all("assignments")}
+    assert looked == {"api.r": [("assignments/t", "api.r")], "api.other": []}
 
 
 # --- freeze

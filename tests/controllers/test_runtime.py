@@ -40,6 +40,7 @@ class Watcher:
     def __init__(self, does: Any = None) -> None:
         self.looks: list[Name] = []
         self.does = does
+        self.by_spec: tuple[str, ...] = ()
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         return (("", item.name),)
@@ -119,6 +120,21 @@ async def test_a_burst_of_changes_of_one_object_is_few_looks() -> None:
 
 def _with(spec: Any, **fields: Any) -> Any:
     return replace(spec, **fields)
+
+
+async def test_whoever_reads_no_status_is_not_woken_by_one() -> None:
+    async with region(nodes=2) as r:
+        watcher = Watcher()
+        watcher.by_spec = ("nodes",)
+        runtime = r.control(watcher, resync_s=60.0)
+        await runtime.wait_serving()
+        await r.until(lambda: len(watcher.looks) == 2)
+        watcher.looks.clear()
+        await r.set_status("n0", flaps=3)
+        await r.set_node("n1", hourly_cost_millis=1)
+        await r.until(lambda: watcher.looks)
+        assert set(watcher.looks) == {("", "n1")}
+        assert runtime.view.cache.get("nodes", "", "n0").status.flaps == 3
 
 
 async def test_a_key_that_cannot_be_reconciled_keeps_no_other_waiting_and_shows_in_the_lease() -> None:

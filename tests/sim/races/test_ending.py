@@ -59,4 +59,5 @@ def _runs(stage: Stage, binding: Any) -> bool:
 def _provisional(stage: Stage, binding: Any) -> bool:
     """Whether its agent holds it for something that ends with the lease."""
     node = stage.platform.hosts[stage.agent_of(binding.spec.node).program.name].nodes[binding.spec.node]
-    return any(slot.id.name == binding.metadata.name for slot in node.provisional.values())
+    lives = ((slot.id.name, slot.id.token) for slot in node.provisional.values())
+    return (binding.metadata.name, binding.spec.token) in lives  # an earlier life of it may have ended on the same node
