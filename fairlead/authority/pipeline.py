@@ -105,13 +105,13 @@ class Pipeline:
             self._judge_slice()
             if self._sending is None and not self._ready and self._building is not None:
                 self._seal()
-            told = False
-            if self._judged:  # after the batch is on its way: what follows from it is worked out while the store is at it
-                told = self._early.tell(self._judged)
-                self._judged = []
+            judged, self._judged = self._judged, []
+            # After the batch is on its way: what follows from it is worked out while the store is at it.
+            told = bool(judged) and self._early.tell(judged)
             if not told and self._sending is None and len(self._ready) == 1:
                 self._commit_on_the_spot(self._ready[0])
-            await self._clock.sleep(0)
+            if self._again or len(self._lanes):  # else it waits anyway
+                await self._clock.sleep(0)
 
     def _judge_slice(self) -> None:
         until = self._clock.monotonic() + SLICE_S

@@ -189,6 +189,9 @@ class _Connection:
                 self._attend(number, arguments)
                 continue
             self._under_way += 1
+            if operation == "heartbeat":  # waits for nothing, and there are more of them than of all others
+                await self._answer(number, operation, arguments)
+                continue
             work = self._follow if operation == "follow" else self._answer
             self._tasks.start(work(number, operation, arguments), f"{operation} {number}")
 
