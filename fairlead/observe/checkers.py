@@ -33,6 +33,8 @@ from fairlead.store.contract import Batch
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
 _LEASE_BODIES = (LeaseAcquire, LeaseRenew, LeaseRelease)
+# Of all others nothing is asked but that they do not go back. Most entries of a journal are renewals of leases.
+_ASKED = frozenset({"assignments", "bindings", "grantterms", "overrides", "reservations", "schedulingrequests"})
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -108,6 +110,7 @@ class JournalChecker:
         raised_tenants: set[str] = set()
         bound: list[str] = []
         ganged: list[tuple[str, SchedulingRequest]] = []  # members of a gang that wait no longer
+        role = command.caller.role if command is not None else None
         for object_key, raw in entry.effects:
             self._position += 1
             plural, tenant, name = split_key(object_key)
@@ -115,6 +118,10 @@ class JournalChecker:
                 continue
             old = self._objects[plural].get((tenant, name))
             new = _DECODERS[plural].decode(raw) if raw is not None else None
+            if plural not in _ASKED:
+                self._generation(plural, old, new)
+                self._apply(plural, tenant, name, new)
+                continue
             self._decided.changed(plural, (tenant, name), old, new)
             if plural == "bindings":
                 self._slot_step(command, old, new)
@@ -129,20 +136,18 @@ class JournalChecker:
                 self.checked["S1"] += self.moving.request(tenant, old, new)
                 if old is not None and new is None and old.spec.gang:
                     ganged.append((tenant, old))
-            by_scheduler = command is not None and command.caller.role is Role.SCHEDULER
             if plural in ("schedulingrequests", "reservations", "bindings"):
                 self.checked["S6"] += self._places.changed(plural, old, new)
             if plural in ("grantterms", "reservations", "bindings"):
-                self.leases.changed(plural, old, new, self._now_ms, incarnation, by_scheduler)
+                self.leases.changed(plural, old, new, self._now_ms, incarnation, role is Role.SCHEDULER)
             if plural in ("overrides", "bindings", "schedulingrequests"):
-                role = command.caller.role if command is not None else None
                 self.checked["S11"] += self._overrides.changed(plural, old, new, self._now_ms, role)
             self._generation(plural, old, new)
             self._apply(plural, tenant, name, new)
             if plural in ("bindings", "reservations") and new is not None and old is None:
                 raised_nodes.add(new.spec.node)
                 raised_tenants.add(tenant)
-        self._claims.entry_ended(command is not None and command.caller.role is Role.SCHEDULER)
+        self._claims.entry_ended(role is Role.SCHEDULER)
         self._places.entry_ended(raised_nodes)
         for node in sorted(raised_nodes):
             self._capacity(node)
@@ -152,7 +157,8 @@ class JournalChecker:
             self.checked["S20"] += 1
             if sorted(bound) != sorted(member.name for member in command.body.binds):
                 self._found("S20", f"of a gang of {len(command.body.binds)} only {bound} was bound")
-        self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
+        if ganged:
+            self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
 
     def _whole(self, members: list[tuple[str, SchedulingRequest]]) -> None:
         """Whoever proposed it: as many of a gang were bound in this entry as it has members (S20)."""

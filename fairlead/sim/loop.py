@@ -362,6 +362,7 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max:
     loop = SimLoop(seed, steps_max)
     collecting = gc.isenabled()
     gc.disable()
+    gc.freeze()  # what was there before is none of this run's garbage, and is most of what a collection would look through
     try:
         value = loop.run_until_complete(main(loop))
         outcome = Outcome(value, loop.steps, loop.now, loop.trace_hash())
@@ -372,6 +373,7 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max:
         finally:
             asyncio.events._set_running_loop(None)
             loop.close()
+            gc.unfreeze()
             if collecting:
                 gc.enable()
     return outcome

@@ -148,6 +148,10 @@ class SimStore(MemoryStore):
             if not answer.done():
                 answer.set_result(result)
 
+        def expire() -> None:
+            if not answer.done():
+                answer.set_exception(_NoAnswer())
+
         def serve() -> None:
             result: T | Unavailable
             if writes and (faults.full or refused < faults.unavailable):
@@ -177,8 +181,8 @@ class SimStore(MemoryStore):
             network.loop.after(late_s, network.carry, ours, theirs, land)
         else:
             network.carry(ours, theirs, land)
+        expiry = network.loop.call_later(RPC_S, expire)
         try:
-            async with asyncio.timeout(RPC_S):
-                return await answer
-        except TimeoutError:
-            raise _NoAnswer from None
+            return await answer
+        finally:
+            expiry.cancel()
