@@ -93,6 +93,17 @@ def system_random() -> Random:
     return _random.Random(secrets.randbits(64))
 
 
+async def wait_signal(signal: asyncio.Event, seconds: float | None) -> None:
+    """Until it is set, or for so long, after which it is set as well. A timer of the loop's: whoever waits like this wakes often,
+    and a timeout that ends in an exception costs several times as much."""
+    timer = asyncio.get_running_loop().call_later(max(0.0, seconds), signal.set) if seconds is not None else None
+    try:
+        await signal.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
 class Tasks:
     """A group of tasks that live no longer than the block that opened it. The one place where tasks are made."""
 

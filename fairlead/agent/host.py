@@ -24,7 +24,7 @@ from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
 from fairlead.agent.working import Works
 from fairlead.client.plane import Change, Expired
-from fairlead.ports import Clock, Random, Tasks
+from fairlead.ports import Clock, Random, Tasks, wait_signal
 
 log = logging.getLogger(__name__)
 
@@ -293,7 +293,5 @@ class Host:
         return seconds * (0.5 + self._random.random())
 
     async def _pause(self, signal: asyncio.Event, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await signal.wait()
+        await wait_signal(signal, seconds)
         signal.clear()

@@ -6,7 +6,6 @@ Owns which slots are to be looked at and when. Decides nothing itself. Called by
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import itertools
 import logging
@@ -23,7 +22,7 @@ from fairlead.agent.settings import AgentSettings
 from fairlead.agent.slot import Slot
 from fairlead.decide.instances import Forget, Phase, Start, Stop, Wait
 from fairlead.model.lifecycle import SlotState
-from fairlead.ports import Clock, Tasks
+from fairlead.ports import Clock, Tasks, wait_signal
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +123,7 @@ class Works:
                 return
             self._signal.clear()
             left = min(self._timers[0][0] - now, TICK_S) if self._timers else None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._signal.wait()
+            await wait_signal(self._signal, left)
 
     # --- what is done -----------------------------------------------------------------------------------------------------
 
