@@ -52,6 +52,7 @@ UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs
 GC_EVERY_STEPS = 100_000  # Collections happen at fixed steps, so finalizers run at the same step in every process.
 TIDY_TASKS = 1_000  # Forget the ones that are done whenever there are this many more.
 _STEP = struct.Struct("<dq")
+_SLEPT = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what the timer of asyncio.sleep calls
 TRACE_BYTES = 1 << 16  # what ran is hashed in pieces of this size: a call for every step would cost more than the hash itself
 _collect = gc.collect  # as it is here: while a world runs, production code's own collections are switched off
 CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
@@ -286,6 +287,10 @@ class SimLoop(asyncio.BaseEventLoop):
             handle._scheduled = False
             if handle._cancelled:
                 self._timers_cancelled = max(0, self._timers_cancelled - 1)
+            elif handle._callback is _SLEPT and process is not None and not process.dead:
+                self.current = process
+                _SLEPT(*handle._args)  # the sleeper's own step is next, and waits if its process is paused
+                self.current = None
             else:
                 self._queue.append((handle, None, process))
 
