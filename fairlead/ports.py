@@ -104,12 +104,16 @@ async def wait_signal(signal: asyncio.Event, seconds: float | None) -> None:
             timer.cancel()
 
 
+TASKS_DONE_MAX = 32  # kept by a group with nobody in it: a callback for each that ends would cost more than all of them weigh
+
+
 class Tasks:
     """A group of tasks that live no longer than the block that opened it. The one place where tasks are made."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[asyncio.Task[Any]] = []  # in the order they were started; those that are done go now and then
+        self._tidy_at = TASKS_DONE_MAX
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -123,7 +127,9 @@ class Tasks:
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._group.create_task(work, name=name)
         self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
+        if len(self._tasks) > self._tidy_at:
+            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tidy_at = 2 * len(self._tasks) + TASKS_DONE_MAX
         return task
 
     def cancel(self) -> None:
