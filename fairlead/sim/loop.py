@@ -287,9 +287,10 @@ class SimLoop(asyncio.BaseEventLoop):
             handle._scheduled = False
             if handle._cancelled:
                 self._timers_cancelled = max(0, self._timers_cancelled - 1)
-            elif handle._callback is _SLEPT and process is not None and not process.dead:
+            elif handle._callback is _SLEPT:
+                # The sleeper's own step is next: it waits if its process is paused, and is dropped if that is dead.
                 self.current = process
-                _SLEPT(*handle._args)  # the sleeper's own step is next, and waits if its process is paused
+                _SLEPT(*handle._args)
                 self.current = None
             else:
                 self._queue.append((handle, None, process))

@@ -75,6 +75,16 @@ def test_time_is_virtual_and_jumps_to_the_next_timer() -> None:
     assert outcome.steps < 10
 
 
+def test_whoever_sleeps_takes_one_step_each_time() -> None:
+    async def main(loop: SimLoop) -> int:
+        before = loop.steps
+        for _ in range(10):
+            await sleep(1.0)
+        return loop.steps - before
+
+    assert sim.run(main, 1).value == 10
+
+
 def test_timers_fire_in_order_of_time_and_then_of_being_set() -> None:
     async def main(loop: SimLoop) -> list[str]:
         fired: list[str] = []

@@ -7,8 +7,8 @@ from fairlead.sim.world import run_scenario
 
 # One global plane and three regions with ten nodes each, two commands a second for twenty seconds, then rest. Lower these when
 # something becomes cheaper; a higher number needs a reason in its commit.
-STEPS_PER_SIMULATED_S = 1420
-STEPS_PER_COMMIT = 44
+STEPS_PER_SIMULATED_S = 820
+STEPS_PER_COMMIT = 40
 MARGIN = 1.2
 
 
