@@ -179,11 +179,12 @@ class Authority:
         self._candidate.hurry()
 
     def bound_to(self, node: str) -> list[Rec]:
-        """The bindings on a node, at the durable head."""
-        account = self._ctx.ledger.nodes.get(node)
-        state = self._state
-        found = [at(rec, state.durable) for rec in account.bindings] if account is not None else []
-        return [rec for rec in found if rec is not None]
+        """The bindings on a node, at the durable head. The ledger is ahead of that: what leaves the node in a batch that no store
+        has taken is still there, and if the batch is lost nobody but its agent can say that it left."""
+        account, state = self._ctx.ledger.nodes.get(node), self._state
+        ahead = [*(account.bindings if account is not None else ()), *state.undecided("bindings")]
+        found = {(rec.tenant, rec.name): at(rec, state.durable) for rec in ahead}
+        return [rec for rec in found.values() if rec is not None and rec.hot.node == node]
 
     def observed(self) -> list[NodeAccount]:
         """The nodes' accounts, for whoever wants to know when each was heard. Soft."""

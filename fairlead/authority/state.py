@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -170,6 +171,10 @@ class State:
             if bucket.members.get(rec.name) is rec:
                 del bucket.members[rec.name]
                 bucket.names.discard(rec.name)
+
+    def undecided(self, plural: str) -> list[Rec]:
+        """The effects on this kind that no store has taken yet; they may be undone."""
+        return [rec for rec in islice(reversed(self._ring), self.position - self.durable) if rec.plural == plural]
 
     def undo_to(self, position: int) -> None:
         """Takes back every effect after `position`, newest first. Never past the durable head."""

@@ -11,14 +11,27 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.hub import Expired
 from fairlead.authority.judge import Settings
-from fairlead.model.commands import Accepted, Command, IdempotencyKey, Outcome, Put, Refused, Unknown
+from fairlead.model.commands import (
+    Accepted,
+    Caller,
+    Command,
+    Delete,
+    IdempotencyKey,
+    Move,
+    Outcome,
+    Put,
+    Refused,
+    Report,
+    Unknown,
+)  # fmt: skip
 from fairlead.model.kinds.intent import Tenant, TenantSpec
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.ports import SystemClock, SystemIds, Tasks
 from fairlead.store.contract import Fence
 from fairlead.store.memory import Fault, MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, LAND_LATER, LOSE_ANSWER, HandFaults
-from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, no, ok, running_plane
+from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, bind_of, no, ok, running_plane
 
 
 def tenant(name: str, weight: int = 1, mode: str = "upsert") -> Put:
@@ -355,3 +368,25 @@ async def test_a_full_lane_answers_overloaded_at_once() -> None:
         gate.set()
         for call in calls:
             await call
+
+
+async def test_what_leaves_a_node_in_a_batch_that_is_not_durable_is_still_listed_there() -> None:
+    """An agent that is told otherwise forgets it; if the batch is lost, nobody can say any more that it left."""
+    faults = HandFaults()
+    async with running_plane(MemoryStore(MemoryDisk(), faults)) as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        drainer, agent = await plane.as_role(Role.DISRUPTION), Caller("n1", Role.AGENT, node="n1")
+        ok(await plane.request("risk", "api", 0, assigner))
+        token = ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1"))).token
+        assert token is not None
+        ok(await plane.send(drainer, Move("risk", "api-0", token, SlotState.DRAINING)))
+        ok(await plane.send(agent, Report("risk", "api-0", token, SlotState.RELEASED)))
+        gate = faults.hold("commit")
+        leaving = asyncio.ensure_future(plane.send(assigner, Delete("Binding", "risk", "api-0")))
+        await faults.wait_held("commit")
+        assert [rec.name for rec in plane.authority.bound_to("n1")] == ["api-0"]
+        gate.set()
+        ok(await leaving)
+        assert plane.authority.bound_to("n1") == []
