@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from bench.api_client import Api, Slots
 from bench.api_rig import FREE, REGION, TENANTS, Rig, open_rig
 from bench.planes import percentile, result
@@ -59,8 +61,8 @@ class Probe:
             try:
                 async with self._api.session.get(url) as answer:
                     await answer.read()
-            except OSError:
-                continue  # it was killed: that is no stall
+            except (OSError, aiohttp.ClientConnectionError):
+                continue  # it was killed, perhaps before it could answer: that is no stall
             self._waits[plane].append(time.perf_counter() - started)
 
     def take(self) -> dict[str, float]:
