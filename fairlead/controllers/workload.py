@@ -98,7 +98,6 @@ class WorkloadController:
     follows = (
         "workloads", "assignments", "revisions", "regions", "grants", "schedulerpolicies", "policychannels", "recoveryorders",
     )  # fmt: skip
-    by_spec = ("grants",)  # how much of one is used is written every few seconds, and shares nothing out differently
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
         "workloads": {"tenant": lambda item: item.tenant},
@@ -121,7 +120,7 @@ class WorkloadController:
             case "assignments" | "revisions":
                 key = workload_in_spec(item)
                 return (key,) if self._looks_at(view.cache, key, item) else ()
-            case "grants":
+            case "grants":  # its status as well: that less of one is used may be room which another workload has given back
                 return [each.key for each in view.cache.by("workloads", "tenant", item.tenant)]
             case "recoveryorders":
                 return (item.key,)

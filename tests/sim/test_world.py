@@ -46,6 +46,12 @@ def test_a_server_that_crashes_and_a_lossy_network_break_no_promise() -> None:
     assert verdict.counts["F9"] > 0
 
 
+def test_a_workload_that_waits_for_quota_hears_when_another_gives_some_back() -> None:
+    """Not when everybody lists again: by then the platform should be at rest."""
+    verdict = run_scenario(campaign.scenario_of(50261121, "tight", 1.0))
+    assert not verdict.findings, told(verdict)
+
+
 def test_a_seed_is_one_run_whatever_the_hash_seed_says() -> None:
     result = campaign.determinism([3], "first", 0.2, lambda text: None)
     assert result["results"] == {"seeds": 1, "mismatches": []}
