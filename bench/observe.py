@@ -26,7 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.observe_why import why_latencies
-from bench.planes import engine_named, open_plane, percentile, result
+from bench.planes import PlaneUnderBench, engine_named, open_plane, percentile, result
 from bench.registry import Option
 from bench.schedule import Bench
 from bench.schedule_cases import CASES
@@ -137,19 +137,10 @@ async def one_run(on: frozenset[str], options: dict[str, Any]) -> dict[str, floa
             async with Tasks() as tasks:
                 if "metrics" in on:
                     tasks.start(_scrape(bench, options["scrape"]), "scrape")
+                await _settle(plane, archive)
                 figures = await bench.run()
                 began = time.process_time()
-                # Objects are written every two seconds, so by chance within a run or after it; here all of them count, in each.
-                fence = plane.authority.fence
-                assert fence is not None
-                await plane.authority._materialiser.flush(fence)
-                position = plane.authority.position
-                while archive is not None and archive.last().position < position:
-                    await clock.sleep(0.01)
-                if archive is not None:
-                    archive.seal()
-                    while archive.waiting():
-                        archive.close_segment()
+                await _settle(plane, archive)
                 if log is not None:
                     log.close()
                     close_last(folder / "decisions")
@@ -165,6 +156,21 @@ async def one_run(on: frozenset[str], options: dict[str, Any]) -> dict[str, floa
             "decision_bytes": size / bound,
             "audit_bytes": kept / bound,
         }
+
+
+async def _settle(plane: PlaneUnderBench, archive: Archive | None) -> None:
+    """What was committed is in the objects and in closed segments. Both are written now and then, so by chance within a run or
+    beside it; this way a run pays for all of its own, and for nothing of the fleet's making before it."""
+    fence = plane.authority.fence
+    assert fence is not None
+    await plane.authority._materialiser.flush(fence)
+    if archive is None:
+        return
+    while archive.last().position < plane.authority.position:
+        await SystemClock().sleep(0.01)
+    archive.seal()
+    while archive.waiting():
+        archive.close_segment()
 
 
 def close_last(folder: Path) -> None:
