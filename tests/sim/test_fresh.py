@@ -11,7 +11,7 @@ from fairlead.observe.build import build
 from fairlead.sim import campaign
 from fairlead.sim.world import run_scenario
 
-SEEDS = 12
+SEEDS = 8
 MINUTES = 0.5
 FIRST = int(build().rpartition("+")[2], 16) % 1_000_000_000
 
