@@ -15,7 +15,7 @@ from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.queue import Taken
 from fairlead.controllers.sent import BATCHES_MAX, Sent
-from fairlead.model.commands import Command, Delete, Enqueue, Outcome, PutStatus, ReleaseReservation
+from fairlead.model.commands import Command, Delete, Enqueue, Outcome, PutStatus, Refused, ReleaseReservation
 from fairlead.model.kinds.work import Assignment, AssignmentStatus
 from tests.authority.planes import REGION
 from tests.controllers.running import RegionRig, region
@@ -30,6 +30,7 @@ class SlowAnswers(LocalPlane):
         self.door = asyncio.Event()  # before it, what is written about `api` is not even judged
         self.door.set()
         self.queued: list[str] = []  # workloads whose slots were queued
+        self.refuses = False  # what is written about `api` changes nothing
         self.said: list[str] = []  # workloads of whose assignment a status was written
 
     async def submit(self, commands: list[Command]) -> list[Outcome]:
@@ -40,6 +41,8 @@ class SlowAnswers(LocalPlane):
         if "api" not in queued + said:
             return await super().submit(commands)
         await self.door.wait()
+        if self.refuses:
+            return [Refused("Conflict", "another was faster") for _ in commands]
         outcomes = await super().submit(commands)
         await self.gate.wait()
         return outcomes
@@ -95,6 +98,21 @@ async def test_what_waits_for_the_picture_is_looked_at_when_it_comes_also_by_one
         plane.door.set()
         await r.until(lambda: r.status("web").observed_generation == 1)
         assert plane.said == ["api", "web"]
+
+
+async def test_what_waits_for_the_picture_is_looked_at_when_the_answer_is_that_nothing_was_written() -> None:
+    async with region() as r:
+        plane = SlowAnswers(r)
+        plane.door.clear()
+        plane.refuses = True
+        runtime = r.control(Seer(), plane=plane, resync_s=600.0)
+        await runtime.wait_serving()
+        await r.order("api", 0)
+        await r.until(lambda: plane.said == ["api"])
+        await r.order("web", 0)
+        await r.until(lambda: len(runtime.queue) == 1)
+        plane.door.set()
+        await r.until(lambda: r.status("web").observed_generation == 1)
 
 
 async def test_a_key_is_not_looked_at_before_the_answer_to_what_was_sent_about_it_and_is_right_after() -> None:
