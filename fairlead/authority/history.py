@@ -1,19 +1,22 @@
-"""Thirty days of history beside the engine (P8): feeds the archive by tailing the store, and reads what memory has forgotten.
+"""Thirty days of history beside the engine (P8): feeds the archive, and reads what memory has forgotten.
 
-Every server keeps an archive of its own, leader or standby, so history outlives any one disk. All file work happens on one thread
-of its own. Never writes the store. Run by the authority; asked by whoever reads at an earlier revision or time.
+Every server keeps an archive of its own, leader or standby, so history outlives any one disk. A standby tails the store. A leader
+has made the batches itself and hands them over once they are durable; whatever does not continue what is archived (a start, a
+restore, a server that was behind) it tails too. All file work happens on one thread of its own. Never writes the store. Run by
+the authority; asked by whoever reads at an earlier revision or time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fairlead.authority.hub import Expired
 from fairlead.authority.reader import View
@@ -22,7 +25,7 @@ from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
 from fairlead.model.journal import decode_blob
 from fairlead.ports import Clock
-from fairlead.store.archive import Archive, BeyondHorizon, ChainBroken, Gap, NotArchived, Point
+from fairlead.store.archive import Archive, BeyondHorizon, ChainBroken, Contents, Gap, NotArchived, Point
 from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -30,9 +33,19 @@ log = logging.getLogger(__name__)
 FEED_S = 0.5
 GATHER_S = 0.25  # while batches come: those of this while are read, written and synced together
 UPKEEP_S = 60.0
+HANDED_BYTES_MAX = 8 * BATCH_BYTES_MAX  # that wait for the archive's thread; beyond it they are tailed
 _SLICE = 5000
 
 T = TypeVar("T")
+
+
+class Handed(NamedTuple):
+    """A batch that this server made, known to be durable."""
+
+    batch: Batch
+    incarnation: int
+    time_ms: int
+    images: Sequence[tuple[str, bytes | None]]  # its effects, as the blob has them
 
 
 class History:
@@ -42,6 +55,8 @@ class History:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._began_at: int | None = None  # a checkpoint stands here, and nothing was archived after it yet
+        self._handed: deque[Handed] = deque()  # in the order of their positions
+        self._handed_bytes = 0
 
     @property
     def directory(self) -> Path:
@@ -51,35 +66,67 @@ class History:
         """Up to this position nothing is lost when the engine's journal is cut."""
         return max(self._archive.synced().position, self._began_at or 0)
 
+    def hand_over(self, batch: Batch, incarnation: int, time_ms: int, images: Sequence[tuple[str, bytes | None]]) -> None:
+        """By the leader, of what became durable: so that it is neither read from the store, decoded nor hashed again."""
+        self._handed.append(Handed(batch, incarnation, time_ms, images))
+        self._handed_bytes += len(batch.blob)
+        while self._handed_bytes > HANDED_BYTES_MAX:
+            self._drop_handed()
+
+    def _drop_handed(self) -> Handed:
+        handed = self._handed.popleft()
+        self._handed_bytes -= len(handed.batch.blob)
+        return handed
+
     async def run(self, view: Callable[[], tuple[View, State, int, int] | None]) -> None:
         """`view` gives (view, state, incarnation, plane time) at the durable head, or None while there is none."""
         upkeep_at = self._clock.monotonic()
         while True:
-            moved = 0
+            pause_s = FEED_S
             try:
-                moved = await self._feed(view)
+                pause_s = await self._feed(view)
                 if self._clock.monotonic() >= upkeep_at:
                     upkeep_at = self._clock.monotonic() + UPKEEP_S
                     await self._upkeep(view)
             except StoreUnreachable as error:
                 log.info("history waits for the store: %s", error)
-            await self._clock.sleep(FEED_S if not moved else GATHER_S if moved < BATCH_BYTES_MAX else 0)
+            await self._clock.sleep(pause_s)
 
-    async def _feed(self, view: Callable[[], tuple[View, State, int, int] | None]) -> int:
-        """How many bytes were archived; many mean that there is more to come."""
+    async def _feed(self, view: Callable[[], tuple[View, State, int, int] | None]) -> float:
+        """How long to wait for more, in seconds."""
         last = self._archive.last()
+        handed = self._take_handed(last)
+        if handed:
+            await self._on_thread(partial(self._append_handed, handed))
+            return GATHER_S
         batches = await self._store.tail(await self._feed_from(last, view()))
         try:
             if isinstance(batches, Compacted):
                 raise Gap(f"the engine's journal starts after {batches.truncated}, the archive ends at {last}")
-            if batches:
-                await self._on_thread(partial(self._append, batches))
-            return sum(len(batch.blob) for batch in batches)
+            if not batches:
+                return FEED_S
+            await self._on_thread(partial(self._append, batches))
+            many = sum(len(batch.blob) for batch in batches) >= BATCH_BYTES_MAX  # so there is more
+            return 0.0 if many else GATHER_S
         except (Gap, ChainBroken) as error:
             # History that nobody has any more, or another history than before: go on from a checkpoint of the present.
             log.warning("history begins anew: %s", error)
             await self._begin_anew(view)
-            return 0
+            return FEED_S
+
+    def _take_handed(self, last: Point) -> list[Handed]:
+        """Those that continue what is archived, if there are any. What is older goes: it was tailed."""
+        while self._handed and Point(self._handed[0].incarnation, self._handed[0].batch.last) <= last:
+            self._drop_handed()
+        taken: list[Handed] = []
+        end, hashed = last, self._archive.last_hash()
+        while self._handed and self._began_at is None:
+            batch, incarnation, *_ = self._handed[0]
+            if (incarnation, batch.first, batch.previous) != (end.incarnation, end.position + 1, hashed):
+                break
+            taken.append(self._drop_handed())
+            end, hashed = Point(incarnation, batch.last), batch.hash
+        return taken
 
     async def _feed_from(self, last: Point, at: tuple[View, State, int, int] | None) -> int:
         if self._began_at is not None:
@@ -93,6 +140,14 @@ class History:
         for batch in batches:
             self._archive.append(batch, after_gap=self._began_at is not None)
             self._began_at = None
+        self._appended()
+
+    def _append_handed(self, handed: list[Handed]) -> None:
+        for batch, incarnation, time_ms, images in handed:
+            self._archive.append(batch, Contents(incarnation, time_ms, [key for key, _ in images]))
+        self._appended()
+
+    def _appended(self) -> None:
         self._archive.sync()
         while self._archive.waiting():
             self._archive.close_segment()

@@ -30,7 +30,8 @@ Files. Integers are little-endian; POINT is INCARNATION-POSITION, 7 and 14 decim
     .segment    "FLDSEGM1" | frame* | index | filter | Footer in msgpack | length u32 | crc32 u32 | "FLDSEGM1"
                 frame    zstd with checksum: records, about 256 KiB of them, never less than one
                 index    zstd of two columns, bytes transposed: u32 hashes of keys (sorted, as differences) and u32 offsets of
-                         positions from the segment's first, one pair for each effect
+                         positions from the segment's first, one pair for each effect. A key's hash is its crc32; in files of
+                         format 1 the upper half of a blake2b, and those are read as they are
                 filter   Bloom filter over the keys, 12 bits and 6 probes each: a segment without the key costs one small read
                 The footer names frames (offset, size, positions, times, chain hash before it), index and filter (offset,
                 size, crc32), the points and times covered, base, chain hashes before and after, and the sha256 of all before it.
@@ -50,6 +51,7 @@ from fairlead.store.archive.records import (
     ArchiveError,
     BeyondHorizon,
     ChainBroken,
+    Contents,
     Fault,
     Gap,
     Horizon,
@@ -67,6 +69,7 @@ __all__ = [
     "ArchiveError",
     "BeyondHorizon",
     "ChainBroken",
+    "Contents",
     "Fault",
     "Gap",
     "Horizon",

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 
-import msgspec
 from msgspec.structs import replace
 
 from fairlead.model.journal import chain_hash
@@ -19,13 +18,14 @@ from fairlead.store.archive.catalogue import Catalogue, end_of, start_of
 from fairlead.store.archive.checkpoint import CheckpointFile, checkpoint_due, write_checkpoint
 from fairlead.store.archive.files import DirectoryLock, sync_directory
 from fairlead.store.archive.loading import load
-from fairlead.store.archive.open_segment import BlobKeys, OpenSegment, decode_keys
+from fairlead.store.archive.open_segment import OpenSegment, contents_of
 from fairlead.store.archive.records import (
     FORMAT,
     GENESIS,
     ArchiveError,
     Beginning,
     ChainBroken,
+    Contents,
     Fault,
     Gap,
     Horizon,
@@ -79,47 +79,54 @@ class Archive:
         """The newest archived point: feed it what the engine has after this."""
         return self._catalogue.last()
 
+    def last_hash(self) -> bytes:
+        """The chain's, right after the newest archived batch."""
+        segments = self._catalogue.segments
+        return segments[-1].hash if segments else NO_HASH
+
     def synced(self) -> Point:
         """What survives a power cut. The engine's journal must not be truncated beyond it."""
         return self._synced
 
-    def append(self, batch: Batch, *, after_gap: bool = False) -> bool:
+    def append(self, batch: Batch, contents: Contents | None = None, *, after_gap: bool = False) -> bool:
         """False if it is archived already. Gap or ChainBroken leave the archive as it was. `after_gap` accepts a hole for
-        good, when the engine no longer has what is missing; states after it need a new checkpoint."""
+        good, when the engine no longer has what is missing; states after it need a new checkpoint. `contents` come from
+        whoever made this very batch in this process, and hashed it; without them it is decoded and its hash checked."""
         self._require_writable()
-        decoded = _decode(batch)
-        incarnation, last = decoded.header.incarnation, self.last()
+        made_here = contents is not None
+        contents = contents or contents_of(batch)
+        incarnation, last = contents.incarnation, self.last()
         if incarnation < last.incarnation or (incarnation == last.incarnation and batch.first <= last.position):
             self._check_duplicate(batch, incarnation)
             return False
         follows = incarnation == last.incarnation and batch.first == last.position + 1
         if incarnation == last.incarnation and not follows and not after_gap:
             raise Gap(f"the archive ends at {last} and the next batch starts at {batch.first}; feed it what lies between")
-        keys = decoded.keys()
-        _check_content(batch, decoded, len(keys))
-        if follows and batch.previous != self._catalogue.segments[-1].hash:
+        if not made_here and chain_hash(batch.previous, batch.blob) != batch.hash:
+            raise ChainBroken(f"the batch at {batch.first} does not have the hash it claims")
+        if follows and batch.previous != self.last_hash():
             raise ChainBroken(f"the batch at {incarnation}:{batch.first} does not continue the chain archived up to {last}")
-        current, time_ms = self._current, decoded.header.time_ms
-        if current is not None and follows and not self._is_full(current, time_ms):
-            current.append(batch, time_ms, keys)
+        current = self._current
+        if current is not None and follows and not self._is_full(current, contents.time_ms):
+            current.append(batch, contents)
         else:
-            self._begin_segment(batch, decoded, keys, last if follows else None)
+            self._begin_segment(batch, contents, last if follows else None)
         return True
 
     def _is_full(self, segment: OpenSegment, time_ms: int) -> bool:
         return segment.size >= self.settings.segment_bytes or time_ms - segment.rows[0][0] >= self.settings.segment_ms
 
-    def _begin_segment(self, batch: Batch, decoded: BlobKeys, keys: list[str], follows: Point | None) -> None:
+    def _begin_segment(self, batch: Batch, contents: Contents, follows: Point | None) -> None:
         """A new segment with this batch in it; readers never see one without."""
         self.seal()
         if len(self._sealed) > self.settings.sealed_max:
             self.close_segment()
         base = follows or self._base(batch)
-        beginning = Beginning(FORMAT, decoded.header.incarnation, batch.first, batch.previous, base)
+        beginning = Beginning(FORMAT, contents.incarnation, batch.first, batch.previous, base)
         segment = OpenSegment.create(self.directory, beginning)
         try:
             segment.begin(beginning)
-            segment.append(batch, decoded.header.time_ms, keys)
+            segment.append(batch, contents)
         except OSError:
             segment.close()
             segment.path.unlink(missing_ok=True)
@@ -165,7 +172,9 @@ class Archive:
             if current is not None:
                 end = end_of(current)
                 current.sync()
-                sync_directory(self.directory)
+                if current.is_new:
+                    sync_directory(self.directory)
+                    current.is_new = False
                 self._synced = end
         return self._synced
 
@@ -269,19 +278,3 @@ class Archive:
         """Reads every byte of every file. Empty if all is as it was written. `deep` also replays from each checkpoint to the
         next and compares."""
         return verify.verify(self._catalogue, deep)
-
-
-def _decode(batch: Batch) -> BlobKeys:
-    try:
-        return decode_keys(batch.blob)
-    except msgspec.MsgspecError as error:
-        raise ChainBroken(f"the batch at {batch.first} cannot be read: {error}") from error
-
-
-def _check_content(batch: Batch, decoded: BlobKeys, effects: int) -> None:
-    if chain_hash(batch.previous, batch.blob) != batch.hash:
-        raise ChainBroken(f"the batch at {batch.first} does not have the hash it claims")
-    if decoded.header.first != batch.first or effects > batch.last - batch.first + 1 or batch.last < batch.first:
-        raise ChainBroken(
-            f"the batch {batch.first}..{batch.last} holds {effects} effects and says it starts at {decoded.header.first}"
-        )

@@ -20,7 +20,8 @@ import msgspec
 
 from fairlead.model.journal import Blob, Header, chain_hash, decode_blob
 from fairlead.store.archive.files import OPEN_MAGIC, file_name
-from fairlead.store.archive.records import FORMAT, RECORD, ArchiveCorrupt, Beginning, Point, too_new
+from fairlead.store.archive.keyindex import Keyed
+from fairlead.store.archive.records import FORMAT, RECORD, ArchiveCorrupt, Beginning, ChainBroken, Contents, Point, too_new
 from fairlead.store.contract import Batch
 
 _PREFIX = struct.Struct("<II")  # length and crc of the beginning
@@ -40,17 +41,28 @@ class _EntryKeys(msgspec.Struct, frozen=True, gc=False, array_like=True):
     effects: tuple[tuple[str, msgspec.Raw], ...]
 
 
-class BlobKeys(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A blob as far as an index needs it: decoding is half of what appending costs, and copying values a good part of that."""
+class _BlobKeys(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A blob as far as an index needs it: copying values is a good part of what decoding costs."""
 
     header: Header
     entries: tuple[_EntryKeys, ...]
 
-    def keys(self) -> list[str]:
-        return [effect[0] for entry in self.entries for effect in entry.effects]
+
+_decode_keys = msgspec.msgpack.Decoder(_BlobKeys).decode
 
 
-decode_keys = msgspec.msgpack.Decoder(BlobKeys).decode
+def contents_of(batch: Batch) -> Contents:
+    """Raises ChainBroken where the blob is of another batch than the one that it came in."""
+    try:
+        decoded = _decode_keys(batch.blob)
+    except msgspec.MsgspecError as error:
+        raise ChainBroken(f"the batch at {batch.first} cannot be read: {error}") from error
+    keys = [effect[0] for entry in decoded.entries for effect in entry.effects]
+    if decoded.header.first != batch.first or len(keys) > batch.last - batch.first + 1 or batch.last < batch.first:
+        raise ChainBroken(
+            f"the batch {batch.first}..{batch.last} holds {len(keys)} effects and says it starts at {decoded.header.first}"
+        )
+    return Contents(decoded.header.incarnation, decoded.header.time_ms, keys)
 
 
 def effect_at(batch: Batch, time_ms: int, position: int, key: str) -> Found | None:
@@ -79,6 +91,7 @@ class OpenSegment:
         self._indexing = Lock()
         self._firsts: list[int] = []
         self.size = 0  # of the file
+        self.is_new = False  # its name in the directory may not be durable yet
         self._descriptor = -1
         self._synced_size = 0
 
@@ -87,6 +100,7 @@ class OpenSegment:
         """An empty file; `begin` comes next."""
         segment = cls(directory / file_name(Point(beginning.incarnation, beginning.first), "open"), beginning)
         segment._descriptor = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+        segment.is_new = True
         return segment
 
     def begin(self, beginning: Beginning) -> None:
@@ -97,11 +111,11 @@ class OpenSegment:
     def raw_bytes(self) -> int:
         return self.size
 
-    def append(self, batch: Batch, time_ms: int, keys: list[str]) -> None:
+    def append(self, batch: Batch, contents: Contents) -> None:
         """The file first: what a reader sees must be what a restart finds, as far as no power is lost."""
-        head = RECORD.pack(batch.first, batch.last, time_ms, batch.hash, len(batch.blob))
+        head = RECORD.pack(batch.first, batch.last, contents.time_ms, batch.hash, len(batch.blob))
         self._write(_CRC.pack(zlib.crc32(head)) + head, batch.blob)
-        self._remember(batch, time_ms, keys)
+        self._remember(batch, contents.time_ms, contents.keys)
 
     def _remember(self, batch: Batch, time_ms: int, keys: list[str]) -> None:
         self.effects += len(keys)
@@ -140,6 +154,10 @@ class OpenSegment:
             self._descriptor = -1
 
     # Reading
+
+    def keyed(self) -> list[Keyed]:
+        """The first position of each row and the keys from there on. Of a segment that is not written any more."""
+        return list(zip(self._firsts, self._keys, strict=True))
 
     def positions(self) -> dict[str, list[int]]:
         """Where each key has effects, as far as the segment had come when this was called."""
@@ -213,7 +231,7 @@ def recover_open(path: Path, writable: bool) -> OpenSegment:
     beginning, rows, good, size = scan_open(path)
     segment = OpenSegment(path, beginning)
     for time_ms, batch in rows:
-        segment._remember(batch, time_ms, decode_keys(batch.blob).keys())
+        segment._remember(batch, time_ms, contents_of(batch).keys)
     segment.size = good
     if writable:
         segment._descriptor = os.open(path, os.O_WRONLY)

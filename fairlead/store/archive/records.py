@@ -11,7 +11,8 @@ import msgspec
 
 from fairlead.store.contract import FormatTooNew, StoreError
 
-FORMAT = 1  # Raised when a file changes shape in a way that an older Fairlead would misread.
+# Raised when a file changes shape in a way that an older Fairlead would misread. 2: closed segments count keys by their crc.
+FORMAT = 2
 
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000
@@ -40,6 +41,14 @@ class Settings(msgspec.Struct, frozen=True):
     sealed_max: int = 4  # full segments that may wait for `close_segment`; then appending closes them itself
     max_age_ms: int = 30 * DAY_MS
     max_bytes: int = 20 * 1024 * MIB
+
+
+class Contents(msgspec.Struct, frozen=True, gc=False):
+    """What a batch's blob says, as far as an archive needs it."""
+
+    incarnation: int
+    time_ms: int
+    keys: list[str]  # of its effects, in the order of their positions
 
 
 # One batch, in open and closed segments alike: first, last, time_ms, hash, length of the blob that follows.

@@ -28,7 +28,7 @@ _asked_hash = lru_cache(maxsize=1024)(key_hash)  # One look-up asks many segment
 def close_segment(segment: OpenSegment, settings: Settings) -> Path:
     """Writes the closed form beside the open file, durable when this returns. The caller removes the open one."""
     path = segment.path.with_name(file_name(Point(segment.incarnation, segment.first), "segment"))
-    index, filter_bytes = build_index(segment.positions(), segment.first, settings.level)
+    index, filter_bytes = build_index(segment.keyed(), segment.first, settings.level, FORMAT)
     with writing(path) as output:
         output.write(SEGMENT_MAGIC)
         frames = tuple(_write_frames(segment.rows, output, settings))
@@ -158,8 +158,9 @@ class ClosedSegment:
                 yield found
 
     def _positions(self, key: str, low: int, high: int) -> list[int]:
-        hashed = _asked_hash(key)
-        if not may_hold(self.opened().filter, hashed):
+        opened = self.opened()
+        hashed = _asked_hash(key, opened.footer.format)
+        if not may_hold(opened.filter, hashed):
             return []
         return [self.first + offset for offset in offsets_of(self.pairs(), hashed, low - self.first, high - self.first)]
 

@@ -6,7 +6,6 @@ Trusts no footer: what it claims is computed again from the frames, and the chai
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -21,7 +20,7 @@ from fairlead.store.archive.cache import Cache
 from fairlead.store.archive.catalogue import Catalogue, end_of, start_of
 from fairlead.store.archive.checkpoint import CheckpointFile
 from fairlead.store.archive.files import content_hash, read_at
-from fairlead.store.archive.keyindex import build_index, unpack
+from fairlead.store.archive.keyindex import Keyed, build_index, unpack
 from fairlead.store.archive.open_segment import OpenSegment, effects_of, scan_open
 from fairlead.store.archive.reader import state_at
 from fairlead.store.archive.records import GENESIS, ArchiveCorrupt, BeyondHorizon, Fault, NotArchived, Point
@@ -74,7 +73,7 @@ def _closed_faults(path: Path) -> Iterator[Fault]:
     name, footer = segment.path.name, segment.opened().footer
     if content_hash(segment.path, footer.filter.offset + footer.filter.size) != footer.sha256:
         yield Fault(name, "its contents do not have the sha256 that the footer names")
-    positions: dict[str, list[int]] = defaultdict(list)
+    keyed: list[Keyed] = []
     first, previous = footer.first, footer.previous
     for number, frame in enumerate(footer.frames):
         try:
@@ -86,21 +85,20 @@ def _closed_faults(path: Path) -> Iterator[Fault]:
         batches = [batch for _, batch in rows]
         yield from _chain_faults(name, first, previous or frame.previous, batches)
         first, previous = batches[-1].last + 1, batches[-1].hash
-        for batch in batches:
-            for position, (key, _) in enumerate(effects_of(decode_blob(batch.blob)), batch.first):
-                positions[key].append(position)
+        keyed += [(batch.first, [key for key, _ in effects_of(decode_blob(batch.blob))]) for batch in batches]
     if (first - 1, previous or footer.hash) != (footer.last, footer.hash):
         yield Fault(name, f"its batches end at {first - 1}, its footer says {footer.last} or names another chain hash")
-    if sum(map(len, positions.values())) == footer.effects:  # else frames are missing, which is said above
-        yield from _index_faults(segment, positions)
+    if sum(len(keys) for _, keys in keyed) == footer.effects:  # else frames are missing, which is said above
+        yield from _index_faults(segment, keyed)
 
 
-def _index_faults(segment: ClosedSegment, positions: dict[str, list[int]]) -> Iterator[Fault]:
-    section = segment.opened().footer.index
+def _index_faults(segment: ClosedSegment, keyed: list[Keyed]) -> Iterator[Fault]:
+    footer = segment.opened().footer
+    section = footer.index
     if zlib.crc32(read_at(segment.path, section.offset, section.size)) != section.crc:
         yield Fault(segment.path.name, f"the key index at byte {section.offset} fails its crc")
         return
-    expected, expected_filter = build_index(positions, segment.first, level=1)
+    expected, expected_filter = build_index(keyed, segment.first, level=1, made_as=footer.format)
     from_frames = unpack(zstandard.ZstdDecompressor().decompress(expected))
     if not np.array_equal(from_frames, segment.pairs()):
         yield Fault(segment.path.name, f"the key index at byte {section.offset} does not name the keys in the frames")

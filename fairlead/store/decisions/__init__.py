@@ -1,4 +1,4 @@
-"""The decision log: what schedulers decided and why, for 30 days or 12 GiB.
+"""The decision log: what schedulers decided and why, for 30 days or 16 GiB.
 
 Owns one directory of files. Decisions are soft evidence: appending never waits for the disk and never fails for it, nothing
 is synced but closed segments, and what the disk cannot take is dropped and counted. It never judges and never makes a time

@@ -7,7 +7,6 @@ and reader.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -16,9 +15,8 @@ import numpy.typing as npt
 from fairlead.client.decisions import DecisionQuery, workload_of
 from fairlead.model import codec
 from fairlead.model.decision import DecisionRecord
+from fairlead.store.archive.keyindex import once
 from fairlead.store.decisions.records import Row
-
-T = TypeVar("T", np.uint32, np.uint64)
 
 Hashes = npt.NDArray[np.uint32]  # ascending, each once
 Words = npt.NDArray[np.uint32]
@@ -54,15 +52,7 @@ def hashes_of(rows: Iterable[Row]) -> Hashes:
         found.append(crc32(tenant.encode(), _TENANT))
         found.append(_in_tenant(_WORKLOAD, tenant, workload))
         found.append(_in_tenant(_GENERATION, tenant, f"{workload}@{generation}"))
-    return _once(np.array(found, np.uint32))
-
-
-def _once(values: npt.NDArray[T]) -> npt.NDArray[T]:
-    """Sorted, each once. Three times as fast as np.unique, which hashes before it sorts."""
-    ordered = np.sort(values)
-    keep = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=keep[1:])
-    return ordered[keep]
+    return once(np.array(found, np.uint32))
 
 
 def _in_tenant(kind: int, tenant: str, name: str) -> int:
@@ -106,7 +96,7 @@ def build_index(frames: Sequence[Hashes]) -> tuple[int, Words, npt.NDArray[np.in
     bits = min(BITS_MAX, max(0, (sum(counts) // BUCKET_WORDS).bit_length()))
     numbers = np.repeat(np.arange(len(frames), dtype=np.uint64), counts)
     hashes = np.concatenate(frames).astype(np.uint64) if frames else np.zeros(0, np.uint64)
-    pairs = _once((hashes >> np.uint64(16 - bits) << np.uint64(16)) | numbers)
+    pairs = once((hashes >> np.uint64(16 - bits) << np.uint64(16)) | numbers)
     starts = np.searchsorted(pairs, np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(32))
     return bits, (pairs & np.uint64(0xFFFFFFFF)).astype("<u4"), starts.astype(np.int64)
 

@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     queue_bytes: int = 16 * MIB  # unwritten; beyond it the oldest are dropped
     flush_s: float = 0.5  # 0: no thread, the owner flushes
     max_age_ms: int = 30 * DAY_MS
-    max_bytes: int = 12 * 1024 * MIB  # 30 days at 100 binds a second, where slots come one by one (bench observe)
+    max_bytes: int = 16 * 1024 * MIB  # 30 days at 100 binds a second, where slots come one by one (bench observe)
     scan_frames_max: int = 2_000  # frames one page may look into; about a second
 
 
