@@ -93,7 +93,45 @@ def system_random() -> Random:
     return _random.Random(secrets.randbits(64))
 
 
-async def wait_signal(signal: asyncio.Event, seconds: float | None) -> None:
+class Signal:
+    """asyncio.Event for tasks of one loop, which it does not ask for at every wait: whatever is followed waits like this, once or
+    more for each change."""
+
+    __slots__ = ("_is_set", "_waiters")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def clear(self) -> None:
+        """Who was woken before and has not run yet is awake all the same."""
+        self._is_set = False
+
+    async def wait(self) -> None:
+        if self._is_set:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter in self._waiters:  # nobody has set it: else whoever waits with a limit again and again would pile up
+                self._waiters.remove(waiter)
+            raise
+
+
+async def wait_signal(signal: Signal, seconds: float | None) -> None:
     """Until it is set, or for so long, after which it is set as well. A timer of the loop's: whoever waits like this wakes often,
     and a timeout that ends in an exception costs several times as much."""
     timer = asyncio.get_running_loop().call_later(max(0.0, seconds), signal.set) if seconds is not None else None

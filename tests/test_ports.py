@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.ports import TASKS_DONE_MAX, Tasks, wait_signal
+import pytest
+
+from fairlead.ports import TASKS_DONE_MAX, Signal, Tasks, wait_signal
 from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimLoop, sleep
 
 
 def test_a_signal_ends_a_wait_before_its_time_and_no_timer_is_left() -> None:
     async def main(loop: SimLoop) -> tuple[float, bool]:
-        signal = asyncio.Event()
+        signal = Signal()
         loop.after(1.0, signal.set)
         await wait_signal(signal, 5.0)
         at = loop.now
@@ -24,9 +26,9 @@ def test_a_signal_ends_a_wait_before_its_time_and_no_timer_is_left() -> None:
 
 def test_a_wait_without_a_signal_ends_in_its_time() -> None:
     async def main(loop: SimLoop) -> tuple[float, float]:
-        await wait_signal(asyncio.Event(), 5.0)
+        await wait_signal(Signal(), 5.0)
         ended = loop.now
-        await wait_signal(asyncio.Event(), -1.0)
+        await wait_signal(Signal(), -1.0)
         return ended, loop.now
 
     assert sim.run(main, 1).value == (5.0, 5.0)
@@ -34,12 +36,47 @@ def test_a_wait_without_a_signal_ends_in_its_time() -> None:
 
 def test_a_wait_without_an_end_is_for_the_signal_alone() -> None:
     async def main(loop: SimLoop) -> float:
-        signal = asyncio.Event()
+        signal = Signal()
         loop.after(1000.0, signal.set)
         await wait_signal(signal, None)
         return loop.now
 
     assert sim.run(main, 1).value == 1000.0
+
+
+def test_a_signal_wakes_all_who_wait_also_when_it_is_cleared_before_they_run() -> None:
+    async def main(loop: SimLoop) -> list[float]:
+        signal, woken = Signal(), list[float]()
+
+        async def waits() -> None:
+            await signal.wait()
+            woken.append(loop.now)
+
+        async with Tasks() as tasks:
+            for _ in range(3):
+                tasks.start(waits(), "waits")
+            await sleep(2.0)
+            signal.set()
+            signal.clear()
+        await wait_signal(signal, 1.0)
+        return [*woken, loop.now]
+
+    assert sim.run(main, 1).value == [2.0, 2.0, 2.0, 3.0]
+
+
+def test_whoever_gives_up_waiting_leaves_nothing_behind_and_takes_no_wake_up_with_it() -> None:
+    async def main(loop: SimLoop) -> tuple[int, float]:
+        signal = Signal()
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await signal.wait()
+        left = len(signal._waiters)
+        loop.after(1.0, signal.set)
+        await signal.wait()
+        return left, loop.now
+
+    assert sim.run(main, 1).value == (0, 6.0)
 
 
 def test_a_group_forgets_those_who_are_done_and_ends_the_others_in_the_order_of_their_start() -> None:

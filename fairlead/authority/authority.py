@@ -199,11 +199,15 @@ class Authority:
         """For whoever serves metrics. Good across terms."""
         return Figures(lambda: self._state, lambda: self._ctx.ledger, self.plane_ms, self._clock)
 
+    @property
+    def vouches(self) -> bool:
+        """Whether what is in memory is the present: a leader's that may still trust itself. Anybody else's may be behind."""
+        return self._term is not None and self.leading and self._term.valid(self._clock.monotonic())
+
     def receipt(self, actor: str, key: str) -> Outcome | None:
-        """What an Idempotency-Key came to, as far as it is durable; None if no command with it has taken effect. Only a leader
-        that may trust itself can say None: anybody else's memory may be behind."""
-        term = self._term
-        if term is None or not self.leading or not term.valid(self._clock.monotonic()):
+        """What an Idempotency-Key came to, as far as it is durable; None if no command with it has taken effect, which only a
+        leader that vouches for the present can say."""
+        if not self.vouches:
             return Refused("NotLeader", "this server cannot vouch for the present", retry_after_s=1.0)
         return self._candidate.memory.receipts.lookup(self._ctx, actor, key)
 
@@ -212,7 +216,7 @@ class Authority:
         newest session: also for one that was registered under an earlier leader and has not been heard under this one. Where
         the newest was not heard for so long that whatever it ran has ended, the node is nobody's: unknown, to be registered."""
         term = self._term
-        if term is None or not self.leading or not term.valid(self._clock.monotonic()):
+        if term is None or not self.vouches:
             self.meters.fenced_heartbeats_total += 1
             return Refused("NotLeader", "this server cannot vouch for the present", retry_after_s=1.0)
         now_ms, fence_ms = term.plane_ms(), self._settings.fence_s * 1000
@@ -337,6 +341,8 @@ class Authority:
         memory.follower.saw(batch.hash, time_ms)
         self._materialiser.note(batch.last, time_ms, map(itemgetter(0), building.images), recs)
         self._truncation.note(batch, time_ms)
+        if self._history is not None:
+            self._history.hand_over(batch, memory.ctx.incarnation, time_ms, building.images)
         self.meters.durable(batch.last, time_ms)
         self._chores.note(recs)
         memory.hub.publish(recs)

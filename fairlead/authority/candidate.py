@@ -46,6 +46,7 @@ class Candidate:
         self._stopping = stopping
         self.head: Head | None = None
         self.saw_fork = False  # the store lost history that was seen here: whoever leads next begins a new incarnation (P6)
+        self._latest = (0, 0)  # the latest incarnation and epoch that the store was seen at: it never goes back by itself
         self._hurried = asyncio.Event()
         self.memory = self._fresh()
 
@@ -62,7 +63,7 @@ class Candidate:
         """Raises StoreError when the store cannot be used at all; waits while it is only out of reach."""
         while not self._stopping():
             try:
-                self.head = await self._store.open()
+                self.head = self._seen(await self._store.open())
                 await check_history(self._store, self._clock)
                 return
             except StoreUnreachable as error:
@@ -76,7 +77,7 @@ class Candidate:
         limit_s = self._timing.lease_ttl_s * (1 + CLOCK_RATE_ERROR)
         while not self._stopping():
             try:
-                head = self.head = await self._store.head()
+                head = self.head = self._seen(await self._store.head())
                 await self._keep_warm(head)
                 if not head.holder or await self._store.leader_gone():
                     return head
@@ -91,6 +92,10 @@ class Candidate:
                 return head
             await self._pause()
         return None
+
+    def _seen(self, head: Head) -> Head:
+        self._latest = max(self._latest, (head.incarnation, head.epoch))
+        return head
 
     def hurry(self) -> None:
         """Somebody waits for what the leader has written just now: look at once."""
@@ -147,6 +152,9 @@ class Candidate:
         head = await self._store.head()
         if head.fence() != fence:
             raise Deposed(f"{head.holder} acquired epoch {head.epoch} meanwhile")
+        # An epoch that was there before is given out again: the store lost it, and perhaps an incarnation with it, that nodes and
+        # other planes have heard of and would hold against everything this leader says (P9).
+        self.saw_fork |= (fence.incarnation, fence.epoch) <= self._latest
         try:
             if not self.memory.loaded or self.memory.state.horizon > head.materialised:
                 self.forget()  # cold, or memory no longer reaches back to what the store has materialised
@@ -158,6 +166,7 @@ class Candidate:
             log.warning("the store lost history that was seen here: a new incarnation begins")
             fence = await self._new_incarnation(fence, head)
             self.saw_fork = False
+        self._seen(head)
         memory = self.memory
         memory.ctx.begin(fence.incarnation)
         term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, memory.follower.plane_ms())
@@ -177,8 +186,9 @@ class Candidate:
             raise Deposed(f"the store changes under this takeover: {again}") from again
 
     async def _new_incarnation(self, fence: Fence, head: Head) -> Fence:
-        wanted = max(head.incarnation, self.memory.ctx.incarnation) + 1
+        wanted = max(head.incarnation, self.memory.ctx.incarnation, self._latest[0]) + 1
         result = await self._store.set_incarnation(fence, wanted)
         if not isinstance(result, Committed):
             raise Deposed(f"could not begin incarnation {wanted}: {result}")
+        self._latest = max(self._latest, (wanted, fence.epoch))
         return Fence(wanted, fence.epoch, fence.holder)

@@ -8,11 +8,12 @@ back, every feed ends and its owner lists again. Called by the authority, with w
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from fairlead.authority.state import Rec, State, by_kind
 from fairlead.client.plane import Expired
+from fairlead.ports import Signal
 
 WAITING_MAX = 50_000  # changes that wait in one feed; beyond that its owner lists again
 
@@ -24,7 +25,7 @@ class EarlyFeed:
         self._early = early
         self._waiting: dict[str, list[Rec]] = {plural: [] for plural in plurals}
         self._count = 0
-        self._signal = asyncio.Event()
+        self._signal = Signal()
         self._signal.set()
         self._ended = ""
         self._position = 0
@@ -74,8 +75,8 @@ class EarlyFeed:
         if self._ended:
             raise Expired(self._ended, self._early.horizon)
 
-    async def wait(self) -> None:
-        await self._signal.wait()
+    def wait(self) -> Coroutine[Any, Any, None]:
+        return self._signal.wait()
 
     def poke(self) -> None:
         self._signal.set()

@@ -8,10 +8,12 @@ revision reads the state's ring. Called by the pipeline when a batch is durable,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from fairlead.authority.state import Rec, State, by_kind
 from fairlead.client.plane import Expired as Expired
+from fairlead.ports import Signal
 
 TOPICS_MAX = 16  # of one follower; one who cares for more nodes than that looks at all bindings
 TOPIC_EVENTS_MAX = 10_000  # How far a watcher may fall behind before it must list again.
@@ -24,7 +26,7 @@ class Topic:
         self.events: list[Rec] = []
         self.base = 0  # how many events were dropped from the front
         self.waiters: list[asyncio.Future[None]] = []
-        self.signals: list[asyncio.Event] = []  # of those who follow several topics
+        self.signals: list[Signal] = []  # of those who follow several topics
         self.watchers = 0
 
     def wake(self) -> None:
@@ -106,7 +108,7 @@ class Feed:
 
     def __init__(self, hub: Hub, plurals: Sequence[str], after: int, nodes: Sequence[str] = ()) -> None:
         self._hub = hub
-        self._signal = asyncio.Event()
+        self._signal = Signal()
         self._signal.set()
         self._watches = [watch for plural in plurals for watch in _watches(hub, plural, after, nodes)]
         for watch in self._watches:
@@ -123,8 +125,8 @@ class Feed:
             out += watch.take_nowait()
         return out
 
-    async def wait(self) -> None:
-        await self._signal.wait()
+    def wait(self) -> Coroutine[Any, Any, None]:
+        return self._signal.wait()
 
     def poke(self) -> None:
         self._signal.set()

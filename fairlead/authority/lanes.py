@@ -16,6 +16,7 @@ TENANTS: Final = 2
 
 # Commands that may wait in each lane. At 20,000 a second the longest wait is a few seconds; beyond that, waiting is failing.
 LANE_COMMANDS_MAX: Final = (10_000, 50_000, 20_000)
+_LEASES: Final = frozenset({LeaseAcquire, LeaseRenew, LeaseRelease})
 # Of every four turns the components' lane gets three, so neither starves the other.
 _TURNS: Final = (COMPONENTS, COMPONENTS, COMPONENTS, TENANTS)
 
@@ -42,7 +43,7 @@ class Call:
 
 def lane_of(commands: list[Command]) -> int:
     first = commands[0]
-    if isinstance(first.body, LeaseAcquire | LeaseRenew | LeaseRelease) or first.caller.role is Role.AUTHORITY:
+    if type(first.body) in _LEASES or first.caller.role is Role.AUTHORITY:
         return SYSTEM
     return TENANTS if first.caller.role in (Role.USER, Role.OPERATOR) else COMPONENTS
 
@@ -56,7 +57,8 @@ class Lanes:
         self.history = 0
 
     def __len__(self) -> int:
-        return sum(self._waiting)
+        system, components, tenants = self._waiting
+        return system + components + tenants
 
     def put(self, call: Call) -> Refused | None:
         lane = lane_of(call.commands)

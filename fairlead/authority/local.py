@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from fairlead.authority.authority import Authority
 from fairlead.authority.early import EarlyFeed
@@ -29,8 +30,8 @@ class LocalFeed:
     def take_nowait(self) -> Sequence[Rec]:
         return self._feed.take_nowait()
 
-    async def wait(self) -> None:
-        await self._feed.wait()
+    def wait(self) -> Coroutine[Any, Any, None]:
+        return self._feed.wait()
 
     def poke(self) -> None:
         self._feed.poke()

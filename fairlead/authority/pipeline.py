@@ -1,14 +1,14 @@
 """From commands to durable effects: judge, gather, commit, publish, answer. One instance per term of leadership.
 
-Two loops share the work. The judge takes commands from the lanes and applies what it accepts to the speculative state; the
-committer sends one batch at a time to the store, and while it waits the next batch grows: that is the group commit.
-Nothing is answered before the head it was judged on is durable (P3). After OutcomeUnknown the same bytes go again (P1).
+Two loops share the work. The judge takes commands from the lanes and applies what it accepts to the speculative state; what is
+made of it right here may join its batch (joining.py). The committer sends one batch at a time to the store, and while it waits
+the next batch grows: that is the group commit. Nothing is answered before the head it was judged on is durable (P3). After
+OutcomeUnknown the same bytes go again (P1).
 Ends with Deposed when the store says that somebody else leads.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -17,27 +17,19 @@ from fairlead.authority.building import Building as Building
 from fairlead.authority.building import Deposed as Deposed
 from fairlead.authority.building import Sealed as Sealed
 from fairlead.authority.early import Early
+from fairlead.authority.joining import Joining
 from fairlead.authority.judge import Context, Draft, judge
 from fairlead.authority.judge.context import Effect
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.meters import Meters
 from fairlead.authority.pace import Pace
 from fairlead.authority.receipts import OWN_RECEIPT, Receipts, hash_of
-from fairlead.authority.state import Rec
 from fairlead.authority.term import Term
 from fairlead.authority.undone import Undone
 from fairlead.model import codec
-from fairlead.model.commands import (
-    Accepted,
-    BindMany,
-    Command,
-    IdempotencyKey,
-    Outcome,
-    Refused,
-    Unknown,
-)
+from fairlead.model.commands import Accepted, BindMany, Command, IdempotencyKey, Outcome, Refused, Unknown
 from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_entry
-from fairlead.ports import Clock
+from fairlead.ports import Clock, Signal
 from fairlead.store.contract import (
     BATCH_BYTES_MAX,
     BATCH_COMMANDS_MAX,
@@ -62,7 +54,6 @@ _BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around
 _ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the command's body and as its effect
 _SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
-
 Published = Callable[[Batch, Building], None]
 
 
@@ -80,15 +71,15 @@ class Pipeline:
         self._meters = meters
         self._published = published
         self._early = early
-        self._judged: list[Rec] = []  # accepted in this slice
+        self._joining = Joining(early, clock)
         self._undone = Undone()
         self._pace = Pace()
         self._building: Building | None = None
         self._ready: deque[Sealed] = deque()
         self._sending: Sealed | None = None
         self._again: deque[tuple[Call, int]] = deque()  # judged on a head that was taken back
-        self._judge_wake = asyncio.Event()
-        self._commit_wake = asyncio.Event()
+        self._judge_wake = Signal()
+        self._commit_wake = Signal()
         self._chain = term.chain  # hash of the speculative head
 
     def wake(self) -> None:
@@ -103,15 +94,23 @@ class Pipeline:
                 await self._judge_wake.wait()
                 continue
             self._judge_slice()
-            if self._sending is None and not self._ready and self._building is not None:
+            told = self._joining.begin()
+            while self._is_open and self._joining.waits():
+                await self._clock.sleep(0)
+                if self._again or len(self._lanes):
+                    self._judge_slice()
+                    self._joining.go_on()
+            if self._is_open:
                 self._seal()
-            judged, self._judged = self._judged, []
-            # After the batch is on its way: what follows from it is worked out while the store is at it.
-            told = bool(judged) and self._early.tell(judged)
             if not told and self._sending is None and len(self._ready) == 1:
                 self._commit_on_the_spot(self._ready[0])
             if self._again or len(self._lanes):  # else it waits anyway
                 await self._clock.sleep(0)
+
+    @property
+    def _is_open(self) -> bool:
+        """A batch grows that the store could have."""
+        return self._sending is None and not self._ready and self._building is not None
 
     def _judge_slice(self) -> None:
         until = self._clock.monotonic() + SLICE_S
@@ -226,7 +225,7 @@ class Pipeline:
         for effect in effects[placed:] if placed else effects:
             ctx.state.place(effect)
         building.recs += effects
-        self._judged += effects
+        self._joining.judged(effects)
         building.images += images
         building.entries.append(entry)
         building.size += size

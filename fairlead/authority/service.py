@@ -271,6 +271,8 @@ class _Connection:
         refused = self._gate.speaks(nodes)
         if refused is not None:
             raise ValueError(refused.detail)
+        if not self._authority.vouches:
+            raise ValueError("only a leader says what is bound to a node")  # the node will believe it over all it knew before
         found = [rec for node in nodes for rec in self._authority.bound_to(node)]
         return [self._authority.view().revision, self._rows(found)]
 

@@ -56,5 +56,7 @@ class Term:
     def plane_ms(self) -> int:
         """Plane time: where the journal stood, plus what passed since on our own monotonic clock. Never goes back."""
         passed = int((self._clock.monotonic() - self._base_monotonic) * 1000)
-        self._last_ms = max(self._last_ms, self._base_ms + passed)
+        now_ms = self._base_ms + passed
+        if now_ms > self._last_ms:
+            self._last_ms = now_ms
         return self._last_ms

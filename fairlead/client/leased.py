@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 # Somebody else holds the lease, or the plane has another leader, which knows only what was durable.
 _NOT_OURS: Final = frozenset({"FencedOut", "NotOwner", "NotFound", "NotLeader", "LeaseHeld"})
 _RESTART_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_ASK_S: Final = 0.2
+_ASKS_SOON: Final = 5  # after so many a store that takes nothing is asked by all components together, once a second
+_ASK_SELDOM_S: Final = 1.0
 _ERROR_MAX: Final = 300
 
 
@@ -181,7 +184,7 @@ class Leased(ABC):
     async def _acquire(self) -> bool:
         terms = self.terms
         ask = Command(Caller(terms.holder, terms.role), LeaseAcquire(terms.name, terms.role, terms.ttl_s))
-        told = ""
+        told, asks = "", 0
         while not self._stopping:
             (got,) = await self._plane.submit([ask])
             if isinstance(got, Accepted):
@@ -190,7 +193,12 @@ class Leased(ABC):
             wait_s = got.retry_after_s if isinstance(got, Refused) else 0.0
             if isinstance(got, Refused) and got.reason == "Forbidden" and got.detail != told:
                 log.warning("%s gets no lease: %s", terms.name, told := got.detail)  # nobody else says why it does nothing
-            await self._clock.sleep(min(1.0, wait_s or 0.2))
+            asks += 1
+            held = isinstance(got, Refused) and got.reason == "LeaseHeld"  # it says for how long
+            if held or asks < _ASKS_SOON:
+                await self._clock.sleep(min(1.0, wait_s or _ASK_S))
+            else:
+                await self._clock.sleep(until_next(self._clock.monotonic(), _ASK_SELDOM_S))
         return False
 
     async def _renew_loop(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +11,7 @@ from fairlead.client.channel import Row
 from fairlead.client.plane import Expired
 from fairlead.decide.lasting import GrantWord
 from fairlead.model.hot import hot_of
+from fairlead.ports import Signal
 
 
 class Heard(NamedTuple):
@@ -45,7 +45,7 @@ class RemoteFeed:
     def __init__(self, forget: Callable[[int], None], number: int, after: int) -> None:
         self._forget = forget
         self._number = number
-        self._signal = asyncio.Event()
+        self._signal = Signal()
         self._rows: list[Row] = []
         self._ended: Expired | None = None
         self._seen = after
@@ -71,8 +71,8 @@ class RemoteFeed:
         self.revision = self._seen
         return [change_of(row) for row in rows]
 
-    async def wait(self) -> None:
-        await self._signal.wait()
+    def wait(self) -> Coroutine[Any, Any, None]:
+        return self._signal.wait()
 
     def poke(self) -> None:
         self._signal.set()

@@ -157,11 +157,13 @@ class Cache:
             self.derived.told(old, new)
 
     def item(self, plural: str, tenant: str, name: str) -> Item | None:
-        return self._items.get(plural, {}).get((tenant, name))
+        items = self._items.get(plural)
+        return items.get((tenant, name)) if items is not None else None
 
     def get(self, plural: str, tenant: str, name: str) -> Any:
         """The object itself, decoded where need be; None where there is none."""
-        found = self.item(plural, tenant, name)
+        items = self._items.get(plural)
+        found = items.get((tenant, name)) if items is not None else None
         return found.object if found is not None else None
 
     def all(self, plural: str) -> Iterable[Item]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from fairlead.client.plane import Change, Expired, Feed, Plane
 from fairlead.controllers.cache import Item, Objects
 from fairlead.model.ids import split_revision
-from fairlead.ports import Clock
+from fairlead.ports import Clock, Signal
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class PictureFeed:
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
-        self._signal = asyncio.Event()
+        self._signal = Signal()
         self._error: BaseException | None = None
 
     def take_nowait(self) -> Sequence[Change]:
@@ -47,8 +47,8 @@ class PictureFeed:
             raise self._error
         return self._picture.revision
 
-    async def wait(self) -> None:
-        await self._signal.wait()
+    def wait(self) -> Coroutine[Any, Any, None]:
+        return self._signal.wait()
 
     def poke(self) -> None:
         self._signal.set()

@@ -244,9 +244,13 @@ class Runtime(Leased):
             await self._clock.sleep(0)  # all that is told together, before anything is looked at
 
     def _told(self, old: Item | None, new: Item | None, by_resync: bool) -> bool:
-        self.view.cache.told(old, new)
+        # Six controllers are told of each change, twenty of which a workload makes in its region: what has nobody to tell is
+        # not called.
+        derived, sent = self.view.cache.derived, self._sent
+        if derived is not None:
+            derived.told(old, new)
         item = new or old
-        goes_on = item is not None and self._sent.told(item)
+        goes_on = bool(sent.unseen) and item is not None and sent.told(item)  # what waited for the picture is looked at
         return self._concerns(old, new, False, by_resync) or goes_on
 
     def _told_other(self, old: Item | None, new: Item | None, by_resync: bool) -> bool:
@@ -254,7 +258,7 @@ class Runtime(Leased):
         return self._concerns(old, new, True, by_resync)
 
     def _concerns(self, old: Item | None, new: Item | None, other: bool, by_resync: bool) -> bool:
-        found = False
+        now_ms: int | None = None  # asked for once there is something to look at
         item = new or old
         assert item is not None, "something has changed"
         if item.plural in self._by_spec and old is not None and new is not None and _same_but_for_status(old, new):
@@ -262,9 +266,9 @@ class Runtime(Leased):
         for version in (item,) if item.plural in self._named else (old, new):
             keys = self.controller.keys(self.view, version, other) if version is not None else ()
             if keys:
-                self.queue.add(keys, self._plane.plane_ms(), by_resync=by_resync)
-                found = True
-        return found
+                now_ms = self._plane.plane_ms() if now_ms is None else now_ms
+                self.queue.add(keys, now_ms, by_resync=by_resync)
+        return now_ms is not None
 
     def _look(self, taken: list[Taken], feed: Feed, now_ms: int) -> Batch:
         """Each key decided on the same picture; what follows goes out together, and is in the picture before the next look."""
@@ -287,6 +291,8 @@ class Runtime(Leased):
             if bodies:
                 todo.append((each, bodies))
                 count += len(bodies)
+            if at + 1 == len(taken):
+                break  # most looks are at one key, and ask nobody what time it is
             if count >= self._settings.batch_commands or self._clock.monotonic() - began > _LOOK_S:
                 self.queue.add([later.key for later in taken[at + 1 :]], now_ms)
                 del taken[at + 1 :]

@@ -27,13 +27,13 @@ class Sent:
     def __init__(self, follows: Iterable[str]) -> None:
         self._follows = frozenset(follows)
         self._keys: dict[Name, bool | None] = {}  # under way -> looked for meanwhile; True: by resync alone
-        self._unseen: set[_Object] = set()
+        self.unseen: set[_Object] = set()  # what the next look waits for
         self._blind = 0  # batches of which the picture will not tell
         self._batches = 0
 
     @property
     def may_look(self) -> bool:
-        return not self._unseen and not self._blind and self._batches < BATCHES_MAX
+        return not self.unseen and not self._blind and self._batches < BATCHES_MAX
 
     def holds(self, taken: Taken) -> bool:
         """Whether commands about this key are under way. It is looked at again when they are answered."""
@@ -56,23 +56,23 @@ class Sent:
                     self._blind += 1
                     return ()
                 written.append(found)
-        self._unseen.update(written)
+        self.unseen.update(written)
         return written
 
     def answered(self, batch: Batch, written: Written) -> list[Taken]:
         """The keys that somebody wanted looked at in the meantime."""
         self._batches -= 1
         self._blind -= not written
-        self._unseen.difference_update(written)
+        self.unseen.difference_update(written)
         waiting = [(taken.key, self._keys.pop(taken.key, None)) for taken, _ in batch]
         return [Taken(key, by_resync) for key, by_resync in waiting if by_resync is not None]
 
     def told(self, item: Item) -> bool:
         """A change is in the picture. True: it was the last that was waited for."""
-        if not self._unseen:
+        if not self.unseen:
             return False
-        self._unseen.discard((item.plural, item.tenant, item.name))
-        return not self._unseen
+        self.unseen.discard((item.plural, item.tenant, item.name))
+        return not self.unseen
 
     def _written(self, body: Body) -> _Object | None:
         """Of a command that writes several, the first: they are told together. None: it is not among what is followed."""

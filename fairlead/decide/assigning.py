@@ -36,7 +36,8 @@ class Choice(NamedTuple):
 
 def room_for(limit: Resources, given: Resources, ask: Resources) -> int:
     """How many slots of this ask fit into a limit beside what was given to others."""
-    left = [(limit.amounts().get(name, 0) - given.amounts().get(name, 0)) // amount for name, amount in ask.amounts().items()]
+    most, taken = limit.amounts(), given.amounts()
+    left = [(most.get(name, 0) - taken.get(name, 0)) // amount for name, amount in ask.amounts().items()]
     return max(0, min(left, default=1 << 31))
 
 

@@ -168,7 +168,8 @@ def progress(order: AssignmentSpec, slots: Slots, before: Endpoints | None, sinc
     remaining = len(own) - updated + others
     same = before is not None and before.status.generation == order.generation
     better = before is None or not same or updated > before.status.updated or remaining < before.status.remaining
-    since_ms = now_ms if better else since_ms
+    begins = remaining and before is not None and not before.status.remaining  # it was done: what is to be done now is new
+    since_ms = now_ms if better or begins else since_ms
     if remaining == 0 or order.suspend:
         done = "Suspended" if order.suspend else "Complete"
         return Progress(updated, remaining, since_ms, None, _condition("True", done, f"{updated} of {len(own)} serve"))

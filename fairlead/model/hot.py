@@ -94,10 +94,20 @@ _skim = codec.decoder(_Skimmed).decode
 _names: dict[str, str] = {}  # node names and uids repeat in a million bindings; one string each
 _tokens: dict[Token, Token] = {}  # most slots live their first life: one token for all of them
 _TOKENS_MAX = 10_000
+_NAMES_MAX = 200_000
+
+
+def forget_shared() -> None:
+    """As in a process that begins. Equal records are not always encoded alike: msgspec leaves a field out if its value *is* the
+    default, so which of two equal ones is shared shows in the bytes."""
+    for table in (_asks, _marks, _names, _tokens):
+        table.clear()
 
 
 def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
     spec = binding.spec
+    if len(_names) > _NAMES_MAX:  # workloads come and go
+        _names.clear()
     return BindingHot(
         _names.setdefault(spec.node, spec.node),
         binding.status.state,

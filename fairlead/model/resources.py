@@ -24,7 +24,7 @@ class Resources:
     scalars: tuple[tuple[str, int], ...]
 
     def __init__(self, cpu: int = 0, memory: int = 0, scalars: Iterable[tuple[str, int]] = ()) -> None:
-        ordered = tuple(sorted((name, amount) for name, amount in scalars if amount))
+        ordered = tuple(sorted((name, amount) for name, amount in scalars if amount)) if scalars else ()
         object.__setattr__(self, "cpu", cpu)
         object.__setattr__(self, "memory", memory)
         object.__setattr__(self, "scalars", ordered)
@@ -51,13 +51,15 @@ class Resources:
         return self._combine(other, -1)
 
     def _combine(self, other: Resources, sign: int) -> Resources:
+        if not (self.scalars or other.scalars):  # as it is with most
+            return Resources(self.cpu + sign * other.cpu, self.memory + sign * other.memory)
         scalars = dict(self.scalars)
         for name, amount in other.scalars:
             scalars[name] = scalars.get(name, 0) + sign * amount
         return Resources(self.cpu + sign * other.cpu, self.memory + sign * other.memory, scalars.items())
 
     def times(self, count: int) -> Resources:
-        return Resources(self.cpu * count, self.memory * count, ((name, n * count) for name, n in self.scalars))
+        return Resources(self.cpu * count, self.memory * count, [(name, n * count) for name, n in self.scalars])
 
     def amounts(self) -> dict[str, int]:
         """Every non-zero dimension by name."""

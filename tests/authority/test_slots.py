@@ -121,6 +121,8 @@ async def test_each_stale_part_of_a_proposal_is_refused_with_its_own_reason(stal
         ok(await plane.request("risk", "api", 0, assigner))
         no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", **stale)), reason)
         no(await plane.send(scheduler, reserve_of("risk", "api-0", "n1", **stale)), reason)
+        ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1")))
+        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", **stale)), reason)  # nor by what it has reserved
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.authority.authority import Authority
 from fairlead.authority.service import Open, PlaneService
 from fairlead.client.channel import REFUSAL, Channel, Closed, Row, decode, encode
 from fairlead.client.plane import Change, Expired
@@ -36,6 +37,14 @@ async def remote_plane() -> AsyncIterator[tuple[PlaneForTest, RemotePlane, Excha
         await remote.wait_connected()
         yield plane, remote, exchange
         tasks.cancel()
+
+
+async def test_a_leader_that_may_not_trust_itself_does_not_say_what_is_bound_to_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with remote_plane() as (_, remote, _):
+        assert (await remote.bound_to(["n1"]))[1] == []
+        monkeypatch.setattr(Authority, "vouches", False)
+        with pytest.raises(Expired, match="only a leader"):
+            await remote.bound_to(["n1"])
 
 
 async def reconnected(remote: RemotePlane) -> None:

@@ -147,6 +147,16 @@ def told(generation: int, updated: int, remaining: int) -> Endpoints:
     return Endpoints(metadata=Metadata(name="api", namespace="t"), status=status)
 
 
+def test_what_was_done_and_has_to_be_done_again_has_its_whole_time() -> None:
+    """A node dies, or a lost region's slots are wanted here, long after the rollout was through."""
+    again = progress(order(2), slots(slot(0)), told(1, 2, 0), 2000, 900_000)
+    assert (again.condition.reason, again.since_ms, again.deadline_ms) == ("RollingOut", 900_000, 1_200_000)
+    late = progress(order(2), slots(slot(0)), told(1, 1, 1), again.since_ms, 1_200_000)
+    assert late.condition.reason == "ProgressDeadlineExceeded"
+    done = progress(order(1), slots(slot(0)), told(1, 1, 0), 2000, 900_000)
+    assert done.since_ms == 2000, "looked at again, it is written no other time"
+
+
 def test_progress_moves_its_deadline_and_standing_still_misses_it() -> None:
     world = slots(slot(0, generation=2), slot(1))
     first = progress(order(2, 2), world, told(2, 0, 4), 1000, 2000)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 
-from fairlead.store.contract import NO_HASH, Batch, Checkpoint, Committed, Compacted, Fence, Head, ObjectRow, Store
+from fairlead.store.contract import (
+    NO_HASH,
+    Batch,
+    Checkpoint,
+    Committed,
+    Compacted,
+    Fence,
+    Head,
+    ObjectRow,
+    OutcomeUnknown,
+    Store,
+)
 
 ODD_KEYS = [
     "Ärger/工作負載/🚢",
@@ -48,10 +59,16 @@ def chain(count: int, after: Head | Batch | None = None, effects: int = 1) -> li
 
 
 async def lead(store: Store, holder: str = "leader") -> Fence:
-    """Acquires from whatever the head says now."""
-    fence = await store.acquire(holder, await store.head())
-    assert isinstance(fence, Fence), fence
-    return fence
+    """Acquires from whatever the head says now. A store that took longer than it was given may have done it: the head tells."""
+    while True:
+        fence = await store.acquire(holder, await store.head())
+        if isinstance(fence, OutcomeUnknown):
+            head = await store.head()
+            if head.holder != holder:
+                continue
+            fence = head.fence()
+        assert isinstance(fence, Fence), fence
+        return fence
 
 
 async def collect(checkpoint: Checkpoint) -> dict[str, tuple[int, bytes]]:

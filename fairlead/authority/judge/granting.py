@@ -30,7 +30,7 @@ from fairlead.decide.grants import shortage
 from fairlead.decide.lasting import staying
 from fairlead.decide.leasing import installed, said, taken
 from fairlead.decide.policy import CompiledPolicy
-from fairlead.model.commands import Bind, Caller, Refused
+from fairlead.model.commands import Bind, Caller, Refused, Reserve
 from fairlead.model.kinds.capacity import Grant, GrantStatus
 from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
 from fairlead.model.lifecycle import Role
@@ -49,6 +49,17 @@ def granted_to(ctx: Context, tenant: str) -> Granted | None:
         term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region)
         found = ctx.granted[tenant] = granted(grant, term, ctx.incarnation, ctx.now_ms)
     return found
+
+
+def grant_in_force(ctx: Context, body: Reserve | Bind) -> Granted | Refused:
+    """No grant means refused; another version than the one in force, too."""
+    have = granted_to(ctx, body.tenant)
+    if have is None:
+        return Refused("NoGrant", f"tenant {body.tenant} has no grant in {ctx.settings.region}")
+    version = have.in_force.version
+    if body.grant_version != version:
+        return Refused("StaleGrant", f"grant version is {version}, not {body.grant_version}", {"grantVersion": version})
+    return have
 
 
 def refuse_cut_off(ctx: Context, workload_class: str, revision: int) -> Refused | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot, marks_for
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put, to_ms
-from fairlead.authority.judge.granting import granted_to, provisional_until, refuse_cut_off
+from fairlead.authority.judge.granting import grant_in_force, granted_to, provisional_until, refuse_cut_off
 from fairlead.authority.judge.mending import is_leaked
 from fairlead.authority.judge.overriding import avoidances, refuse_held
 from fairlead.authority.judge.standing import claimable, stand
@@ -280,7 +280,8 @@ def _reserved(ctx: Context, caller: Caller, body: Bind, request: SchedulingReque
     gates = (*S6_GATES, *avoidances(need))
     if reasons(need, account, ctx, gates):  # the policy, the node or an override may have come since it was reserved
         return _no_fit(ctx, need, account, spec.node, gates)
-    return spec.devices
+    have = grant_in_force(ctx, body)  # what is reserved is charged already: nothing is raised by it, whatever the grant is now
+    return have if type(have) is Refused else spec.devices
 
 
 def _fit(ctx: Context, body: Reserve | Bind, request: SchedulingRequest, claim: Claim | None) -> tuple[DeviceHold, ...] | Refused:
@@ -347,13 +348,10 @@ def _no_fit(ctx: Context, need: Need, account: NodeAccount, node: str, gates: tu
 def _grant(
     ctx: Context, body: Reserve | Bind, need: Need, account: NodeAccount, devices: tuple[DeviceHold, ...], claim: Claim | None
 ) -> Refused | None:
-    """No grant means refused; an older version than the one in force, too; and never above it (S4)."""
-    have = granted_to(ctx, body.tenant)
-    if have is None:
-        return Refused("NoGrant", f"tenant {body.tenant} has no grant in {ctx.settings.region}")
-    version = have.in_force.version
-    if body.grant_version != version:
-        return Refused("StaleGrant", f"grant version is {version}, not {body.grant_version}", {"grantVersion": version})
+    """Never above the grant in force (S4)."""
+    have = grant_in_force(ctx, body)
+    if type(have) is Refused:
+        return have
     ask = need.charge if not devices else need.charge | device_charge(account, devices)
     used = ctx.ledger.tenant(body.tenant).used
     if claim is not None and claim.standing is not None:  # it was charged while it was held; nothing is charged twice
@@ -363,7 +361,8 @@ def _grant(
     if not short:
         return None
     detail = "; ".join(f"{name}: {text}" for name, text in short.items())
-    return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", {"short": short, "grantVersion": version})
+    facts = {"short": short, "grantVersion": have.in_force.version}
+    return Refused("GrantExceeded", f"tenant {body.tenant}: {detail}", facts)
 
 
 def _binding_spec(
