@@ -65,7 +65,11 @@ class Handshake:
         told = [node for node in nodes if node.registered and not node.superseded]
         if not told:
             return 0, []
+        for node in told:
+            node.asks()
         answer = await self._region.inventory([node.held() for node in told])
+        for node in told:
+            node.object_position = 0  # as with its bindings; the region compares every write that builds on it
         await self._read(told)  # no feed was open: the region may have closed these nodes for new work, or forgotten them
         by_node: dict[str, list[Any]] = {node.name: [] for node in told}
         for change in answer.bindings:

@@ -24,7 +24,7 @@ from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
 from fairlead.agent.working import Works
 from fairlead.client.plane import Change, Expired
-from fairlead.ports import Clock, Random, Tasks, wait_signal
+from fairlead.ports import Clock, Random, Signal, Tasks, wait_signal
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class Host:
         self._handshake = Handshake(region, in_force)
         self._holders: dict[tuple[str, str], str] = {}  # which of our nodes a slot was last bound to
         self._to_report: dict[InstanceId, Slot] = {}
-        self._report_signal = asyncio.Event()
-        self._shake_signal = asyncio.Event()
+        self._report_signal = Signal()
+        self._shake_signal = Signal()
         self._shake_signal.set()
-        self._beat_signal = asyncio.Event()
+        self._beat_signal = Signal()
         self._revision = 0  # from where the feed may follow; 0: tell the inventory first
-        self._feed_signal = asyncio.Event()
+        self._feed_signal = Signal()
         self._works: Works | None = None
         self.acks_total = self.reports_total = self.handshakes_total = 0
 
@@ -292,6 +292,6 @@ class Host:
     def _jittered(self, seconds: float) -> float:
         return seconds * (0.5 + self._random.random())
 
-    async def _pause(self, signal: asyncio.Event, seconds: float) -> None:
+    async def _pause(self, signal: Signal, seconds: float) -> None:
         await wait_signal(signal, seconds)
         signal.clear()

@@ -59,6 +59,7 @@ class Node:
         self._lives: dict[tuple[str, str], list[Slot]] = {}  # the same by slot: a node may carry hundreds
         self.refused_tokens = 0
         self._history = 0  # the incarnation that known positions belong to
+        self._asked: dict[tuple[str, str], int] = {}  # the positions that were known when the region was asked last
 
     # --- the region -------------------------------------------------------------------------------------------------------
 
@@ -218,9 +219,18 @@ class Node:
         slot.exclusive = spec.exclusive if spec.execution == "Exclusive" else ""
         return self.lives_of(key)
 
+    def asks(self) -> None:
+        """The region's leader is asked now for every binding on this node."""
+        self._asked = {key: bound.position for key, bound in self.bound.items()}
+
     def saw_listing(self, revision: int, changes: Iterable[Change]) -> list[Slot]:
-        """Every binding on this node at a revision. What is known from later stands."""
+        """Every binding on this node at a revision, by its leader. What was heard since it was asked, and is from later, stands.
+        What was known before does not: a leader has all of it, unless its store lost it, and then it counts for nothing (P6)."""
         position = self.in_history(revision)
+        for key, bound in self.bound.items():
+            if self._asked.get(key) == bound.position:
+                bound.position = 0
+        self._asked = {}
         listed = set()
         for change in changes:
             listed.add((change.tenant, change.name))

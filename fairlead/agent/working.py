@@ -22,7 +22,7 @@ from fairlead.agent.settings import AgentSettings
 from fairlead.agent.slot import Slot
 from fairlead.decide.instances import Forget, Phase, Start, Stop, Wait
 from fairlead.model.lifecycle import SlotState
-from fairlead.ports import Clock, Tasks, wait_signal
+from fairlead.ports import Clock, Signal, Tasks, wait_signal
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Works:
         self._early: dict[InstanceId, tuple[int, Exit]] = {}  # ends that were told while a start was under way
         self._timers: list[tuple[float, int, Slot]] = []
         self._serials = itertools.count()
-        self._signal = asyncio.Event()
+        self._signal = Signal()
         self._starts = asyncio.Semaphore(settings.starts_max)
         self._waiting: dict[str, dict[InstanceId, Slot]] = {}  # node -> slots that wait for others to end
         self.grace_max_s = float("inf")

@@ -167,6 +167,35 @@ def test_nothing_is_started_or_told_by_a_feed_of_an_older_life_than_was_seen() -
     assert node.bound == {}
 
 
+def seen_of(epoch: int, position: int, state: SlotState = SlotState.BOUND) -> Any:
+    spec = BindingSpec(slot=SlotRef(workload="api", uid="w1", index=0), node="n1", token=Token(1, epoch, 1), generation=1)
+    binding = Binding(Metadata(name="api-0", namespace="risk"), spec, BindingStatus(state=state))
+    return SimpleNamespace(tenant="risk", name="api-0", position=position, raw=codec.encode(binding))
+
+
+@pytest.mark.parametrize("now_at", [5, 20], ids=["the region is behind", "its positions were given out again"])
+def test_what_was_known_when_the_leader_was_asked_does_not_stand_against_its_answer(now_at: int) -> None:
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.saw_listing(revision(1, 4), [seen_of(1, 3)])
+    node.saw_binding(seen_of(2, 9))  # bound again, in a batch that the region's store then lost
+    node.asks()
+    slots = node.saw_listing(revision(1, now_at), [seen_of(1, 4, SlotState.DRAINING)])
+    older, later = sorted(slots, key=lambda slot: slot.id.token)
+    assert node.current(older) is not None
+    assert node.current(later) is None, "its region knows nothing of it: it ends"
+
+
+def test_what_was_heard_after_the_leader_was_asked_stands_where_it_is_from_later_than_the_answer() -> None:
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.saw_listing(revision(1, 4), [seen_of(1, 3)])
+    node.asks()
+    node.saw_binding(seen_of(2, 9))
+    slots = node.saw_listing(revision(1, 8), [seen_of(1, 3)])
+    assert [slot.id.token.epoch for slot in slots if node.current(slot) is not None] == [2]
+    node.saw_listing(revision(1, 8), [])
+    assert node.bound, "nor is it taken away by an answer from before it"
+
+
 # --- after an agent of the same name ----------------------------------------------------------------------------------------
 
 
