@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 NAMES = (
     "commit", "load", "watch", "schedule", "openb", "azure", "decisions", "contention", "api", "recovery", "observe", "grid",
-    "fairness",
+    "fairness", "sim", "overload",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.types import Receive, Scope, Send
 
-from fairlead.api import asking, discovery, explaining, openapi, planning, questions, reading, scaling, telling, writing
+from fairlead.api import asking, decided, discovery, explaining, openapi, planning, questions, reading, scaling, telling, writing
 from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody
 from fairlead.api.calls import JSON, Call, Services, Target
 from fairlead.api.catalogue import GROUPS, VERSION
@@ -25,6 +25,7 @@ from fairlead.api.failures import GROUP, Failure
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.negotiation import discovery_version
 from fairlead.api.reading import expired
+from fairlead.api.room import Room
 from fairlead.api.rules import Rules, rules_of
 from fairlead.api.watching import Watches, watch
 from fairlead.client.plane import Expired
@@ -142,7 +143,7 @@ class Api:
 _SPECIAL: Final[dict[str, Handler]] = {
     "scale": scaling.handle,
     "why": explaining.why,
-    "decisions": explaining.decisions,
+    "decisions": decided.decisions,
     "timeline": telling.timeline,
     "eviction": asking.evict,
     "binding": asking.bind,
@@ -208,6 +209,7 @@ def make_app(
     watches = Watches(clock)
     api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds(), secrets, planner), authenticate, watches)
     app = Starlette(routes=[*routes, Mount("", app=api)])
+    app.add_middleware(Room, clock=clock)
     app.state.watches = watches
     return app
 

@@ -1,4 +1,4 @@
-"""`/why` and `/decisions`: what a workload or a slot waits for, on whom and until when, and what schedulers decided about it.
+"""`/why`: what a workload or a slot waits for, on whom and until when, and what was last decided about it.
 
 Reads only: the slots' own state on the planes of the regions, and the decision records beside them. Never asks a scheduler and
 never guesses: what nobody has written down is not said. Called by the dispatcher.
@@ -6,35 +6,30 @@ never guesses: what nobody has written down is not said. Called by the dispatche
 
 from __future__ import annotations
 
-import base64
-import binascii
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 from starlette.responses import Response
 
 from fairlead.api import served
 from fairlead.api.calls import Call
 from fairlead.api.columns import instant_of
-from fairlead.api.failures import bad_request, not_found
+from fairlead.api.decided import ask_decisions, record_of, regions_of, slot_asked
+from fairlead.api.failures import not_found
 from fairlead.api.members import Item, Member
 from fairlead.api.moments import Moment, moment_of, of_generation
 from fairlead.api.reading import expired, find
 from fairlead.api.steps import steps_of
 from fairlead.api.waiting import late_of, next_of
-from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
+from fairlead.client.decisions import DecisionQuery, Explained
 from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.slots import instant
 from fairlead.model.lifecycle import SlotState
-from fairlead.model.registry import KINDS
 from fairlead.wire.json_codec import API_VERSION, to_plain
 
-LIMIT: Final = 20  # attempts of each region, unless asked for more
-LIMIT_MAX: Final = 500
 SLOTS_MAX: Final = 20  # slots told one by one, each with its last decision; the rest is counted
 READ_MAX: Final = 5_000  # objects of one workload looked through on one plane
 _PAGE: Final = 1_000
@@ -42,39 +37,10 @@ _TOGETHER_MIN: Final = 3  # slots for which one question is cheaper than one eac
 _TOGETHER_MAX: Final = 100  # attempts it may answer with
 _SETTLED: Final = frozenset({SlotState.SERVING, SlotState.SUCCEEDED, SlotState.RELEASED})
 
-_Token = dict[str, str]  # region -> where its list goes on
-_token_decoder: Final = msgspec.json.Decoder(_Token)
-
-
-async def decisions(call: Call) -> Response:
-    call.allow_only("get")
-    _present(call, "decisions", "until=TIME tells what was decided before")
-    query, token = _query(call), _token_of(call)
-    items: list[tuple[str, Explained]] = []
-    following: _Token = {}
-    for member in _regions(call):
-        if token is not None and member.name not in token:
-            continue
-        page = await _ask(call, member, msgspec.structs.replace(query, after=(token or {}).get(member.name, "")))
-        items += [(member.name, one) for one in page.items]
-        if page.next:
-            following[member.name] = page.next
-        for damage in page.damaged:
-            call.warn(f"{member.name} cannot read some of its decisions: {damage}")
-    items.sort(key=lambda pair: -pair[1].decided.time_ms)
-    more = base64.urlsafe_b64encode(msgspec.json.encode(following)).decode().rstrip("=") if following else ""
-    body = {
-        "kind": "DecisionRecordList",
-        "apiVersion": API_VERSION,
-        "metadata": {"continue": more} if more else {},
-        "items": [_record(region, one) for region, one in items],
-    }
-    return call.answer(body)
-
 
 async def why(call: Call) -> Response:
     call.allow_only("get")
-    regions = _regions(call)
+    regions = regions_of(call)
     if call.info.plural == "workloads":
         generation = call.number("generation") or 0
         if generation and not call.query.get("at"):
@@ -93,15 +59,17 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
     workload = item.served
     counts = workload.status.replicas
     waiting: list[tuple[Member, Item, str]] = []
+    settled: list[tuple[Member, Item, str]] = []
     unknown: list[str] = []
-    index = _slot_asked(call)
-    for member in _regions(call):
+    index = slot_asked(call)
+    for member in regions_of(call):
         try:
             for plural in ("schedulingrequests", "bindings"):
-                found = await _unsettled(call, moment, member, plural, item, index)
-                waiting += [(member, one, plural) for one in found if generation in (0, one.served.spec.generation)]
+                for one in await _slots_of(call, moment, member, plural, item, index):
+                    if generation in (0, one.served.spec.generation):
+                        (waiting if index is not None or _waits(one) else settled).append((member, one, plural))
         except Unreachable:
-            unknown.append(member.name)
+            unknown.append(member.name + await _health(item.member, moment, member.name))
             call.warn(f"{member.name} is unreachable; what waits there is not shown")
         except Expired as error:
             raise expired(str(error)) from None
@@ -110,17 +78,41 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
     slots = [await _slot(call, moment, *each, last) for each in waiting[:SLOTS_MAX]]
     if index is not None and not slots and not unknown:
         raise not_found("slots", f"{workload.metadata.name}-{index}", call.resource.group)
+    if not waiting and settled and not unknown:  # nothing to complain of: the way of the one that came last stands for all
+        slots = [await _slot(call, moment, *max(settled, key=lambda each: _moved_at(each[1].served)))]
     _say_desired(item, slots)
     pending = [to_plain(one) for one in workload.status.pending]
+    shown = slots if waiting else []
     status: dict[str, Any] = {
-        "summary": _words(slots[0]) if index is not None and slots else _summary(workload, pending, slots, unknown),
+        "summary": _words(slots[0]) if index is not None and slots else _summary(workload, pending, shown, unknown),
         "replicas": to_plain(counts),
         "pending": pending,
         "conditions": [to_plain(one) for one in workload.status.conditions if one.status != "True"],
-        "slots": slots,
+        "slots": shown,
         "slotsLeftOut": max(0, len(waiting) - SLOTS_MAX),
     }
+    if not waiting and slots:
+        status["lastSettled"] = slots[0]
     return _answer(call, item, moment, status)
+
+
+def _waits(slot: Item) -> bool:
+    return SlotState(slot.served.status.state) not in _SETTLED
+
+
+async def _health(home: Member, moment: Moment, region: str) -> str:
+    """What the plane that the workload lies on thinks of a region that cannot be asked."""
+    try:
+        found = await home.ask(partial(home.plane.get, "regions", "", region, moment.at(home)))
+    except (Unreachable, Expired):
+        return ""
+    health = served.decode("regions", found.raw).status.health if found is not None and found.raw is not None else ""
+    return f" ({health})" if health else ""
+
+
+def _moved_at(slot: Any) -> float:
+    last = slot.status.last_transition
+    return last.time.timestamp() if last is not None and last.time is not None else 0.0
 
 
 def _say_desired(item: Item, slots: list[dict[str, Any]]) -> None:
@@ -163,7 +155,8 @@ def _summary(workload: Any, pending: list[dict[str, Any]], slots: list[dict[str,
     if counts.serving >= wanted or workload.spec.job is not None:
         return f"nothing waits: {counts.serving} of {wanted} serve"
     if unknown:
-        return f"{counts.serving} of {wanted} serve; of {', '.join(unknown)} nothing is known: it cannot be reached"
+        apart = f"{counts.serving} of {wanted} serve; of {', '.join(unknown)} nothing is known: it cannot be reached"
+        return apart + ("; next is recovery-controller" if workload.spec.workload_class == "critical" else "; it must come back")
     return (
         f"its status says that {counts.serving} of {wanted} serve, and no slot waits anywhere: the status is late; next is "
         "workload-controller"
@@ -181,22 +174,10 @@ def _words(slot: dict[str, Any]) -> str:
 # --- slots ---------------------------------------------------------------------------------------------------------------
 
 
-def _regions(call: Call) -> list[Member]:
-    return call.front.serving(KINDS["bindings"], call.region)
-
-
-def _slot_asked(call: Call) -> int | None:
-    text = call.query.get("slot", "")
-    if text and not (text.isascii() and text.isdigit()):
-        raise bad_request(f"slot: expected the index of a replica, got {text[:40]!r}")
-    return int(text) if text else None
-
-
-async def _unsettled(
+async def _slots_of(
     call: Call, moment: Moment, member: Member, plural: str, workload: Item, index: int | None = None
 ) -> list[Item]:  # fmt: skip
-    """A workload's slots on one plane that are not where they are wanted, or the one with that index wherever it is. Names are
-    WORKLOAD-INDEX, so they lie together."""
+    """A workload's slots on one plane, or the one with that index. Names are WORKLOAD-INDEX, so they lie together."""
     name, tenant, uid = workload.served.metadata.name, workload.served.metadata.namespace, workload.served.metadata.uid
     prefix, plane = f"{name}-", member.plane
     after, revision, out = (tenant, prefix), moment.at(member), list[Item]()
@@ -211,7 +192,7 @@ async def _unsettled(
                 return out
             item = Item(member, change)
             ref = item.served.spec.slot
-            if (ref.workload, ref.uid) == (name, uid) and SlotState(item.served.status.state) not in _SETTLED:
+            if (ref.workload, ref.uid) == (name, uid):
                 out.append(item)
         if not page.next_name:
             return out
@@ -247,10 +228,10 @@ async def _slot(
         shown |= {"node": one.spec.node, **next_of(one, told, health, waits)}
     decision = (last or {}).get((member.name, name))
     if decision is None:
-        page = await _ask(call, member, DecisionQuery(tenant=tenant, slot=name, until_ms=moment.until_ms, limit=1))
+        page = await ask_decisions(call, member, DecisionQuery(tenant=tenant, slot=name, until_ms=moment.until_ms, limit=1))
         decision = page.items[0] if page.items else None
     if decision is not None:
-        shown["lastDecision"] = _record(member.name, decision)["spec"]
+        shown["lastDecision"] = record_of(member.name, decision)["spec"]
     if plural == "schedulingrequests":
         age_s = decision.decided.age_ms / 1000 if decision is not None else None
         shown["nextAttemptTime"] = following = _next_look(one, decision)
@@ -280,7 +261,7 @@ async def _last_decisions(
             continue
         tenant, workload = here[0].metadata.namespace, here[0].spec.slot.workload
         asked = DecisionQuery(tenant=tenant, workload=workload, until_ms=moment.until_ms, limit=_TOGETHER_MAX)
-        for one in (await _ask(call, member, asked)).items:
+        for one in (await ask_decisions(call, member, asked)).items:
             out.setdefault((member.name, one.attempt.name), one)  # the newest comes first
     return out
 
@@ -294,84 +275,3 @@ async def _repairs_wait(member: Member, moment: Moment, binding: Any) -> str:
     now_ms, where = moment.now_ms(member), Where(binding.metadata.namespace, binding.spec.slot.workload, member.name)
     found = in_force((one for one in asked if not one.spec.approver), "repair-approval", now_ms, where)
     return f"{found.metadata.name}: {found.spec.reason}" if found is not None else ""
-
-
-# --- decisions -----------------------------------------------------------------------------------------------------------
-
-
-async def _ask(call: Call, member: Member, query: DecisionQuery) -> ExplainedPage:
-    try:
-        return await member.ask(lambda: member.plane.decisions(query))
-    except Unreachable:
-        call.warn(f"{member.name} is unreachable; what was decided there is not shown")
-        return ExplainedPage()
-
-
-def _present(call: Call, what: str, instead: str) -> None:
-    if call.query.get("at"):
-        raise bad_request(f"at: {what} is told of the present; {instead}")
-
-
-def _query(call: Call) -> DecisionQuery:
-    plural, name, query = call.info.plural, call.target.name, call.query
-    about: dict[str, Any] = {"node": query.get("node", ""), "outcome": query.get("outcome", "")}
-    match plural:
-        case "workloads":
-            slot = _slot_asked(call)
-            about |= {"tenant": call.tenant, "workload": name, "slot": f"{name}-{slot}" if slot is not None else ""}
-            about["generation"] = call.number("generation") or None
-        case "nodes":
-            about["node"] = name
-        case _:
-            about |= {"tenant": call.tenant, "slot": name}
-    limit = call.number("limit") or LIMIT
-    if limit > LIMIT_MAX:
-        raise bad_request(f"limit: at most {LIMIT_MAX}, got {limit}")
-    return DecisionQuery(**about, since_ms=call.moment_ms("since"), until_ms=call.moment_ms("until"), limit=limit)
-
-
-def _token_of(call: Call) -> _Token | None:
-    text = call.query.get("continue", "")
-    if not text:
-        return None
-    try:
-        found = _token_decoder.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        for after in found.values():
-            DecisionQuery(after=after)
-    except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
-        raise bad_request(f"continue key is not valid: {str(error)[:80]}") from None
-    return found
-
-
-def _record(region: str, one: Explained) -> dict[str, Any]:
-    decided, attempt, result = one.decided, one.attempt, one.result
-    spec: dict[str, Any] = {
-        "id": one.id,
-        "region": region,
-        "time": instant_of(decided.time_ms),
-        "scheduler": decided.scheduler,
-        "slot": f"{attempt.tenant}/{attempt.name}",
-        "generation": attempt.generation,
-        "epoch": attempt.epoch,
-        "node": attempt.node,
-        "outcome": result.outcome or attempt.reason,
-        "detail": result.detail or attempt.detail,
-        "nextOwner": attempt.next_owner,
-        "nextAttemptTime": instant_of(attempt.next_attempt_ms) if attempt.next_attempt_ms else None,
-        "queuedSeconds": attempt.queued_ms / 1000,
-        "policyRevision": decided.policy_revision,
-        "evidence": {"observedRevision": str(decided.observed_revision), "ageSeconds": decided.age_ms / 1000},
-        "strategy": decided.strategy,
-        "ask": decided.ask,
-        "nodes": {
-            "lookedAt": decided.nodes, "feasible": decided.feasible, "ruledOut": decided.ruled_out, "reasons": decided.reasons,
-        },
-        "candidates": [{"node": c.node, "total": c.total, "scores": _scores(c.rates)} for c in decided.candidates],
-        "quota": decided.quota.get(attempt.tenant, ""),
-        "victims": list(attempt.victims),
-    }  # fmt: skip
-    return {"kind": "DecisionRecord", "spec": {key: value for key, value in spec.items() if value not in (None, "", [], {})}}
-
-
-def _scores(rates: tuple[tuple[str, int, int], ...]) -> dict[str, dict[str, int]]:
-    return {name: {"weight": weight, "rate": rate} for name, weight, rate in rates}

@@ -66,9 +66,13 @@ def labels_of(method: str, path: str, query: bytes) -> tuple[str, str]:
     if len(rest) > 1:
         return _OF_ONE.get(method, OTHER), plural
     verb = _OF_MANY.get(method, OTHER)
-    if verb == "list" and query and any(pair in _WATCHING for pair in query.split(b"&")):
+    if verb == "list" and is_watch(query):
         verb = "watch"
     return verb, plural
+
+
+def is_watch(query: bytes) -> bool:
+    return b"watch=" in query and any(pair in _WATCHING for pair in query.split(b"&"))
 
 
 class Metered:

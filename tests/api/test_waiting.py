@@ -78,10 +78,11 @@ def test_a_scheduler_that_is_late_or_behind_is_named() -> None:
     assert late_of(NOW + timedelta(hours=1), NOW, OLD_S) == ""
 
 
-def workload(serving: int, job: Any = None) -> Any:
+def workload(serving: int, job: Any = None, workload_class: str = "standard") -> Any:
     status = SimpleNamespace(observed_generation=1, replicas=SimpleNamespace(desired=6, serving=serving))
     metadata = SimpleNamespace(generation=1, deletion_time=None, finalizers=())
-    return SimpleNamespace(metadata=metadata, status=status, spec=SimpleNamespace(replicas=6, job=job))
+    spec = SimpleNamespace(replicas=6, job=job, workload_class=workload_class)
+    return SimpleNamespace(metadata=metadata, status=status, spec=spec)
 
 
 def test_a_status_that_is_late_is_called_so() -> None:
@@ -91,8 +92,9 @@ def test_a_status_that_is_late_is_called_so() -> None:
 
 
 def test_a_region_that_cannot_be_reached_is_not_called_settled() -> None:
-    got = _summary(workload(4), [], [], ["eu-central"])
-    assert got == "4 of 6 serve; of eu-central nothing is known: it cannot be reached"
+    said = "4 of 6 serve; of eu-central (Lost) nothing is known: it cannot be reached; "
+    assert _summary(workload(4), [], [], ["eu-central (Lost)"]) == said + "it must come back"
+    assert _summary(workload(4, None, "critical"), [], [], ["eu-central (Lost)"]) == said + "next is recovery-controller"
 
 
 def test_quota_and_capacity_are_told_in_the_controllers_own_words() -> None:
