@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+# A step of a task: asyncio keeps no handle of these, and there are more of them than of all else, so they have none.
+Call = tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]
 
 
 class SimError(Exception):
@@ -30,8 +34,20 @@ class SimForbidden(SimError):
     """The program reached for a thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a run came to. Two runs of one seed are equal in every field."""
+
+    value: T
+    steps: int
+    simulated_s: float
+    trace: str
+
+
 class SimFuture(asyncio.Future[T]):
     """A future whose hash is its serial number in its loop, which gives it that as it makes it."""
+
+    __slots__ = ("serial",)
 
     serial: int
 
@@ -41,6 +57,8 @@ class SimFuture(asyncio.Future[T]):
 
 class SimTask(asyncio.Task[T]):
     """A task whose hash and default name come from its serial number in its loop."""
+
+    __slots__ = ("process", "serial")
 
     def __init__(
         self,
@@ -61,8 +79,11 @@ class SimTask(asyncio.Task[T]):
 class SimHandle(asyncio.Handle):
     __slots__ = ()
 
+    _repr = None  # what only a debugging loop fills in, set once for all
+    _source_traceback = None
     _context: contextvars.Context
     _callback: Callable[..., object]
+    _args: tuple[Any, ...]
     _cancelled: bool
 
     def __init__(
@@ -73,8 +94,6 @@ class SimHandle(asyncio.Handle):
         self._callback = callback
         self._args = args
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
 
     def cancel(self) -> None:
         if not self._cancelled:
@@ -85,8 +104,11 @@ class SimHandle(asyncio.Handle):
 class SimTimer(asyncio.TimerHandle):
     __slots__ = ()
 
+    _repr = None
+    _source_traceback = None
     _context: contextvars.Context
     _callback: Callable[..., object]
+    _args: tuple[Any, ...]
     _cancelled: bool
     _scheduled: bool
 
@@ -98,8 +120,6 @@ class SimTimer(asyncio.TimerHandle):
         self._callback = callback
         self._args = args
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
         self._when = when
         self._scheduled = True
 

@@ -31,13 +31,13 @@ import struct
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
+from fairlead.sim.handles import Call, SimFuture, SimHandle, SimTask, SimTimer
+from fairlead.sim.handles import Outcome as Outcome
 from fairlead.sim.handles import SimDeadlock as SimDeadlock
 from fairlead.sim.handles import SimError as SimError
 from fairlead.sim.handles import SimForbidden as SimForbidden
-from fairlead.sim.handles import SimFuture, SimHandle, SimTask, SimTimer
 from fairlead.sim.handles import SimOverrun as SimOverrun
 from fairlead.sim.process import Process, label_of, place_of
 
@@ -49,7 +49,8 @@ Draws = random.Random  # The type of a stream, for those who may not import rand
 PICK_WINDOW = 16  # Candidates looked at for each seeded pick: enough to reorder any burst, and a bound on its cost.
 STEPS_MAX = 20_000_000  # A run this long is a livelock; the largest real one is three orders of magnitude shorter.
 UNWIND_STEPS_MAX = 1_000_000  # For cancelled tasks to finish in; one that needs more swallows its cancellation.
-GC_EVERY_STEPS = 100_000  # Collections happen at fixed steps, so finalizers run at the same step in every process.
+TIDY_EVERY_STEPS = 1_024  # asking more often whether there is anything to tidy up would cost more than tidying
+GC_EVERY_STEPS = 100 * TIDY_EVERY_STEPS  # Collections happen at fixed steps, so finalizers run at the same step in every process.
 TIDY_TASKS = 1_000  # Forget the ones that are done whenever there are this many more.
 _STEP = struct.Struct("<dq")
 _SLEPT = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what the timer of asyncio.sleep calls
@@ -58,8 +59,9 @@ _collect = gc.collect  # as it is here: while a world runs, production code's ow
 CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
 
 
-# A step that may be taken: its handle, the task whose step it is (None for a plain callback), and whose it is.
-_Ready = tuple[SimHandle | SimTimer, SimTask[Any] | None, Process | None]
+# A step that may be taken, the task whose step it is (None for a plain callback), and whose it is.
+_Ready = tuple[SimHandle | SimTimer | Call, SimTask[Any] | None, Process | None]
+_KEPT_BY_NOBODY = SimHandle(bool, (), None)
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -202,12 +204,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = SimHandle(callback, args, self, context)
         owner = getattr(callback, "__self__", None)
-        if type(owner) is SimTask:
-            self._queue.append((handle, owner, owner.process))
-        else:
-            self._queue.append((handle, None, self.current))
+        if type(owner) is SimTask and context is not None:  # asyncio itself, which always says in which context
+            self._queue.append(((callback, args, context), owner, owner.process))
+            return _KEPT_BY_NOBODY
+        handle = SimHandle(callback, args, self, context)
+        self._queue.append((handle, owner, owner.process) if type(owner) is SimTask else (handle, None, self.current))
         return handle
 
     def call_soon_threadsafe(
@@ -263,9 +265,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Many times: until the main task is done."""
-        queue, failures = self._queue, self._failures
+        queue, failures, step, advance = self._queue, self._failures, self._step, self._advance
         while not self._stopping:  # type: ignore[attr-defined]
-            self._step() if queue else self._advance()
+            if queue:
+                step()
+            else:
+                advance()
             if failures:
                 context = failures.pop(0)
                 error = context.get("exception")
@@ -303,9 +308,13 @@ class SimLoop(asyncio.BaseEventLoop):
         ready = queue.popleft()
         if ready[1] is not None and queue and queue[0][1] is not None:
             ready = self._pick(ready)
-        handle, task, process = ready
-        if handle._cancelled:
+        work, task, process = ready
+        if isinstance(work, tuple):
+            callback, args, context = work
+        elif work._cancelled:
             return
+        else:
+            callback, args, context = work._callback, work._args, work._context
         if process is not None and (process.dead or process.paused):
             if not process.dead:
                 process.parked.append(ready)
@@ -315,18 +324,22 @@ class SimLoop(asyncio.BaseEventLoop):
             self._untraced += _STEP.pack(self.now, task.serial)
         else:
             self._untraced += _STEP.pack(self.now, 0)
-            self._untraced += label_of(handle._callback).encode()
+            self._untraced += label_of(callback).encode()
         self.current = process
         try:
-            handle._context.run(handle._callback, *handle._args)
+            context.run(callback, *args)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self._failures.append({"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle})
+            self._failures.append({"message": f"Exception in callback {callback!r}", "exception": error})
         self.current = None
+        if not self.steps % TIDY_EVERY_STEPS:
+            self._tidy()
+
+    def _tidy(self) -> None:
         if len(self._untraced) > TRACE_BYTES:
             self.trace_hash()
-        if self.steps % GC_EVERY_STEPS == 0:
+        if not self.steps % GC_EVERY_STEPS:
             _collect()
 
     def _pick(self, first: _Ready) -> _Ready:
@@ -351,16 +364,6 @@ class SimLoop(asyncio.BaseEventLoop):
                 queue.appendleft(first)
                 return ready
         raise AssertionError("what was chosen is in the queue")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
-    """What a run came to. Two runs of one seed are equal in every field."""
-
-    value: T
-    steps: int
-    simulated_s: float
-    trace: str
 
 
 def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max: int = STEPS_MAX) -> Outcome[T]:

@@ -35,7 +35,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     stray: float = 0.0  # commands that no component in its right mind sends
     unheard: float = 0.0  # chance that a write takes effect and its answer is lost, while a store is faulty
     freeze: float = 0.0  # an agent stands still, for some leases of its node
-    spoil: float = 0.0  # chance that a scheduler's proposal arrives as if it had been decided on something older
+    spoil: float = 0.0  # chance that a scheduler's proposal arrives as if decided on something older, or after a rival's
     usurp: float = 0.0  # a leader is cut from its store, with one node that hears nobody else
     stale_event: float = 0.0  # an agent is told again what is long over
     stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty

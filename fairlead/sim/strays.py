@@ -49,6 +49,7 @@ GROUNDS: Final = (
     "lease",
     "",
 )  # what a bind is wrong about; nothing: its node alone
+WAYS: Final = 7  # in which a proposal may be spoilt: wrong about one of six things, or late
 STEPS_WRONG: Final = ("token", "stranger", "lease")
 TTL_S: Final = 1.0
 
@@ -104,7 +105,8 @@ class Strays:
             self._ask_again(plane, objects, first)
 
     def spoil(self, plane: Plane, server: PlaneServer) -> None:
-        """From now on some proposals of this server's schedulers arrive as if they had been decided on something older."""
+        """From now on some proposals of this server's schedulers arrive as if they had been decided on something older, or just
+        after another scheduler's, who was quicker."""
         chance = self._platform.scenario.faults.spoil
         authority, draws = server.authority, self._platform.loop.stream(f"spoil {server.config.name}")
         submit = authority.submit
@@ -113,12 +115,20 @@ class Strays:
             drawn = [(draws.random(), draws.random(), draws.random()) for _ in commands]
             hits = any(hit < chance for hit, _, _ in drawn)
             nodes = sorted(name for _, name in self._objects(plane.name).get("nodes", {})) if hits else []
-            return await submit(
-                [
-                    replace(command, body=older(command.body, which, at, nodes)) if hit < chance and nodes else command
-                    for command, (hit, which, at) in zip(commands, drawn, strict=True)
-                ]
-            )
+            sent: list[Command] = []
+            own: list[int] = []  # where this server's commands are among them
+            for command, (hit, which, at) in zip(commands, drawn, strict=True):
+                spoils = hit < chance and bool(nodes)
+                rival = quicker(command, which, at) if spoils else None
+                if rival is not None:
+                    sent.append(rival)
+                    self._send_late(plane, rival)
+                elif spoils:
+                    command = replace(command, body=older(command.body, which, at, nodes))
+                own.append(len(sent))
+                sent.append(command)
+            outcomes = await submit(sent)
+            return [outcomes[index] for index in own]
 
         if chance and plane.name != GLOBAL:
             setattr(authority, "submit", spoiled)  # noqa: B010  of this one server's authority alone
@@ -210,6 +220,13 @@ class Strays:
             await sleep(late_s)
             self._send(plane, Command(caller, found))
 
+    def _send_late(self, plane: Plane, rival: Command) -> None:
+        """Whoever reserved and was slow then binds what it holds no longer: before it is cleared away, with some luck."""
+        body = rival.body
+        assert isinstance(body, Reserve)
+        terms = (body.tenant, body.name, body.epoch, body.generation, body.node, body.policy_revision, body.grant_version)
+        self._send(plane, Command(rival.caller, Bind(*terms)), TTL_S + 0.05)
+
     def _ask_again(self, plane: Plane, objects: Objects, first: float) -> None:
         """The request of a slot that is bound by now."""
         bound = objects.get("bindings", {})
@@ -236,7 +253,7 @@ class Strays:
         spec = request.spec
         return Bind(tenant, request.metadata.name, spec.epoch, spec.generation, node.metadata.name, revision, version)
 
-    def _send(self, plane: Plane, command: Command) -> None:
+    def _send(self, plane: Plane, command: Command, late_s: float = 0.0) -> None:
         leaders = plane.leaders()
         program = next((p for p in plane.servers if leaders and p.name == leaders[0].config.name), None)
         if program is None or program.running is None:
@@ -244,6 +261,8 @@ class Strays:
         authority, counts = leaders[0].authority, self._platform.machines.counts
 
         async def arrive() -> None:
+            if late_s:
+                await sleep(late_s)
             (outcome,) = await authority.submit([command])
             counts["strays_accepted"] += isinstance(outcome, Accepted)
             if isinstance(outcome, Refused):
@@ -262,6 +281,18 @@ def caller_of(objects: Objects, role: Role, epochs: int = 0) -> Caller | None:
         if lease.spec.role == role.value:
             return Caller(ACTOR, role, lease=name, fencing_epoch=lease.spec.epoch + epochs)
     return None
+
+
+def quicker(command: Command, which: float, at: float) -> Command | None:
+    """Another scheduler under the same lease, as two of one partition are for a moment: it reserves what this one is about to
+    bind. None where the draw is of another way, or nothing single is bound."""
+    body = command.body
+    if isinstance(body, BindMany) and body.binds:
+        body = body.binds[int(at * len(body.binds))]
+    if int(which * WAYS) != WAYS - 1 or not isinstance(body, Bind):
+        return None
+    terms = (body.tenant, body.name, body.epoch, body.generation, body.node, body.policy_revision, body.grant_version)
+    return Command(replace(command.caller, actor=f"another {ACTOR}"), Reserve(*terms, TTL_S))
 
 
 def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:
@@ -283,7 +314,7 @@ def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:
         {"node": nodes[int(at * len(nodes))]},
         {"node": nodes[-1]},
     )
-    return replace(body, **changes[int(which * len(changes))])
+    return replace(body, **changes[int(which * WAYS) % len(changes)])
 
 
 def _older_gang(body: BindGang, which: float, at: float, nodes: Sequence[str]) -> Body:

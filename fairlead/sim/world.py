@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
+from fairlead.model.hot import forget_shared
 from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import GLOBAL
@@ -343,6 +344,7 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
             world.platform.machines.counts["sieve_calls"] = probe.calls
         return world
 
+    forget_shared()  # what an earlier run of this process left would show in this one's bytes
     with quiet(), unheard(), planted(scenario.mutant), walls():
         return _verdict(scenario, sim.run(main, scenario.seed), timeline)
 

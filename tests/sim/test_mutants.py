@@ -14,7 +14,9 @@ SEED, SEEDS_MAX = 1, 4  # the first seed shows nearly all of them
 HUNT = Hunt(scenario_of, lambda text: None)
 WORLDS = sorted({(MUTANTS[name].profile, MUTANTS[name].minutes) for name in QUICK})
 # What strays must have run into, or the guards were not asked.
-ASKED = ("FencedOut", "NoFit", "NotOwner", "StaleEpoch", "StaleGeneration", "StaleGrant", "StalePolicy", "StaleToken")
+ASKED = (
+    "FencedOut", "NoFit", "NotOwner", "NotPending", "StaleEpoch", "StaleGeneration", "StaleGrant", "StalePolicy", "StaleToken",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -1,0 +1,138 @@
+"""`fairlead bench sim`: what a simulated second costs, of a global plane, three regions and 30 nodes under 2 commands a second.
+
+The size that speed is stated for: without faults (`base`), with the ordinary ones of profile `full` (`faults`), and with nobody
+who commands anything (`rest`). All checkers are on, and a run in which they find anything fails. Counted is CPU of the one
+process, between the moment the platform has started up and the moment its people stop; what comes after (healing, rest) is
+checked and not counted. Steps, frames and commits are the same on every machine. Microseconds are not: `loop_ns` beside them says
+how fast this one was meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bench.planes import loop_ns, result
+from bench.registry import Option
+from fairlead.sim import loop as sim
+from fairlead.sim.campaign import scenario_of
+from fairlead.sim.hearing import hearing, quiet
+from fairlead.sim.loop import SimLoop
+from fairlead.sim.scenario import Scenario, Work
+from fairlead.sim.walls import unheard, walls
+from fairlead.sim.world import World
+
+WARM_S: Final = 10.0  # leaders are elected, nodes have registered, the first workloads run
+AIM: Final = 300.0  # times real time, of one core
+COMMANDS_PER_S: Final = 2.0
+PARTS: Final = ("base", "faults", "rest")
+SETTLED_S: Final = 40.0  # by then the first workloads serve, and nobody writes anything but leases
+
+OPTIONS = (
+    Option("seed", 1, "Of each part."),
+    Option("seconds", 60, "Simulated seconds that are counted."),
+    Option("part", "all", "Which one.", ("all", *PARTS)),
+)
+
+
+class Mark(msgspec.Struct):
+    """How far it had come at one moment."""
+
+    cpu_s: float
+    simulated_s: float
+    steps: int
+    commits: int
+    frames: int
+
+    def since(self, before: Mark) -> Mark:
+        return Mark(*(getattr(self, name) - getattr(before, name) for name in self.__struct_fields__))
+
+
+class Measured(msgspec.Struct):
+    counted: Mark
+    loop_ns: float  # the mean of just before and just after
+    findings: list[str]
+
+
+def began_s(chosen: Scenario) -> float:
+    """From when on it is counted."""
+    return WARM_S if chosen.work.actions > 1 else SETTLED_S
+
+
+def scenario(part: str, seed: int, seconds: int) -> Scenario:
+    rough_s = (SETTLED_S if part == "rest" else WARM_S) + seconds
+    if part == "faults":
+        return scenario_of(seed, "full", rough_s / 60)
+    work = Work(workloads=10, actions=0.001 if part == "rest" else 60 * COMMANDS_PER_S, operators=0.0, replays=0.0)
+    return Scenario(seed, "full", 3, 1, 10, rough_s=rough_s, settle_s=10.0, quiet_s=5.0, work=work)
+
+
+def measured(chosen: Scenario) -> Measured:
+    marks: list[Mark] = []
+
+    async def main(loop: SimLoop) -> World:
+        world = World(loop, chosen)
+
+        def mark() -> None:
+            commits = sum(len(watch.times) for watch in world.watches.values())
+            marks.append(Mark(time.process_time(), loop.now, loop.steps, commits, world.platform.network.frames))
+
+        loop.after(began_s(chosen), mark)
+        loop.after(chosen.rough_s, mark)
+        with hearing(loop, world.found):
+            await world.live()
+        return world
+
+    before_ns = loop_ns()
+    with quiet(), unheard(), walls():
+        world = sim.run(main, chosen.seed).value
+    found = [f"{one.invariant} in {one.plane or 'all'} at {one.at_s} s: {one.detail}" for one in world.findings]
+    if len(marks) < 2:
+        raise RuntimeError(f"it ended before {chosen.rough_s} s: {found}")
+    return Measured(marks[1].since(marks[0]), (before_ns + loop_ns()) / 2, found)
+
+
+def figures(found: Measured) -> dict[str, Any]:
+    counted = found.counted
+    return {
+        "times_real": round(counted.simulated_s / counted.cpu_s, 1),
+        "us_per_simulated_s": round(1e6 * counted.cpu_s / counted.simulated_s),
+        "us_per_commit": round(1e6 * counted.cpu_s / counted.commits),
+        "us_per_step": round(1e6 * counted.cpu_s / counted.steps, 1),
+        "steps_per_simulated_s": round(counted.steps / counted.simulated_s, 1),
+        "commits_per_simulated_s": round(counted.commits / counted.simulated_s, 1),
+        "frames_per_simulated_s": round(counted.frames / counted.simulated_s, 1),
+        "loop_ns": round(found.loop_ns, 1),
+        "findings": found.findings,
+    }
+
+
+async def main(**options: Any) -> dict[str, Any]:
+    told: dict[str, Any] = {"aim_times_real": AIM}
+    failures: list[str] = []
+    for part in PARTS if options["part"] == "all" else (options["part"],):
+        found = await _apart(scenario(part, options["seed"], options["seconds"]))
+        told[part] = figures(found)
+        failures += found.findings
+    return result("sim", options, {**told, "failures": failures})
+
+
+async def _apart(chosen: Scenario) -> Measured:
+    process = await asyncio.create_subprocess_exec(  # a simulated loop cannot run inside a real one
+        sys.executable, "-m", "bench.sim", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+    )  # fmt: skip
+    said, _ = await process.communicate(msgspec.json.encode(chosen))
+    if process.returncode:
+        raise RuntimeError(f"the measurement ended with {process.returncode}")
+    return msgspec.json.decode(said, type=Measured)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(measured(msgspec.json.decode(sys.stdin.buffer.read(), type=Scenario))))
