@@ -29,13 +29,14 @@ EVENTS_MAX = 20
 @click.argument("words", nargs=-1, metavar="KIND[/NAME] [NAME]...", shell_complete=complete_kinds)
 @selection
 @click.option("--show-events/--no-show-events", default=True, help="Also what happened to it.")
-@click.option("--at", default="", metavar="REVISION|TIME", help="As it was at this revision or time, without events.")
+@click.option("--at", default="", metavar="REVISION|TIME|AGO", help="As it was then, or so long ago (5m), without events.")
 @server_options()
 @on_server
 async def command(
     session: Session, words: tuple[str, ...], selector: str, field_selector: str, everywhere: bool, show_events: bool, at: str
 ) -> int:
     """Tell all about objects: fairlead describe wl/risk-api."""
+    at = session.moment(at)
     found: list[tuple[Target, dict[str, Any]]] = []
     labels = selectors.text_of(selectors.labels(selector))
     fields = selectors.text_of(selectors.fields(field_selector))

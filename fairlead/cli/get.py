@@ -33,7 +33,7 @@ class Asked:
         self.everywhere: bool = flags["everywhere"]
         self.labels = selectors.text_of(selectors.labels(flags["selector"]))
         self.fields = selectors.text_of(selectors.fields(flags["field_selector"]))
-        self.at: str = flags["at"]
+        self.at = session.moment(flags["at"])
 
     def query(self, target: Target) -> Query:
         namespace = self.session.namespace_of(target.resource, self.everywhere)
@@ -60,7 +60,7 @@ def selection(work: F) -> F:
 @format_option()
 @selection
 @click.option("-w", "--watch", is_flag=True, help="Go on showing what changes, until interrupted.")
-@click.option("--at", default="", metavar="REVISION|TIME", help="As it was at this revision or time.")
+@click.option("--at", default="", metavar="REVISION|TIME|AGO", help="As it was at this revision or time, or so long ago: 5m.")
 @click.option("--sort-by", default="", metavar="PATH", help="Order by a field, such as .metadata.creationTimestamp.")
 @click.option("--show-labels", is_flag=True, help="A last column with all labels.")
 @click.option("-L", "--label-columns", default="", metavar="KEYS", help="A column for each of these labels.")

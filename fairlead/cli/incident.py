@@ -108,7 +108,13 @@ def _true(one: Tree, kind: str) -> str | None:
 
 
 def _recovering(found: Lists, now_s: float) -> list[str]:
-    return [f"{_name(one)} stands in for {', '.join(one['spec'].get('lost') or ())}" for one in found["recoveryorders"]]
+    """An order stays a while after the loss: its slots go when what they stood in for has been well for long enough."""
+
+    def for_whom(order: Tree) -> str:
+        lost = order["spec"].get("lost")
+        return f"stands in for {', '.join(lost)}" if lost else "goes back to where it was"
+
+    return [f"{_name(one)} {for_whom(one)}" for one in found["recoveryorders"]]
 
 
 def _regions(found: Lists, now_s: float) -> list[str]:

@@ -33,6 +33,7 @@ Change = dict[str, Any]
 @click.argument("words", nargs=-1, metavar="[drain|cordon|uncordon NODE... | delete KIND/NAME... | policy REVISION]")
 @file_options
 @click.option("--lose-region", "lost", default="", metavar="REGION", help="As if this region were lost now.")
+@click.option("--require-ready", is_flag=True, help="Exit code 8 if critical services would be left that no recovery reaches.")
 @click.option("--deadline", type=DURATION, default=DRAIN_S, show_default="10m", metavar="DURATION", help="Of a drain.")
 @click.option("--force-conflicts", is_flag=True, help="As if fields that other managers own were taken over.")
 @click.option("--field-manager", default="fairlead", show_default=True, help="Who would own the fields.")
@@ -40,8 +41,9 @@ Change = dict[str, Any]
 @format_option()
 @server_options(PLAN_S)
 @on_server
-async def command(session: Session, words: tuple[str, ...], files: tuple[str, ...], recursive: bool, lost: str, deadline: float,
-                  force_conflicts: bool, field_manager: str, out: Path | None, form: Format) -> int:  # fmt: skip
+async def command(session: Session, words: tuple[str, ...], files: tuple[str, ...], recursive: bool, lost: str,
+                  require_ready: bool, deadline: float, force_conflicts: bool, field_manager: str, out: Path | None,
+                  form: Format) -> int:  # fmt: skip
     """Say what a change would do: who moves, who is evicted, who waits and why, recovery and cost. Nothing is changed.
 
     \b
@@ -52,13 +54,14 @@ async def command(session: Session, words: tuple[str, ...], files: tuple[str, ..
     fairlead plan policy 7
     fairlead plan --lose-region us-east
 
-    The server tries the change on a copy of what it has now. Exit code 2 if anything would change, 0 if nothing would. Of
-    --lose-region: 8 if a service would not reach its minimum.
+    The server tries the change on a copy of what it has now. Exit code 2 if anything would change, 0 if nothing would, whatever
+    is planned: of --lose-region 2 if anything runs there. With --require-ready 8 instead, if a critical service would not reach
+    its minimum after the loss; of another change, if more of them would not survive the loss of some region than today.
     """
     if lost:
         if words or files or out:
             raise Told("--lose-region is a plan of its own", hint="leave out files and other changes")
-        return await _lose(session, lost, form)
+        return await _lose(session, lost, form, require_ready)
     changes = [*_manifests(session, files, recursive), *await _ordered(session, words, deadline)]
     if not changes:
         raise Told("say which change", hint="-f FILE, drain NODE, delete KIND/NAME, policy REVISION or --lose-region REGION")
@@ -77,7 +80,15 @@ async def command(session: Session, words: tuple[str, ...], files: tuple[str, ..
         put(form, [shown], single=True)
     if out is not None:
         note(f"kept in {out}; carry it out with: fairlead apply --plan {out}")
-    return CHANGES if status["changed"] else OK
+    worse = any(row["shortAfter"] > row["shortBefore"] for row in status["readiness"])
+    return _code(bool(status["changed"]), not (worse and require_ready))
+
+
+def _code(changed: bool, fine: bool) -> int:
+    """The same for whatever is planned."""
+    if not fine:
+        return CHECK_FAILED
+    return CHANGES if changed else OK
 
 
 def _manifests(session: Session, files: tuple[str, ...], recursive: bool) -> list[Change]:
@@ -130,7 +141,7 @@ async def _deciding(session: Session, names: tuple[str, ...]) -> Change:
 # --- the loss of a region
 
 
-async def _lose(session: Session, lost: str, form: Format) -> int:
+async def _lose(session: Session, lost: str, form: Format, require_ready: bool) -> int:
     """The recovery controller works it out all the time, with the function it acts by (RegionOutlook)."""
     outlooks = of_model()["regionoutlooks"]
     found = {one["metadata"]["name"]: one for one in (await session.client.list(Query(outlooks))).items}
@@ -138,8 +149,18 @@ async def _lose(session: Session, lost: str, form: Format) -> int:
         known = ", ".join(sorted(found)) or "no region yet"
         raise Told(f"nothing is known of losing {lost!r}", hint=f"it is worked out for regions that are healthy: {known}")
     spec = found[lost].get("spec") or {}
+    ready = not spec.get("short")
+    others = await _runs_anything(session, lost)
+    changed = bool(spec.get("services")) or others
     if form.is_table:
-        plan_words.tell_loss(lost, spec)
+        plan_words.tell_loss(lost, spec, others)
     else:
-        put(form, [found[lost]], single=True)
-    return CHECK_FAILED if spec.get("short") else OK
+        status = {**(found[lost].get("status") or {}), "changed": changed, "recoveryReady": ready}
+        put(form, [{**found[lost], "status": status}], single=True)
+    return _code(changed, ready or not require_ready)
+
+
+async def _runs_anything(session: Session, region: str) -> bool:
+    """Any slot that this caller may see."""
+    page = await session.client.read(of_model()["bindings"].path(""), {"region": region, "limit": "1"})
+    return bool(page.get("items"))

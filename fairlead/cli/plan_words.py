@@ -103,14 +103,17 @@ def tell_unblocking(changes: Sequence[Row]) -> None:
 # --- the loss of a region
 
 
-def tell_loss(region: str, spec: Row) -> None:
+def tell_loss(region: str, spec: Row, others: bool) -> None:
     services = spec.get("services") or ()
     if not services:
-        click.echo(f"No critical service has slots in {region}: nothing would have to be recovered.")
+        what = "what else runs there would be lost with it" if others else "nothing runs there"
+        click.echo(f"No critical service has slots in {region}: nothing would have to be recovered, and {what}.")
         return
     ready, short = spec.get("ready", 0), spec.get("short", 0)
     if short:
-        click.echo(f"If {region} were lost now, {short} of {ready + short} critical services would NOT reach their minimum.")
+        click.echo(
+            f"NOT READY: if {region} were lost now, {short} of {ready + short} critical services would NOT reach their minimum."
+        )
     else:
         click.echo(
             f"If {region} were lost now, all {ready} critical services would reach their minimum, in {spec['seconds']:.0f} s."

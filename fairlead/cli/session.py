@@ -10,6 +10,7 @@ import functools
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -36,9 +37,15 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
+        amount = self.found(value)
+        if amount is None:
+            self.fail(f"{value!r} is not a duration; write 90s, 5m or 2h", param, ctx)
+        return amount
+
+    def found(self, value: str) -> float | None:
         found = self._PARTS.fullmatch(value) if value else None
         if found is None:
-            self.fail(f"{value!r} is not a duration; write 90s, 5m or 2h", param, ctx)
+            return None
         minus, hours, minutes, seconds = found.groups()
         amount = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
         return -amount if minus else amount
@@ -55,6 +62,11 @@ class Session(NamedTuple):
     namespace: str
     region: str
     wait_s: float  # how long a command that waits may do so; negative: for ever
+
+    def moment(self, at: str) -> str:
+        """What --at names: a revision or a time as they are, a duration such as 5m as so long ago."""
+        ago = DURATION.found(at) if not at.isdecimal() else None
+        return at if ago is None else datetime.fromtimestamp(self.client.clock.wall() - ago, UTC).isoformat()
 
     def namespace_of(self, resource: Resource, everywhere: bool = False) -> str:
         return self.namespace if resource.namespaced and not everywhere else ""

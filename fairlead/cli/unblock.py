@@ -34,6 +34,8 @@ async def changes_for(session: Session, status: dict[str, Any], namespace: str) 
         note(f"what would unblock {slot['name']} is not known: {error}")
         return []
     found: list[dict[str, Any]] = got["status"]["changes"]
+    if not found:
+        note(f"no single change that was tried on the present state would give {slot['name']} a place")
     if any(QUOTA in one.get("command", "") for one in found):
         name = await _quota_of(session, namespace)
         found = [{**one, "command": one.get("command", "").replace(QUOTA, f"edit quota {name}")} for one in found]

@@ -32,7 +32,7 @@ RULED_OUT_MAX = 6  # gates and nodes named; the rest is in -o yaml
 @click.argument("words", nargs=-1, metavar="WORKLOAD", shell_complete=complete_workloads)
 @click.option("--slot", default=None, type=click.IntRange(min=0), metavar="INDEX", help="Only this slot, also one that serves.")
 @click.option("--generation", default=None, type=click.IntRange(min=1), metavar="N", help="As this generation last stood.")
-@click.option("--at", default="", metavar="REVISION|TIME", help="As it was at this revision or time.")
+@click.option("--at", default="", metavar="REVISION|TIME|AGO", help="As it was at this revision or time, or so long ago: 5m.")
 @format_option()
 @server_options()
 @on_server
@@ -50,7 +50,7 @@ async def command(
     found = await targets(session.client, words)
     if len(found) != 1 or not found[0].name or found[0].resource.plural not in ASKABLE:
         raise Told("name one workload, or one slot of it", hint="such as wl/risk-api, or binding/risk-api-0")
-    target = found[0]
+    target, at = found[0], session.moment(at)
     if (slot is not None or generation is not None) and target.resource.plural != "workloads":
         raise Told("--slot and --generation are about a workload")
     asked = {"slot": slot, "generation": generation, "at": at or None, "region": session.region or None}
@@ -99,9 +99,10 @@ def _tell(name: str, status: dict[str, Any], now_s: float) -> None:
         click.echo()
         rows = [[str(one.get(part, "")) for part in ("type", "status", "reason", "message")] for one in conditions]
         put_lines(laid_out(["CONDITION", "STATUS", "REASON", "MESSAGE"], rows))
-    for slot in _unlike(slots):
+    last = [status["lastSettled"]] if status.get("lastSettled") else []
+    for slot in _unlike(slots) or last:
         _walk(slot, now_s)
-    for slot in slots:
+    for slot in slots or last:
         for line in _decision(slot, now_s):
             click.echo(line)
 

@@ -149,10 +149,11 @@ class JournalChecker:
                 raised_tenants.add(tenant)
         self._claims.entry_ended(role is Role.SCHEDULER)
         self._places.entry_ended(raised_nodes)
-        for node in sorted(raised_nodes):
-            self._capacity(node)
-        for tenant in sorted(raised_tenants):
-            self._grant(tenant)
+        if raised_nodes:
+            for node in sorted(raised_nodes):
+                self._capacity(node)
+            for tenant in sorted(raised_tenants):
+                self._grant(tenant)
         if command is not None and isinstance(command.body, BindGang):
             self.checked["S20"] += 1
             if sorted(bound) != sorted(member.name for member in command.body.binds):

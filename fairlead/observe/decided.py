@@ -7,7 +7,7 @@ Owns its own memory of requests and shares nothing with the judge but the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from fairlead.model.commands import Bind, BindGang, BindMany, Body, Reserve
 from fairlead.model.kinds.capacity import Grant
@@ -15,6 +15,8 @@ from fairlead.model.kinds.capacity import Grant
 Found = Callable[[str, str], None]
 Objects = dict[str, dict[tuple[str, str], Any]]
 Slot = tuple[str, str]
+_ONE: Final = (Bind, Reserve)
+_SEVERAL: Final = (BindMany, BindGang)
 
 
 class DecidedChecker:
@@ -68,9 +70,9 @@ class DecidedChecker:
 
 
 def _placements(body: Body | None) -> Iterable[Bind | Reserve]:
-    if isinstance(body, Bind | Reserve):
+    if isinstance(body, _ONE):
         return (body,)
-    return body.binds if isinstance(body, BindMany | BindGang) else ()
+    return body.binds if isinstance(body, _SEVERAL) else ()
 
 
 def _versions(grant: Grant) -> set[int]:

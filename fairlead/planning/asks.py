@@ -44,8 +44,8 @@ def _softer(place: Placement) -> Iterator[tuple[str, Placement]]:
         yield "remove the required node labels", replace(place, node_labels=())
 
 
-def smaller(request: SchedulingRequest, free: Iterable[Resources]) -> Iterator[Instead]:
-    """As much of the ask as the roomiest node has free."""
+def smaller(request: SchedulingRequest, free: Iterable[Resources], left: Resources) -> Iterator[Instead]:
+    """As much of the ask as the roomiest node has free and the tenant has left."""
     ask = request.spec.ask
     want = ask.requests
     if not want.cpu and not want.memory:
@@ -55,7 +55,8 @@ def smaller(request: SchedulingRequest, free: Iterable[Resources]) -> Iterator[I
         parts = [min(1.0, max(0, have) / need) for have, need in ((room.cpu, want.cpu), (room.memory, want.memory)) if need]
         return min(parts)
 
-    best = max(free, key=lambda room: (share(room), room.cpu, room.memory), default=None)
+    rooms = [Resources(min(room.cpu, left.cpu), min(room.memory, left.memory), room.scalars) for room in free]
+    best = max(rooms, key=lambda room: (share(room), room.cpu, room.memory), default=None)
     if best is None or not 0 < share(best) < 1:
         return
     made = Resources(min(want.cpu, best.cpu), min(want.memory, best.memory), want.scalars)

@@ -7,7 +7,7 @@ back after each try. Called by planner.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from msgspec.structs import replace
@@ -110,7 +110,7 @@ class Unblocking:
         quota = self._quota(request)
         if quota is not None:
             yield quota
-        asks = [*without_rules(request), *smaller(request, self._free())]
+        asks = [*without_rules(request), *smaller(request, self._free(), self._left())]
         yield from (Idea(words, "", (self._asking(request, ask),)) for words, ask in asks)
         nodes = list(self._nodes())
         yield from nodes
@@ -148,13 +148,22 @@ class Unblocking:
     def _opened(node: Node) -> Fact:
         return "nodes", "", node.metadata.name, replace(node, spec=replace(node.spec, unschedulable=False, drain=None))
 
+    def _granted(self) -> tuple[Grant | None, Resources, Mapping[str, int]]:
+        """The tenant's grant, how far it reaches now, and how much of it is used."""
+        snapshot, tenant = self._placer.snapshot, self._key[0]
+        grant: Grant | None = snapshot.grants.get(tenant)
+        limit = snapshot.grants.limit(grant, snapshot.revision, snapshot.now_ms) if grant is not None else Resources(0, 0)
+        return grant, limit, snapshot.used.get(tenant, {})
+
+    def _left(self) -> Resources:
+        _, limit, used = self._granted()
+        return Resources(limit.cpu - used.get("cpu", 0), limit.memory - used.get("memory", 0))
+
     def _quota(self, request: SchedulingRequest) -> Idea | None:
         """As much more as this one slot is short of."""
         tenant, region = self._key[0], self._copy.name
-        snapshot = self._placer.snapshot
-        grant: Grant | None = snapshot.grants.get(tenant)
-        limit = snapshot.grants.limit(grant, snapshot.revision, snapshot.now_ms) if grant is not None else Resources(0, 0)
-        charge, used, limits = request.spec.ask.requests.amounts(), snapshot.used.get(tenant, {}), limits_of(limit)
+        grant, limit, used = self._granted()
+        charge, limits = request.spec.ask.requests.amounts(), limits_of(limit)
         short = {name: used.get(name, 0) + much - limits.get(name, 0) for name, much in charge.items() if much}
         short = {name: much for name, much in short.items() if much > 0}
         if not short:

@@ -9,6 +9,7 @@ import pty
 import signal
 import sys
 import textwrap
+from datetime import datetime
 
 import pytest
 from rich.console import Console
@@ -125,6 +126,13 @@ def test_a_read_of_the_past_asks_for_it(filled: FakeApi) -> None:
     queries = [query for _, query, _ in filled.sent("GET")]
     assert (queries[-2]["at"], queries[-2]["region"]) == ("2026-01-31T12:00:00Z", "eu")
     assert queries[-1]["at"] == "123"
+
+
+def test_the_past_may_be_so_long_ago(filled: FakeApi) -> None:
+    for text, ago_s in (("5m", 300.0), ("1h30m", 5400.0)):
+        assert talk("get", "wl", "--at", text).code == 0
+        asked = datetime.fromisoformat(filled.sent("GET")[-1][1]["at"])
+        assert asked.timestamp() == 1_800_000_000.0 - ago_s
 
 
 def test_nothing_found_is_no_error_and_says_so_beside_the_data(filled: FakeApi) -> None:

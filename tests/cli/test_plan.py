@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from fairlead.cli import frame
 from tests.cli.talks import talk
 from tests.client.fake_api import FakeApi
@@ -14,27 +18,50 @@ def outlook(api: FakeApi, region: str, *services: dict[str, object], ready: int 
     api.put("regionoutlooks", region, "", spec=spec)
 
 
-def test_a_region_whose_loss_would_be_survived(api: FakeApi) -> None:
+SHORT = {**API, "region": "", "missing": 2, "why": "budget 'risk/critical' holds no more in us-west"}
+
+
+def test_a_region_whose_loss_would_be_survived_is_a_change(api: FakeApi) -> None:
     outlook(api, "us-east", API, ready=1)
-    said = talk("plan", "--lose-region", "us-east")
-    assert said.code == frame.OK
-    assert "all 1 critical services would reach their minimum, in 24 s" in said.out
-    assert [*said.out.splitlines()[-1].split()] == ["risk", "api", "us-west", "2", "24", "0", "-"]
+    for more in ((), ("--require-ready",)):
+        said = talk("plan", "--lose-region", "us-east", *more)
+        assert said.code == frame.CHANGES
+        assert "all 1 critical services would reach their minimum, in 24 s" in said.out
+        assert [*said.out.splitlines()[-1].split()] == ["risk", "api", "us-west", "2", "24", "0", "-"]
 
 
-def test_one_whose_loss_would_not_says_what_is_missing_and_ends_with_its_own_code(api: FakeApi) -> None:
-    short = {**API, "region": "", "missing": 2, "why": "budget 'risk/critical' holds no more in us-west"}
-    outlook(api, "us-east", short, ready=0, short=1)
+def test_one_whose_loss_would_not_says_so_loudly_and_fails_where_readiness_is_required(api: FakeApi) -> None:
+    outlook(api, "us-east", SHORT, ready=0, short=1)
     said = talk("plan", "--lose-region", "us-east")
-    assert said.code == frame.CHECK_FAILED
-    assert "1 of 1 critical services would NOT" in said.out
+    assert said.code == frame.CHANGES
+    assert said.out.startswith("NOT READY: if us-east were lost now, 1 of 1 critical services would NOT")
     assert "holds no more in us-west" in said.out
-    assert talk("plan", "--lose-region", "us-east", "-o", "json").code == frame.CHECK_FAILED
+    assert talk("plan", "--lose-region", "us-east", "--require-ready").code == frame.CHECK_FAILED
 
 
-def test_nothing_to_recover_and_an_unknown_region(api: FakeApi) -> None:
+@pytest.mark.parametrize(("service", "ready"), [(API, True), (SHORT, False)])
+def test_the_json_of_a_loss_says_whether_anything_changes_and_whether_it_is_ready(
+    api: FakeApi, service: dict[str, object], ready: bool
+) -> None:
+    outlook(api, "us-east", service, ready=int(ready), short=int(not ready))
+    said = talk("plan", "--lose-region", "us-east", "-o", "json")
+    assert said.code == frame.CHANGES
+    status = json.loads(said.out)["status"]
+    assert (status["changed"], status["recoveryReady"]) == (True, ready)
+
+
+def test_a_region_in_which_nothing_runs_changes_nothing_and_one_with_other_work_does(api: FakeApi) -> None:
     outlook(api, "us-east")
-    assert "nothing would have to be recovered" in talk("plan", "--lose-region", "us-east").out
+    said = talk("plan", "--lose-region", "us-east")
+    assert (said.code, "nothing runs there" in said.out) == (frame.OK, True)
+    assert json.loads(talk("plan", "--lose-region", "us-east", "-o", "json").out)["status"]["changed"] is False
+    api.put("bindings", "analytics-0", "analytics", spec={"node": "us-east-n1"})
+    said = talk("plan", "--lose-region", "us-east")
+    assert (said.code, "what else runs there would be lost" in said.out) == (frame.CHANGES, True)
+
+
+def test_an_unknown_region_is_an_error(api: FakeApi) -> None:
+    outlook(api, "us-east")
     said = talk("plan", "--lose-region", "mars")
     assert said.code == frame.ERROR
     assert "us-east" in said.err

@@ -12,7 +12,7 @@ from bench.registry import NAMES
 from fairlead.drills.catalogue import DRILLS
 from fairlead.observe.audit import CHECKED
 from fairlead.observe.evidence import Record
-from fairlead.observe.readiness import CLAIMS, EIGHT, EXCUSED, LIVENESS, MET_LEAST, SAFETY, TESTS, Ask, Claim, Kind
+from fairlead.observe.readiness import CLAIMS, EIGHT, EXCUSED, LIVENESS, MET_LEAST, SAFETY, SETTLED, TESTS, Ask, Claim, Kind
 from fairlead.observe.review import AGE_MAX_S, AHEAD_MAX_S, GREEN, RED, Row, review
 from fairlead.sim.coverage import ELSEWHERE, FAULTS, NOT_INJECTED, SAFEGUARDS
 
@@ -140,6 +140,62 @@ def test_a_campaign_that_excused_too_many_seeds_proves_nothing_alone() -> None:
 
 def test_a_campaign_that_is_not_deterministic_proves_nothing() -> None:
     assert state_of([campaign(mismatches=1)], SIM) == "failed"
+    later = campaign("b", seeds=500)._replace(time_s=NOW_S)
+    assert state_of([campaign("b", mismatches=1), later], SIM) == "failed", "nor does a larger one of the same seeds after it"
+
+
+def test_a_smaller_campaign_takes_nothing_from_a_larger_one_before_it_or_after_it() -> None:
+    large, small = campaign("mixed 1-100 2.0"), campaign("mixed 1-24 2.0", seeds=24, faults={"F10": 1})
+    for other in (small, small._replace(key="mixed 101-124 2.0"), small._replace(key=large.key)):
+        assert state_of([large, other._replace(time_s=NOW_S)], SIM) == "present"
+        assert state_of([other._replace(time_s=NOW_S - 90), large], SIM) == "present"
+
+
+def test_a_seed_that_two_campaigns_ran_counts_once() -> None:
+    most, some = campaign("mixed 1-60 2.0", seeds=60, faults={"F10": 4}), campaign("mixed 41-80 2.0", seeds=40, faults={"F10": 4})
+    assert "seeds is 60" in row_of([most, some], SIM._replace(met=())).pieces[0].detail
+    assert "F10 4" in row_of([most, some], SIM).pieces[0].detail
+    for apart in ("mixed 61-100 2.0", "swarm 41-80 2.0", "mixed 41-80 1.0"):
+        assert state_of([most, some._replace(key=apart)], SIM) == "present", "other seeds, or other runs of them"
+
+
+def test_what_a_small_campaign_found_is_not_hidden_by_the_large_one_that_has_its_seeds() -> None:
+    found = campaign("mixed 7-7 2.0", seeds=1, violations=[{"invariant": "S1", "where": "seed 7"}])
+    assert state_of([found, campaign("mixed 1-100 2.0")._replace(time_s=NOW_S)], SIM) == "failed"
+
+
+def test_of_one_planes_audits_the_one_of_most_revisions_counts() -> None:
+    ask = Ask("audit verify", "fairlead audit verify", ("S1",), least=(("revisions", 1_000),))
+    whole, young = (record("audit verify", {"revisions": count, "checked": {"S1": 1}}, key="global") for count in (1_500, 30))
+    assert state_of([whole, young._replace(time_s=NOW_S)], ask) == "present"
+    assert state_of([young, young._replace(key="us-east")], ask) == "short"
+
+
+# --- what does not add up ----------------------------------------------------------------------------------------------------
+
+
+def test_a_smaller_run_does_not_replace_one_of_full_size_unless_it_failed() -> None:
+    ask = Ask("bench load", "fairlead bench load", least=(("params.nodes", 1_000),), most=(("seconds", 5),))
+    full, small = (record("bench load", {"seconds": 3, "params": {"nodes": nodes}}) for nodes in (1_000, 10))
+    assert state_of([full, small._replace(time_s=NOW_S)], ask) == "present"
+    assert state_of([small], ask) == "short"
+    assert state_of([full, small._replace(time_s=NOW_S, passed=False)], ask) == "failed"
+    slow = record("bench load", {"seconds": 9, "params": {"nodes": 2_000}}, time_s=NOW_S)
+    assert state_of([full, slow], ask) == "short", "how well the last one went counts"
+
+
+@pytest.mark.parametrize("name", sorted(SETTLED))
+def test_what_comes_out_the_same_whenever_it_is_run_stays_failed(name: str) -> None:
+    ask = Ask(name, f"fairlead {name}", least=(("planted", 10),))
+    broken, well = record(name, {"planted": 10}, passed=False), record(name, {"planted": 40}, time_s=NOW_S)
+    assert state_of([broken, well], ask) == "failed"
+    assert state_of([well, record(name, {"planted": 1}, time_s=NOW_S)], ask) == "present"
+    assert state_of([broken._replace(build="1+other"), well], ask) == "present"
+
+
+def test_a_row_that_is_green_in_the_end_says_how_often_it_failed() -> None:
+    detail = row_of([drilled(passed=False), drilled(time_s=NOW_S)]).pieces[0].detail
+    assert detail == "timings_s.serving 17.0 (failed in 1 of 2 runs of this build)"
 
 
 # --- whatever is kept --------------------------------------------------------------------------------------------------------

@@ -62,6 +62,21 @@ def test_no_quota_is_told_with_how_much_is_missing(here: Platform, tmp_path: Pat
     here.run(here.forget("noquota", tenant="poor"))
 
 
+def test_less_is_offered_as_far_as_the_quota_goes_and_where_no_single_change_helps_that_is_said(
+    here: Platform, tmp_path: Path
+) -> None:
+    for tenant, cpu in (("modest", 1000), ("broke", 0)):
+        here.run(here.add_tenant(tenant, cpu=cpu))
+        applied(tmp_path, workload("huge", replicas=1, cpu="900", tenant=tenant, placement={"regions": {"allowed": ["east"]}}))
+    told(here, "huge", lambda text: "ask for 0.5 CPU, 1Gi memory instead of 900 CPU" in text, tenant="modest")
+    told(here, "huge", lambda text: "Quota" in text, tenant="broke")  # and no node is of that size either
+    ran = talk("why", "wl/huge", "-n", "broke")
+    assert TRIED not in ran.out
+    assert "no single change that was tried on the present state would give huge-0 a place" in ran.err
+    for tenant in ("modest", "broke"):
+        here.run(here.forget("huge", tenant=tenant))
+
+
 def test_bound_and_its_agent_says_nothing(here: Platform, tmp_path: Path) -> None:
     nodes = {f"east-n{number}" for number in range(3)}
     here.run(_kill(here, nodes))

@@ -6,6 +6,7 @@ import json
 import ssl
 import urllib.request
 
+from fairlead.api.steps import STEPS
 from tests.platform.platforms import Platform
 
 
@@ -15,6 +16,14 @@ def test_every_sample_workload_serves_and_kubectl_sees_the_same(platform: Platfo
     nodes = platform.run("kubectl", "get", "nodes", "-o", "name").split()
     assert len(nodes) == 11
     assert "yes" in platform.run("kubectl", "auth", "can-i", "create", "workloads", "-n", "risk")
+
+
+def test_of_what_all_serves_the_way_of_the_last_one_is_told_step_by_step(platform: Platform) -> None:
+    told = platform.fairlead("why", "wl/risk-api", "-n", "risk").splitlines()
+    assert told[0].startswith("workload/risk-api: nothing waits")
+    steps = dict(line.split()[:2] for line in told if line.split()[:1] and line.split()[0] in STEPS)
+    done = {"desired", "queued", "bound", "started", "ready", "serving"}
+    assert {name for name, state in steps.items() if state == "done"} == done
 
 
 def test_a_tenant_sees_its_own_work_and_nobody_elses(platform: Platform) -> None:
