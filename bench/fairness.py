@@ -11,15 +11,12 @@ bound that docs/quota.md states. Same seed, same result.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from bench.apart import answer_apart, measured_apart
 from bench.planes import result
 from bench.registry import Option
 from fairlead.model.registry import GLOBAL
@@ -215,17 +212,10 @@ def measured(settings: Settings) -> Measured:
 async def main(**options: Any) -> dict[str, Any]:
     wanted = options["slots"] * options["wanted_percent"] // 100
     settings = Settings(options["seed"], options["lease_seconds"], options["slots"], wanted)
-    process = await asyncio.create_subprocess_exec(  # a simulated loop cannot run inside a real one
-        sys.executable, "-m", "bench.fairness", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-    )  # fmt: skip
-    said, _ = await process.communicate(msgspec.json.encode(settings))
-    if process.returncode:
-        raise RuntimeError(f"the measurement ended with {process.returncode}")
-    found = msgspec.json.decode(said, type=Measured)
+    found = await measured_apart("bench.fairness", settings, Measured)
     told = {**msgspec.to_builtins(found), "bound_s": bound_s(settings.lease_seconds)}
     return result("fairness", options, {**told, "failures": failures(found, settings.lease_seconds)})
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(measured(msgspec.json.decode(sys.stdin.buffer.read(), type=Settings))))
+    answer_apart(Settings, measured)

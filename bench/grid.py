@@ -10,13 +10,11 @@ again within 300 s, or recovery saved nothing. Same seed, same result, but for C
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from bench.apart import answer_apart, measured_apart
 from bench.grid_run import Lost, Replayed, Settings, replay
 from bench.grid_trace import Draw, Rates, draw
 from bench.planes import percentile, result
@@ -53,18 +51,6 @@ class Order(msgspec.Struct, frozen=True):
 
     draw: Draw
     settings: Settings
-
-
-async def run_apart(order: Order) -> Replayed:
-    """In another process: a simulated loop cannot run inside a real one, and two of them use two cores."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.grid", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-    )  # fmt: skip
-    said, _ = await process.communicate(msgspec.json.encode(order))
-    if process.returncode:
-        raise RuntimeError(f"a replay ended with {process.returncode}")
-    return msgspec.json.decode(said, type=Replayed)
 
 
 def lost_s(one: Lost, until_s: float) -> float:
@@ -129,7 +115,7 @@ async def main(**options: Any) -> dict[str, Any]:
         Order(chosen, Settings(options["seed"], recovery, options["nodes"], until_s, options["quota_percent"]))
         for recovery in (True, False)
     ]
-    ours, base = await asyncio.gather(*(run_apart(order) for order in orders))
+    ours, base = await asyncio.gather(*(measured_apart("bench.grid", order, Replayed) for order in orders))
     outages = sum(one.node is None for one in chosen.outages)
     results = {
         "jobs": len(chosen.jobs),
@@ -147,5 +133,4 @@ async def main(**options: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    sys.stdout.buffer.write(msgspec.json.encode(replay(asked.draw, asked.settings)))
+    answer_apart(Order, lambda order: replay(order.draw, order.settings))

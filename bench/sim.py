@@ -9,15 +9,12 @@ how fast this one was meanwhile.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from bench.apart import answer_apart, measured_apart
 from bench.planes import loop_ns, result
 from bench.registry import Option
 from fairlead.sim import loop as sim
@@ -117,22 +114,11 @@ async def main(**options: Any) -> dict[str, Any]:
     told: dict[str, Any] = {"aim_times_real": AIM}
     failures: list[str] = []
     for part in PARTS if options["part"] == "all" else (options["part"],):
-        found = await _apart(scenario(part, options["seed"], options["seconds"]))
+        found = await measured_apart("bench.sim", scenario(part, options["seed"], options["seconds"]), Measured)
         told[part] = figures(found)
         failures += found.findings
     return result("sim", options, {**told, "failures": failures})
 
 
-async def _apart(chosen: Scenario) -> Measured:
-    process = await asyncio.create_subprocess_exec(  # a simulated loop cannot run inside a real one
-        sys.executable, "-m", "bench.sim", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-    )  # fmt: skip
-    said, _ = await process.communicate(msgspec.json.encode(chosen))
-    if process.returncode:
-        raise RuntimeError(f"the measurement ended with {process.returncode}")
-    return msgspec.json.decode(said, type=Measured)
-
-
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(measured(msgspec.json.decode(sys.stdin.buffer.read(), type=Scenario))))
+    answer_apart(Scenario, measured)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench import grid
+from bench.apart import measured_apart
 from bench.grid_run import CHECKPOINT_S, Lost, Replayed, Settings, birth, peak, replay
 from bench.grid_trace import Draw, Job, Outage, Rates, downtimes, draw, draw_jobs, draw_outages, gone, read_downs, read_jobs
 
@@ -128,7 +129,7 @@ def test_both_ways_replay_the_same_loss_and_recovery_brings_the_jobs_back_elsewh
     ours = replay(asked, orders[0].settings)
 
     async def apart() -> Replayed:
-        return await grid.run_apart(orders[1])
+        return await measured_apart("bench.grid", orders[1], Replayed)
 
     base = asyncio.run(apart())
     assert ours.findings == base.findings == []

@@ -23,3 +23,12 @@ def workload(name: str, replicas: int = 2, cpu: str = "1", *, tenant: str = "ris
         "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}, **spec,
     }  # fmt: skip
     return {"kind": "Workload", "metadata": {"name": name, "namespace": tenant}, "spec": made}
+
+
+def critical(name: str, budget: str) -> dict[str, Any]:
+    """A service with one replica in east and one in west, which must have both wherever a region is lost."""
+    return workload(
+        name, replicas=2, workloadClass="critical",
+        placement={"regions": {"allowed": ["east", "west"], "perRegionMinimum": 1}},
+        recovery={"budgetName": budget, "minServing": 2, "deadlineSeconds": 300},
+    )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.cli import frame
 from tests.cli.talks import talk
-from tests.planning.manifests import workload, written
+from tests.planning.manifests import critical, workload, written
 from tests.planning.platform import Platform
 from tests.planning.test_plans import _short, applied, serves
 
@@ -54,20 +54,14 @@ def test_a_node_that_is_cordoned_or_drained_is_a_change_and_one_that_is_open_is_
 
 
 def test_the_loss_of_a_region_is_a_change_and_fails_only_where_readiness_is_required(here: Platform, tmp_path: Path) -> None:
-    service = workload(
-        "coded", replicas=2, workloadClass="critical",
-        placement={"regions": {"allowed": ["east", "west"], "perRegionMinimum": 1}},
-        recovery={"budgetName": "none", "minServing": 2, "deadlineSeconds": 300},
-    )  # fmt: skip
-    applied(here, tmp_path, service)
+    applied(here, tmp_path, critical("coded", "none"))
     serves(here, "coded", 2)
     here.run(here.until(lambda: all(_short(here, region) == 1 for region in ("east", "west"))))
     lost = talk("plan", "--lose-region", "east")
     assert (lost.code, lost.out.partition(":")[0]) == (frame.CHANGES, "NOT READY")
     assert code("--lose-region", "east", "--require-ready") == frame.CHECK_FAILED
     # Another change, after which more would be lost than today: one service more that nothing stands in for.
-    more = workload("coded2", **{key: value for key, value in service["spec"].items() if key in ("replicas", "workloadClass")},
-                    placement=service["spec"]["placement"], recovery=service["spec"]["recovery"])  # fmt: skip
+    more = critical("coded2", "none")
     assert code("-f", written(tmp_path, more)) == frame.CHANGES
     assert code("-f", written(tmp_path, more), "--require-ready") == frame.CHECK_FAILED
     assert code("-f", written(tmp_path, workload("plain")), "--require-ready") == frame.CHANGES

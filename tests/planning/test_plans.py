@@ -14,7 +14,7 @@ from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, Schedu
 from fairlead.model.meta import Metadata
 from tests.authority.planes import OPERATOR, ok
 from tests.cli.talks import talk
-from tests.planning.manifests import workload, written
+from tests.planning.manifests import critical, workload, written
 from tests.planning.platform import Platform
 
 
@@ -156,12 +156,7 @@ def _short(here: Platform, region: str) -> int:
 
 
 def test_a_recovery_budget_shows_its_rooms_and_what_it_does_for_readiness(here: Platform, tmp_path: Path) -> None:
-    service = workload(
-        "vital", replicas=2, workloadClass="critical",
-        placement={"regions": {"allowed": ["east", "west"], "perRegionMinimum": 1}},
-        recovery={"budgetName": "rooms", "minServing": 2, "deadlineSeconds": 300},
-    )  # fmt: skip
-    applied(here, tmp_path, service)
+    applied(here, tmp_path, critical("vital", "rooms"))
     serves(here, "vital", 2)
     here.run(here.until(lambda: all(_short(here, region) == 1 for region in ("east", "west"))))
     budget = {
