@@ -27,6 +27,7 @@ from fairlead.decide.granting import (
     floor_of,
     honoured_ms,
     is_asked,
+    lasting_use,
     offer_spec,
     resources,
     told_spec,
@@ -160,8 +161,9 @@ class QuotaController:
         wishes = wished(now, grants, accounts)
         for region in sorted(wishes, key=lambda name: (not wishes[name].shrinks, name)):
             wish, before = wishes[region], accounts[region]
-            after = escrow.answer(now.limits, accounts, region, wish.during, wish.after, now_ms, 1 << 62)
             grant = grants.get(region)
+            used = lasting_use(grant) if grant is not None else {}
+            after = escrow.answer(now.limits, accounts, region, wish.during, wish.after, now_ms, 1 << 62, used)
             leased = grant is not None and grant.spec.lease_seconds == self._lease_s
             if after.newest.version == before.newest.version and leased:
                 continue

@@ -244,6 +244,12 @@ def account_of(grant: Grant, incarnation: int, floor_ms: int = 0) -> Account:
     return escrow.stands_on(account, status.accepted_version) if known else account
 
 
+def lasting_use(grant: Grant) -> Amounts:
+    """What a region uses of its newest offer, without what an emergency quota gave it: that part ends."""
+    spec = grant.spec
+    return escrow.smallest(grant.status.used.amounts(), _less(spec.during, spec.emergency).amounts())
+
+
 def offer_spec(grant: Grant, account: Account, lease_s: int, until_ms: int) -> GrantSpec:
     """The grant with the newest offer of `account`. The one before it, and older ones the region may still stand on, go along;
     its lease was last prolonged by the answer that runs until `until_ms`. Those that the newest one covers are left out: it ends

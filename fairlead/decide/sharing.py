@@ -137,7 +137,7 @@ def _demand(now: QuotaNow, region: str, grant: Grant | None, account: Account) -
 def _after(during: int, needed: int, before: int) -> int:
     """Kept while it is above what is needed, and not too far above; else put a little above."""
     needed = min(needed, during)
-    if (needed < before or needed == during) and before <= min(during, needed + during * KEEP_PERMILLE // 1000):
+    if (needed < before or needed == before == during) and before <= min(during, needed + during * KEEP_PERMILLE // 1000):
         return before
     return min(during, needed + during * ROOM_PERMILLE // 1000)
 

@@ -12,6 +12,7 @@ from fairlead.decide.granting import account_of, answer_spec, taken_answer
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Grant, GrantSpec
+from fairlead.model.kinds.intent import QuotaSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.quota import GrantOffer, GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.meta import Metadata
@@ -152,6 +153,57 @@ def test_an_emergency_quota_raises_the_limits_until_its_end_and_not_a_moment_lon
     condition = next(c for c in top.get("quotas", "risk", "default").status.conditions if c.type == "OverQuota")
     assert condition.status == "False"
     assert not world.violation()
+
+
+def test_an_emergency_quota_that_is_taken_back_leaves_each_region_what_is_protected_for_it_before_any_lease_has_ended() -> None:
+    """Each region uses more than the quota would have left beside what the others were offered: nobody waits for the others."""
+    world = World()
+    top = world.planes["global"]
+    half = Resources(QUOTA // 2)
+    top.put("quotas", replace(top.get("quotas", "risk", "default"), spec=QuotaSpec(Resources(QUOTA), dict.fromkeys(REGIONS, half))))
+    settled(world)
+    spec = OverrideSpec("emergency-quota", "flood", 3600, "ada", "bob", OverrideScope(tenants=("risk",)), {"cpu": "80m"})
+    top.put("overrides", Override(Metadata(name="flood", namespace="risk", creation_time=instant(world.now("global"))), spec))
+    settled(world)
+    assert [world.allowed(region, "risk").limit.cpu for region in REGIONS] == [90, 90]
+    assert all(world.place(region, "risk", 40) for region in REGIONS)
+    settled(world, 2)
+    flood = top.get("overrides", "risk", "flood")
+    top.put("overrides", replace(flood, metadata=replace(flood.metadata, deletion_time=instant(world.now("global")))))
+    for _ in range(5):  # two seconds of the lease's ten
+        for region in REGIONS:
+            world.round(region)
+        world.advance(400)
+    for region in REGIONS:
+        grant = top.get("grants", "risk", region)
+        assert (grant.spec.during, grant.spec.after, grant.status.accepted_version) == (half, half, grant.spec.version)
+        assert world.place(region, "risk", 10), "what is protected may be used"
+    assert not world.violation()
+
+
+def test_what_an_emergency_quota_gave_is_not_kept_by_whoever_uses_it_while_the_quota_lies_with_a_silent_region() -> None:
+    world = World()
+    settled(world)
+    top = world.planes["global"]
+    scope = OverrideScope(tenants=("risk",), regions=("east",))
+    spec = OverrideSpec("emergency-quota", "flood", 3600, "ada", "bob", scope, {"cpu": "60m"})
+    top.put("overrides", Override(Metadata(name="flood", namespace="risk", creation_time=instant(world.now("global"))), spec))
+    for _ in range(20):
+        for region, most in (("east", 100), ("west", 40)):
+            if sum(world.running[region, "risk"]) < most:
+                world.place(region, "risk", 5)
+        settled(world, 1)
+    assert sum(world.running["east", "risk"]) > 90
+    while world.running["west", "risk"]:
+        world.end("west", "risk")
+    flood = top.get("overrides", "risk", "flood")
+    top.put("overrides", replace(flood, metadata=replace(flood.metadata, deletion_time=instant(world.now("global")))))
+    for _ in range(3):  # and nothing is heard of west
+        world.round("east")
+        world.advance(300)
+    east, west = (top.get("grants", "risk", region) for region in REGIONS)
+    assert west.status.during == Resources(QUOTA // 2)
+    assert east.spec.during == Resources(QUOTA // 2), "all of it would be more than the quota, with what west has"
 
 
 # --- each guard, taken out: a directed case that needs it ---------------------------------------------------------------------
