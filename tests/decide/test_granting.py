@@ -160,7 +160,8 @@ def test_an_emergency_quota_that_is_taken_back_leaves_each_region_what_is_protec
     world = World()
     top = world.planes["global"]
     half = Resources(QUOTA // 2)
-    top.put("quotas", replace(top.get("quotas", "risk", "default"), spec=QuotaSpec(Resources(QUOTA), dict.fromkeys(REGIONS, half))))
+    quota = QuotaSpec(Resources(QUOTA), dict.fromkeys(REGIONS, half))
+    top.put("quotas", replace(top.get("quotas", "risk", "default"), spec=quota))
     settled(world)
     spec = OverrideSpec("emergency-quota", "flood", 3600, "ada", "bob", OverrideScope(tenants=("risk",)), {"cpu": "80m"})
     top.put("overrides", Override(Metadata(name="flood", namespace="risk", creation_time=instant(world.now("global"))), spec))

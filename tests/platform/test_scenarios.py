@@ -109,18 +109,30 @@ def test_a_rolling_update_costs_no_request(platform: Platform) -> None:
     platform.wait(lambda: not before & settled(platform), "every process replaced")
 
 
+def told_since(platform: Platform, workload: str, tenant: str, began: float) -> str:
+    """Everything that happened to a workload since a moment, as people are told."""
+    seconds = int(time.monotonic() - began) + 1
+    return platform.inside("timeline", workload, "-n", tenant, "--since", f"{seconds}s", "--state", str(platform.state))
+
+
 def test_a_rollout_that_never_gets_ready_stops_and_its_undo_reuses_what_still_runs(platform: Platform) -> None:
-    before = settled(platform)
-    with Probing(platform, "billing", "steady") as probing:
-        broken = {**ROLLOUT, "progressDeadlineSeconds": 4}
-        platform.patch("billing", "steady", template=service(START_DELAY_S="3600"), rollout=broken)
-        stopped = ("False", "ProgressDeadlineExceeded")
-        platform.wait(lambda: platform.condition("billing", "steady", "Progressing") == stopped, "the rollout stopped")
-        assert settled(platform) == before, "the old replicas serve on"
-        platform.inside("rollout", "undo", "wl/steady", "-n", "billing")
-        platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "the undo carried out")
-    assert settled(platform) == before, "no process was started for the undo"
-    assert probing.results["errors"] == {}, probing.results
+    broken, stopped = {**ROLLOUT, "progressDeadlineSeconds": 4}, ("False", "ProgressDeadlineExceeded")
+    for _ in range(3):
+        began, before = time.monotonic(), settled(platform)
+        with Probing(platform, "billing", "steady") as probing:
+            platform.patch("billing", "steady", template=service(START_DELAY_S="3600"), rollout=broken)
+            platform.wait(lambda: platform.condition("billing", "steady", "Progressing") == stopped, "the rollout stopped")
+            meanwhile = settled(platform)
+            platform.inside("rollout", "undo", "wl/steady", "-n", "billing")
+            platform.wait(lambda: platform.rolled_out("billing", "steady", 2), "the undo carried out")
+        after = settled(platform)
+        happened = told_since(platform, "steady", "billing", began)
+        if "-> Unknown" not in happened:
+            break
+        # So slow was this machine that a node's lease ran out: its work was replaced elsewhere, and rightly so. Again.
+    assert meanwhile == before, f"the old replicas did not serve on: {happened}"
+    assert after == before, f"a process was started for the undo: {happened}"
+    assert probing.results["errors"] == {}, f"{probing.results}: {happened}"
 
 
 def test_a_crash_loop_is_visible_and_started_again(platform: Platform) -> None:
