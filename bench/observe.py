@@ -40,7 +40,6 @@ from fairlead.authority.service import PlaneService
 from fairlead.compose.metrics import ServerMetrics
 from fairlead.compose.patrolling import LedgerPatrol
 from fairlead.model import codec
-from fairlead.model.decision import Decided, DecisionRecord
 from fairlead.model.journal import NO_COMMAND
 from fairlead.observe.patrol import Patrol
 from fairlead.ports import SystemClock, Tasks
@@ -144,8 +143,8 @@ async def one_run(on: frozenset[str], options: dict[str, Any]) -> dict[str, floa
                 began = time.process_time()
                 await _settle(plane, archive)
                 if log is not None:
+                    close_last(log)
                     log.close()
-                    close_last(folder / "decisions")
                 after = time.process_time() - began
                 tasks.cancel()
         if figures["failures"]:
@@ -175,13 +174,13 @@ async def _settle(plane: PlaneUnderBench, archive: Archive | None) -> None:
         archive.close_segment()
 
 
-def close_last(folder: Path) -> None:
-    """Its open segment too: one more record finds it full."""
-    log = DecisionLog(folder, Settings(flush_s=0, segment_bytes=1))
-    newest_ms = log.horizon().newest_ms or 0
-    log.append([DecisionRecord("", Decided("", newest_ms, 0, 0, 0, "", {}, 0, 0))])
+def close_last(log: DecisionLog) -> None:
+    """Its open segment too, as the first record beyond its size would."""
     log.flush()
-    log.close()
+    with log._work:
+        if log._current is not None:
+            log._close_segment(log._current)
+            log._current = None
 
 
 async def _scrape(bench: Bench, every_s: float) -> None:

@@ -51,8 +51,7 @@ class Recorder:
 
     def _decided(self, run: Run, now_ms: int) -> Decided:
         snapshot = self._snapshot
-        attempts = [_attempt(p.item, now_ms, p) for p in run.placements]
-        attempts += [_attempt(f.item, now_ms, None, f) for f in run.failures]
+        attempts = _bound(run.placements, now_ms) + [_waiting(failure, now_ms) for failure in run.failures]
         shape = run.shape or next((f.shape for f in run.failures if f.shape is not None), None)
         if shape is None and run.placements:
             shape = run.placements[0].shape
@@ -99,12 +98,20 @@ def _nodes_by_gate(failure: Failure) -> dict[str, int]:
     return {name: count for name, count in failure.gates.items() if name in gates}
 
 
-def _attempt(item: Item, now_ms: int, placement: Placement | None, failure: Failure | None = None) -> Attempt:
-    spec = item.request.spec
-    if placement is not None:
+def _bound(placements: list[Placement], now_ms: int) -> list[Attempt]:
+    """In one loop: a run may bind thousands."""
+    out = []
+    for placement in placements:
+        item, spec = placement.item, placement.item.request.spec
         queued_ms = now_ms - item.created_ms
-        return Attempt(item.tenant, item.name, spec.generation, spec.epoch, queued_ms, placement.node, placement.victims)
-    assert failure is not None
+        out.append(
+            Attempt(item.tenant, item.name, spec.generation, spec.epoch, queued_ms, placement.node, placement.victims)
+        )
+    return out
+
+
+def _waiting(failure: Failure, now_ms: int) -> Attempt:
+    item, spec = failure.item, failure.item.request.spec
     return Attempt(
         item.tenant, item.name, spec.generation, spec.epoch, now_ms - item.created_ms, "", (), failure.reason, failure.detail,
         NEXT_OWNER.get(failure.reason, "scheduler"), item.next_attempt_ms,

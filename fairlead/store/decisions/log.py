@@ -24,7 +24,7 @@ from fairlead.store.archive.files import DirectoryLock
 from fairlead.store.decisions.loading import Damaged, file_name, load, plan_trim
 from fairlead.store.decisions.open_segment import OpenSegment, Write
 from fairlead.store.decisions.reader import Search, Unwritten
-from fairlead.store.decisions.records import DecisionLogError, Horizon, Meters, Row, Settings
+from fairlead.store.decisions.records import DecisionLogError, Horizon, Meters, Queued, Row, Settings
 from fairlead.store.decisions.segment import ClosedSegment, write_segment
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ class DecisionLog:
         self._number = loaded.next_number
         newest = self._segments[-1] if self._segments else None
         self._current = newest if isinstance(newest, OpenSegment) else None
-        self._pending: deque[Row] = deque()
-        self._in_flight: list[Row] = []
+        self._pending: deque[Queued] = deque()
+        self._in_flight: list[Queued] = []
         self._pending_bytes = 0  # in flight included
         self._closed = False
         self._failures = self._passes_left_out = 0
@@ -90,10 +90,11 @@ class DecisionLog:
     # Appending, on the caller's thread
 
     def append(self, records: Sequence[DecisionRecord]) -> None:
-        encoded = [(record.decided.time_ms, len(record.decided.attempts), codec.encode(record)) for record in records]
+        encoded = [codec.encode(record) for record in records]
         with self._lock:
-            for time_ms, attempts, body in encoded:
-                self._pending.append(Row(self._number, time_ms, attempts, body))
+            for record, body in zip(records, encoded, strict=True):
+                attempts = len(record.decided.attempts)
+                self._pending.append(Queued(Row(self._number, record.decided.time_ms, attempts, body), record))
                 self._number += 1
                 self._pending_bytes += len(body)
                 self.meters.decisions_total += attempts
@@ -104,7 +105,7 @@ class DecisionLog:
     def _drop_until(self, limit_bytes: int) -> None:
         """The oldest first: what is asked for after an outage is what happened last. Under the lock."""
         while self._pending_bytes > limit_bytes and self._pending:
-            row = self._pending.popleft()
+            row = self._pending.popleft().row
             self._pending_bytes -= len(row.body)
             self.meters.decisions_dropped_total += row.attempts
 
@@ -145,30 +146,31 @@ class DecisionLog:
         self._failures += 1
         self._passes_left_out = min(64, 1 << min(self._failures, 6))
 
-    def _take(self) -> list[Row]:
+    def _take(self) -> list[Queued]:
         """The next rows to write, about a frame of them."""
         with self._lock:
             size = 0
             while self._pending and size < self.settings.frame_bytes:
-                row = self._pending.popleft()
-                self._in_flight.append(row)
-                size += len(row.body)
+                queued = self._pending.popleft()
+                self._in_flight.append(queued)
+                size += len(queued.row.body)
             return self._in_flight
 
-    def _write_rows(self, rows: list[Row]) -> None:
+    def _write_rows(self, rows: list[Queued]) -> None:
         try:
-            segment = self._segment_for(rows[0])
+            segment = self._segment_for(rows[0].row)
             segment.write(rows)
         except OSError:
             with self._lock:
-                self._pending.extendleft(reversed(rows))
+                # Without what they hold: a queue that a bad disk fills would take several times its bytes.
+                self._pending = deque([Queued(row, None) for row, _ in (*rows, *self._pending)])
                 self._in_flight = []
                 self._drop_until(self.settings.queue_bytes)
             raise
         segment.remember(rows)  # Before they leave the queue: a reader may meet them twice, never not at all.
         with self._lock:
             self._in_flight = []
-            self._pending_bytes -= sum(len(row.body) for row in rows)
+            self._pending_bytes -= sum(len(row.body) for row, _ in rows)
         self._measure()
 
     def _segment_for(self, row: Row) -> OpenSegment:
@@ -234,7 +236,7 @@ class DecisionLog:
     def search(self, query: DecisionQuery) -> DecisionPage:
         """`query`, on the calling thread. Blocks on files."""
         with self._lock:
-            unwritten = Unwritten([*self._in_flight, *self._pending], self._number)
+            unwritten = Unwritten([row for row, _ in (*self._in_flight, *self._pending)], self._number)
             segments, damaged = self._segments, self._damaged
         search = Search(query, self.settings.scan_frames_max)
         oldest = _times(unwritten, segments)[:1]
@@ -242,7 +244,7 @@ class DecisionLog:
 
     def horizon(self) -> Horizon:
         with self._lock:
-            unwritten = Unwritten([*self._in_flight, *self._pending], self._number)
+            unwritten = Unwritten([row for row, _ in (*self._in_flight, *self._pending)], self._number)
             segments, damaged = self._segments, self._damaged
             attempts = sum(row.attempts for row in unwritten.rows(0)) + sum(segment.attempts for segment in segments)
         times = _times(unwritten, segments)

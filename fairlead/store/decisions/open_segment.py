@@ -13,9 +13,10 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fairlead.model.decision import DecisionRecord
 from fairlead.store.archive import ArchiveCorrupt
-from fairlead.store.decisions.keys import Hashes, hashes_of, holds
-from fairlead.store.decisions.records import HEAD, OPEN_MAGIC, Row
+from fairlead.store.decisions.keys import Hashes, decode_record, hashes_of, holds
+from fairlead.store.decisions.records import HEAD, OPEN_MAGIC, Queued, Row
 from fairlead.store.decisions.segment import ClosedSegment, Wanted
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,18 @@ class Frame:
         self.rows: list[Row] = []
         self.raw_bytes = 0
         self.hashes: Hashes | None = None  # None: not indexed yet, to be looked through
+        self._records: list[DecisionRecord | None] = []  # what the rows hold, until they are indexed
+
+    def add(self, queued: Queued) -> None:
+        self.rows.append(queued.row)
+        self._records.append(queued.record)
+        self.raw_bytes += HEAD.size + len(queued.row.body)
 
     def index(self) -> Hashes:
         if self.hashes is None:
-            self.hashes = hashes_of(self.rows)
+            made = zip(self.rows, self._records, strict=True)
+            self.hashes = hashes_of(record or decode_record(row.body) for row, record in made)
+            self._records = []
         return self.hashes
 
 
@@ -62,10 +71,10 @@ class OpenSegment:
             self.path.unlink(missing_ok=True)
             raise
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, rows: Sequence[Queued]) -> None:
         """To the file only: `remember` shows them to readers."""
         parts: list[bytes] = []
-        for row in rows:
+        for row, _ in rows:
             head = HEAD.pack(row.number, row.time_ms, row.attempts, len(row.body))
             parts += (_CRC.pack(zlib.crc32(row.body, zlib.crc32(head))), head, row.body)
         self._write(b"".join(parts))
@@ -82,16 +91,16 @@ class OpenSegment:
             raise
         self.size += len(data)
 
-    def remember(self, rows: Sequence[Row]) -> None:
-        for row in rows:
+    def remember(self, rows: Sequence[Queued]) -> None:
+        for queued in rows:
+            row = queued.row
             frame = self.frames[-1]
             if frame.raw_bytes >= self._frame_bytes:
                 frame = Frame()
                 self.frames.append(frame)
             self.time_min = row.time_ms if self.empty else min(self.time_min, row.time_ms)
             self.time_max = row.time_ms if self.empty else max(self.time_max, row.time_ms)
-            frame.rows.append(row)
-            frame.raw_bytes += HEAD.size + len(row.body)
+            frame.add(queued)
             self.attempts += row.attempts
             self.last = row.number
 
@@ -157,6 +166,6 @@ class OpenSegment:
             end = at + HEAD.size + length
             if end > len(data) or zlib.crc32(view[at:end]) != _CRC.unpack_from(data, good)[0] or number <= self.last:
                 break
-            self.remember([Row(number, time_ms, attempts, data[at + HEAD.size : end])])
+            self.remember([Queued(Row(number, time_ms, attempts, data[at + HEAD.size : end]), None)])
             good = end
         return good

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.model.decision import DecisionRecord
 from fairlead.store.contract import StoreError
 
 FORMAT = 1  # Raised when a file changes shape in a way that an older Fairlead would misread.
@@ -33,6 +34,11 @@ class Row(NamedTuple):
     time_ms: int
     attempts: int
     body: bytes
+
+
+class Queued(NamedTuple):
+    row: Row
+    record: DecisionRecord | None  # what the row holds, for its keys; None: it is decoded when they are wanted
 
 
 class Settings(msgspec.Struct, frozen=True):
