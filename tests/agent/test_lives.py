@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from fairlead.agent.drivers.contract import InstanceId
+from fairlead.agent.handshake import Handshake
 from fairlead.agent.launching import Launcher
 from fairlead.agent.node import Node
 from fairlead.agent.port_range import PortRange
-from fairlead.agent.region import Ack
+from fairlead.agent.region import Ack, Inventory
 from fairlead.agent.remembered import Remembered
 from fairlead.agent.reports import reports_of
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
@@ -22,6 +23,8 @@ from fairlead.agent.slot import Slot
 from fairlead.decide.lasting import GrantWord
 from fairlead.model import codec
 from fairlead.model.ids import revision
+from fairlead.model.kinds.capacity import Node as NodeObject
+from fairlead.model.kinds.capacity import NodeSpec, NodeStatus
 from fairlead.model.kinds.intent import Template
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, Revision, RevisionSpec
@@ -194,6 +197,34 @@ def test_what_was_heard_after_the_leader_was_asked_stands_where_it_is_from_later
     assert [slot.id.token.epoch for slot in slots if node.current(slot) is not None] == [2]
     node.saw_listing(revision(1, 8), [])
     assert node.bound, "nor is it taken away by an answer from before it"
+
+
+class Behind:
+    """A region whose store has lost its end: what it lists is older than what its nodes have seen, in the same incarnation."""
+
+    def __init__(self, at: int, node: NodeObject, bindings: list[Any]) -> None:
+        self._at, self._node, self._bindings = revision(1, at), node, bindings
+
+    async def inventory(self, held: Any) -> Inventory:
+        return Inventory(self._at, [SimpleNamespace(**vars(one), hot=SimpleNamespace(node="n1")) for one in self._bindings])
+
+    async def nodes(self, names: Any) -> Any:
+        return self._at, [SimpleNamespace(name="n1", position=5, raw=codec.encode(self._node))]
+
+
+async def test_a_node_that_tells_its_inventory_takes_its_leaders_word_for_its_bindings_and_for_itself() -> None:
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.session, node.registered = 3, True
+    node.saw_listing(revision(1, 4), [seen_of(1, 3)])
+    node.saw_binding(seen_of(2, 9))  # bound again and cordoned, in batches that the region's store then lost
+    cordoned = NodeObject(Metadata(name="n1"), NodeSpec(unschedulable=True), NodeStatus(session=3))
+    node.saw_object(SimpleNamespace(name="n1", position=10, raw=codec.encode(cordoned)))
+    as_it_is = NodeObject(Metadata(name="n1"), NodeSpec(), NodeStatus(session=3))
+    region: Any = Behind(8, as_it_is, [seen_of(1, 4, SlotState.DRAINING)])
+    _, slots = await Handshake(region, {}).tell([node])
+    assert {slot.id.token.epoch for slot in slots if node.current(slot) is not None} == {1}, "what was lost is bound no more"
+    assert node.object is not None
+    assert not node.object.spec.unschedulable, "what it writes next builds on the object that there is"
 
 
 # --- after an agent of the same name ----------------------------------------------------------------------------------------
