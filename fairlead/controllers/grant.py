@@ -57,6 +57,7 @@ class GrantController:
         self._region = region
         self._healed: tuple[int, int] | None = None  # when it was cut off and when it was over, where that is to be reported
         self._said: dict[str, tuple[int, object]] = {}  # tenant -> when, and the estimate it was said on
+        self._took: dict[str, tuple[int, int]] = {}  # tenant -> which offer it tried to take, on which state of the grant
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
@@ -159,7 +160,13 @@ class GrantController:
         heard = term.spec.incarnation if term is not None else 0
         status = replace(grant.status, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
         offer = take(grant, term, view.incarnation, limits_of(grant.status.used))
-        if not isinstance(offer, str):
+        tried = (grant.spec.version, item.position)
+        if not isinstance(offer, str) and self._took.get(tenant) == tried:
+            # The same was refused: more is used by now than was said last. Said alone, it says how much.
+            if now_ms < said_ms + SAY_MS:
+                return Result((), said_ms + SAY_MS)
+        elif not isinstance(offer, str):
+            self._took[tenant] = tried
             status = replace(offer, heard=heard, waiting=waiting, observed_generation=grant.metadata.generation)
         elif status == grant.status and told == estimate:
             return Result()

@@ -11,7 +11,7 @@ from fairlead.model.decision import Attempt, Candidate, Decided, DecisionRecord,
 from fairlead.scheduler.cycle import Failure, Placement, Run
 from fairlead.scheduler.shapes import Shape
 from fairlead.scheduler.snapshot import Snapshot
-from fairlead.scheduler.units import NEXT_OWNER, Item
+from fairlead.scheduler.units import NEXT_OWNER
 
 _TOP: Final = 3  # candidates whose scores are kept
 _NODES_TOLD: Final = 5  # nodes whose reasons are kept where a slot fits nowhere

@@ -207,6 +207,32 @@ def test_what_an_emergency_quota_gave_is_not_kept_by_whoever_uses_it_while_the_q
     assert east.spec.during == Resources(QUOTA // 2), "all of it would be more than the quota, with what west has"
 
 
+def test_a_region_that_may_not_take_an_offer_says_what_it_uses_and_tries_again_when_that_is_less() -> None:
+    """It had said that it uses nothing, was offered little to stay, and placed more meanwhile: its ledger refuses the offer."""
+    world = World()
+    settled(world)
+    east = world.planes["east"]
+
+    def says() -> Grant:
+        for _ in range(3):
+            for which in range(3):
+                world.control("east", which)
+            world.advance(1000)
+        said: Grant = east.get("grants", "risk", "east")
+        return said
+
+    assert world.place("east", "risk", 30)
+    settled(world)
+    world.end("east", "risk")
+    before = says()
+    assert (before.status.used, before.status.after.cpu >= 30) == (Resources(), True)
+    assert world.place("east", "risk", 30)
+    east.put("grants", replace(before, spec=replace(before.spec, version=before.spec.version + 1, after=Resources(20))))
+    assert (says().status.used, says().status.accepted_version) == (Resources(30), before.spec.version)
+    world.end("east", "risk")
+    assert says().status.accepted_version == before.spec.version + 1
+
+
 # --- each guard, taken out: a directed case that needs it ---------------------------------------------------------------------
 
 
