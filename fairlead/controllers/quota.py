@@ -27,13 +27,14 @@ from fairlead.decide.granting import (
     floor_of,
     honoured_ms,
     is_asked,
+    lasting_account,
     lasting_use,
     offer_spec,
     resources,
     told_spec,
 )
 from fairlead.decide.leasing import leasing
-from fairlead.decide.sharing import QuotaNow, condition_of, limits_now, wished
+from fairlead.decide.sharing import QuotaNow, condition_of, emergency_part, limits_now, room_books, wished
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec
@@ -159,11 +160,16 @@ class QuotaController:
         if made:
             return made
         wishes = wished(now, grants, accounts)
+        lasting = {
+            region: lasting_account(account, grants[region].spec.emergency) if region in grants else account
+            for region, account in accounts.items()
+        }
         for region in sorted(wishes, key=lambda name: (not wishes[name].shrinks, name)):
             wish, before = wishes[region], accounts[region]
             grant = grants.get(region)
             used = lasting_use(grant) if grant is not None else {}
-            after = escrow.answer(now.limits, accounts, region, wish.during, wish.after, now_ms, 1 << 62, used)
+            limits, books = room_books(now, accounts, lasting, region)
+            after = escrow.answer(limits, books, region, wish.during, wish.after, now_ms, 1 << 62, used)
             leased = grant is not None and grant.spec.lease_seconds == self._lease_s
             if after.newest.version == before.newest.version and leased:
                 continue
@@ -175,7 +181,8 @@ class QuotaController:
             term: GrantTerm | None = view.cache.get("grantterms", "", region)
             until_ms = max(self._until_ms.get(region, 0), millis(term.spec.until_time) if term is not None else 0)
             spec = offer_spec(grant or blank, after, self._lease_s, until_ms)
-            emergency = resources(escrow.smallest(wish.emergency, after.newest.during))
+            emergency = resources(emergency_part(now, lasting, region, after.newest.during, wish.normal, now_ms))
+            lasting[region] = lasting_account(after, emergency)
             made[region] = replace(
                 spec, emergency=emergency, emergency_end_time=now.emergency_end(region) if emergency.amounts() else None
             )

@@ -250,6 +250,15 @@ def lasting_use(grant: Grant) -> Amounts:
     return escrow.smallest(grant.status.used.amounts(), _less(spec.during, spec.emergency).amounts())
 
 
+def lasting_account(account: Account, emergency: Resources) -> Account:
+    """What a region may still use when emergency quotas are over. Of older offers all counts: which part of them ends is not in
+    the books."""
+    if not account.offers:
+        return account
+    newest = replace(account.newest, during=_less(resources(account.newest.during), emergency).amounts())
+    return replace(account, offers=(*account.offers[:-1], newest))
+
+
 def offer_spec(grant: Grant, account: Account, lease_s: int, until_ms: int) -> GrantSpec:
     """The grant with the newest offer of `account`. The one before it, and older ones the region may still stand on, go along;
     its lease was last prolonged by the answer that runs until `until_ms`. Those that the newest one covers are left out: it ends

@@ -52,7 +52,7 @@ class QuotaNow(NamedTuple):
 class Wished(NamedTuple):
     during: Amounts
     after: Amounts
-    emergency: Amounts
+    normal: Amounts  # what `during` would be without emergency quotas
     shrinks: bool
 
 
@@ -99,9 +99,30 @@ def wished(now: QuotaNow, grants: Mapping[str, Grant], accounts: Mapping[str, Ac
             name: _after(amount, max(demand.used.get(name, 0), demand.protected.get(name, 0)), newest.after.get(name, 0))
             for name, amount in wish.during.items()
         }
-        over = {name: max(0, amount - normal[region].during.get(name, 0)) for name, amount in wish.during.items()}
-        out[region] = Wished(wish.during, after, over, not escrow.within(newest.during, wish.during))
+        out[region] = Wished(wish.during, after, normal[region].during, not escrow.within(newest.during, wish.during))
     return out
+
+
+def room_books(
+    now: QuotaNow, accounts: Mapping[str, Account], lasting: Mapping[str, Account], region: str
+) -> tuple[Amounts, Mapping[str, Account]]:
+    """Limits and accounts that say how much there is for a region. One that no emergency quota reaches has its part of what there
+    always was, beside what the others have for good."""
+    if not now.emergencies or now.emergency_end(region) is not None:
+        return now.limits, accounts
+    return now.base, {**lasting, region: accounts[region]}
+
+
+def emergency_part(
+    now: QuotaNow, lasting: Mapping[str, Account], region: str, during: Amounts, normal: Amounts, now_ms: int
+) -> dict[str, int]:
+    """What of an offer ends with the emergency quotas: all that is more than the region would have without them, or more than
+    there is without them beside what the others have for good (`lasting`): a silent one may have more than it would be given
+    now."""
+    if now.emergency_end(region) is None:
+        return {}
+    stays = escrow.smallest(normal, escrow.room_for(now.base, lasting, region, now_ms))
+    return {name: max(0, amount - stays.get(name, 0)) for name, amount in during.items()}
 
 
 def _shared(now: QuotaNow, demands: Mapping[str, Demand], grants: Mapping[str, Grant]) -> tuple[dict[str, Wish], dict[str, Wish]]:
