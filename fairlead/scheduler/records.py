@@ -104,9 +104,7 @@ def _bound(placements: list[Placement], now_ms: int) -> list[Attempt]:
     for placement in placements:
         item, spec = placement.item, placement.item.request.spec
         queued_ms = now_ms - item.created_ms
-        out.append(
-            Attempt(item.tenant, item.name, spec.generation, spec.epoch, queued_ms, placement.node, placement.victims)
-        )
+        out.append(Attempt(item.tenant, item.name, spec.generation, spec.epoch, queued_ms, placement.node, placement.victims))
     return out
 
 
