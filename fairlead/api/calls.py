@@ -180,9 +180,11 @@ class Call:
             raise bad_request("fieldManager: expected at most 128 printable characters")
         return given or self.request.headers.get("user-agent", "unknown").split("/")[0][:128] or "unknown"
 
-    def form(self) -> Form:
+    def form(self, at_ms: int = 0) -> Form:
+        """`at_ms`: when what is shown was so, for ages; 0: now."""
         form = form_of(self.request.headers.get("accept", "*/*"))
-        return Form(self.resource, form, self.query.get("includeObject", "Metadata"), self.front.plane_ms, opener(self))
+        now = (lambda: at_ms) if at_ms else self.front.plane_ms
+        return Form(self.resource, form, self.query.get("includeObject", "Metadata"), now, opener(self))
 
     async def body(self) -> bytes:
         if self._body is None:

@@ -31,7 +31,7 @@ _token_decoder: Final = msgspec.msgpack.Decoder(Cursor)
 async def get(call: Call) -> Response:
     call.allow("get")
     item = await find(call)
-    return call.answer(call.form().one(item, item.resource_version))
+    return call.answer(call.form(await _shown_ms(call)).one(item, item.resource_version))
 
 
 async def find(call: Call) -> Item:
@@ -57,7 +57,7 @@ async def find(call: Call) -> Item:
 
 async def list_objects(call: Call) -> Response:
     call.allow("list")
-    form = call.form()
+    form = call.form(await _shown_ms(call))
     resource = call.resource
     if resource.info is None:
         body: dict[str, Any] = {
@@ -178,6 +178,23 @@ def moment_ms(call: Call, text: str) -> int:
     if ms > call.front.plane_ms() + CLOCKS_APART_MS:
         raise bad_request(f"at: {text[:60]} has not come yet")
     return ms
+
+
+async def _shown_ms(call: Call) -> int:
+    """When what `?at=` names was so, where a table says how old things are: as old as they were then. 0: now."""
+    text = call.query.get("at", "")
+    if not text or not call.form().is_table:
+        return 0
+    if not text.isdigit():
+        return moment_ms(call, text)
+    for member in call.members:
+        revision = component(text, member.index)
+        if revision:
+            try:
+                return await member.ask(partial(member.plane.time_at, revision))
+            except (Unreachable, Expired):
+                return 0  # the reading itself says so
+    return 0
 
 
 def expired(detail: str) -> Failure:

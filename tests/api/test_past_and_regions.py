@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.api.frontdoor import FrontDoor
 from fairlead.model.commands import PutStatus
 from fairlead.model.kinds.intent import RegionCounts, StageCounts, WorkloadStatus
 from fairlead.model.lifecycle import Role
@@ -114,6 +115,28 @@ async def test_the_past_is_read_by_version_and_time_on_every_read(tmp_path: Path
             door, "GET", f"{GROUP}/nodes?at={then}", headers={"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
         )
         assert len(table.json["rows"]) == 2
+
+
+async def test_a_table_of_the_past_says_how_old_things_were_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_door("us", archive=tmp_path) as door:
+        made = (await call(door, "POST", WORKLOADS, workload("api"))).json["metadata"]
+        real = FrontDoor.plane_ms
+        monkeypatch.setattr(FrontDoor, "plane_ms", lambda self: real(self) + 3 * 3_600_000)  # three hours later
+
+        async def ages(query: str) -> list[str]:
+            headers = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+            answers = [await call(door, "GET", f"{path}{query}", headers=headers) for path in (WORKLOADS, f"{WORKLOADS}/api")]
+            at = [column["name"] for column in answers[0].json["columnDefinitions"]].index("Age")
+            return [row["cells"][at] for answer in answers for row in answer.json.get("rows", ())]
+
+        assert await ages("") == ["3h", "3h"]
+        assert await ages(f"?at={made['resourceVersion']}") == ["0s", "0s"]
+        moment = datetime.datetime.fromisoformat(made["creationTimestamp"]) + datetime.timedelta(seconds=1)
+        by_time = f"?at={moment.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}"
+        async with asyncio.timeout(20):
+            while not await ages(by_time):  # the archive is a little behind
+                await asyncio.sleep(0.05)
+        assert await ages(by_time) == ["1s", "1s"]
 
 
 @pytest.mark.parametrize(
