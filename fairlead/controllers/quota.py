@@ -34,7 +34,7 @@ from fairlead.decide.granting import (
     told_spec,
 )
 from fairlead.decide.leasing import leasing
-from fairlead.decide.sharing import QuotaNow, condition_of, emergency_part, limits_now, room_books, wished
+from fairlead.decide.sharing import QuotaNow, condition_of, emergency_part, limits_now, room_of, wished
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec
@@ -168,8 +168,8 @@ class QuotaController:
             wish, before = wishes[region], accounts[region]
             grant = grants.get(region)
             used = lasting_use(grant) if grant is not None else {}
-            limits, books = room_books(now, accounts, lasting, region)
-            after = escrow.answer(limits, books, region, wish.during, wish.after, now_ms, 1 << 62, used)
+            room = room_of(now, accounts, lasting, region, now_ms)
+            after = escrow.answer(before, wish.during, wish.after, room, 1 << 62, used)
             leased = grant is not None and grant.spec.lease_seconds == self._lease_s
             if after.newest.version == before.newest.version and leased:
                 continue
@@ -180,12 +180,9 @@ class QuotaController:
             blank = Grant(Metadata(name=region, namespace=tenant), GrantSpec(region, 0))
             term: GrantTerm | None = view.cache.get("grantterms", "", region)
             until_ms = max(self._until_ms.get(region, 0), millis(term.spec.until_time) if term is not None else 0)
-            spec = offer_spec(grant or blank, after, self._lease_s, until_ms)
             emergency = resources(emergency_part(now, lasting, region, after.newest.during, wish.normal, now_ms))
             lasting[region] = lasting_account(after, emergency)
-            made[region] = replace(
-                spec, emergency=emergency, emergency_end_time=now.emergency_end(region) if emergency.amounts() else None
-            )
+            made[region] = offer_spec(grant or blank, after, self._lease_s, until_ms, emergency, now.emergency_end(region))
         return made
 
 

@@ -83,15 +83,14 @@ def stands_on(account: Account, version: int) -> Account:
 
 
 def answer(
-    limits: Amounts, accounts: Mapping[str, Account], region: str, during: Amounts, after: Amounts, now_ms: int, until_ms: int,
-    used: Amounts = NO_AMOUNTS,
-) -> Account:  # fmt: skip
+    account: Account, during: Amounts, after: Amounts, room: Amounts, until_ms: int, used: Amounts = NO_AMOUNTS
+) -> Account:
     """The account of a region that asks to go on, with the offer it is answered with as its newest. It gets what is wished for
-    it, as far as there is room now; the lease goes with this offer alone, so older ones are not brought back to life by it.
-    `until_ms` is when, on global's clock, the region has certainly stopped to believe in this answer. `used` is what it uses of
-    its newest offer and may keep: where limits were lowered there may be no room, and an offer below that is not taken."""
-    account = accounts[region]
-    room = largest((room_for(limits, accounts, region, now_ms), smallest(used, account.newest.during)))
+    it, as far as there is room now (`room_for`); the lease goes with this offer alone, so older ones are not brought back to
+    life by it. `until_ms` is when, on global's clock, the region has certainly stopped to believe in this answer. `used` is what
+    it uses of its newest offer and may keep: where limits were lowered there may be no room, and an offer below that is not
+    taken."""
+    room = largest((room, smallest(used, account.newest.during)))
     during = smallest(during, room)
     after = smallest(after, during)
     newest = account.newest

@@ -28,6 +28,7 @@ RHO: Final = 10  # per mille: the most a clock's rate may be wrong
 FOREVER: Final = 1 << 62
 STOP_MS: Final = 30_000  # before the end of a lease: what is above `after` is being stopped, and nothing is added to it
 EMERGENCY_DRAIN_MS: Final = 300_000  # after its end: what an emergency quota had allowed is gone within so long, and the grace
+OFFERS_MAX: Final = 16  # that a grant carries and its region may still stand on
 _VERSIONS: Final = 1 << 32  # a later incarnation's versions are above all of an earlier one's
 
 
@@ -259,27 +260,42 @@ def lasting_account(account: Account, emergency: Resources) -> Account:
     return replace(account, offers=(*account.offers[:-1], newest))
 
 
-def offer_spec(grant: Grant, account: Account, lease_s: int, until_ms: int) -> GrantSpec:
-    """The grant with the newest offer of `account`. The one before it, and older ones the region may still stand on, go along;
-    its lease was last prolonged by the answer that runs until `until_ms`. Those that the newest one covers are left out: it ends
-    no earlier than they do, so whoever stands on one of them may use no more than is charged for the newest. While a region is
-    lost, offers to it would pile up without this."""
+def offer_spec(
+    grant: Grant, account: Account, lease_s: int, until_ms: int, emergency: Resources = NOTHING, ends: datetime | None = None
+) -> GrantSpec:
+    """The grant with the newest offer of `account`, of which `emergency` ends at `ends`. The one before it, and older ones the
+    region may still stand on, go along; its lease was last prolonged by the answer that runs until `until_ms`. Those that the
+    newest one covers are left out: it ends no earlier than they do, so whoever stands on one of them may use no more than is
+    charged for the newest, now or when emergencies are over. While a region is lost, offers to it would pile up without this."""
     spec, made = grant.spec, account.newest
     kept = {offer.version for offer in account.offers[:-1]}
-    older = [offer for offer in spec.offers if offer.version in kept]
+    older = [(offer, offer.during) for offer in spec.offers if offer.version in kept]  # and what of it may be for good
     if spec.version in kept:
         until = instant(until_ms) if spec.lease_seconds else None
-        older.append(GrantOffer(spec.version, spec.during, spec.after, until))
+        older.append((GrantOffer(spec.version, spec.during, spec.after, until), _less(spec.during, spec.emergency)))
     during, after = resources(made.during), resources(made.after)
+    lasting = _less(during, emergency)
+    offers = [offer for offer, stays in older if stays.exceeding(lasting) or not _covered(offer, during, after)]
     return replace(
         spec, version=made.version, during=during, after=after, lease_seconds=lease_s, lease_end_time=None,
-        offers=tuple(offer for offer in older if not _covered(offer, during, after)),
+        offers=tuple(_few(offers)), emergency=emergency, emergency_end_time=ends if emergency.amounts() else None,
     )  # fmt: skip
 
 
 def _covered(offer: GrantOffer, during: Resources, after: Resources) -> bool:
     """One without an end is not."""
     return offer.until_time is not None and not offer.during.exceeding(during) and not offer.after.exceeding(after)
+
+
+def _few(offers: list[GrantOffer]) -> list[GrantOffer]:
+    """Of many, the oldest as one that allows what any of them did, and for as long."""
+    if len(offers) <= OFFERS_MAX:
+        return offers
+    many, rest = offers[: 1 - OFFERS_MAX], offers[1 - OFFERS_MAX :]
+    times = [offer.until_time for offer in many]
+    until = None if None in times else max(time for time in times if time is not None)
+    during, after = ([each.amounts() for each in column] for column in zip(*((o.during, o.after) for o in many), strict=True))
+    return [GrantOffer(many[-1].version, resources(escrow.largest(during)), resources(escrow.largest(after)), until), *rest]
 
 
 def told_spec(grant: Grant, incarnation: int, lease_s: int) -> GrantSpec:

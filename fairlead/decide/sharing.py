@@ -103,14 +103,22 @@ def wished(now: QuotaNow, grants: Mapping[str, Grant], accounts: Mapping[str, Ac
     return out
 
 
-def room_books(
-    now: QuotaNow, accounts: Mapping[str, Account], lasting: Mapping[str, Account], region: str
-) -> tuple[Amounts, Mapping[str, Account]]:
-    """Limits and accounts that say how much there is for a region. One that no emergency quota reaches has its part of what there
-    always was, beside what the others have for good."""
-    if not now.emergencies or now.emergency_end(region) is not None:
-        return now.limits, accounts
-    return now.base, {**lasting, region: accounts[region]}
+def room_of(
+    now: QuotaNow, accounts: Mapping[str, Account], lasting: Mapping[str, Account], region: str, now_ms: int
+) -> dict[str, int]:
+    """How much there is for a region: of all limits, and of those that reach it, beside what the others may be using. Where no
+    emergency quota reaches both, what another one has of an emergency is none of this region's: what it has for good counts
+    (`lasting`). Where one does, all of it counts, though part of it may come from an emergency of its own."""
+    room = escrow.room_for(now.limits, accounts, region, now_ms)
+    if not now.emergencies:
+        return room
+    mine = [each for each in now.emergencies if _reaches(each, region)]
+    reach = now.base
+    for each in mine:
+        reach = escrow.added(reach, each.amounts)
+    shared = {other for other in accounts if other == region or any(_reaches(each, other) for each in mine)}
+    books = {other: account if other in shared else lasting[other] for other, account in accounts.items()}
+    return escrow.smallest(room, escrow.room_for(reach, books, region, now_ms))
 
 
 def emergency_part(

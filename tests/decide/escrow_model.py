@@ -213,7 +213,8 @@ class World:
             account = msgspec.structs.replace(account, offers=account.offers[-1:])
         plane.accounts[ask.region] = account
         during, after = self.wished[ask.region]
-        answered = escrow.answer({"cpu": QUOTA}, self.books(), ask.region, {"cpu": during}, {"cpu": after}, now, until_ms)
+        room = escrow.room_for({"cpu": QUOTA}, self.books(), ask.region, now)
+        answered = escrow.answer(self.books()[ask.region], {"cpu": during}, {"cpu": after}, room, until_ms)
         plane.accounts[ask.region] = answered
         epoch = self._lease_slot(ask, now, lengthened)
         self.wires.append(Answer(ask.region, ask.incarnation, ask.number, plane.incarnation, answered.newest, epoch))

@@ -207,9 +207,9 @@ def test_a_shrink_frees_nothing_until_the_region_stands_on_it_and_a_late_word_ch
 
 def test_an_answer_gives_what_there_is_room_for_and_the_same_again_is_no_new_offer() -> None:
     accounts = {"east": Account(1, (Offer(1, cpu(70), cpu(10), 100),)), "west": Account()}
-    west = escrow.answer(cpu(100), accounts, "west", cpu(50), cpu(40), now_ms=0, until_ms=100)
+    west = escrow.answer(accounts["west"], cpu(50), cpu(40), escrow.room_for(cpu(100), accounts, "west", 0), until_ms=100)
     assert west.newest == Offer(1, cpu(30), cpu(30), 100)
-    again = escrow.answer(cpu(100), {**accounts, "west": west}, "west", cpu(50), cpu(40), now_ms=1, until_ms=101)
+    again = escrow.answer(west, cpu(50), cpu(40), escrow.room_for(cpu(100), {**accounts, "west": west}, "west", 1), until_ms=101)
     assert again.offers == (Offer(1, cpu(30), cpu(30), 101),)
 
 
