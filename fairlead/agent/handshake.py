@@ -102,7 +102,7 @@ class Handshake:
         stale = []
         for (node, _), outcome in zip(sent, await self._write(sent), strict=True):
             if isinstance(outcome, Accepted):
-                node.confirmed = not node.remembered.unsaved
+                node.confirmed = not node.remembered.unsaved and node.object is not None and node.object.status.schedulable
             else:
                 stale.append(node)
         if stale:
@@ -151,8 +151,10 @@ class Handshake:
         outcomes = await self._region.submit([Command(agent_caller(node.name), body) for node, body in bodies])
         for (node, body), outcome in zip(bodies, outcomes, strict=True):
             if isinstance(outcome, Accepted) and isinstance(body, PutStatus) and node.object is not None:
-                node.object = msgspec.structs.replace(node.object, status=body.status)
-                node.object_position = max(node.object_position, split_revision(outcome.revision)[1])
+                position = split_revision(outcome.revision)[1]
+                if position > node.object_position:  # else the feed was faster, and told what somebody wrote after it
+                    node.object = msgspec.structs.replace(node.object, status=body.status)
+                    node.object_position = position
             elif isinstance(outcome, Refused) and outcome.reason not in ("Conflict", "NotLeader", "Overloaded"):
                 log.warning("node %s was refused: %s: %s", node.name, outcome.reason, outcome.detail)
         return outcomes

@@ -22,6 +22,7 @@ from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
 from fairlead.decide.lasting import GrantWord
 from fairlead.model import codec
+from fairlead.model.commands import Accepted, Command, Outcome
 from fairlead.model.ids import revision
 from fairlead.model.kinds.capacity import Node as NodeObject
 from fairlead.model.kinds.capacity import NodeSpec, NodeStatus
@@ -225,6 +226,30 @@ async def test_a_node_that_tells_its_inventory_takes_its_leaders_word_for_its_bi
     assert {slot.id.token.epoch for slot in slots if node.current(slot) is not None} == {1}, "what was lost is bound no more"
     assert node.object is not None
     assert not node.object.spec.unschedulable, "what it writes next builds on the object that there is"
+
+
+async def test_a_node_that_was_closed_again_before_it_had_the_answer_to_its_confirmation_confirms_anew() -> None:
+    """Its region's node controller had not heard it yet and called it lost; the feed told that before the answer came."""
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.session, node.registered, node.synced = 3, True, True
+    lost = NodeObject(Metadata(name="n1"), NodeSpec(), NodeStatus(session=3, health="Lost"))
+    node.saw_object(SimpleNamespace(name="n1", position=10, raw=codec.encode(lost)))
+    closed_at = [12, 0, 0]
+
+    class Region:
+        async def submit(self, commands: list[Command]) -> list[Outcome]:
+            at = closed_at.pop(0)
+            if at:
+                node.saw_object(SimpleNamespace(name="n1", position=at, raw=codec.encode(lost)))
+            return [Accepted(revision(1, 11 if at else 13), "nodes//n1", "") for _ in commands]
+
+    region: Any = Region()
+    handshake = Handshake(region, {})
+    await handshake.confirm([node])
+    assert node.object is not None
+    assert (node.confirmed, node.object.status.schedulable, node.object_position) == (False, False, 12)
+    await handshake.confirm([node])
+    assert (node.confirmed, node.object.status.schedulable, node.object_position) == (True, True, 13)
 
 
 # --- after an agent of the same name ----------------------------------------------------------------------------------------
