@@ -8,6 +8,7 @@ quota.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -319,3 +320,20 @@ class World:
             self.mirror_up(region, which)
         for which in range(len(TENANTS) + len(REGIONS)):
             self.control("global", which)
+
+
+def settled(world: World, seconds: int = 6) -> None:
+    for _ in range(seconds):
+        for region in REGIONS:
+            world.round(region)
+        world.advance(1000)
+
+
+def hold(walk: Callable[[int], tuple[str, int]], part: int) -> None:
+    """Eight random walks, each of which says what was broken and how much was placed."""
+    total = 0
+    for seed in range(part * 8, part * 8 + 8):
+        broken, placed = walk(seed)
+        assert not broken
+        total += placed
+    assert total > 40, "a walk in which nothing is placed shows nothing"

@@ -12,12 +12,10 @@ from fairlead.decide.granting import account_of, answer_spec, taken_answer
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Grant, GrantSpec
-from fairlead.model.kinds.intent import QuotaSpec
-from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.quota import GrantOffer, GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
-from tests.decide.granting_model import QUOTA, REGIONS, TENANTS, World
+from tests.decide.granting_model import QUOTA, REGIONS, TENANTS, World, hold, settled
 
 KINDS = (
     ["advance"] * 6 + ["control"] * 6 + ["blindly"] * 4 + ["down"] * 6 + ["up"] * 6 + ["place"] * 10 + ["end"] * 3 + ["copy"]
@@ -67,12 +65,7 @@ def walk(seed: int, steps: int = 300) -> tuple[str, int]:
 
 @pytest.mark.parametrize("part", range(4))
 def test_what_runs_and_what_could_be_placed_never_exceed_the_quota(part: int) -> None:
-    total = 0
-    for seed in range(part * 8, part * 8 + 8):
-        broken, placed = walk(seed)
-        assert not broken
-        total += placed
-    assert total > 40, "a walk in which nothing is placed shows nothing"
+    hold(walk, part)
 
 
 def test_quota_goes_where_work_waits_for_it_and_comes_back() -> None:
@@ -99,119 +92,6 @@ def test_quota_goes_where_work_waits_for_it_and_comes_back() -> None:
     assert not world.violation()
 
 
-def settled(world: World, seconds: int = 6) -> None:
-    for _ in range(seconds):
-        for region in REGIONS:
-            world.round(region)
-        world.advance(1000)
-
-
-def flood(world: World, seconds: int, cpu: int, *regions: str, name: str = "flood") -> None:
-    """An emergency quota of so many thousandths of a CPU from now on."""
-    scope = OverrideScope(tenants=("risk",), regions=regions)
-    spec = OverrideSpec("emergency-quota", "flood", seconds, "ada", "bob", scope, {"cpu": f"{cpu}m"})
-    made = Metadata(name=name, namespace="risk", creation_time=instant(world.now("global")))
-    world.planes["global"].put("overrides", Override(made, spec))
-
-
-def taken_back(world: World, name: str = "flood") -> None:
-    top = world.planes["global"]
-    found = top.get("overrides", "risk", name)
-    top.put("overrides", replace(found, metadata=replace(found.metadata, deletion_time=instant(world.now("global")))))
-
-
-def test_an_emergency_quota_for_one_region_gives_the_others_nothing_and_takes_nothing_from_them() -> None:
-    world = World()
-    settled(world)
-    top = world.planes["global"]
-    flood(world, 60, 60, "east")
-    for _ in range(20):  # both want more than there is
-        for region in REGIONS:
-            world.place(region, "risk", 5)
-        settled(world, 1)
-    used = {region: sum(world.running[region, "risk"]) for region in REGIONS}
-    assert used["west"] <= QUOTA, "the quota without the emergency's is all that the other may have"
-    assert used["east"] > 60, f"what was added is used where it was added: {used}"
-    assert world.allowed("west", "risk").limit.cpu >= QUOTA // 2 - 5, "it has its share of what there always was"
-    assert not top.get("grants", "risk", "west").spec.emergency.amounts()
-    assert top.get("grants", "risk", "east").spec.emergency.cpu >= 50
-    flood(world, 60, 500, "north", name="lost")
-    settled(world, 3)
-    assert sum(world.allowed(region, "risk").limit.cpu for region in REGIONS) <= QUOTA + 60, "a region nobody knows adds nothing"
-
-
-def test_an_emergency_quota_raises_the_limits_until_its_end_and_not_a_moment_longer() -> None:
-    world = World()
-    settled(world)
-    top = world.planes["global"]
-    flood(world, 20, 60)
-    for _ in range(17):
-        world.place("east", "risk", 10)
-        settled(world, 1)
-    while not world.place("east", "risk", 1):  # there is room, and it is the emergency's
-        world.end("east", "risk")
-    running = sum(world.running["east", "risk"])
-    assert running > QUOTA, "more than the quota has, while it is in force"
-    world.advance(4_000)  # it ends; nobody has heard of it yet, and nobody has cleaned up
-    assert not world.place("east", "risk", 1)
-    settled(world, 3)
-    condition = next(c for c in top.get("quotas", "risk", "default").status.conditions if c.type == "OverQuota")
-    assert (condition.status, sum(world.running["east", "risk"])) == ("True", running), "what runs goes by its deadline"
-    while sum(world.running["east", "risk"]) > 50:
-        world.end("east", "risk")
-    settled(world)
-    condition = next(c for c in top.get("quotas", "risk", "default").status.conditions if c.type == "OverQuota")
-    assert condition.status == "False"
-    assert not world.violation()
-
-
-def test_an_emergency_quota_that_is_taken_back_leaves_each_region_what_is_protected_for_it_before_any_lease_has_ended() -> None:
-    """Each region uses more than the quota would have left beside what the others were offered: nobody waits for the others."""
-    world = World()
-    top = world.planes["global"]
-    half = Resources(QUOTA // 2)
-    quota = QuotaSpec(Resources(QUOTA), dict.fromkeys(REGIONS, half))
-    top.put("quotas", replace(top.get("quotas", "risk", "default"), spec=quota))
-    settled(world)
-    flood(world, 3600, 80)
-    settled(world)
-    assert [world.allowed(region, "risk").limit.cpu for region in REGIONS] == [90, 90]
-    assert all(world.place(region, "risk", 40) for region in REGIONS)
-    settled(world, 2)
-    taken_back(world)
-    for _ in range(5):  # two seconds of the lease's ten
-        for region in REGIONS:
-            world.round(region)
-        world.advance(400)
-    for region in REGIONS:
-        grant = top.get("grants", "risk", region)
-        assert (grant.spec.during, grant.spec.after, grant.status.accepted_version) == (half, half, grant.spec.version)
-        assert world.place(region, "risk", 10), "what is protected may be used"
-    assert not world.violation()
-
-
-def test_what_an_emergency_quota_gave_is_not_kept_by_whoever_uses_it_while_the_quota_lies_with_a_silent_region() -> None:
-    world = World()
-    settled(world)
-    top = world.planes["global"]
-    flood(world, 3600, 60, "east")
-    for _ in range(20):
-        for region, most in (("east", 100), ("west", 40)):
-            if sum(world.running[region, "risk"]) < most:
-                world.place(region, "risk", 5)
-        settled(world, 1)
-    assert sum(world.running["east", "risk"]) >= 90
-    while world.running["west", "risk"]:
-        world.end("west", "risk")
-    taken_back(world)
-    for _ in range(3):  # and nothing is heard of west
-        world.round("east")
-        world.advance(300)
-    east, west = (top.get("grants", "risk", region) for region in REGIONS)
-    assert west.status.during.cpu >= QUOTA // 2 > west.status.used.cpu
-    assert east.spec.during.cpu + west.status.during.cpu <= QUOTA, "though it uses more, it is offered what there is"
-
-
 def test_a_region_that_may_not_take_an_offer_says_what_it_uses_and_tries_again_when_that_is_less() -> None:
     """It had said that it uses nothing, was offered little to stay, and placed more meanwhile: its ledger refuses the offer."""
     world = World()
@@ -236,83 +116,6 @@ def test_a_region_that_may_not_take_an_offer_says_what_it_uses_and_tries_again_w
     assert (says().status.used, says().status.accepted_version) == (Resources(30), before.spec.version)
     world.end("east", "risk")
     assert says().status.accepted_version == before.spec.version + 1
-
-
-def test_what_an_emergency_quota_allows_ends_with_it_also_where_the_quota_lay_with_a_silent_region_from_before() -> None:
-    world = World()
-    settled(world)
-    flood(world, 5, 80)
-    for _ in range(18):  # and nothing is heard of west, which has half of the quota and uses none of it
-        world.place("east", "risk", 10)
-        world.round("east")
-        world.advance(250)
-    assert sum(world.running["east", "risk"]) > 80
-    world.advance(600)
-    limits = {region: world.allowed(region, "risk").limit.cpu for region in REGIONS}
-    assert limits["west"] == QUOTA // 2, "it is silent, and its lease goes on"
-    assert sum(limits.values()) <= QUOTA, f"the emergency is over: {limits}"
-
-
-def test_a_region_that_an_emergency_quota_does_not_reach_gets_no_more_than_there_is_without_it() -> None:
-    world = World()
-    settled(world)
-    flood(world, 3600, 60, "west")
-    for _ in range(16):  # and nothing is heard of west, which has half of the quota and uses none of it
-        world.place("east", "risk", 10)
-        world.round("east")
-        world.advance(250)
-    limits = {region: world.allowed(region, "risk").limit.cpu for region in REGIONS}
-    assert limits["west"] == QUOTA // 2
-    assert sum(limits.values()) <= QUOTA, f"what was added is for west alone: {limits}"
-
-
-def rough(seed: int, steps: int = 400) -> tuple[str, int]:
-    """A random walk with emergency quotas, for all regions or for one, some of them taken back; what was broken, and how much
-    was placed. Once they are over, regions may use no more than the quota, however late anybody hears of it."""
-    rng, world, placed = random.Random(seed), World(), 0
-    floods: list[tuple[str, int, int]] = []  # name, when it ends by the global plane's clock, how much
-    for clock in world.clocks.values():
-        clock.rate = rng.choice((990, 1000, 1010))
-    for number in range(steps):
-        heard = rng.choice(REGIONS) if number % 200 < 100 or rng.random() < 0.1 else REGIONS[seed % 2]
-        match rng.choice(("advance", "place", "place", "place", "end", "round", "round", "round", "blindly", "flood", "back")):
-            case "advance":
-                world.advance(rng.choice((50, 300, 300, 1500, 4000)))
-            case "place":
-                placed += world.place(rng.choice(REGIONS), "risk", rng.choice((5, 10, 30)))
-            case "end":
-                world.end(rng.choice(REGIONS), "risk")
-            case "round":
-                world.round(heard)
-            case "blindly":
-                world.look_blindly(rng.choice(("global", *REGIONS)), rng.randrange(1000), rng.randrange(1000))
-            case "flood" if rng.random() < 0.3:
-                seconds, cpu, where = rng.choice((3, 8, 20)), rng.choice((20, 80)), rng.choice(((), ("east",), ("west",)))
-                floods.append((f"flood-{number}", world.now("global") + 1000 * seconds, cpu))
-                flood(world, seconds, cpu, *where, name=f"flood-{number}")
-            case "back" if floods and rng.random() < 0.2:
-                taken_back(world, rng.choice(floods)[0])
-        most = QUOTA + sum(cpu for _, end_ms, cpu in floods if world.now("global") < end_ms)
-        limits = {r: found.limit.cpu for r in REGIONS if (found := world.allowed(r, "risk")) is not None}
-        if sum(limits.values()) > most:
-            return f"seed {seed}, step {number}: {limits}, together more than {most}", placed
-    return "", placed
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_what_could_be_placed_never_exceeds_the_quota_with_the_emergencies_that_are_in_force(part: int) -> None:
-    total = 0
-    for seed in range(part * 8, part * 8 + 8):
-        broken, placed = rough(seed)
-        assert not broken
-        total += placed
-    assert total > 40, "a walk in which nothing is placed shows nothing"
-
-
-@pytest.mark.parametrize("seed", [68, 193, 230, 279])
-def test_walks_in_which_more_could_be_placed_once(seed: int) -> None:
-    """Offers whose emergency part grew while the region stood on the one before; two emergencies, one of them for one region."""
-    assert not rough(seed)[0]
 
 
 # --- each guard, taken out: a directed case that needs it ---------------------------------------------------------------------
