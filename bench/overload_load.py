@@ -80,7 +80,7 @@ class Wires:
     def __init__(self, address: str, tls: ssl.SSLContext, most: int) -> None:
         """`most`: of all clients together. A command that finds none free is not even sent, and counts as not done."""
         parts = urlsplit(address)
-        self._host, self._port, self._tls = parts.hostname, parts.port, tls
+        self._host, self._port, self._tls = parts.hostname or "", parts.port or 443, tls
         self._free: list[Wire] = []
         self._open = 0
         self._most = most

@@ -55,7 +55,8 @@ def _spread(slots: int, prefix: str) -> Iterator[Enqueue]:
 
 def _labelled(workload: str, **rule: Any) -> Ask:
     match = (LabelExpression(key="app", values=(workload,)),)
-    placement = Placement(**{name: (AffinityRule(topology_key=key, match=match),) for name, key in rule.items()})
+    rules: dict[str, Any] = {name: (AffinityRule(topology_key=key, match=match),) for name, key in rule.items()}
+    placement = Placement(**rules)
     return Ask(requests=_PLAIN, placement=placement, labels=(("app", workload),))
 
 
