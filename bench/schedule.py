@@ -13,6 +13,8 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +109,31 @@ class Bench:
         self.scheduler = Scheduler(self.local, clock, random.Random(1), SchedulerSettings(region=REGION), decisions=log)
 
     async def run(self) -> dict[str, Any]:
+        async with self.running() as tasks:
+            engine_before = engine_cpu_s()
+            started, cpu = time.perf_counter(), time.process_time()
+            churning = tasks.start(self._churn(), "churn") if self.case.churn else None
+            queued = await self.send(tasks, int(self.options["slots"]), "w")
+            await self.client.wait_bound(started + self.options["seconds_max"])
+            cpu_s = time.process_time() - cpu
+            engine_s = engine_cpu_s() - engine_before
+            if churning is not None:
+                churning.cancel()
+        return self._figures(queued, started, cpu_s, engine_s)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Tasks]:
+        """Scheduler and client at work, on a fleet as the case wants it."""
         async with Tasks() as tasks:
             scheduling = tasks.start(self.scheduler.run(), "scheduler")
             feed = self.local.follow(("bindings",), self.local.revision())
             tasks.start(self.client.follow(feed), "follow")
             await self.scheduler.wait_serving()
             await self._fill()
-            engine_before = engine_cpu_s()
-            started, cpu = time.perf_counter(), time.process_time()
-            churning = tasks.start(self._churn(), "churn") if self.case.churn else None
-            queued = await self._send(tasks)
-            await self.client.wait_bound(started + self.options["seconds_max"])
-            cpu_s = time.process_time() - cpu
-            engine_s = engine_cpu_s() - engine_before
-            if churning is not None:
-                churning.cancel()
+            yield tasks
             self.scheduler.stop()
             await scheduling
             tasks.cancel()
-        return self._figures(queued, started, cpu_s, engine_s)
 
     async def _fill(self) -> None:
         """What must lie there before the clock starts."""
@@ -138,9 +146,10 @@ class Bench:
         meters.bound_total = meters.proposed_total = 0
         meters.refusals.clear()
 
-    async def _send(self, tasks: Tasks) -> int:
-        slots, rate = int(self.options["slots"]), int(self.options["rate"])
-        works = list(self.case.work(slots, "w"))
+    async def send(self, tasks: Tasks, slots: int, prefix: str) -> int:
+        """Queues them; how many that makes."""
+        rate = int(self.options["rate"])
+        works = list(self.case.work(slots, prefix))
         if rate:
             await self._send_evenly(tasks, [one for work in works for one in _singles(work)], rate)
             return slots
