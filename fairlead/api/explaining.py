@@ -35,6 +35,8 @@ READ_MAX: Final = 5_000  # objects of one workload looked through on one plane
 _PAGE: Final = 1_000
 _TOGETHER_MIN: Final = 3  # slots for which one question is cheaper than one each
 _TOGETHER_MAX: Final = 100  # attempts it may answer with
+_QUEUED_OR_BOUND: Final = ("schedulingrequests", "bindings")
+_PLACED: Final = frozenset({SlotState.BOUND, SlotState.STARTING, SlotState.READY, SlotState.SERVING})
 _SETTLED: Final = frozenset({SlotState.SERVING, SlotState.SUCCEEDED, SlotState.RELEASED})
 
 
@@ -64,10 +66,9 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
     index = slot_asked(call)
     for member in regions_of(call):
         try:
-            for plural in ("schedulingrequests", "bindings"):
-                for one in await _slots_of(call, moment, member, plural, item, index):
-                    if generation in (0, one.served.spec.generation):
-                        (waiting if index is not None or _waits(one) else settled).append((member, one, plural))
+            for plural, one in await _waiting_and_bound(call, moment, member, item, index):
+                if generation in (0, one.served.spec.generation):
+                    (waiting if index is not None or _waits(one) else settled).append((member, one, plural))
         except Unreachable:
             unknown.append(member.name + await _health(item.member, moment, member.name))
             call.warn(f"{member.name} is unreachable; what waits there is not shown")
@@ -94,6 +95,21 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
     if not waiting and slots:
         status["lastSettled"] = slots[0]
     return _answer(call, item, moment, status)
+
+
+async def _waiting_and_bound(
+    call: Call, moment: Moment, member: Member, workload: Item, index: int | None
+) -> list[tuple[str, Item]]:  # fmt: skip
+    """A workload's requests and bindings on one plane, with their kinds. A slot that was bound after requests were read and before
+    bindings were is in both; it is told as bound."""
+    requests, bindings = [await _slots_of(call, moment, member, plural, workload, index) for plural in _QUEUED_OR_BOUND]
+    placed = {_life(one) for one in bindings if SlotState(one.served.status.state) in _PLACED}
+    found = [("schedulingrequests", one) for one in requests if _life(one) not in placed]
+    return found + [("bindings", one) for one in bindings]
+
+
+def _life(slot: Item) -> tuple[int, int]:
+    return slot.served.spec.slot.index, slot.served.spec.generation
 
 
 def _waits(slot: Item) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import pytest
 from msgspec.structs import replace
 
 from fairlead.model.commands import Put, PutStatus
@@ -19,7 +20,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from tests.api.doors import GROUP, Answer, Door, call, open_door, workload
-from tests.authority.planes import GI, OPERATOR, ok, request_of
+from tests.authority.planes import GI, OPERATOR, bind_of, ok, request_of
 
 API = f"{GROUP}/namespaces/risk/workloads/api"
 MERGE = "application/merge-patch+json"
@@ -142,6 +143,25 @@ async def test_one_slot_is_told_alone_and_one_that_is_not_there_is_not_found(tmp
         assert (await found.why("slot=7")).status == 404
         for bad in ("slot=x", "generation=x", "at=yesterday"):
             assert (await found.why(bad)).status == 400, bad
+
+
+async def test_a_slot_that_is_bound_while_it_is_looked_for_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(tmp_path) as found:
+        us, region = found.door.planes["us"], found.door.cuttable["us"]
+        await us.add_node("n1")
+        scheduler = await us.as_role(Role.SCHEDULER)
+        page, bound = region.page, list[str]()
+
+        async def page_then_bind(plural: str, *args: Any, **more: Any) -> Any:
+            got = await page(plural, *args, **more)
+            if plural == "schedulingrequests" and not bound:
+                bound.append(ok(await us.send(scheduler, bind_of("risk", "api-0", "n1"))).key)
+            return got
+
+        monkeypatch.setattr(region, "page", page_then_bind)
+        told = (await found.why("")).json
+        assert bound
+        assert [(one["name"], one["state"]) for one in told["status"]["slots"]] == [("api-1", "Pending"), ("api-0", "Bound")]
 
 
 async def test_beyond_the_horizon_is_410_with_how_far_back_history_reaches(tmp_path: Path) -> None:
