@@ -100,8 +100,8 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
 async def _waiting_and_bound(
     call: Call, moment: Moment, member: Member, workload: Item, index: int | None
 ) -> list[tuple[str, Item]]:  # fmt: skip
-    """A workload's requests and bindings on one plane, with their kinds. A slot that was bound after requests were read and before
-    bindings were is in both; it is told as bound."""
+    """A workload's requests and bindings on one plane, with their kinds. A slot that was bound after its request was read and
+    before its binding was is in both; it is told as bound."""
     requests, bindings = [await _slots_of(call, moment, member, plural, workload, index) for plural in _QUEUED_OR_BOUND]
     placed = {_life(one) for one in bindings if SlotState(one.served.status.state) in _PLACED}
     found = [("schedulingrequests", one) for one in requests if _life(one) not in placed]

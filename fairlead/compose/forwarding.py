@@ -8,6 +8,7 @@ is. Owns the connection to the leader; decides nothing. Made by plane.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,6 +29,7 @@ LEADERLESS_LOOK_S: Final = 0.05
 LEVEL_S: Final = 1.0  # a leader that does not say in this time how far it has come is not waited for
 SEEN_S: Final = 2.0  # nor is a memory that does not come so far: the store is slow, and old is better than nothing
 LOOK_S: Final = 0.005  # between two looks at memory that is being brought up to date
+MEMORY_LOOK_S: Final = 0.1  # between two looks whether memory is there again
 LATE_S: Final = 10.0  # a watch from a revision that is not here in this time begins anew
 
 
@@ -56,10 +58,22 @@ class ForwardingPlane(LocalPlane):
                 self._leader = leader = RemotePlane([address], self._dial, self._clock, self._random, "forward")
                 tasks.start(leader.run(), "leader")
                 tasks.start(self._tell_how_far(leader), "how far")
-                while self._authority.leader_address == address and not self._authority.leading:
-                    await self._clock.sleep(0.1)
+                await self._other_than(address)
                 self._leader = None
                 tasks.cancel()
+
+    async def _other_than(self, address: str) -> None:
+        """Until somebody else leads, which its epoch-start batch says."""
+        while self._authority.leader_address == address and not self._authority.leading:
+            try:
+                feed = self.follow(("planes",), self.revision())
+            except Expired:  # memory is read anew, and will say who leads then
+                await self._clock.sleep(MEMORY_LOOK_S)
+                continue
+            with contextlib.closing(feed), contextlib.suppress(Expired):
+                while self._authority.leader_address == address and not self._authority.leading:
+                    await feed.wait()
+                    feed.take_nowait()
 
     @property
     def connected(self) -> bool:

@@ -36,6 +36,7 @@ from fairlead.sim.tally import Tally
 from fairlead.sim.viewers import viewers
 
 OFFICE: Final = "office/people"
+STANDBY_LOOK_S: Final = 0.4  # four times as often, as in production, is a fourth of all steps, nearly all to see nothing new
 
 
 class Plane:
@@ -137,7 +138,7 @@ class Platform:
             if self.elastic and not is_global:
                 outside.provides = lambda near: SimNodes(self.agents, self._machine_of, plane.name, near)
             timing = Timing(
-                lease_ttl_s=scenario.lease_s, renew_s=scenario.lease_s * 0.3, poll_s=0.1, ring_size=scenario.ring,
+                lease_ttl_s=scenario.lease_s, renew_s=scenario.lease_s * 0.3, poll_s=STANDBY_LOOK_S, ring_size=scenario.ring,
                 journal=JournalKept(keep_s=scenario.journal_s),
             )  # fmt: skip
             server = PlaneServer(
