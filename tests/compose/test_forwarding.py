@@ -1,7 +1,8 @@
-"""What a server that does not lead does with what it is sent while nobody else leads either."""
+"""A server that does not lead: whom it sends what it is sent to, and what it does while nobody leads."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -49,3 +50,38 @@ async def test_and_refused_with_a_time_to_come_again_when_nobody_does(monkeypatc
     refused = no((await plane.submit([WRITE]))[0], "NotLeader")
     assert refused.retry_after_s
     assert await plane.submit([]) == []
+
+
+async def test_it_turns_to_whoever_leads_next() -> None:
+    disk, dialled = MemoryDisk(), asyncio.Queue[str]()
+
+    def one(address: str, poll_s: float) -> Authority:
+        settings, timing = Settings(region="local", address=address), Timing(lease_ttl_s=30.0, poll_s=poll_s)
+        return Authority(MemoryStore(disk), SystemClock(), SystemIds(), settings, timing=timing)
+
+    async def dial(address: str) -> Channel:
+        dialled.put_nowait(address)
+        raise ConnectionRefusedError(address)
+
+    first, next_one = one("https://first", 0.01), one("https://next", 0.01)
+    follower = one("https://here", 3600.0)  # which looks only when it is told to, and so never leads
+    plane = ForwardingPlane(follower, SystemClock(), dial, random.Random(1), "https://here")
+
+    async def turned_to(address: str) -> None:
+        async with asyncio.timeout(30.0):
+            while await dialled.get() != address:
+                follower.hurry()
+
+    async with Tasks() as tasks:
+        leading = tasks.start(first.run(), "first")
+        await first.wait_leading()
+        tasks.start(follower.run(), "follower")
+        tasks.start(plane.run(), "forwarding")
+        await turned_to("https://first")
+        tasks.start(next_one.run(), "next")
+        first.stop()
+        await leading
+        await next_one.wait_leading()
+        follower.hurry()
+        await turned_to("https://next")
+        tasks.cancel()
