@@ -157,15 +157,19 @@ class Fork:
     def _bound(self, command: Command, binds: tuple[Bind, ...], changes: list[Seen], first: int, time_ms: int) -> None:
         seen = split_revision(command.evidence.observed_revision)[1] if command.evidence is not None else first - 1
         self._advance(min(seen, first - 1))
-        made = {(one.tenant, one.name): one for one in changes if one.plural == "bindings" and one.raw is not None}
+        rest = {(one.plural, one.tenant, one.name): one for one in changes}
         for bind in binds:
-            binding, request = made.pop((bind.tenant, bind.name), None), self._requests.get((bind.tenant, bind.name))
-            if binding is None or request is None:
+            # A binding, or the reservation that a standing request becomes; and what it took of a standing one.
+            mine = [(plural, bind.tenant, bind.name) for plural in ("bindings", "reservations")]
+            made = next((rest[key] for key in mine if key in rest and rest[key].raw is not None), None)
+            request = self._requests.get((bind.tenant, bind.name))
+            if made is None or request is None:
                 self.tally.refused += 1
                 continue
-            self._placed(request, Choice(bind.node, tuple(sorted(bind.victims))), binding.position, time_ms)
-            self._show_early([binding])
-        self._show_early([one for one in changes if one.plural != "bindings" or (one.tenant, one.name) in made])
+            self._placed(request, Choice(bind.node, tuple(sorted(bind.victims))), made.position, time_ms)
+            taken = (("reservations", bind.tenant, bind.claims), *mine)
+            self._show_early([rest.pop(key) for key in taken if key in rest])  # before the next one is decided
+        self._show_early(list(rest.values()))
 
     def _show_early(self, changes: list[Seen]) -> None:
         for one in changes:

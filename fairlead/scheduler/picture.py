@@ -78,6 +78,7 @@ class Picture:
             self.snapshot, queue, self._policies, region, Parts(Partition()), preempting.seen, self._shapes.ended
         )
         self._heard_ms = -_HEARD_MS
+        self._nodes_changed: dict[str, None] = {}  # since they counted as heard; in order
 
     def fix(self, policy: SchedulerPolicy | None) -> None:
         """This revision decides for everybody, whatever the history's channel says; None: the built-in one."""
@@ -92,6 +93,7 @@ class Picture:
             if one.plural == "policychannels" and one.raw is not None:  # which version was installed, and so leased, is history
                 self.snapshot.grants.channel = one.hot.metadata
         self._observer.observe([one for one in changes if not (self._fixed and one.plural in _OF_POLICY)])
+        self._nodes_changed |= {one.name: None for one in changes if one.plural == "nodes" and one.raw is not None}
 
     def decide(self, request: SchedulingRequest, now_ms: int) -> tuple[Choice, Shape | None]:
         """Every node whose status is in order counts as heard: how old observations were is not in a history."""
@@ -99,9 +101,11 @@ class Picture:
         snapshot.now_ms = now_ms
         snapshot.forget_failures()
         self._observer.holding.ended(now_ms)
-        if now_ms - self._heard_ms >= _HEARD_MS:
-            self._heard_ms = now_ms
-            snapshot.heard(((name, now_ms) for name in snapshot.names), 0)
+        all_again = now_ms - self._heard_ms >= _HEARD_MS
+        if all_again or self._nodes_changed:
+            snapshot.heard([(name, now_ms) for name in (snapshot.names if all_again else self._nodes_changed)], 0)
+            self._heard_ms = now_ms if all_again else self._heard_ms
+            self._nodes_changed.clear()
         (run,) = self._cycle.decide([_item(request, now_ms)])
         if not run.placements:
             failure: Failure = run.failures[0]

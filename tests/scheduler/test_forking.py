@@ -6,9 +6,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from fairlead.model.commands import Enqueue, Put
+from fairlead.model.kinds.capacity import BudgetShape, Holding, HoldingSpec
 from fairlead.model.kinds.intent import Locality, Placement, Preference
 from fairlead.model.kinds.policy import (
     PriorityClass,
@@ -18,10 +21,13 @@ from fairlead.model.kinds.policy import (
     ScoreWeight,
     WorkloadClass,
 )
+from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from fairlead.scheduler.forking import Fork, Otherwise
 from fairlead.store.contract import Batch
 from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.planes import GI, REGION, ok, request_of
 from tests.scheduler.running import Rig, rig
 
 SEED = 5
@@ -88,6 +94,34 @@ async def test_the_same_fork_of_the_same_history_says_the_same(busy: MemoryDisk)
     once, twice = forked(busy, packing="Balance"), forked(busy, packing="Balance")
     assert once.otherwise == twice.otherwise
     assert once.hashes == twice.hashes
+
+
+async def test_standing_room_and_slots_that_claim_it_together_come_out_again() -> None:
+    disk, shape = MemoryDisk(), Resources(6_000, GI)
+    async with rig(store=MemoryStore(disk)) as found:
+        await found.schedule()
+        recovery = await found.plane.as_role(Role.RECOVERY)
+        holding = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=(BudgetShape(requests=shape, count=2),))
+        ok(await found.plane.send(recovery, Put("Holding", Holding(Metadata(f"eu.{REGION}", "risk"), holding))))
+        like: dict[str, Any] = {"cpu": shape.cpu, "memory": shape.memory, "budget_name": "eu"}
+
+        def standing() -> int:
+            held = [found.plane.authority.view().get("reservations", "risk", f"standing.eu-{index}") for index in (0, 1)]
+            return sum(one is not None for one in held)
+
+        for index in (0, 1):  # each on a node of its own, both of which have room for more
+            await found.plane.add_node(f"n{index}", cpu=32_000)
+            ok(await found.plane.request("risk", "standing.eu", index, recovery, standing=True, **like))
+            await found.until(lambda wanted=index + 1: standing() == wanted)  # type: ignore[misc]
+            await found.plane.add_node(f"n{index}", cpu=32_000, unschedulable=True)
+        for index in (0, 1):
+            await found.plane.add_node(f"n{index}", cpu=32_000)
+        ok(await found.plane.send(found.roles[Role.ASSIGNMENT], Enqueue(request_of("risk", "api", 0, priority=900, **like), 2)))
+        await found.bound("api-0", "api-1")
+        assert {found.node_of("api-0"), found.node_of("api-1")} == {"n0", "n1"}
+        assert not standing(), "both were claimed"
+    fork = again(disk)
+    assert (fork.tally.decided, fork.tally.refused, fork.not_same) == (4, 0, [])
 
 
 async def test_a_policy_that_balances_would_have_placed_elsewhere_and_its_score_is_named(busy: MemoryDisk) -> None:
