@@ -64,6 +64,9 @@ class Plane(Protocol):
 
     def revision(self) -> int: ...
 
+    async def time_at(self, revision: int) -> int:
+        """The plane time of the batch that committed that revision."""
+
     def plane_ms(self) -> int:
         """Plane time, as near as this side knows it."""
 

@@ -64,14 +64,18 @@ class ForwardingPlane(LocalPlane):
 
     async def _other_than(self, address: str) -> None:
         """Until somebody else leads, which its epoch-start batch says."""
-        while self._authority.leader_address == address and not self._authority.leading:
+
+        def still() -> bool:
+            return self._authority.leader_address == address and not self._authority.leading
+
+        while still():
             try:
                 feed = self.follow(("planes",), self.revision())
             except Expired:  # memory is read anew, and will say who leads then
                 await self._clock.sleep(MEMORY_LOOK_S)
                 continue
             with contextlib.closing(feed), contextlib.suppress(Expired):
-                while self._authority.leader_address == address and not self._authority.leading:
+                while still():
                     await feed.wait()
                     feed.take_nowait()
 

@@ -55,7 +55,7 @@ class GrantController:
 
     def __init__(self, region: str) -> None:
         self._region = region
-        self._healed: tuple[int, int] | None = None  # when it was cut off and when it was over, where that is to be reported
+        self._healed: tuple[int, int] | None = None  # cut off since when, and which revision ended it; to be reported
         self._said: dict[str, tuple[int, object]] = {}  # tenant -> when, and the estimate it was said on
         self._took: dict[str, tuple[int, int]] = {}  # tenant -> which offer it tried to take, on which state of the grant
 
@@ -86,9 +86,11 @@ class GrantController:
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
         """After a cut is over: what was decided apart, from a list of everything bound; again until it is written down."""
-        healed = self._healed
-        if healed is None:
+        if self._healed is None:
             return []
+        cut_ms, answer = self._healed
+        # Not when this side looked at it: what had waited is bound in the very batch that brought the answer.
+        healed_ms = await plane.time_at(answer)
         found = await plane.get("grantterms", "", self._region)
         if found is None or found.raw is None:
             return []
@@ -99,11 +101,11 @@ class GrantController:
         requests = [each.hot for each in await plane.list("schedulingrequests")] if overrides else []
         zones = {each.name: each.hot.spec.zone for each in await plane.list("nodes")} if overrides else {}
         local = Local(overrides, requests, zones)
-        report = merged(*healed, bindings, grants, term, split_revision(plane.revision())[0], local)
+        report = merged(cut_ms, healed_ms, bindings, grants, term, split_revision(plane.revision())[0], local)
         if term.status.merge is not None and term.status.merge.cut_time == report.cut_time:
             self._healed = None
             return []
-        name = f"{self._region}.merge.{healed[0]:x}"
+        name = f"{self._region}.merge.{cut_ms:x}"
         event = EventSpec(f"grantterms//{self._region}", "Merged", words(report), "Warning" if report.over else "Normal", "grant")
         event = replace(event, first_time=report.cut_time, last_time=report.healed_time)
         status = replace(term.status, merge=report)
@@ -120,7 +122,7 @@ class GrantController:
             if is_cut_off(term, view.incarnation, now_ms) and term.spec.lease_seconds:
                 lease_ms = holder_ms(term.spec.lease_seconds * 1000, RHO)
                 # The first time counts: until what it writes now comes back, it is asked again, and others place already.
-                self._healed = self._healed or (millis(term.status.end_time) - lease_ms, now_ms)
+                self._healed = self._healed or (millis(term.status.end_time) - lease_ms, view.revision(item))
             early = self._outrun(view, term)
             if early:
                 return Result(early, now_ms + 50)

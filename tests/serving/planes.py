@@ -135,6 +135,9 @@ class FakePlane:
     async def submit(self, commands: Any) -> Any:
         raise AssertionError("a directory writes nothing")
 
+    async def time_at(self, revision: int) -> int:
+        raise AssertionError("a directory asks for the present")
+
     def plane_ms(self) -> int:
         return 0
 
