@@ -37,7 +37,7 @@ from fairlead.model.ids import split_revision
 from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
-from fairlead.ports import Clock, Ids, Tasks
+from fairlead.ports import Clock, Ids, Kept, Tasks
 from fairlead.store.contract import (
     BATCH_COMMANDS_MAX,
     Batch,
@@ -56,9 +56,10 @@ Door = Callable[[Command], Command | Refused]
 class Authority:
     def __init__(
         self, store: Store, clock: Clock, ids: Ids, settings: Settings, *, name: str = "server", timing: Timing | None = None,
-        history: History | None = None, door: Door | None = None,
+        history: History | None = None, door: Door | None = None, kept: Kept | None = None,
     ) -> None:  # fmt: skip
-        """`door` sees every command before anybody else and may change it: what must not be written down is sealed there."""
+        """`door` sees every command before anybody else and may change it: what must not be written down is sealed there. `kept`:
+        where this server remembers how far it has seen its store; None: nowhere."""
         self._door = door
         self._store = store
         self._clock = clock
@@ -77,7 +78,7 @@ class Authority:
         self._stop = asyncio.Event()
         self.past = Past(self.view, history, self.meters.landed_ms, self.plane_ms)
         self.telling = Telling(settings, history, clock)
-        self._candidate = Candidate(store, clock, ids, settings, self._timing, name, self._stop.is_set)
+        self._candidate = Candidate(store, clock, ids, settings, self._timing, name, self._stop.is_set, kept)
 
     @property
     def _state(self) -> State:
@@ -338,6 +339,8 @@ class Authority:
         """One batch became durable: tell everybody who follows."""
         time_ms, recs = building.time_ms, building.recs
         memory = self._candidate.memory
+        assert self._term is not None
+        self._candidate.saw(self._term.fence, batch.last, batch.hash)
         memory.follower.saw(batch.hash, time_ms)
         self._materialiser.note(batch.last, time_ms, map(itemgetter(0), building.images), recs)
         self._truncation.note(batch, time_ms)

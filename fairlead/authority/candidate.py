@@ -1,7 +1,8 @@
 """From standby to leader, in P4's order: watch the leader's sign of life, compare-and-set the epoch, read the head, tail to it,
 compare the chain. What follows (the epoch-start batch, serving) is the authority's.
 
-Owns this process's memory of the plane while it does not lead, and the knowledge that the store once lost history.
+Owns this process's memory of the plane while it does not lead, and the knowledge that the store once lost history: what this life
+of it saw, and what an earlier one did.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from fairlead.authority.follower import Forked, check_history
 from fairlead.authority.judge import Settings
 from fairlead.authority.memory import PlaneMemory
 from fairlead.authority.pipeline import Deposed
+from fairlead.authority.remembering import Remembering, Seen, lost_since
 from fairlead.authority.term import CLOCK_RATE_ERROR, LEASE_TTL_S, Term
 from fairlead.authority.truncation import JournalKept
-from fairlead.ports import Clock, Ids
+from fairlead.ports import Clock, Ids, Kept
 from fairlead.store.contract import Committed, Contended, Fence, Head, OutcomeUnknown, Store, StoreUnreachable, Unavailable
 
 log = logging.getLogger(__name__)
@@ -35,8 +37,10 @@ class Timing(msgspec.Struct, frozen=True):
 
 class Candidate:
     def __init__(
-        self, store: Store, clock: Clock, ids: Ids, settings: Settings, timing: Timing, name: str, stopping: Callable[[], bool]
-    ) -> None:
+        self, store: Store, clock: Clock, ids: Ids, settings: Settings, timing: Timing, name: str, stopping: Callable[[], bool],
+        kept: Kept | None = None,
+    ) -> None:  # fmt: skip
+        """`kept`: where this server remembers how far it has seen the store."""
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -46,7 +50,10 @@ class Candidate:
         self._stopping = stopping
         self.head: Head | None = None
         self.saw_fork = False  # the store lost history that was seen here: whoever leads next begins a new incarnation (P6)
-        self._latest = (0, 0)  # the latest incarnation and epoch that the store was seen at: it never goes back by itself
+        self._remembering = Remembering(kept)
+        self._before = self._remembering.last()  # until this life has taken over
+        # The latest incarnation and epoch that the store was seen at: it never goes back by itself.
+        self._latest = (0, 0) if self._before is None else (self._before.incarnation, self._before.epoch)
         self._hurried = asyncio.Event()
         self.memory = self._fresh()
 
@@ -64,6 +71,7 @@ class Candidate:
         while not self._stopping():
             try:
                 self.head = self._seen(await self._store.open())
+                await self._compare_with_before(self.head)
                 await check_history(self._store, self._clock)
                 return
             except StoreUnreachable as error:
@@ -97,6 +105,26 @@ class Candidate:
         self._latest = max(self._latest, (head.incarnation, head.epoch))
         return head
 
+    async def _compare_with_before(self, head: Head) -> None:
+        """With what an earlier life of this server saw: while it was down, nobody here could see the store lose anything."""
+        try:
+            lost = await lost_since(self._before, head, self._store, self._clock) if self._before is not None else ""
+        except Forked as fork:
+            lost = str(fork)
+        if lost:
+            log.warning("the store lost history while this server was down: %s", lost)
+            self.saw_fork = True
+
+    def saw(self, fence: Fence, position: int, chain: bytes) -> None:
+        """A batch became durable, and nobody has heard of it yet."""
+        self._remembering.note(Seen(fence.incarnation, fence.epoch, position, chain))
+
+    def _remember(self, head: Head) -> None:
+        """What a standby shows to those who read here."""
+        position, chain = self.memory.state.position, self.memory.follower.chain
+        if chain and (head.position, head.hash) == (position, chain) and not self.saw_fork:
+            self._remembering.note(Seen(head.incarnation, head.epoch, position, chain))
+
     def hurry(self) -> None:
         """Somebody waits for what the leader has written just now: look at once."""
         self._hurried.set()
@@ -115,6 +143,7 @@ class Candidate:
                 await self.memory.load()
                 head = await self._store.head()  # what was loaded may be ahead of the head that was read before it
             await self.memory.catch_up(head)
+            self._remember(head)
         except Forked as fork:
             self._forked(fork)  # the next look loads anew
 
@@ -155,6 +184,7 @@ class Candidate:
         # An epoch that was there before is given out again: the store lost it, and perhaps an incarnation with it, that nodes and
         # other planes have heard of and would hold against everything this leader says (P9).
         self.saw_fork |= (fence.incarnation, fence.epoch) <= self._latest
+        await self._compare_with_before(head)
         try:
             if not self.memory.loaded or self.memory.state.horizon > head.materialised:
                 self.forget()  # cold, or memory no longer reaches back to what the store has materialised
@@ -166,6 +196,7 @@ class Candidate:
             log.warning("the store lost history that was seen here: a new incarnation begins")
             fence = await self._new_incarnation(fence, head)
             self.saw_fork = False
+        self._before = None
         self._seen(head)
         memory = self.memory
         memory.ctx.begin(fence.incarnation)

@@ -87,7 +87,7 @@ class Follower:
             raise Forked(f"the store is at {head.position}, memory at {state.position}: it lost its tail")
         applied = 0
         while state.position < head.position:
-            batches = await _following(self._store, self._clock, state.position, head)
+            batches = await following(self._store, self._clock, state.position, head)
             if isinstance(batches, Compacted):
                 raise Forked(f"the journal starts after {batches.truncated}, memory is at {state.position}")
             for batch in batches:
@@ -135,7 +135,7 @@ class Follower:
         return Forked(f"{where}: {detail}") if self._live else Corrupt(where, detail)
 
 
-async def _following(store: Store, clock: Clock, after: int, head: Head) -> list[Batch] | Compacted:
+async def following(store: Store, clock: Clock, after: int, head: Head) -> list[Batch] | Compacted:
     """What the journal has after a position that is before the head: at least one batch. Raises Forked where the store has gone
     back behind that head meanwhile, Corrupt where it has not."""
     for wait_s in (*TAIL_LAG_S, 0.0):
@@ -168,7 +168,7 @@ async def _check_history(store: Store, clock: Clock) -> None:
     head = await store.head()
     position, chain = head.truncated, _hash_at_cut(head)
     while position < head.position:
-        batches = await _following(store, clock, position, head)
+        batches = await following(store, clock, position, head)
         if isinstance(batches, Compacted):
             return  # A leader cut it off under us: it is in use, and has been checked by whoever started on it.
         for batch in batches:

@@ -25,7 +25,7 @@ from fairlead.compose.local_nodes import LocalNodes
 from fairlead.compose.seeding import seed
 from fairlead.decide.access import Identity
 from fairlead.model.decision import DecisionRecord
-from fairlead.ports import Clock, Tasks
+from fairlead.ports import Clock, InPlaceFile, Kept, Tasks
 from fairlead.security import local
 from fairlead.security.tls import ClientTls, ServerTls
 from fairlead.security.tls import TlsFiles as TlsPaths
@@ -66,6 +66,9 @@ class Outside(Protocol):
 
     def history(self, store: Store, clock: Clock) -> History | None: ...
 
+    def seen(self) -> Kept:
+        """Where it is kept how far this server has seen its store."""
+
     def decisions(self) -> Decisions: ...
 
     async def seed(self, plane: LocalPlane) -> int:
@@ -104,6 +107,9 @@ class Here:
 
     def history(self, store: Store, clock: Clock) -> History | None:
         return History(Archive(self._data / "history"), store, clock)
+
+    def seen(self) -> Kept:
+        return InPlaceFile(self._data / "seen")
 
     def decisions(self) -> Decisions:
         return DecisionLog(self._data / "decisions")

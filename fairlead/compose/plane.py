@@ -91,8 +91,9 @@ class PlaneServer:
         history = self._outside.history(store, clock)
         self._strongbox = strongbox_of(config, ids)
         self.authority = Authority(
-            store, clock, ids, settings, name=config.name, timing=timing, history=history, door=self._strongbox.seal
-        )
+            store, clock, ids, settings, name=config.name, timing=timing, history=history, door=self._strongbox.seal,
+            kept=self._outside.seen(),
+        )  # fmt: skip
         self.decisions = self._outside.decisions()
         self._dialer = self._outside.dialler()
         self.peers = {

@@ -22,7 +22,7 @@ from fairlead.decide.access import Identity
 from fairlead.model.commands import Caller, Command, Put, Refused
 from fairlead.model.decision import DecisionRecord
 from fairlead.model.lifecycle import Role
-from fairlead.ports import Clock
+from fairlead.ports import Clock, Kept
 from fairlead.sim.machines import Machine, Running
 from fairlead.sim.network import End, Network
 from fairlead.store.contract import Store
@@ -177,6 +177,9 @@ class SimOutside:
 
     def history(self, store: Store, clock: Clock) -> History | None:
         return None
+
+    def seen(self) -> Kept:
+        return self._process.machine.file(f"seen of {self._process.program.name}")
 
     def decisions(self) -> Decisions:
         return NoDecisions()
