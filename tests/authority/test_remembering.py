@@ -125,6 +125,26 @@ async def test_a_standby_remembers_what_it_showed(world: World, tmp_path: Path) 
         assert server.fence.incarnation == 2
 
 
+async def test_a_standby_that_missed_something_still_does_after_a_restart(world: World) -> None:
+    async with world.leading(world.file) as server:
+        await world.write(server, "a", "b")
+    world.disk.lose_tail(1)
+    async with world.leading(None) as leader, Tasks() as tasks:
+        timing = Timing(lease_ttl_s=60.0, renew_s=9.0, poll_s=0.01)
+        store = MemoryStore(world.disk)
+        standby = Authority(store, world.clock, SystemIds(), Settings(region="local"), timing=timing, kept=world.file)
+        tasks.start(standby.run(), "standby")
+        async with asyncio.timeout(60):
+            while not standby.ready:
+                await asyncio.sleep(0.01)
+        await world.write(leader, "c", "d")
+        await asyncio.sleep(0.1)
+        tasks.cancel()
+    async with world.leading(world.file) as server:
+        assert server.fence is not None
+        assert server.fence.incarnation == 2
+
+
 async def test_of_what_the_journal_no_longer_has_nothing_can_be_said(world: World) -> None:
     async with world.leading(world.file) as server:
         await world.write(server, "a", "b")
