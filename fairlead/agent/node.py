@@ -22,7 +22,6 @@ from fairlead.model import codec
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Node as NodeObject
 from fairlead.model.kinds.work import Binding
-from fairlead.model.lifecycle import SlotState
 
 log = logging.getLogger(__name__)
 
@@ -197,13 +196,14 @@ class Node:
             self.bound.pop(key, None)
             return self.lives_of(key)
         spec = binding.spec
-        if not self.remembered.see(change.tenant, change.name, spec.token):
+        outlived = not self.remembered.see(change.tenant, change.name, spec.token)
+        if outlived and not (known is not None and known.binding.spec.token == spec.token):
             self.refused_tokens += 1
             about = {"node": self.name, "tenant": key[0], "slot": key[1], "uid": spec.slot.uid, "generation": spec.generation}
             log.warning("node %s refuses %s/%s: a later token was seen", self.name, *key, extra=about)
-            # Its region has lost the end of its history, and with it that this one is gone: nothing is started of what drains,
-            # and nobody but this node can say that it left.
-            if not listed or binding.status.state is not SlotState.DRAINING:
+            # Its leader lists it all the same: the region has lost the end of its history, and with it that this life is over.
+            # Nobody but this node can say so.
+            if not listed:
                 return []
         self.bound[key] = Bound(binding, binding.status.state, change.position)
         id = InstanceId(change.tenant, change.name, spec.token)
@@ -216,6 +216,7 @@ class Node:
         if slot.binding is None and slot.phase == "running":
             slot.assume(binding.status.state)
         slot.binding = binding
+        slot.outlived = outlived
         slot.exclusive = spec.exclusive if spec.execution == "Exclusive" else ""
         return self.lives_of(key)
 
@@ -287,7 +288,7 @@ class Node:
         if bound is None and not self.synced and slot.key not in self.bound and slot.binding is None:
             # Adopted, and the region has not been asked yet: it is kept as it is. The shim minds its fence time.
             return decide(None, slot.life(now), self.contact(now, slot)) if self.superseded else Wait()
-        order = order_of(bound, slot.provisional) if bound is not None else None
+        order = order_of(bound, slot.provisional) if bound is not None and not (slot.outlived and slot.there) else None
         if order is not None and self.doubts(slot, now):
             return Wait(f"{WAITS} an earlier agent of this node must have stopped it")
         return decide(order, slot.life(now), self.contact(now, slot), self.blocked(slot, bound))

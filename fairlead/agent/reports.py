@@ -47,10 +47,11 @@ def reports_of(node: Node, slot: Slot, now: float) -> list[Said]:
     status = slot.status(condition)
     if condition == "none" and not slot.message and bound.state is not SlotState.DRAINING:
         return []
-    if bound.state is SlotState.DRAINING and node.doubts(slot, now):
+    leaves = bound.state is SlotState.DRAINING or slot.outlived  # whoever hears of it may start it elsewhere
+    if leaves and node.doubts(slot, now):
         return []
-    if bound.state is SlotState.DRAINING and any(other.there and other is not slot for other in node.lives_of(slot.key)):
-        return []  # whoever hears that it left may start it elsewhere: no life of it may be here then, not even a later one
+    if leaves and any(other.there for other in node.lives_of(slot.key) if other is not slot or slot.outlived):
+        return []  # no life of it may be here then, not even a later one
     steps: list[SlotState | None] = list(steps_to_report(bound.state, condition))
     if not steps and slot.reported != status and bound.state is not SlotState.RELEASED:
         steps = [None]

@@ -56,6 +56,7 @@ class Slot:
         self.exit: Exit | None = None
         self.stop_cause: StopCause = ""
         self.doubtful = False  # bound here before this agent's session, and not found running: another agent may run it
+        self.outlived = False  # its region believes in it, but a later life of the slot was seen here: this one is over (S9)
         self.due_at = 0.0
         self.timer_at = float("inf")  # when it will be looked at again by itself
         self.started_at = 0.0
@@ -86,6 +87,8 @@ class Slot:
         return self.phase == "running" and self.startup_passed and self.readiness_passed
 
     def life(self, now: float) -> Life:
+        if self.outlived and not self.there:
+            return Life("ended", "failed")
         return Life(self.phase, self.verdict, now >= self.due_at)
 
     def condition(self, now: float) -> Condition:

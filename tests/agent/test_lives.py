@@ -20,6 +20,7 @@ from fairlead.agent.remembered import Remembered
 from fairlead.agent.reports import reports_of
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
+from fairlead.decide.instances import Stop, Wait
 from fairlead.decide.lasting import GrantWord
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, Command, Outcome
@@ -164,11 +165,46 @@ def test_what_drains_in_an_older_life_than_was_seen_is_said_to_be_gone_once_no_l
     assert [said.to for said in reports_of(node, slot, 0.0)] == [SlotState.RELEASED]
 
 
-def test_nothing_is_started_or_told_by_a_feed_of_an_older_life_than_was_seen() -> None:
+def test_nothing_is_believed_of_an_older_life_than_was_seen_where_no_leader_lists_it() -> None:
     node = knows_better()
-    assert node.saw_listing(revision(1, 9), [listed(SlotState.BOUND)]) == []
     assert node.saw_binding(listed(SlotState.DRAINING)) == []
     assert node.bound == {}
+
+
+@pytest.mark.parametrize("state", [SlotState.BOUND, SlotState.STARTING, SlotState.READY, SlotState.SERVING])
+def test_what_its_leader_lists_in_an_older_life_than_was_seen_is_not_started_and_said_to_be_over(state: SlotState) -> None:
+    node = knows_better()
+    (slot,) = node.saw_listing(revision(1, 9), [listed(state)])
+    node.synced, node.lease_until = True, 100.0
+    assert isinstance(node.decide(slot, 0.0), Wait)
+    later = node.add(life("api-0", 2))
+    later.phase = "running"
+    assert reports_of(node, slot, 0.0) == [], "whoever hears that it is over may start it elsewhere"
+    later.phase = "ended"
+    assert [said.to for said in reports_of(node, slot, 0.0)][-1] is SlotState.FAILED
+
+
+def test_an_older_life_that_is_still_there_is_ended_before_anything_is_said_of_it() -> None:
+    node = knows_better()
+    older = node.add(life("api-0", 1))
+    older.phase, older.verdict = "running", ""
+    node.saw_listing(revision(1, 9), [listed(SlotState.SERVING)])
+    node.synced, node.lease_until = True, 100.0
+    assert isinstance(node.decide(older, 0.0), Stop)
+    assert reports_of(node, older, 0.0) == []
+    older.phase, older.verdict = "ended", "again"  # as what was asked to end
+    assert isinstance(node.decide(older, 0.0), Wait), "and never again"
+    assert [said.to for said in reports_of(node, older, 0.0)] == [SlotState.FAILED]
+
+
+def test_a_slot_that_drains_only_after_its_older_life_was_listed_leaves() -> None:
+    """Simulator, seed 32 of `tails`: listed as Serving, it was refused, and then again for ever."""
+    node = knows_better()
+    node.saw_listing(revision(1, 9), [listed(SlotState.SERVING)])
+    draining = listed(SlotState.DRAINING)
+    draining.position = 10
+    (slot,) = node.saw_binding(draining)
+    assert [said.to for said in reports_of(node, slot, 0.0)] == [SlotState.RELEASED]
 
 
 def seen_of(epoch: int, position: int, state: SlotState = SlotState.BOUND) -> Any:
