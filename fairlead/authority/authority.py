@@ -279,7 +279,8 @@ class Authority:
             except* Deposed as deposed:
                 log.warning("deposed: %s", deposed.exceptions[0])
                 self.meters.deposed_total += 1
-                candidate.saw_fork |= any(isinstance(e, Deposed) and e.lost_history for e in deposed.exceptions)
+                if self._term is not None and any(isinstance(e, Deposed) and e.lost_history for e in deposed.exceptions):
+                    candidate.lost_history(self._term.fence.incarnation)
             except* StoreUnreachable as lost:
                 log.warning("store out of reach: %s", lost.exceptions[0])
             finally:

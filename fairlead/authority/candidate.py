@@ -11,6 +11,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -22,9 +23,21 @@ from fairlead.authority.remembering import Remembering, Seen, lost_since
 from fairlead.authority.term import CLOCK_RATE_ERROR, LEASE_TTL_S, Term
 from fairlead.authority.truncation import JournalKept
 from fairlead.ports import Clock, Ids, Kept
-from fairlead.store.contract import Committed, Contended, Fence, Head, OutcomeUnknown, Store, StoreUnreachable, Unavailable
+from fairlead.store.contract import (
+    Committed,
+    Contended,
+    Fence,
+    Fenced,
+    Head,
+    OutcomeUnknown,
+    Store,
+    StoreUnreachable,
+    Unavailable,
+)
 
 log = logging.getLogger(__name__)
+
+PATIENCE: Final = 3  # leases: so long a leader has to begin a new incarnation before it is taken for one that does not know
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -49,7 +62,10 @@ class Candidate:
         self._name = name
         self._stopping = stopping
         self.head: Head | None = None
-        self.saw_fork = False  # the store lost history that was seen here: whoever leads next begins a new incarnation (P6)
+        # In which incarnation the store lost history that was seen here, if it did: whoever leads next begins a new one (P6).
+        self._lost_in: int | None = None
+        self._own: Fence | None = None  # under which this process led last
+        self._deposes = False  # leadership is taken from somebody who lives
         self._remembering = Remembering(kept)
         self._before = self._remembering.last()  # until this life has taken over
         # The latest incarnation and epoch that the store was seen at: it never goes back by itself.
@@ -78,16 +94,23 @@ class Candidate:
                 log.warning("store out of reach: %s", error)
                 await self._clock.sleep(error.retry_after_s)
 
+    def lost_history(self, incarnation: int) -> None:
+        """The store no longer has what was seen here in that incarnation."""
+        self._lost_in = max(incarnation, self._lost_in or 0)
+
     async def stand_by(self) -> Head | None:
-        """Keeps memory warm and watches the leader. The head when leadership is free to take; None when stopped."""
-        silent_since = self._clock.monotonic()
+        """Keeps memory warm and watches the leader. The head when leadership is free to take, or must be taken from somebody who
+        does not know what the store has lost; None when stopped."""
+        silent_since = led_since = self._clock.monotonic()
         seen: object = None
-        limit_s = self._timing.lease_ttl_s * (1 + CLOCK_RATE_ERROR)
+        led: object = None
+        limit_s = self._limit_s
+        self._deposes = False
         while not self._stopping():
             try:
                 head = self.head = self._seen(await self._store.head())
                 await self._keep_warm(head)
-                if not head.holder or await self._store.leader_gone():
+                if not head.holder or self._was_last(head) or await self._store.leader_gone():
                     return head
             except StoreUnreachable as error:
                 log.info("store out of reach: %s", error)
@@ -98,11 +121,34 @@ class Candidate:
                 seen, silent_since = head.sign_of_life(), now
             elif now - silent_since >= limit_s:
                 return head
+            if head.fence() != led:
+                led, led_since = head.fence(), now
+            elif self._lost_in is not None and now - led_since >= PATIENCE * limit_s:
+                log.warning("epoch %d leads without what the store has lost: it is taken from it", head.epoch)
+                self._deposes = True
+                return head
             await self._pause()
         return None
 
+    @property
+    def _limit_s(self) -> float:
+        return self._timing.lease_ttl_s * (1 + CLOCK_RATE_ERROR)
+
+    def _was_last(self, head: Head) -> bool:
+        """The store lost history, and by what is left of it nobody has led since this process did: there is nobody to wait for, and
+        others, who may not know of it, must not come first."""
+        own = self._own
+        if self._lost_in is None or own is None:
+            return False
+        return head.fence() == own or (head.incarnation, head.epoch) < (own.incarnation, own.epoch)
+
     def _seen(self, head: Head) -> Head:
-        self._latest = max(self._latest, (head.incarnation, head.epoch))
+        at = (head.incarnation, head.epoch)
+        if at < self._latest:
+            self.lost_history(self._latest[0])
+        elif self._lost_in is not None and head.incarnation > self._lost_in:
+            self._lost_in = None  # somebody else knew, and has begun a new incarnation
+        self._latest = max(self._latest, at)
         return head
 
     async def _compare_with_before(self, head: Head) -> None:
@@ -111,9 +157,9 @@ class Candidate:
             lost = await lost_since(self._before, head, self._store, self._clock) if self._before is not None else ""
         except Forked as fork:
             lost = str(fork)
-        if lost:
+        if lost and self._before is not None:
             log.warning("the store lost history while this server was down: %s", lost)
-            self.saw_fork = True
+            self.lost_history(self._before.incarnation)
 
     def saw(self, fence: Fence, position: int, chain: bytes) -> None:
         """A batch became durable, and nobody has heard of it yet."""
@@ -122,7 +168,7 @@ class Candidate:
     def _remember(self, head: Head) -> None:
         """What a standby shows to those who read here."""
         position, chain = self.memory.state.position, self.memory.follower.chain
-        if chain and (head.position, head.hash) == (position, chain) and not self.saw_fork:
+        if chain and (head.position, head.hash) == (position, chain) and self._lost_in is None:
             self._remembering.note(Seen(head.incarnation, head.epoch, position, chain))
 
     def hurry(self) -> None:
@@ -149,7 +195,7 @@ class Candidate:
 
     def _forked(self, fork: Forked) -> None:
         log.warning("memory is dropped: %s", fork)
-        self.saw_fork = True
+        self.lost_history(self.memory.ctx.incarnation)
         self.forget()
 
     async def acquire(self, observed: Head) -> tuple[Fence | None, float]:
@@ -178,12 +224,15 @@ class Candidate:
 
     async def take_over(self, fence: Fence, sent: float) -> tuple[Term, Head]:
         """After the epoch is ours: read the head, tail to it, compare. Only then may anything be written."""
+        if self._deposes:
+            sent = await self._outwait(fence)
         head = await self._store.head()
         if head.fence() != fence:
             raise Deposed(f"{head.holder} acquired epoch {head.epoch} meanwhile")
         # An epoch that was there before is given out again: the store lost it, and perhaps an incarnation with it, that nodes and
         # other planes have heard of and would hold against everything this leader says (P9).
-        self.saw_fork |= (fence.incarnation, fence.epoch) <= self._latest
+        if (fence.incarnation, fence.epoch) <= self._latest:
+            self.lost_history(self._latest[0])
         await self._compare_with_before(head)
         try:
             if not self.memory.loaded or self.memory.state.horizon > head.materialised:
@@ -192,12 +241,12 @@ class Candidate:
             await self.memory.catch_up(head)
         except Forked as fork:
             await self._load_again(head, fork)
-        if self.saw_fork:
+        if self._lost_in is not None:
             log.warning("the store lost history that was seen here: a new incarnation begins")
             fence = await self._new_incarnation(fence, head)
-            self.saw_fork = False
-        self._before = None
-        self._seen(head)
+            self._lost_in = None
+        self._before, self._own = None, fence
+        self._latest = max(self._latest, (fence.incarnation, fence.epoch))
         memory = self.memory
         memory.ctx.begin(fence.incarnation)
         term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, memory.follower.plane_ms())
@@ -206,6 +255,19 @@ class Candidate:
         gc.collect()
         gc.freeze()  # what was loaded stays; a full collection over it would stop the loop for a second (P17)
         return term, head
+
+    async def _outwait(self, fence: Fence) -> float:
+        """Whoever led until now may trust itself for one more lease, counted from before ours began: nothing is written or answered
+        until it is over. Says when the last renewal left."""
+        until = self._clock.monotonic() + self._limit_s
+        while True:
+            sent = self._clock.monotonic()
+            if isinstance(await self._store.renew(fence), Fenced):
+                raise Deposed("somebody else acquired meanwhile")
+            left_s = until - self._clock.monotonic()
+            if left_s <= 0:
+                return sent
+            await self._clock.sleep(min(left_s, self._timing.renew_s))
 
     async def _load_again(self, head: Head, fork: Forked) -> None:
         self._forked(fork)

@@ -42,6 +42,7 @@ class People:
         self._work = platform.scenario.work
         self._draws: Draws = platform.loop.stream("people")
         self._counts = platform.machines.counts
+        self._under_way = 0
         self._number = 0
         self._http: SimHttp | None = None
         self.stopped = False
@@ -92,6 +93,13 @@ class People:
 
     async def write(self, method: str, path: str, body: Any, name: str) -> Answer | None:
         """Until there is an answer that settles it, under one id, at whichever server answers."""
+        self._under_way += 1
+        try:
+            return await self._write(method, path, body, name)
+        finally:
+            self._under_way -= 1
+
+    async def _write(self, method: str, path: str, body: Any, name: str) -> Answer | None:
         self._number += 1
         sent = self._answers.send(f"people-{self._number}")
         tenant, plural = path.split("/")[5:7] if "/namespaces/" in path else ("", path.split("/")[4])
@@ -223,6 +231,8 @@ class People:
     async def put_right(self) -> None:
         """After the faults: what operators did wrong is undone, so that all that is wanted can be had."""
         self.stopped = True
+        while self._under_way:  # what somebody still asks for would come after it
+            await sleep(0.1)
         for region in self._platform.regions:
             for number in range(self._platform.scenario.nodes):
                 await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": {"unschedulable": False}})

@@ -93,6 +93,7 @@ class PlaneWatch:
         self.feeds = FeedChecker(FOLLOWED, self._feed_found)
         self.promises = PromiseChecker(self._feed_found)
         self.lost_tail = False
+        self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
         self._told = 0
         self._before: Counter[str] = Counter()
         self._disk = plane.store.disk
@@ -100,6 +101,7 @@ class PlaneWatch:
         plane.store.disk.tail_lost = self._tail_lost
 
     def committed(self, batch: Batch) -> None:
+        self.behind = False
         self._world.loop.note(batch.hash.hex())
         self.batches.append(batch)
         self.times[batch.hash] = self._world.loop.now
@@ -123,7 +125,7 @@ class PlaneWatch:
 
     def _tail_lost(self, position: int) -> None:
         """What the store forgot is no longer history: the checkers go back to where it ends."""
-        self.lost_tail = True
+        self.lost_tail = self.behind = True
         self._before += Counter(self.checker.checked)
         self.batches = [batch for batch in self.batches if batch.last <= position]
         self.checker = JournalChecker()
@@ -220,7 +222,9 @@ class World:
         regions, leases = [], []
         for name, plane in self.platform.planes.items():
             if name != GLOBAL:
-                now_ms = min((server.authority.plane_ms() for server in plane.leaders()), default=None)
+                # Whoever led before a tail was lost continues what is gone: the store takes nothing from it.
+                leaders = [] if self.watches[name].behind else plane.leaders()
+                now_ms = min((server.authority.plane_ms() for server in leaders), default=None)
                 checker = self.watches[name].checker
                 regions.append(RegionNow(name, self.watches[name].objects, checker.incarnation, now_ms, self.platform.runs))
                 leases.append(RegionLeases(name, checker.leases, checker.incarnation, now_ms))

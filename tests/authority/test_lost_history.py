@@ -1,0 +1,167 @@
+"""Who leads after a store lost the end of its history, and when: whoever knows of it, before or instead of those who do not (P6)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.authority.building import Deposed
+from fairlead.authority.candidate import PATIENCE, Candidate, Timing
+from fairlead.authority.judge import Settings
+from fairlead.authority.term import CLOCK_RATE_ERROR
+from fairlead.store.contract import Committed, Fence, Fenced, Head
+from fairlead.store.memory import MemoryDisk, MemoryStore
+
+TTL_S = 10.0
+
+
+class Moving:
+    """A clock that moves by as much as anybody sleeps, and by nothing else."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+class Ids:
+    def __init__(self) -> None:
+        self.number = 0
+
+    def token(self) -> str:
+        self.number += 1
+        return str(self.number)
+
+
+class Paced(Candidate):
+    """Looks by that clock."""
+
+    async def _pause(self) -> None:
+        await self._clock.sleep(self._timing.poll_s)
+
+
+class Place:
+    def __init__(self) -> None:
+        self.disk, self.clock, self.ids = MemoryDisk(), Moving(), Ids()
+        self.store = MemoryStore(self.disk)
+
+    async def server(self, name: str) -> Candidate:
+        timing = Timing(lease_ttl_s=TTL_S, renew_s=3.0, poll_s=0.5)
+        made = Paced(MemoryStore(self.disk), self.clock, self.ids, Settings(region="r"), timing, name, lambda: False)
+        await made.open()
+        return made
+
+    async def lead(self, server: Candidate) -> Fence:
+        head = await server.stand_by()
+        assert head is not None
+        fence, sent = await server.acquire(head)
+        assert fence is not None
+        return (await server.take_over(fence, sent))[0].fence
+
+    async def alive(self, fence: Fence) -> Any:
+        """Whoever leads under this fence renews with every look of others, for as long as it may."""
+        head = self.store.head
+
+        async def looked() -> Head:
+            await self.store.renew(fence)
+            return await head()
+
+        return looked
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+async def soon(waited: Any) -> Any:
+    async with asyncio.timeout(10):
+        return await waited
+
+
+async def test_a_leader_that_notices_leads_again_at_once_in_a_new_incarnation(place: Place) -> None:
+    one = await place.server("one")
+    fence = await place.lead(one)
+    one.forget()
+    one.lost_history(1)
+    at = place.clock.now
+    assert await place.lead(one) == Fence(2, fence.epoch + 1, place.disk.head.holder)
+    assert place.clock.now - at < 1.0, "nobody else led, and nobody else may come first"
+
+
+async def test_a_leader_that_notices_nothing_waits_for_its_own_lease_as_for_any(place: Place) -> None:
+    one = await place.server("one")
+    await place.lead(one)
+    one.forget()
+    at = place.clock.now
+    assert (await place.lead(one)).incarnation == 1
+    assert place.clock.now - at >= TTL_S
+
+
+async def test_after_its_epoch_was_lost_as_well_it_leads_at_once(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    earlier = await place.lead(two)
+    kept = place.disk.head
+    await place.store.resign(earlier)
+    await place.lead(one)
+    place.disk.head = kept  # what a replica had that was behind
+    one.forget()
+    one.lost_history(1)
+    at = place.clock.now
+    assert (await place.lead(one)).incarnation == 2
+    assert place.clock.now - at < 1.0
+
+
+async def test_somebody_who_leads_without_knowing_is_deposed_after_a_while_and_given_the_rest_of_its_lease(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    fence = await place.lead(one)
+    two._store.head = await place.alive(fence)  # type: ignore[method-assign]
+    two.lost_history(1)
+    at = place.clock.now
+    observed = await soon(two.stand_by())
+    waited_s = place.clock.now - at
+    assert waited_s >= PATIENCE * TTL_S, "it may be about to begin a new incarnation by itself"
+    got, sent = await two.acquire(observed)
+    assert got is not None
+    assert isinstance(await place.store.renew(fence), Fenced)
+    term, _ = await two.take_over(got, sent)
+    assert term.fence.incarnation == 2
+    assert place.clock.now >= sent + TTL_S * (1 + CLOCK_RATE_ERROR), "until then the other one may trust itself"
+    assert term.valid(place.clock.now), "it has renewed meanwhile"
+
+
+async def test_whoever_begins_a_new_incarnation_is_left_in_peace(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    fence = await place.lead(one)
+    two.lost_history(1)
+    assert isinstance(await place.store.set_incarnation(fence, 2), Committed)
+    two._store.head = await place.alive(Fence(2, fence.epoch, fence.holder))  # type: ignore[method-assign]
+    at = place.clock.now
+    looking = asyncio.ensure_future(two.stand_by())
+    while place.clock.now < at + 3 * PATIENCE * TTL_S:
+        await asyncio.sleep(0)
+        assert not looking.done()
+    looking.cancel()
+
+
+async def test_one_who_is_deposed_again_while_it_waits_lets_go(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    fence = await place.lead(one)
+    two._store.head = await place.alive(fence)  # type: ignore[method-assign]
+    two.lost_history(1)
+    observed = await soon(two.stand_by())
+    got, sent = await two.acquire(observed)
+    assert got is not None
+    place.disk.acquire("three", place.disk.head)
+    with pytest.raises(Deposed):
+        await two.take_over(got, sent)
