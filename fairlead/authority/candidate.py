@@ -135,8 +135,8 @@ class Candidate:
         return self._timing.lease_ttl_s * (1 + CLOCK_RATE_ERROR)
 
     def _was_last(self, head: Head) -> bool:
-        """The store lost history, and by what is left of it nobody has led since this process did: there is nobody to wait for, and
-        others, who may not know of it, must not come first."""
+        """The store lost history, and by what is left of it nobody has led since this process did: there is nobody to wait for,
+        and others, who may not know of it, must not come first."""
         own = self._own
         if self._lost_in is None or own is None:
             return False
@@ -144,7 +144,7 @@ class Candidate:
 
     def _seen(self, head: Head) -> Head:
         at = (head.incarnation, head.epoch)
-        if at < self._latest:
+        if at < self._latest:  # lost, and nodes and other planes have heard of it: they would refuse it, given out again (P9)
             self.lost_history(self._latest[0])
         elif self._lost_in is not None and head.incarnation > self._lost_in:
             self._lost_in = None  # somebody else knew, and has begun a new incarnation
@@ -229,10 +229,6 @@ class Candidate:
         head = await self._store.head()
         if head.fence() != fence:
             raise Deposed(f"{head.holder} acquired epoch {head.epoch} meanwhile")
-        # An epoch that was there before is given out again: the store lost it, and perhaps an incarnation with it, that nodes and
-        # other planes have heard of and would hold against everything this leader says (P9).
-        if (fence.incarnation, fence.epoch) <= self._latest:
-            self.lost_history(self._latest[0])
         await self._compare_with_before(head)
         try:
             if not self.memory.loaded or self.memory.state.horizon > head.materialised:
@@ -257,8 +253,8 @@ class Candidate:
         return term, head
 
     async def _outwait(self, fence: Fence) -> float:
-        """Whoever led until now may trust itself for one more lease, counted from before ours began: nothing is written or answered
-        until it is over. Says when the last renewal left."""
+        """Whoever led until now may trust itself for one more lease, counted from before ours began: nothing is written or
+        answered until it is over. Says when the last renewal left."""
         until = self._clock.monotonic() + self._limit_s
         while True:
             sent = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Who leads after a store lost the end of its history, and when: whoever knows of it, before or instead of those who do not (P6)."""
+"""Who leads after a store lost the end of its history: whoever knows of it, before or instead of those who do not (P6)."""
 
 from __future__ import annotations
 
@@ -163,5 +163,7 @@ async def test_one_who_is_deposed_again_while_it_waits_lets_go(place: Place) -> 
     got, sent = await two.acquire(observed)
     assert got is not None
     place.disk.acquire("three", place.disk.head)
+    at = place.clock.now
     with pytest.raises(Deposed):
         await two.take_over(got, sent)
+    assert place.clock.now == at, "as soon as it hears of it"
