@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from fairlead.model.registry import GLOBAL
 from fairlead.sim.loop import Draws
-from fairlead.sim.machines import Machine
+from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Platform
 
 Switch = Callable[[Machine], None]
@@ -59,6 +59,27 @@ class Aimed:
         self._platform.machines.tell("chaos", f"{program.name} stands still, for {for_s:.1f} s")
         program.pause()
         self._platform.loop.after(for_s, program.resume)
+
+    async def relapse(self, draws: Draws) -> None:
+        """All servers of a plane are down while its store fails over to a replica that was behind (F9, F14)."""
+        at, count, fence_too, down_s = draws.random(), draws.randrange(1, 12), draws.random() < 0.5, draws.uniform(1.0, 8.0)
+        planes = list(self._platform.planes.values())
+        plane = planes[int(at * len(planes))]
+        if self._left_out() or not all(server.alive for server in plane.servers):
+            return
+        for server in plane.servers:
+            server.kill()
+            self._platform.loop.after(down_s, self._start, server)
+        lost = plane.store.disk.lose_tail(count, fence_too=fence_too)
+        self._counts["F9"] += len(plane.servers)
+        self._counts["F14"] += bool(lost)
+        words = f"{plane.name} is down for {down_s:.1f} s, and its store loses {lost} batches meanwhile"
+        self._platform.machines.tell("chaos", words)
+
+    @staticmethod
+    def _start(program: Program) -> None:
+        if not program.alive and program.machine.up:
+            program.start()
 
     async def strand(self, draws: Draws) -> None:
         """A region in which something runs that ends with the lease of its grant is cut off until that lease is long over. When

@@ -49,6 +49,7 @@ class Chaos:
             "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._disk,
             "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
             "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand,
+            "relapse": self._aimed.relapse,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from fairlead.authority import remembering
 from fairlead.authority.judge import policies
 from fairlead.authority.judge.policies import Policies
 from fairlead.controllers import policy
@@ -64,6 +65,11 @@ def _firm_at_once() -> list[Swap]:
     return [(lasting.Granted, "is_firm", lambda self, tenant, position: True)]
 
 
+def _remembers_nothing() -> list[Swap]:
+    """A server that starts takes its store for what it always was, and goes on in the same incarnation."""
+    return [(remembering.Remembering, "last", lambda self: None)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "grant-lease-without-end": Mutant("a lease ends by its time", "stranded", ("S4",), _endless, 1.0),
     "grant-lease-agents-forget": Mutant(
@@ -75,5 +81,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "policy-lease-without-end": Mutant("policy is judged by under a lease", "leases", ("S6",), _judges_on, 3.0),
     "policy-effective-at-once": Mutant(
         "a policy is effective when no other may be judged by", "leases", ("S6",), _effective_at_once, 3.0
+    ),
+    "store-forgotten": Mutant(
+        "a server misses what its store lost while it was down", "relapses", ("S5",), _remembers_nothing, 2.0
     ),
 }

@@ -40,6 +40,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     stale_event: float = 0.0  # an agent is told again what is long over
     stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty
     region: float = 0.0  # a whole region goes dark, or is cut off, for a minute or more
+    relapse: float = 0.0  # all servers of a plane are down while its store fails over to a replica that was behind
     strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease
 
 
@@ -100,7 +101,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
 
 
 SWARM: Final = tuple(
-    name for name in Faults.__struct_fields__ if name not in ("region", "strand")
+    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "strand")
 )  # directed profiles have those
 
 
@@ -308,6 +309,12 @@ def _tails(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(lost_tail=10.0), work=work, lease_s=5.0)
 
 
+def _relapses(scenario: Scenario) -> Scenario:
+    """Planes whose stores lose their tails while nobody is there to see it. Quotas are tight: what was given up matters."""
+    made = _grants(scenario)
+    return replace(made, servers=1, faults=Faults(relapse=3.0, crash=1.0, cut=1.0))
+
+
 def _echoes(scenario: Scenario) -> Scenario:
     """Agents that are told again what is long over, while their slots come and go."""
     work = replace(scenario.work, workloads=3, actions=180.0, exclusive=0.3, jobs=0.0, operators=0.0)
@@ -331,6 +338,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "overrides": _overrides,
     "failback": _failback,
     "regions": _regions,
+    "relapses": _relapses,
     "resets": _resets,
     "silent": _silent,
     "sole": _sole,
