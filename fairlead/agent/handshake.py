@@ -93,7 +93,8 @@ class Handshake:
         ready = [node for node in nodes if node.synced and not node.confirmed and not node.superseded and _clean(node)]
         for node in ready:
             status = node.object.status if node.object is not None else NodeStatus()
-            node.confirmed = node.remembered.save() and status.schedulable and status.session == node.session
+            said = status.session == node.session and status.incarnation == node.listed_in
+            node.confirmed = node.remembered.save() and status.schedulable and said
         wanted = [node for node in ready if not node.confirmed and not _told_unsaved(node)]
         if not wanted:
             return
@@ -127,6 +128,7 @@ class Handshake:
             health=status.health or "Ready",  # a silence before is the node controller's to forgive
             observed_generation=max(status.observed_generation, generation),
             conditions=conditions,
+            incarnation=node.listed_in,
         )
 
     def _status(self, node: Node, status: NodeStatus) -> PutStatus:
@@ -166,7 +168,8 @@ def _told_unsaved(node: Node) -> bool:
         return False
     status = node.object.status
     told = any(condition.type == DISK_FULL and condition.status == "True" for condition in status.conditions)
-    return told and not status.schedulable and status.session == node.session
+    said = status.session == node.session and status.incarnation == node.listed_in
+    return told and not status.schedulable and said
 
 
 def _clean(node: Node) -> bool:

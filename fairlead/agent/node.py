@@ -58,6 +58,7 @@ class Node:
         self._lives: dict[tuple[str, str], list[Slot]] = {}  # the same by slot: a node may carry hundreds
         self.refused_tokens = 0
         self._history = 0  # the incarnation that known positions belong to
+        self.listed_in = 0  # the incarnation whose leader was told last what runs here
         self._asked: dict[tuple[str, str], int] = {}  # the positions that were known when the region was asked last
 
     # --- the region -------------------------------------------------------------------------------------------------------
@@ -228,6 +229,7 @@ class Node:
         """Every binding on this node at a revision, by its leader. What was heard since it was asked, and is from later, stands.
         What was known before does not: a leader has all of it, unless its store lost it, and then it counts for nothing (P6)."""
         position = self.in_history(revision)
+        self.listed_in = self._history
         for key, bound in self.bound.items():
             if self._asked.get(key) == bound.position:
                 bound.position = 0

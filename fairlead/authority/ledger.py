@@ -28,8 +28,8 @@ class NodeAccount:
 
     __slots__ = (
         "allocatable", "bindings", "claims", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "exclusive_to",
-        "healthy", "known", "memory_free", "memory_unlent", "name", "node_class", "number", "observed_ms", "observed_session",
-        "pool", "reservations", "scalars_free", "scalars_unlent", "schedulable", "session", "slots_free", "used_by",
+        "healthy", "known", "listed_in", "memory_free", "memory_unlent", "name", "node_class", "number", "observed_ms",
+        "observed_session", "pool", "reservations", "scalars_free", "scalars_unlent", "schedulable", "session", "slots_free", "used_by",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int = 0) -> None:
@@ -49,6 +49,7 @@ class NodeAccount:
         self.observed_ms = 0  # soft: set by heartbeats, never journalled by itself
         self.observed_session = 0  # of the heartbeats heard
         self.session = 0  # the newest that was registered
+        self.listed_in = 0  # the incarnation in which it last said what it runs
         self.bindings: dict[Rec, None] = {}
         self.claims: dict[Rec, None] = {}  # of the bindings, those that wait for somebody to leave (P12)
         self.reservations: dict[Rec, None] = {}
@@ -270,12 +271,12 @@ class Ledger:
         account.pool = node.spec.pool
         account.schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
         account.healthy = int(node.status.health == "Ready")
-        account.session = node.status.session
+        account.session, account.listed_in = node.status.session, node.status.incarnation
         account.cordoned = int(node.spec.unschedulable)
         self._classify(account, node)
 
     def _status_changed(self, account: NodeAccount, node: Node) -> None:
-        account.session = node.status.session
+        account.session, account.listed_in = node.status.session, node.status.incarnation
         schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
         healthy = int(node.status.health == "Ready")
         if (schedulable, healthy) != (account.schedulable, account.healthy):

@@ -37,7 +37,7 @@ from fairlead.scheduler.snapshot import Snapshot
 _AGAIN: Final = frozenset(
     {"NoFit", "OnHold", "AlreadyBound", "NotFound", "NotPending", "StaleEpoch", "StaleGeneration", "StalePolicy", "StaleGrant",
      "VictimNotAllowed", "StandingGone", "GangRefused", "GangIncomplete", "BeingDeleted", "StaleEvidence", "Overloaded",
-     "StoreUnavailable"}
+     "StoreUnavailable", "FenceNotPassed"}
 )  # fmt: skip
 
 

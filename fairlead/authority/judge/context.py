@@ -11,6 +11,7 @@ import msgspec
 
 from fairlead.authority.hot import hot_from
 from fairlead.authority.judge.policies import Policies
+from fairlead.authority.judge.unlisted import Unlisted
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.owners import Owners
 from fairlead.authority.state import Rec, State
@@ -93,6 +94,7 @@ class Context:
         self.policies = Policies(state, settings.plugins, settings.region if settings.plane == "region" else "")
         self.policy_in_force = self.policies.in_force
         self.overrides = Overrides()
+        self.unlisted = Unlisted(self.ledger)
         self.granted: dict[str, Granted] = {}  # by tenant; kept by granting.py, for as long as nothing of it changes
         self.begin(1)
         self.leader_since_ms = 0
@@ -113,6 +115,16 @@ class Context:
         self._revision_base = revision(incarnation, 0)
         self._uid_prefix = f"{self.settings.region}.{incarnation:x}."
         self.granted.clear()
+
+    def refuse_unlisted(self, name: str) -> Refused | None:
+        """Of an Exclusive slot that is to be bound: a node may run it, in a life that was lost with the store's tail."""
+        fenced_ms = self.now_ms - int(self.settings.fence_s * 1000)
+        # Until this leader has seen a whole fence pass, nobody's silence proves anything.
+        node = self.unlisted.one(self.incarnation, fenced_ms if fenced_ms > self.leader_since_ms else 0)
+        if not node:
+            return None
+        detail = f"{node} has not said what it runs since history was lost: it might be {name}"
+        return Refused("FenceNotPassed", detail, {"node": node}, retry_after_s=1.0)
 
     def set_time(self, now_ms: int) -> None:
         self.now_ms = now_ms

@@ -88,6 +88,9 @@ def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in
         return request
     if request.spec.gang and not in_gang:
         return Refused("GangIncomplete", f"{body.name} belongs to gang {request.spec.gang} of {request.spec.gang_size}")
+    unseen = ctx.refuse_unlisted(body.name) if request.spec.execution == "Exclusive" else None
+    if unseen is not None:
+        return unseen
     tenant, name, node = body.tenant, body.name, body.node
     state, attempt = request.status.state, request.status.attempt
     effects: list[Effect] = []

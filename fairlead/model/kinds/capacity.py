@@ -173,7 +173,8 @@ class NodeSpec(Record, frozen=True):
 
 
 class NodeStatus(Record, frozen=True):
-    """`schedulable` turns true only after the inventory handshake of the present session (P10)."""
+    """`schedulable` turns true only after the inventory handshake of the present session (P10). `incarnation` is that of the
+    region's plane in which it was made last; 0: by an agent that does not say."""
 
     observed_generation: int = 0
     session: int = 0
@@ -182,6 +183,7 @@ class NodeStatus(Record, frozen=True):
     images: tuple[str, ...] = ()
     flaps: int = 0  # how often it fell silent soon after it came back
     conditions: tuple[Condition, ...] = ()
+    incarnation: int = 0
 
 
 class Node(Record, frozen=True):
