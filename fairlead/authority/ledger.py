@@ -29,7 +29,8 @@ class NodeAccount:
     __slots__ = (
         "allocatable", "bindings", "claims", "cordoned", "cpu_free", "cpu_unlent", "device_used", "devices", "exclusive_to",
         "healthy", "known", "listed_in", "memory_free", "memory_unlent", "name", "node_class", "number", "observed_ms",
-        "observed_session", "pool", "reservations", "scalars_free", "scalars_unlent", "schedulable", "session", "slots_free", "used_by",
+        "observed_session", "pool", "reservations", "scalars_free", "scalars_unlent", "schedulable", "session", "slots_free",
+        "used_by",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int = 0) -> None:

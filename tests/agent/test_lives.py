@@ -23,7 +23,7 @@ from fairlead.agent.slot import Slot
 from fairlead.decide.instances import Stop, Wait
 from fairlead.decide.lasting import GrantWord
 from fairlead.model import codec
-from fairlead.model.commands import Accepted, Command, Outcome
+from fairlead.model.commands import Accepted, Command, Outcome, PutStatus
 from fairlead.model.ids import revision
 from fairlead.model.kinds.capacity import Node as NodeObject
 from fairlead.model.kinds.capacity import NodeSpec, NodeStatus
@@ -286,6 +286,38 @@ async def test_a_node_that_was_closed_again_before_it_had_the_answer_to_its_conf
     assert (node.confirmed, node.object.status.schedulable, node.object_position) == (False, False, 12)
     await handshake.confirm([node])
     assert (node.confirmed, node.object.status.schedulable, node.object_position) == (True, True, 13)
+
+
+async def test_a_node_says_in_which_incarnation_it_listed_what_it_runs_and_says_it_anew_in_each() -> None:
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    node.session, node.registered = 3, True
+    written: list[NodeStatus] = []
+
+    class Region:
+        at = revision(1, 8)
+
+        async def inventory(self, held: Any) -> Inventory:
+            return Inventory(self.at, [])
+
+        async def nodes(self, names: Any) -> Any:
+            status = written[-1] if written else NodeStatus(session=3)
+            return self.at, [
+                SimpleNamespace(name="n1", position=5, raw=codec.encode(NodeObject(Metadata(name="n1"), status=status)))
+            ]
+
+        async def submit(self, commands: list[Command]) -> list[Outcome]:
+            written.extend(command.body.status for command in commands if isinstance(command.body, PutStatus))
+            return [Accepted(self.at + 1, "nodes//n1", "") for _ in commands]
+
+    region: Any = Region()
+    handshake = Handshake(region, {})
+    for incarnation in (1, 1, 2):
+        region.at = revision(incarnation, 8)
+        node.synced = node.confirmed = False
+        await handshake.tell([node])
+        await handshake.confirm([node])
+        assert node.confirmed
+    assert [(status.schedulable, status.incarnation) for status in written] == [(True, 1), (True, 2)]
 
 
 # --- after an agent of the same name ----------------------------------------------------------------------------------------
