@@ -67,6 +67,21 @@ async def test_whoever_is_silent_for_a_whole_fence_runs_nothing_any_more() -> No
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
 
 
+async def test_a_silence_that_this_leader_has_not_seen_itself_proves_nothing() -> None:
+    clock = FakeClock()
+    async with after_a_loss(clock) as plane:
+        for account in plane.authority._ctx.ledger.nodes.values():
+            account.observed_ms = 0
+        plane.authority.heartbeat([("n3", 1)])
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
+        assert "n1" in no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed").detail
+        clock.offset += plane.authority._settings.fence_s + 1.0
+        plane.authority.heartbeat([("n3", 1)])
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
+
+
 async def test_where_no_history_was_lost_nobody_waits() -> None:
     async with after_a_loss(FakeClock(), incarnation=1) as plane:
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
