@@ -193,9 +193,10 @@ class Runtime(Leased):
     async def _hear_loop(self, feed: Feed) -> None:
         since_ms = 0
         while True:
-            for node, when_ms in await self._plane.heard(since_ms):
-                self.view.heard[node] = when_ms
-                since_ms = max(since_ms, when_ms)
+            heard, now_ms = await self._plane.heard(since_ms), self._plane.plane_ms()
+            for node, when_ms in heard:  # nobody is heard in the future
+                self.view.heard[node] = min(when_ms, now_ms)
+                since_ms = max(since_ms, min(when_ms, now_ms))
             feed.poke()
             await self._clock.sleep(self._settings.hear_s)
 

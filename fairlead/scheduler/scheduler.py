@@ -129,7 +129,8 @@ class Scheduler(Leased):
             if opened and self._feed is not None:
                 self._observer.heard_again(opened)
                 self._feed.poke()
-            since_ms = max((when for _, when in heard), default=since_ms)
+            # Nobody is heard in the future: whoever says so would make this deaf to everybody until then.
+            since_ms = min(max((when for _, when in heard), default=since_ms), self.snapshot.now_ms)
             self.meters.observed(self.queue.meters(self.snapshot.now_ms))
             await self._report()
             await self._clock.sleep(self._settings.hear_s)

@@ -190,7 +190,8 @@ class Snapshot:
         opened = []
         cells = self.fleet.cells["observed_ms"]
         horizon = self.now_ms - max_age_ms
-        for name, when_ms in observed:
+        for name, told_ms in observed:
+            when_ms = told_ms if told_ms <= self.now_ms else self.now_ms  # a hint, and that one is wrong
             row = self.row_of.get(name)
             if row is None:
                 self._heard_early[name] = when_ms  # its node is on the way
