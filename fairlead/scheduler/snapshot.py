@@ -191,8 +191,7 @@ class Snapshot:
         cells = self.fleet.cells["observed_ms"]
         horizon = self.now_ms - max_age_ms
         for name, told_ms in observed:
-            when_ms = told_ms if told_ms <= self.now_ms else self.now_ms  # a hint, and that one is wrong
-            row = self.row_of.get(name)
+            when_ms, row = min(told_ms, self.now_ms), self.row_of.get(name)  # nobody is heard in the future
             if row is None:
                 self._heard_early[name] = when_ms  # its node is on the way
             elif cells[row] < when_ms:
