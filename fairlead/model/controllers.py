@@ -171,7 +171,7 @@ def _of_leaving() -> tuple[ControllerInfo, ...]:
         ControllerInfo(
             "disruption", r.DISRUPTION, REGION, "the only one that drains: judges eviction requests by budgets, drains nodes",
             "evictions, bindings, nodes, endpoints", fresh,
-            ("EvictionRequest.status", "EvictionRequest.spec", "Binding.state", "Node.status"),
+            ("EvictionRequest.status", "EvictionRequest.spec", "EvictionRequest.delete", "Binding.state", "Node.status"),
             "another slot of the workload is lost", "the budget as this controller counts it; the operator's deadline",
             "every request is done, refused or expired",
         ),

@@ -122,15 +122,16 @@ class Scheduler(Leased):
     async def _hear_loop(self) -> None:
         since_ms = 0
         while True:
-            heard = list(await self._plane.heard(since_ms))
-            self.snapshot.now_ms = self._plane.plane_ms()
+            told = await self._plane.heard(since_ms)
+            now_ms = self.snapshot.now_ms = self._plane.plane_ms()
+            # Nobody is heard in the future: whoever says so would make this deaf to everybody until then.
+            heard = [(name, when_ms if when_ms < now_ms else now_ms) for name, when_ms in told]
             self.snapshot.forget_failures()
             opened = self.snapshot.heard(heard, int(self._settings.max_age_s * 1000))
             if opened and self._feed is not None:
                 self._observer.heard_again(opened)
                 self._feed.poke()
-            # Nobody is heard in the future: whoever says so would make this deaf to everybody until then.
-            since_ms = min(max((when for _, when in heard), default=since_ms), self.snapshot.now_ms)
+            since_ms = max((when for _, when in heard), default=since_ms)
             self.meters.observed(self.queue.meters(self.snapshot.now_ms))
             await self._report()
             await self._clock.sleep(self._settings.hear_s)

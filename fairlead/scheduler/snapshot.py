@@ -190,8 +190,8 @@ class Snapshot:
         opened = []
         cells = self.fleet.cells["observed_ms"]
         horizon = self.now_ms - max_age_ms
-        for name, told_ms in observed:
-            when_ms, row = min(told_ms, self.now_ms), self.row_of.get(name)  # nobody is heard in the future
+        for name, when_ms in observed:
+            row = self.row_of.get(name)
             if row is None:
                 self._heard_early[name] = when_ms  # its node is on the way
             elif cells[row] < when_ms:

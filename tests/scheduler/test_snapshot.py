@@ -139,17 +139,6 @@ def test_a_silent_node_that_is_heard_again_counts_as_changed_and_others_do_not()
     assert snapshot.changed[changes - snapshot.changed_base :] == [0]
 
 
-def test_a_node_said_to_be_heard_in_the_future_is_heard_now_and_again_later() -> None:
-    snapshot = snapshot_of(node("n0"))
-    cells = snapshot.fleet.cells["observed_ms"]
-    snapshot.now_ms = NOW_MS + 40_000
-    snapshot.heard([("n0", NOW_MS + 90_000)], 30_000)
-    assert cells[0] == NOW_MS + 40_000
-    snapshot.now_ms = NOW_MS + 41_000
-    snapshot.heard([("n0", NOW_MS + 40_900)], 30_000)
-    assert cells[0] == NOW_MS + 40_900
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_columns_equal_the_sum_of_what_lies_there(seed: int) -> None:
     draws = random.Random(seed)
