@@ -11,7 +11,7 @@ from typing import Final
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, condition, endpoints_of, revision_of, slots_of
+from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, condition, endpoints_of, is_held, revision_of, slots_of
 from fairlead.controllers.saying import Saying, is_news
 from fairlead.decide.queueing import Told, floor_needed, queue_bodies, same_but_for_times, status_of
 from fairlead.decide.slots import ENDED, Table
@@ -28,7 +28,7 @@ _OVER: Final = ENDED | {SlotState.FAILED}
 class AssignmentController:
     name = "assignment"
     # Bindings come before the requests they replace: a request that goes with no binding there was withdrawn.
-    follows = ("assignments", "revisions", "grants", "bindings", "schedulingrequests", "endpoints")
+    follows = ("assignments", "revisions", "grants", "bindings", "schedulingrequests", "endpoints", "evictionrequests")
     by_spec = ("grants",)  # it asks whether there is one
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {**SLOT_INDEXES, "assignments": {**SLOT_INDEXES["assignments"], "tenant": lambda item: item.tenant}}
@@ -51,6 +51,8 @@ class AssignmentController:
                 return [(each.tenant, each.hot.spec.workload) for each in found]
             case "endpoints":
                 return (item.key,) if self._says_more(view, item.key) else ()
+            case "evictionrequests":  # one that may not leave before another serves: a spare slot may be wanted, or no longer
+                return (workload_of(item),) if is_held(item.hot) else ()
             case _:
                 key = workload_of(item)
                 if key[1].startswith(STANDING):

@@ -25,7 +25,7 @@ from fairlead.controllers.gathering import (
     is_open,
     slots_of,
 )
-from fairlead.decide.disruption import WITHDRAW_MS, Asked, Budget, Ruling, is_wanted, leaves, rule
+from fairlead.decide.disruption import TOO_FEW, WITHDRAW_MS, Asked, Budget, Ruling, is_wanted, leaves, rule
 from fairlead.decide.overrides import Where, ends_ms, in_force, words
 from fairlead.decide.slots import RUNNING, instant, millis
 from fairlead.decide.spans import size
@@ -232,7 +232,7 @@ def _ruled(eviction: EvictionRequest, ruling: Ruling, now_ms: int) -> PutStatus 
         case "Approve":
             with_condition("Approved", "True", "WithinBudget")
         case "Block":
-            with_condition("Approved", "False", "Blocked", ruling.why)
+            with_condition("Approved", "False", TOO_FEW if ruling.too_few else "Blocked", ruling.why)
             new = replace(new, blocked_by=ruling.why)
         case "Expired":
             with_condition("Done", "True", "Expired", ruling.why)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, node_of, workload_in_spec, workload_of
+from fairlead.decide.disruption import TOO_FEW
 from fairlead.decide.slots import Slot, Table
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.work import Assignment, Endpoint, Endpoints, EvictionRequest, Instance, Revision, SchedulingRequest
@@ -42,6 +43,12 @@ def is_open(eviction: EvictionRequest) -> bool:
 def concerns(eviction: EvictionRequest, hot: BindingHot) -> bool:
     """It is about this life of the slot, not about one that is over."""
     return eviction.spec.slot.uid == hot.workload_uid and eviction.spec.epoch in (0, hot.token.epoch)
+
+
+def is_held(eviction: EvictionRequest) -> bool:
+    """It waits until more of its workload serve."""
+    found = condition(eviction.status.conditions, "Approved")
+    return found is not None and found.reason == TOO_FEW and found.observed_generation == eviction.metadata.generation
 
 
 def is_approved(eviction: EvictionRequest) -> bool:
@@ -180,6 +187,7 @@ class SlotTables:
             leaving=leaving,
             approved=leaving and eviction is not None and is_approved(eviction),
             ours=leaving and ours,
+            held=leaving and eviction is not None and is_held(eviction),
             lost=node is not None and node.hot.status.health == "Lost",
         )
 

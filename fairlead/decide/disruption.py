@@ -17,6 +17,7 @@ from fairlead.model.lifecycle import SlotState
 
 _S = SlotState
 WITHDRAW_MS: Final = 30_000  # for the rollout controller to take traffic away; after it a drain no longer waits
+TOO_FEW: Final = "TooFewServe"  # why a request is not approved: one more that serves would let it go
 
 Step = Literal["Wait", "Approve", "Block", "Drain", "Gone", "Expired"]
 
@@ -41,6 +42,7 @@ class Ruling(NamedTuple):
     asked: Asked
     step: Step
     why: str = ""
+    too_few: bool = False  # blocked because too few would serve without it: one more would let it go
 
 
 def leaves(assignment: Assignment) -> bool:
@@ -90,7 +92,7 @@ def _rule_one(one: Asked, slot: Slot | None, serving: int, budget: Budget, now_m
     if not blocked:
         return Ruling(one, "Approve")
     expired = one.deadline_ms and now_ms >= one.deadline_ms
-    return Ruling(one, "Expired" if expired else "Block", blocked)
+    return Ruling(one, "Expired" if expired else "Block", blocked, slot.state is _S.SERVING)
 
 
 def _blocked(slot: Slot, serving: int, budget: Budget) -> str:

@@ -37,7 +37,8 @@ def wanted(order: AssignmentSpec, slots: Slots, *, deleting: bool = False) -> di
 
 
 def _spares(order: AssignmentSpec, own: dict[int, int], slots: Table) -> list[int]:
-    """The spare indices in use: as many as surge allows while something is replaced, then until all of the region's own serve."""
+    """The spare indices in use: as many as surge allows while something is replaced, or may not leave before another serves; then
+    until all of the region's own serve."""
     spare = order.spare
     if spare is None or not own:
         return []
@@ -48,13 +49,16 @@ def _spares(order: AssignmentSpec, own: dict[int, int], slots: Table) -> list[in
         of != order.generation and state in _THERE and not own.keys().isdisjoint(group)
         for (state, of), group in slots.groups.items()
     )
-    if not known and not replacing:
+    held = sum(slot.held and index in own for index, slot in slots.leaving.items())
+    if not known and not replacing and not held:
         return []
     undone = len(own) - _own_serving(order, own, slots)
     right = sorted((s for s in known if s.generation == order.generation), key=lambda s: (not s.serves, s.index))
     if not replacing:
-        return [slot.index for slot in right if slot.state is not _S.PENDING][:undone]
-    count = min(order.rollout.max_surge, undone, spare.last - spare.first + 1)
+        started = [slot.index for slot in right if slot.state is not _S.PENDING][:undone]
+        if len(started) >= held:
+            return started
+    count = min(order.rollout.max_surge, undone if replacing else held, spare.last - spare.first + 1)
     chosen = [slot.index for slot in right][:count]
     taken = set(chosen)
     rest = [i for i in range(spare.first, spare.last + 1) if i not in taken]

@@ -37,6 +37,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     leaving: bool = False  # somebody asked for its eviction, and that has not ended
     approved: bool = False  # its eviction keeps its workload's budget: traffic is to be withdrawn
     ours: bool = False  # the eviction was asked for by the rollout itself
+    held: bool = False  # the eviction waits until more of its workload serve
     lost: bool = False  # its node was declared Lost
     request: SchedulingRequest | None = None
 

@@ -27,12 +27,14 @@ from fairlead.model.resources import NOTHING, Resources
 
 JOB: Final = ("analytics", "drill-witness")
 SOLE: Final = ("risk", "drill-sole")  # a service of one slot that runs once in the world, and is stood in for
+WIDE: Final = ("analytics", "drill-wide")  # a service on two nodes of the region: one of them is not the node that goes
 STAND_IN_S: Final = 180.0  # its slot lease is 60 s and is taken after a little more; then it is placed and started
 MISSED_SHARE: Final = 0.4  # of a grant's lease: so long without an answer, a region counts as cut off and reports afterwards
 MARGIN_S: Final = 10.0
 HELD: Final = frozenset(state.value for state in HOLDS_CAPACITY)
 
 Run = tuple[str, str]  # token, node
+_LITTLE: Final[Tree] = {"requests": {"cpu": "10m", "memory": "32Mi"}}
 
 
 class RegionCut(Drill):
@@ -56,9 +58,12 @@ class RegionCut(Drill):
         witness, alone = Path(scene.folder, "witness"), Path(scene.folder, "alone")
         await scene.make("workloads", *JOB, exclusive_job(str(witness)))
         await scene.make("workloads", *SOLE, sole_service(str(alone)))
+        await scene.make("workloads", *WIDE, wide_service())
         for what, file in (("job", witness), ("service", alone)):
             if not await scene.expect(f"the exclusive {what} runs in {LOST}", partial(_lives, file, LOST), BACK_S):
                 return
+        if not await scene.expect(f"a service runs on two nodes of {LOST}", lambda: _on_two_nodes(scene), BACK_S):
+            return
         node = next(node for _, node in runs_of(witness.read_text()))
         lease_s = await _lease_s(scene)
         jobs = {_key(one) for one in await scene.asking.items("workloads", "", "global") if one["spec"].get("job")}
@@ -101,7 +106,8 @@ class RegionCut(Drill):
         there = now()
         gone = sorted(slot for agent, slots in before.items() if agent != lost for slot in slots - there[agent])
         kept = sum(len(slots) for agent, slots in before.items() if agent != lost)
-        scene.check(f"what ran elsewhere in {LOST} goes on", not gone, ", ".join(gone) or f"{kept} slots where they were")
+        told = ", ".join(gone) or f"{kept} slots where they were"
+        scene.check(f"what ran elsewhere in {LOST} goes on", bool(kept) and not gone, told)
 
     @staticmethod
     async def _healed(scene: Scene, apart: list[Tree]) -> None:
@@ -136,21 +142,33 @@ def sole_service(witness: str) -> Tree:
     return {**alone, **_once_in_the_world(witness, "Always")}
 
 
+def wide_service() -> Tree:
+    spread = [{"topologyKey": "hostname", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]
+    return {
+        "replicas": 2, "workloadClass": "best-effort", "template": _sleeper("Always"), "resources": _LITTLE,
+        "placement": {"regions": {"allowed": [LOST]}, "spread": spread},
+    }  # fmt: skip
+
+
+def _sleeper(restart: str, **env: str) -> Tree:
+    env = {"DURATION_S": "3600", **env}
+    return {
+        "driver": "process", "command": [sys.executable, "-m", "fairlead.samples.fraud_batch"], "restartPolicy": restart,
+        "env": [{"name": name, "value": value} for name, value in env.items()], "stopGraceSeconds": 1,
+    }  # fmt: skip
+
+
 def _once_in_the_world(witness: str, restart: str) -> Tree:
     """It would rather be in the region that is going to be cut off, and might be anywhere."""
     return {
         "exclusive": "global",
-        "template": {
-            "driver": "process", "command": [sys.executable, "-m", "fairlead.samples.fraud_batch"], "restartPolicy": restart,
-            "env": [{"name": "DURATION_S", "value": "3600"}, {"name": "WITNESS_FILE", "value": witness}],
-            "stopGraceSeconds": 1,
-        },
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "template": _sleeper(restart, WITNESS_FILE=witness),
+        "resources": _LITTLE,
         "placement": {
             "regions": {"allowed": list(REGIONS)},
             "preferences": [{"weight": 100, "locality": {"regions": [LOST]}}],
         },
-    }  # fmt: skip
+    }
 
 
 # --- counted here ----------------------------------------------------------------------------------------------------------
@@ -214,6 +232,12 @@ def running_twice(slots: Mapping[str, Iterable[str]]) -> list[str]:
     """Slots that run on more than one node, as processes: `agent -> slots`."""
     counted = Counter(slot for found in slots.values() for slot in set(found))
     return sorted(slot for slot, count in counted.items() if count > 1)
+
+
+async def _on_two_nodes(scene: Scene) -> bool:
+    """By their processes."""
+    slots = scene.chaos.radius(scene.chaos.nodes(region=LOST)).slots
+    return sum(any(slot.startswith(f"{'/'.join(WIDE)}-") for slot in there) for there in slots.values()) == 2
 
 
 def _check_processes(scene: Scene) -> None:

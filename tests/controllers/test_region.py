@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from fairlead.controllers.node import NodeController
@@ -190,11 +191,35 @@ async def test_a_drain_moves_everything_away_within_the_budget_and_says_when_it_
         await r.quiet()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_drain_of_a_workload_that_can_spare_nobody_starts_another_first(count: int) -> None:
+    own = list(range(count))
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", count, min_serving=count)
+        await r.until(lambda: r.serving() == own)
+        node = r.slots()[0].node
+        least = count
+
+        def done() -> bool:
+            nonlocal least
+            least = min(least, len(r.serving()))
+            return r.serving() == own and all(hot.node != node for hot in r.slots().values())
+
+        await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel", requester="ada"))
+        await r.until(done)
+        assert least == count, "nobody left before another served"
+        await r.until(lambda: (c := drained(r, node)) is not None and (c.status, c.reason) == ("True", "Empty"))
+        await r.until(lambda: sorted(r.slots()) == own)
+        await r.quiet()
+
+
 async def test_a_drain_that_a_budget_blocks_names_it_and_gives_up_at_its_deadline() -> None:
     async with region() as r:
         r.schedule()
         r.control_all()
-        await r.order("api", 3, min_serving=3)
+        await r.order("api", 3, min_serving=3, rollout=RolloutRule(max_surge=0, max_unavailable=1))
         await r.until(lambda: r.serving() == [0, 1, 2])
         node = r.slots()[0].node
         later, soon = (instant(r.plane.authority.plane_ms() + ms) for ms in (3_600_000, 500))
@@ -202,6 +227,21 @@ async def test_a_drain_that_a_budget_blocks_names_it_and_gives_up_at_its_deadlin
         await r.until(lambda: (c := drained(r, node)) is not None and "minServing is 3" in c.message)
         await r.set_node(node, drain=DrainOrder(reason="new kernel", deadline_time=soon))
         await r.until(lambda: (c := drained(r, node)) is not None and c.reason == "DeadlinePassed")
+        assert r.serving() == [0, 1, 2]
+        await r.quiet()
+
+
+async def test_a_drain_that_is_taken_back_while_it_is_blocked_asks_nobody_to_leave_any_more() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        await r.order("api", 3, min_serving=3, rollout=RolloutRule(max_surge=0, max_unavailable=1))
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        node = r.slots()[0].node
+        await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel"))
+        await r.until(lambda: (c := drained(r, node)) is not None and c.reason == "Blocked")
+        await r.set_node(node, unschedulable=False, drain=None)
+        await r.until(lambda: drained(r, node) is None and r.get("evictionrequests", "api-0") is None)
         assert r.serving() == [0, 1, 2]
         await r.quiet()
 

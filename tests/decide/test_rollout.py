@@ -68,6 +68,27 @@ def test_a_failure_long_after_a_rollout_brings_no_surge() -> None:
     assert sorted(wanted(order(2, 2), slots(slot(0, generation=2), slot(1, _S.UNKNOWN, 2)))) == [0, 1]
 
 
+def test_one_that_may_not_leave_before_another_serves_brings_a_spare_slot_up_to_the_surge() -> None:
+    held = [slot(index, leaving=True, held=True) for index in (0, 1)]
+    assert sorted(wanted(order(3, surge=1), slots(*held, slot(2)))) == [0, 1, 2, SPARE]
+    assert sorted(wanted(order(3, surge=5), slots(*held, slot(2)))) == [0, 1, 2, SPARE, SPARE + 1]
+    assert sorted(wanted(order(3, surge=0), slots(*held, slot(2)))) == [0, 1, 2]
+    asked = slots(slot(0, leaving=True), slot(1), slot(2))
+    assert sorted(wanted(order(3), asked)) == [0, 1, 2], "it has not been refused: perhaps nobody is needed"
+    elsewhere = slots(slot(0), slot(1), slot(2), slot(7, leaving=True, held=True))
+    assert sorted(wanted(order(3), elsewhere)) == [0, 1, 2], "what is not wanted need not be replaced"
+
+
+def test_the_spare_slot_of_one_that_leaves_stays_until_it_serves_again() -> None:
+    goes = slots(slot(0, leaving=True, approved=True), slot(1), slot(SPARE))
+    assert SPARE in wanted(order(2), goes)
+    comes = slots(slot(0, _S.STARTING), slot(1), slot(SPARE))
+    assert SPARE in wanted(order(2), comes)
+    assert SPARE not in wanted(order(2), slots(slot(0), slot(1), slot(SPARE)))
+    waits = slots(slot(0, leaving=True, approved=True), slot(1), slot(SPARE, _S.PENDING))
+    assert SPARE not in wanted(order(2), waits), "it was let go without it"
+
+
 def test_a_paused_rollout_keeps_generations_as_they_are() -> None:
     assert wanted(order(2, 2, paused=True), slots(slot(0), slot(1, _S.RELEASED))) == {0: 1, 1: 1}
 
