@@ -15,7 +15,7 @@ from fairlead.model.anchor import decode_anchor
 from fairlead.model.ids import key, split_key
 from fairlead.model.journal import Blob, chain_hash, decode_blob
 from fairlead.ports import Clock
-from fairlead.store.contract import NO_HASH, Batch, Compacted, Corrupt, Head, ObjectRow, Store, StoreUnreachable
+from fairlead.store.contract import NO_HASH, Batch, Compacted, Corrupt, Fence, Head, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class Follower:
         self.last_ms = 0  # plane time of the last batch seen
         self.seen_at = 0.0  # our monotonic clock when we saw it happen; 0: it happened before we came
         self._live = False  # false while catching up on what happened before we came
+        self._begun: Fence | None = None  # who led when this was loaded
 
     def saw(self, chain: bytes, time_ms: int) -> None:
         """A batch of our own became durable just now."""
@@ -65,7 +66,7 @@ class Follower:
             await self._clock.sleep(0)
         state.loaded(checkpoint.position)
         self.chain = b""  # not known before the first batch; with none to come, the head's own is taken
-        self._live = False
+        self._live, self._begun = False, checkpoint.head.fence()
         return checkpoint.head
 
     def _load(self, rows: list[ObjectRow], at_most: int) -> None:
@@ -93,7 +94,7 @@ class Follower:
             for batch in batches:
                 if batch.last > head.position:
                     return applied
-                self.apply(batch)
+                await self._apply_checked(batch)
                 applied += 1
             await self._clock.sleep(0)
         if self.chain and head.position == state.position and head.hash != self.chain:
@@ -102,6 +103,15 @@ class Follower:
             self.chain = head.hash
             self._live = True
         return applied
+
+    async def _apply_checked(self, batch: Batch) -> None:
+        """What does not fit together, and was read under two leaders, is no damage: a tail was lost in between."""
+        try:
+            self.apply(batch)
+        except Corrupt as damage:
+            if (await self._store.head()).fence() == self._begun:
+                raise
+            raise Forked(f"{damage}; but another one leads since this was loaded") from damage
 
     def apply(self, batch: Batch) -> None:
         state = self.state
@@ -154,18 +164,24 @@ async def check_history(store: Store, clock: Clock) -> None:
     """Reads the whole journal that the store still has, from where it was cut to its head, and raises Corrupt if a row is damaged
     or missing. Loading would not notice: it begins where the objects end, and a start must not go well on luck."""
     while True:
+        head: Head | None = None
         try:
-            await _check_history(store, clock)
+            head = await store.head()
+            await _check_history(store, clock, head)
         except StoreUnreachable as error:  # A start waits for its store; the tail at least is checked when it is loaded.
             log.warning("the journal could not be checked: %s", error)
         except Forked as fork:
             log.warning("the journal is checked again: %s", fork)
             continue
+        except Corrupt as damage:
+            if head is None or (await store.head()).fence() == head.fence():
+                raise
+            log.warning("the journal is checked again, because another one leads since: %s", damage)
+            continue
         return
 
 
-async def _check_history(store: Store, clock: Clock) -> None:
-    head = await store.head()
+async def _check_history(store: Store, clock: Clock, head: Head) -> None:
     position, chain = head.truncated, _hash_at_cut(head)
     while position < head.position:
         batches = await following(store, clock, position, head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +13,10 @@ from msgspec.structs import replace
 from fairlead.authority import follower
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
+from fairlead.authority.follower import Follower, Forked, check_history
+from fairlead.authority.hot import hot_of
 from fairlead.authority.judge import Settings
+from fairlead.authority.state import State
 from fairlead.model.journal import chain_hash
 from fairlead.ports import Clock, SystemClock, SystemIds
 from fairlead.store.contract import FORMAT, Corrupt, FormatTooNew, Store, StoreError
@@ -109,6 +113,47 @@ async def test_a_row_of_another_history_stops_the_start() -> None:
     memory.disk.journal[2] = replace(entry, batch=forged)
     with pytest.raises(Corrupt, match=rf"journal row {forged.first}: it continues another history.*fairlead store restore"):
         await start(memory)
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["the same leads", "another leads since"])
+@pytest.mark.parametrize("what", ["check", "load"])
+async def test_what_does_not_fit_together_is_no_damage_where_another_leads_since_it_was_read(taken_over: bool, what: str) -> None:
+    """Simulator, seed 40005 of `tails`: between two reads the store lost its tail, and whoever led next wrote another one."""
+    memory = MemoryEngine()
+    await fill(memory)
+    disk = memory.disk
+    store: Any = await memory.open_store()
+    disk.head = replace(disk.head, materialised=0)
+    disk.objects.clear()
+    sound, read, forged_once = list(disk.journal), store.tail, False
+
+    async def tail(after: int) -> Any:
+        """One row at a time; after the first, what follows is another history."""
+        nonlocal forged_once
+        found = (await read(after))[:1]
+        if not forged_once:
+            forged_once = True
+            entry = disk.journal[1]
+            forged = replace(entry.batch, previous=b"\5" * 32, hash=chain_hash(b"\5" * 32, entry.batch.blob))
+            disk.journal[1] = replace(entry, batch=forged)
+            if taken_over:
+                disk.head = replace(disk.head, epoch=disk.head.epoch + 1, holder="another")
+        elif taken_over and after:
+            disk.journal[:] = sound  # it is whole by the next look
+        return found
+
+    store.tail = tail
+    if what == "check":
+        if taken_over:
+            await check_history(store, SystemClock())
+        else:
+            with pytest.raises(Corrupt, match="continues another history"):
+                await check_history(store, SystemClock())
+        return
+    following = Follower(store, SystemClock(), State(hot_of, 100), lambda recs: None)
+    head = await following.load()
+    with pytest.raises(Forked if taken_over else Corrupt, match="continues another history"):
+        await following.catch_up(head)
 
 
 async def test_an_object_that_cannot_be_read_stops_the_start(engine: Engine) -> None:
