@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.authority.follower import Forked, check_history
+from fairlead.authority.follower import Behind, Forked, check_history
 from fairlead.authority.judge import Settings
 from fairlead.authority.memory import PlaneMemory
 from fairlead.authority.pipeline import Deposed
@@ -195,7 +195,8 @@ class Candidate:
 
     def _forked(self, fork: Forked) -> None:
         log.warning("memory is dropped: %s", fork)
-        self.lost_history(self.memory.ctx.incarnation)
+        if not isinstance(fork, Behind):
+            self.lost_history(self.memory.ctx.incarnation)
         self.forget()
 
     async def acquire(self, observed: Head) -> tuple[Fence | None, float]:

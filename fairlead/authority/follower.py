@@ -29,6 +29,10 @@ class Forked(Exception):
     """The store's history is not the one in memory: it lost a tail, or was restored. Memory must be dropped (P4, P6)."""
 
 
+class Behind(Forked):
+    """Memory ends before the journal begins: it must be dropped, but nothing was lost."""
+
+
 class Follower:
     def __init__(self, store: Store, clock: Clock, state: State, published: Callable[[list[Rec]], None]) -> None:
         self._store = store
@@ -90,7 +94,7 @@ class Follower:
         while state.position < head.position:
             batches = await following(self._store, self._clock, state.position, head)
             if isinstance(batches, Compacted):
-                raise Forked(f"the journal starts after {batches.truncated}, memory is at {state.position}")
+                raise Behind(f"the journal starts after {batches.truncated}, memory is at {state.position}")
             for batch in batches:
                 if batch.last > head.position:
                     return applied

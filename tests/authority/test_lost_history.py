@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.authority.building import Deposed
 from fairlead.authority.candidate import PATIENCE, Candidate, Timing
+from fairlead.authority.follower import Behind
 from fairlead.authority.judge import Settings
 from fairlead.authority.term import CLOCK_RATE_ERROR
 from fairlead.store.contract import Committed, Fence, Fenced, Head
@@ -84,6 +86,13 @@ def place() -> Place:
     return Place()
 
 
+def once(error: Exception) -> Any:
+    async def caught_up(head: Head) -> None:
+        raise error
+
+    return caught_up
+
+
 async def soon(waited: Any) -> Any:
     async with asyncio.timeout(10):
         return await waited
@@ -151,6 +160,24 @@ async def test_whoever_begins_a_new_incarnation_is_left_in_peace(place: Place) -
     while place.clock.now < at + 3 * PATIENCE * TTL_S:
         await asyncio.sleep(0)
         assert not looking.done()
+    looking.cancel()
+
+
+async def test_a_standby_that_was_away_for_longer_than_the_journal_reaches_has_lost_nothing(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    fence = await place.lead(one)
+    await two.memory.load()
+    two.memory.ready = True
+    place.disk.head = replace(place.disk.head, position=9, materialised=9, truncated=9)  # written and cut off meanwhile
+    two._store.head = await place.alive(fence)  # type: ignore[method-assign]
+    with pytest.raises(Behind):
+        await two.memory.catch_up(place.disk.head)
+    two.memory.catch_up = once(Behind("the journal starts after 9"))  # type: ignore[method-assign]
+    looking = asyncio.ensure_future(two.stand_by())
+    at = place.clock.now
+    while place.clock.now < at + 3 * PATIENCE * TTL_S:
+        await asyncio.sleep(0)
+        assert not looking.done(), "it has nothing to depose anybody for"
     looking.cancel()
 
 
