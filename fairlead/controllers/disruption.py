@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import (
+    DRAIN,
     SLOT_INDEXES,
     SLOT_OBJECTS,
     assignment_of,
@@ -83,7 +84,7 @@ class DisruptionController:
         if bound is None:
             return ()
         name: str = bound.hot.node
-        return (("", name),) if item.hot.spec.requester == f"drain:{name}" else self._drained(cache, name)
+        return (("", name),) if item.hot.spec.requester == f"{DRAIN}{name}" else self._drained(cache, name)
 
     def _drained(self, cache: Cache, name: str) -> tuple[Name, ...]:
         node = cache.item("nodes", "", name)
@@ -144,7 +145,7 @@ class DisruptionController:
         if item is None:
             return Result()
         node: Node = item.hot
-        requester = f"drain:{name}"
+        requester = f"{DRAIN}{name}"
         here = [each for each in cache.by("bindings", "node", name) if each.hot.state in ON_NODE]
         evictions: dict[Name, EvictionRequest] = {
             each.key: found for each in here if (found := cache.get("evictionrequests", *each.key)) is not None

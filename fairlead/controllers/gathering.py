@@ -6,6 +6,7 @@ Called by the region's controllers before they decide. Looks only; what a contro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, node_of, workload_in_spec, workload_of
 from fairlead.decide.disruption import TOO_FEW
@@ -23,6 +24,7 @@ SLOT_INDEXES: Indexes = {
     "evictionrequests": {"workload": workload_of},
 }
 SLOT_OBJECTS = ("schedulingrequests", "bindings", "instances", "evictionrequests")
+DRAIN: Final = "drain:"  # begins the name of who asks for evictions because of a node
 
 
 def condition(conditions: tuple[Condition, ...], wanted: str) -> Condition | None:
@@ -46,9 +48,11 @@ def concerns(eviction: EvictionRequest, hot: BindingHot) -> bool:
 
 
 def is_held(eviction: EvictionRequest) -> bool:
-    """It waits until more of its workload serve."""
-    found = condition(eviction.status.conditions, "Approved")
-    return found is not None and found.reason == TOO_FEW and found.observed_generation == eviction.metadata.generation
+    """It waits until more of its workload serve. One that an API client asks for does not wait: it is taken back, and a slot
+    started for it would be for nothing."""
+    spec, found = eviction.spec, condition(eviction.status.conditions, "Approved")
+    waits = spec.deadline_time is not None or spec.requester.startswith(DRAIN)
+    return waits and found is not None and found.reason == TOO_FEW and found.observed_generation == eviction.metadata.generation
 
 
 def is_approved(eviction: EvictionRequest) -> bool:
