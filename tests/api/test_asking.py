@@ -241,7 +241,7 @@ async def test_an_eviction_that_would_break_a_budget_is_429_with_its_name_and_le
             assert int(got.headers["retry-after"]) >= 1
             assert rig.region.get("evictionrequests", "api-0") is None
         assert rig.region.serving() == [0, 1]
-        assert [name for name, _ in rig.region.agent.starts] == ["api-0", "api-1"], "nothing is started for one that does not wait"
+        assert [name for name, _ in rig.region.agent.starts] == ["api-0", "api-1"], "nothing is started for it"
 
 
 async def test_an_eviction_that_nobody_rules_on_is_filed_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
