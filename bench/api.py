@@ -338,8 +338,8 @@ class Bench:
         return {
             "quota_on_cpu_us_per_bind": with_quota,
             "quota_off_cpu_us_per_bind": without,
-            "quota_cost": round(with_quota / without - 1, 4),
-            "quota_rounds": [round(a / b - 1, 4) for a, b in zip(on, off, strict=True)],
+            "quota_cost": _cost(with_quota, without),
+            "quota_rounds": [_cost(a, b) for a, b in zip(on, off, strict=True)],
         }
 
     async def long(self) -> dict[str, Any]:
@@ -428,6 +428,11 @@ class Bench:
 
 def _named(prefix: str, figures: dict[str, Any]) -> dict[str, Any]:
     return {f"{prefix}_{name}": value for name, value in figures.items()}
+
+
+def _cost(with_it: float, without: float) -> float | None:
+    """As a share. None where so little ran that the kernel's clock, in hundredths of a second, has counted nothing."""
+    return round(with_it / without - 1, 4) if without else None
 
 
 async def main(**options: Any) -> dict[str, Any]:
