@@ -70,19 +70,10 @@ class KeptFile:
         fresh.rename(self._path)
 
 
-class InPlaceFile:
+class InPlaceFile(KeptFile):
     """A few bytes, always as many, that are written over themselves again and again: a hundredth of the cost of a file that is
     replaced. A process that ends leaves the old content or the new one; a power cut may leave neither, so the content says
     whether it is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> bytes | None:
-        try:
-            return self._path.read_bytes()
-        except FileNotFoundError:
-            return None
 
     def write(self, data: bytes, *, durable: bool) -> None:
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

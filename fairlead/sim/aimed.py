@@ -17,10 +17,13 @@ Switch = Callable[[Machine], None]
 
 
 class Aimed:
-    def __init__(self, platform: Platform, left_out: Callable[[], bool], power_off: Switch, power_on: Switch) -> None:
+    def __init__(
+        self, platform: Platform, left_out: Callable[[], bool], power_off: Switch, power_on: Switch,
+        start_again: Callable[[Program], None],
+    ) -> None:  # fmt: skip
         self._platform = platform
         self._left_out = left_out
-        self._power_off, self._power_on = power_off, power_on
+        self._power_off, self._power_on, self._start_again = power_off, power_on, start_again
         self._counts = platform.machines.counts
         self._stranded = False
 
@@ -69,17 +72,12 @@ class Aimed:
             return
         for server in plane.servers:
             server.kill()
-            self._platform.loop.after(down_s, self._start, server)
+            self._platform.loop.after(down_s, self._start_again, server)
         lost = plane.store.disk.lose_tail(count, fence_too=fence_too)
         self._counts["F9"] += len(plane.servers)
         self._counts["F14"] += bool(lost)
         words = f"{plane.name} is down for {down_s:.1f} s, and its store loses {lost} batches meanwhile"
         self._platform.machines.tell("chaos", words)
-
-    @staticmethod
-    def _start(program: Program) -> None:
-        if not program.alive and program.machine.up:
-            program.start()
 
     async def strand(self, draws: Draws) -> None:
         """A region in which something runs that ends with the lease of its grant is cut off until that lease is long over. When

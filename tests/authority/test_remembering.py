@@ -42,6 +42,17 @@ class World:
             yield server
             tasks.cancel()
 
+    @asynccontextmanager
+    async def standing_by(self, kept: Kept) -> AsyncIterator[Authority]:
+        """Beside somebody who leads, for as long as it lives."""
+        timing = Timing(lease_ttl_s=60.0, renew_s=9.0, poll_s=0.01)
+        store = MemoryStore(self.disk)
+        standby = Authority(store, self.clock, SystemIds(), Settings(region="local"), timing=timing, kept=kept)
+        async with Tasks() as tasks:
+            tasks.start(standby.run(), "standby")
+            yield standby
+            tasks.cancel()
+
     async def write(self, server: Authority, *names: str) -> None:
         for name in names:
             assert isinstance((await server.submit([Command(OPERATOR, tenant(name))]))[0], Accepted)
@@ -109,16 +120,11 @@ async def test_an_incarnation_that_was_lost_while_the_only_server_was_down_is_no
 
 async def test_a_standby_remembers_what_it_showed(world: World, tmp_path: Path) -> None:
     own = InPlaceFile(tmp_path / "standby")
-    async with world.leading(None) as server, Tasks() as tasks:
-        timing = Timing(lease_ttl_s=60.0, renew_s=9.0, poll_s=0.01)
-        store = MemoryStore(world.disk)
-        standby = Authority(store, world.clock, SystemIds(), Settings(region="local"), timing=timing, kept=own)
-        tasks.start(standby.run(), "standby")
+    async with world.leading(None) as server, world.standing_by(own):
         await world.write(server, "a", "b")
         async with asyncio.timeout(60):
             while (seen := Remembering(own).last()) is None or seen.position < world.disk.head.position:
                 await asyncio.sleep(0.01)
-        tasks.cancel()
     world.disk.lose_tail(1)
     async with world.leading(own) as server:
         assert server.fence is not None
@@ -129,17 +135,12 @@ async def test_a_standby_that_missed_something_still_does_after_a_restart(world:
     async with world.leading(world.file) as server:
         await world.write(server, "a", "b")
     world.disk.lose_tail(1)
-    async with world.leading(None) as leader, Tasks() as tasks:
-        timing = Timing(lease_ttl_s=60.0, renew_s=9.0, poll_s=0.01)
-        store = MemoryStore(world.disk)
-        standby = Authority(store, world.clock, SystemIds(), Settings(region="local"), timing=timing, kept=world.file)
-        tasks.start(standby.run(), "standby")
+    async with world.leading(None) as leader, world.standing_by(world.file) as standby:
         async with asyncio.timeout(60):
             while not standby.ready:
                 await asyncio.sleep(0.01)
         await world.write(leader, "c", "d")
         await asyncio.sleep(0.1)
-        tasks.cancel()
     async with world.leading(world.file) as server:
         assert server.fence is not None
         assert server.fence.incarnation == 2

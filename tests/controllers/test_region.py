@@ -215,13 +215,18 @@ async def test_a_drain_of_a_workload_that_can_spare_nobody_starts_another_first(
         await r.quiet()
 
 
+async def without_a_spare(r: RegionRig) -> str:
+    """A workload that can spare nobody and may have nobody more; and a node it is on."""
+    r.schedule()
+    r.control_all()
+    await r.order("api", 3, min_serving=3, rollout=RolloutRule(max_surge=0, max_unavailable=1))
+    await r.until(lambda: r.serving() == [0, 1, 2])
+    return r.slots()[0].node
+
+
 async def test_a_drain_that_a_budget_blocks_names_it_and_gives_up_at_its_deadline() -> None:
     async with region() as r:
-        r.schedule()
-        r.control_all()
-        await r.order("api", 3, min_serving=3, rollout=RolloutRule(max_surge=0, max_unavailable=1))
-        await r.until(lambda: r.serving() == [0, 1, 2])
-        node = r.slots()[0].node
+        node = await without_a_spare(r)
         later, soon = (instant(r.plane.authority.plane_ms() + ms) for ms in (3_600_000, 500))
         await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel", deadline_time=later))
         await r.until(lambda: (c := drained(r, node)) is not None and "minServing is 3" in c.message)
@@ -233,11 +238,7 @@ async def test_a_drain_that_a_budget_blocks_names_it_and_gives_up_at_its_deadlin
 
 async def test_a_drain_that_is_taken_back_while_it_is_blocked_asks_nobody_to_leave_any_more() -> None:
     async with region() as r:
-        r.schedule()
-        r.control_all()
-        await r.order("api", 3, min_serving=3, rollout=RolloutRule(max_surge=0, max_unavailable=1))
-        await r.until(lambda: r.serving() == [0, 1, 2])
-        node = r.slots()[0].node
+        node = await without_a_spare(r)
         await r.set_node(node, unschedulable=True, drain=DrainOrder(reason="new kernel"))
         await r.until(lambda: (c := drained(r, node)) is not None and c.reason == "Blocked")
         await r.set_node(node, unschedulable=False, drain=None)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.commands import Delete, Put, Report
+from fairlead.model.commands import Delete, Put, Refused, Report
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.intent import AffinityRule, LabelExpression, Placement, Region, RegionSpec, Residency, SpreadRule
 from fairlead.model.kinds.policy import (
@@ -227,6 +227,25 @@ async def test_a_suspended_slot_is_kept_and_tried_when_it_is_resumed() -> None:
         resumed = request_of("risk", "api", 0, priority=500)
         ok(await r.plane.send(r.roles[Role.ASSIGNMENT], Put("SchedulingRequest", resumed)))
         await r.bound("api-0")
+
+
+async def test_an_exclusive_slot_that_may_still_run_somewhere_is_tried_again_until_it_does_not() -> None:
+    async with rig() as r:
+        await r.plane.add_node("n1")
+        refusals: list[Refused] = []
+
+        def unlisted(name: str) -> Refused | None:
+            if len(refusals) == 3:
+                return None
+            refusals.append(Refused("FenceNotPassed", "n2 has not said what it runs", retry_after_s=1.0))
+            return refusals[-1]
+
+        r.plane.authority._ctx.refuse_unlisted = unlisted  # type: ignore[method-assign]
+        scheduler = await r.schedule()
+        failed: list[str] = []
+        scheduler.queue.failed = lambda item, reason, *facts: failed.append(reason)  # type: ignore[method-assign]
+        await r.bound(await r.ask("job", 0, execution="Exclusive"))
+        assert (len(refusals), failed) == (3, []), "nobody has to mend anything"
 
 
 def test_a_node_that_was_heard_before_it_was_seen_counts_as_heard() -> None:
