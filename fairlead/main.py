@@ -321,6 +321,11 @@ class LocalPrograms:
 class LocalSimulator:
     """fairlead/sim, imported when it is asked for."""
 
+    def names(self, of: str) -> Sequence[str]:
+        from fairlead.sim import campaign
+
+        return campaign.NAMES[of]
+
     def run(
         self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Callable[[str], None],
         advanced: Callable[[int, int], None], kept: Path | None,

@@ -5,6 +5,7 @@ Owns the words; what is done is in fairlead/sim, which main.py hands over. Exit 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,10 @@ Advanced = Callable[[int, int], None]  # seeds that are done, and those of them 
 
 class Simulator(Protocol):
     """What main.py hands over. Each answers with the object to print; seeds that fail are kept in `out`."""
+
+    def names(self, of: str) -> Sequence[str]:
+        """Those there are: of a profile, a mutant, a controller."""
+        ...
 
     def run(
         self,
@@ -63,6 +68,18 @@ def simulator_of(world: World) -> Simulator:
     return world.simulator
 
 
+def _simulator_that_knows(world: World, of: str, names: Sequence[str]) -> Simulator:
+    """Names are looked at before anything is run: what goes wrong later is not the user's spelling."""
+    simulator = simulator_of(world)
+    known = simulator.names(of)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+            said = f"did you mean {near[0]!r}? " if near else ""
+            raise Told(f"there is no {of} {name!r}", hint=f"{said}known: {', '.join(sorted(known))}", code=ERROR)
+    return simulator
+
+
 @click.group("sim", cls=LazyGroup, invoke_without_command=True)
 @click.option("--replay", "path", type=click.Path(exists=True, dir_okay=False), help="Run a seed that failed again.")
 @click.pass_context
@@ -98,15 +115,13 @@ def run(
     A campaign of the mixed profile or the swarm that met a fault or a refusal too seldom, or any that excused too many seeds, is
     void: exit code 8 as well."""
     numbers = list(range(first_seed, first_seed + seeds))
+    simulator = _simulator_that_knows(world, "profile", [profile])
     begun = keeping.begin(world)
-    try:
-        with bar("seeds", seeds) as moved:
-            told = simulator_of(world).run(
-                numbers, profile, minutes, jobs, Path(out), moved.say, lambda done, failed: moved(done, f"{failed} failed"),
-                Path(resume) if resume is not None else None,
-            )  # fmt: skip
-    except KeyError as error:
-        raise Told(f"there is no profile {error}", hint="see docs/simulation.md", code=ERROR) from error
+    with bar("seeds", seeds) as moved:
+        told = simulator.run(
+            numbers, profile, minutes, jobs, Path(out), moved.say, lambda done, failed: moved(done, f"{failed} failed"),
+            Path(resume) if resume is not None else None,
+        )  # fmt: skip
     figures = keeping.of_campaign(told["results"])
     well = (
         not figures["violations"] and not figures["mismatches"]
@@ -203,11 +218,9 @@ def shrink(world: World, path: str, budget: int, as_json: bool) -> int:
 @click.pass_obj
 def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], points: int, out: str, as_json: bool) -> int:
     """Crash a controller, hide an event from it or show it the past, at each of its calls, and demand that all comes right."""
+    simulator = _simulator_that_knows(world, "controller", names)
     begun = keeping.begin(world)
-    try:
-        told = simulator_of(world).sieve(names, patterns or PATTERNS, points, Path(out), note)
-    except KeyError as error:
-        raise Told(f"there is no controller {error}", hint="without --controller all of them are tried", code=ERROR) from error
+    told = simulator.sieve(names, patterns or PATTERNS, points, Path(out), note)
     rows = told["results"]["controllers"]
     figures = keeping.of_sieve(rows)
     keeping.keep(world, begun, "sim sieve", not figures["failed"], figures)
@@ -229,11 +242,9 @@ def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], point
 @click.pass_obj
 def mutants(world: World, names: tuple[str, ...], seeds: int, quick: bool, as_json: bool) -> int:
     """Plant bugs, one guard each, and say how many seeds it took a checker to find them."""
+    simulator = _simulator_that_knows(world, "mutant", names)
     begun = keeping.begin(world)
-    try:
-        told = simulator_of(world).mutants(names, seeds, quick, note)
-    except KeyError as error:
-        raise Told(f"there is no mutant {error}", hint="without a name all of them are planted", code=ERROR) from error
+    told = simulator.mutants(names, seeds, quick, note)
     rows = told["results"]["mutants"]
     figures = keeping.of_mutants(rows)
     keeping.keep(world, begun, "sim mutants", not figures["lost"], figures)
@@ -257,8 +268,9 @@ def mutants(world: World, names: tuple[str, ...], seeds: int, quick: bool, as_js
 def determinism(world: World, seeds: int, first_seed: int, profile: str, minutes: float, as_json: bool) -> int:
     """Run each seed in two interpreters with different hash seeds and compare the traces."""
     numbers = list(range(first_seed, first_seed + seeds))
+    simulator = _simulator_that_knows(world, "profile", [profile])
     begun = keeping.begin(world)
-    told = simulator_of(world).determinism(numbers, profile, minutes, note)
+    told = simulator.determinism(numbers, profile, minutes, note)
     results = told["results"]
     differ = len(results["mismatches"])
     keeping.keep(world, begun, "sim determinism", not differ, {"seeds": results["seeds"], "mismatches": differ})

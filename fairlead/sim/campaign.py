@@ -17,11 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead.model.controllers import CONTROLLERS
 from fairlead.ports import Clock
 from fairlead.sim import hunt
 from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, void_reasons
 from fairlead.sim.kept import Kept
 from fairlead.sim.loop import draws_of
+from fairlead.sim.mutants import MUTANTS
 from fairlead.sim.scenario import PROFILES, Faults, Scenario, draw
 from fairlead.sim.shrink import Shrinking
 from fairlead.sim.timeline import lines, page
@@ -49,6 +51,9 @@ MIX: Final = (
     "swarm", "crowded",
 )  # fmt: skip
 
+# What may be asked for by name.
+NAMES: Final = {"profile": (MIXED, *PROFILES), "mutant": tuple(MUTANTS), "controller": tuple(CONTROLLERS)}
+
 
 def scenario_of(seed: int, profile: str, minutes: float, mutant: str = "") -> Scenario:
     profile = MIX[seed % len(MIX)] if profile == MIXED else profile
@@ -64,8 +69,6 @@ def run(
     advanced: Callable[[int, int], None] = lambda done, failed: None, kept: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The object to print; its `results` have violations where there are any. Seeds that `kept` has are not run again."""
-    if profile not in PROFILES and profile != MIXED:
-        raise KeyError(profile)
     began, load = clock.monotonic(), environment()
     scenarios = [scenario_of(seed, profile, minutes) for seed in seeds]
     lines = Kept(kept)

@@ -22,6 +22,9 @@ class Fake:
         }  # fmt: skip
         self.asked: list[Any] = []
 
+    def names(self, of: str) -> list[str]:
+        return {"profile": ["mixed", "regions"], "mutant": ["no-fence"], "controller": ["rollout"]}[of]
+
     def run(
         self, seeds: list[int], profile: str, minutes: float, jobs: int, out: Path, say: Any, advanced: Any, kept: Path | None
     ) -> dict[str, Any]:
@@ -41,8 +44,6 @@ class Fake:
         return {"name": "sim shrink", "results": {"runs": budget, "file": "x-small.json"}}
 
     def sieve(self, names: Any, patterns: Any, points: int, out: Path, say: Any) -> dict[str, Any]:
-        if "nobody" in names:
-            raise KeyError("nobody")
         row = {"controller": names[0], "pattern": patterns[0], "calls": 9, "tried": points, "agreed_max_s": 1.0}
         failed = [{"at": 1, "found": ["L4: no"]}] if self.results["violations"] else []
         return {"name": "sim sieve", "results": {"controllers": [row | {"failed": failed}]}}
@@ -105,4 +106,30 @@ def test_a_sieve_fails_where_a_point_did_not_come_right() -> None:
     ran = sim("sieve", "--controller", "rollout", "--pattern", "stale", violations=[VIOLATION])
     assert ran.code == CHECK_FAILED
     assert "stale" in ran.out
-    assert sim("sieve", "--controller", "nobody").code == ERROR
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("run", "--profile", "regoins"), "there is no profile 'regoins'"),
+        (("determinism", "--profile", "regoins"), "there is no profile 'regoins'"),
+        (("mutants", "no-fances"), "there is no mutant 'no-fances'"),
+        (("sieve", "--controller", "rolout"), "there is no controller 'rolout'"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_before_anything_runs(asked: tuple[str, ...], said: str) -> None:
+    ran = sim(*asked)
+    assert ran.code == ERROR
+    assert said in ran.err
+    assert "did you mean" in ran.err
+
+
+def test_a_fault_of_the_simulator_is_not_taken_for_a_wrong_name() -> None:
+    class Faulty(Fake):
+        def run(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            raise KeyError("something inside")
+
+    ran = fairlead("sim", "run", within=world()._replace(simulator=Faulty([], [])))
+    assert ran.code == ERROR
+    assert "there is no" not in ran.err
+    assert "something inside" in ran.err

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.controllers.runtime import Runtime
 from fairlead.sim.probe import Probe
-from fairlead.sim.sieve import PATTERNS, scenario_at, sifted, spread
+from fairlead.sim.sieve import scenario_at, sifted, spread
 from fairlead.sim.world import run_scenario
 
 
@@ -37,8 +37,3 @@ def test_calls_are_spread_from_the_first_to_the_last() -> None:
     assert spread(100, 3) == [0, 50, 99]
     assert spread(2, 5) == [0, 1]
     assert spread(0, 3) == []
-
-
-def test_a_name_that_no_controller_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeyError):
-        sifted(["nobody"], PATTERNS, 1, tmp_path, lambda text: None)
