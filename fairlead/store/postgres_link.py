@@ -181,7 +181,8 @@ class Link:
         statement = self._prepared.get(sql)
         if statement is None:
             async with asyncio.timeout(self._limits.connect_s):
-                statement = await self._connection.prepare(sql)
+                # Named, or it would be parsed again with every execution: without a cache asyncpg gives none by itself.
+                statement = await self._connection.prepare(sql, name=f"fairlead_{len(self._prepared)}")
             self._prepared[sql] = statement
         return statement
 
