@@ -1,7 +1,7 @@
 """Keeps the engine's journal short: minutes of it (P8), never beyond what is materialised and archived.
 
-What is cut off leaves a signed anchor behind: position, time and chain hash, under the plane's own key, so that a shortened
-journal can be told from a forged one.
+What is cut off leaves a signed anchor behind: position, time and chain hash, under the plane's own key (unsigned where the server has
+none), so that a shortened journal can be told from a forged one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ EVERY_S = 5.0
 
 
 class JournalKept(msgspec.Struct, frozen=True):
-    """How much journal the engine keeps, and the key that signs what was cut off."""
+    """How much journal the engine keeps, and who says which key signs what was cut off: it may be rotated meanwhile."""
 
     keep_s: float = 600.0
     keep_bytes: int = 256 * 1024 * 1024
-    anchor_key: bytes = b""
+    anchor_key: Callable[[], bytes] = bytes
 
 
 class Truncation:
@@ -67,6 +67,6 @@ class Truncation:
             if due is None:
                 continue
             position, time_ms, hashed = due
-            anchor = sign_anchor(self._kept.anchor_key, position, hashed, time_ms)
+            anchor = sign_anchor(self._kept.anchor_key(), position, hashed, time_ms)
             if isinstance(await self._store.truncate(fence, position, anchor), Fenced):
                 return

@@ -16,6 +16,8 @@ import click
 
 from fairlead.cli.frame import CHECK_FAILED, CONFLICT, DENIED, NOT_FOUND, OK, LazyGroup, Told, World
 from fairlead.cli.output import instant_of, json_option, note, progress, put_json, put_pairs, put_table, size_of
+from fairlead.security.files import UnsafeFile
+from fairlead.security.sealing import CannotOpen, Keyring
 from fairlead.store import backup as backups
 from fairlead.store import compact as compaction
 from fairlead.store import verify as verification
@@ -220,25 +222,38 @@ What to know now:
 # --- compact and verify -----------------------------------------------------------------------------------------------
 
 
+def seal_key_option(words: str) -> Callable[[Any], Any]:
+    return click.option("--seal-key", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=words)
+
+
+def _anchor_keys(world: World, seal_key: Path | None) -> list[bytes]:
+    if seal_key is None:
+        return []
+    try:
+        return Keyring.load(seal_key, world.ids()).anchor_keys()
+    except FileNotFoundError as error:
+        raise Told(f"there is no file {seal_key}", code=NOT_FOUND) from error
+    except (CannotOpen, UnsafeFile, OSError) as error:
+        raise Told(str(error)) from error
+
+
 @command.command("compact", epilog=URL_HELP)
 @click.argument("url")
 @click.option("--archive", type=click.Path(file_okay=False), help="Keep what this plane's archive directory does not hold yet.")
-@click.option(
-    "--anchor-key-file", type=click.Path(dir_okay=False, path_type=Path), help="The key that signs where the journal was cut."
-)
+@seal_key_option("Sign where the journal was cut, as its servers do, with their keys for secrets.")
 @click.option("--silence-seconds", type=click.FloatRange(min=0), default=compaction.LEASE_SILENCE_S, show_default=True,
               help="How long a leader must have given no sign of life before it counts as gone.")  # fmt: skip
 @json_option
 @on_loop
 async def compact(
-    world: World, url: str, archive: str | None, anchor_key_file: Path | None, silence_seconds: float, as_json: bool
+    world: World, url: str, archive: str | None, seal_key: Path | None, silence_seconds: float, as_json: bool
 ) -> int:
     """Bring the objects up to the head and cut the journal behind them.
 
     A running server does this by itself all the time. This command is for a store that nobody leads: it acquires leadership
     like a server would, and refuses while one shows signs of life. No object, receipt or session is lost.
     """
-    key = anchor_key_file.read_bytes() if anchor_key_file else b""
+    key = next(iter(_anchor_keys(world, seal_key)), b"")
     async with opened(world, url) as store:
         keep_after = world.archived_through(archive, (await store.head()).incarnation) if archive else None
         try:
@@ -260,20 +275,22 @@ async def compact(
 
 @command.command("verify", epilog=URL_HELP)
 @click.argument("target", metavar="URL|FILE")
+@seal_key_option("Check who cut the journal: the keys for secrets that its servers have.")
 @json_option
 @on_loop
-async def verify(world: World, target: str, as_json: bool) -> int:
+async def verify(world: World, target: str, seal_key: Path | None, as_json: bool) -> int:
     """Read everything a store or a backup FILE holds and name each fault with its place. Exit code 8 if there is any.
 
     Computes every hash again, decodes every object and command, and compares the objects with the journal. Changes nothing.
     """
+    keys = _anchor_keys(world, seal_key)
     if _is_backup(target):
         with progress("reading the backup") as told:
             report = _verify_file(Path(target), told)
     else:
         async with opened(world, target) as store:
             with progress("reading the store") as told:
-                report = await verification.verify_store(store, told)
+                report = await verification.verify_store(store, told, keys)
     facts: dict[str, Any] = {"store": world.shown(target)} | {name: getattr(report, name) for name in report.__struct_fields__}
     if as_json:
         put_json(facts)

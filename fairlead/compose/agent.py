@@ -4,6 +4,7 @@ local platform. What it started outlives it."""
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import msgspec
 from fairlead.agent.drivers.process import ProcessDriver, ProcessSettings
 from fairlead.agent.host import Host
 from fairlead.agent.over_plane import PlaneRegion
-from fairlead.agent.settings import AgentSettings, NodeDeclaration, detect_capacity
+from fairlead.agent.settings import AgentSettings, NodeDeclaration, detect_address, detect_capacity
 from fairlead.client.dial import Dialer
 from fairlead.client.remote import RemotePlane
 from fairlead.compose.config import TlsFiles
@@ -37,6 +38,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     memory: str = ""
     devices: tuple[Device, ...] = ()
     labels: dict[str, str] = {}
+    address: str = ""  # by which others reach what runs here; empty: the one this machine has towards its region's servers
     tls: TlsFiles | None = None
     renews: bool = False  # asks its region for a new certificate in time; else whoever issued it does that
     ports: tuple[int, int] = (20_000, 29_999)
@@ -59,9 +61,20 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
             allocatable=capacity,
             devices=self.devices,
             labels=self.labels,
+            address=_checked(self.address) if self.address else detect_address(self.addresses),
             max_slots=self.max_slots,
             hourly_cost_millis=self.hourly_cost_millis,
         )
+
+
+def _checked(address: str) -> str:
+    try:
+        given = ipaddress.ip_address(address)
+    except ValueError:
+        raise ValueError(f"address: {address!r} is no IP address; DNS answers need one") from None
+    if given.is_unspecified:
+        raise ValueError(f"address: nobody can be sent to {address}; write the address by which others reach this node")
+    return address
 
 
 class AgentProgram:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from msgspec.structs import replace
 from starlette.websockets import WebSocket
 
 from fairlead.api.app import make_app
@@ -90,6 +91,7 @@ class PlaneServer:
         timing = timing or Timing(lease_ttl_s=config.lease_ttl_s, renew_s=config.lease_ttl_s * 0.3, poll_s=0.1)
         history = self._outside.history(store, clock)
         self._strongbox = strongbox_of(config, ids)
+        timing = replace(timing, journal=replace(timing.journal, anchor_key=self._strongbox.anchor_key))
         self.authority = Authority(
             store, clock, ids, settings, name=config.name, timing=timing, history=history, door=self._strongbox.seal,
             kept=self._outside.seen(),

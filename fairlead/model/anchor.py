@@ -1,19 +1,21 @@
 """What a journal that was cut short leaves behind: where it was cut, the chain's hash there, and a signature over both (P2).
 
-A shortened journal can be told from a forged one by whoever has the plane's key. Pure; made by the authority's truncation and by
-`fairlead store compact`, checked by `fairlead store verify`.
+A shortened journal can be told from a forged one by whoever has the plane's keys (`secrets.keys`, which the store never holds). Pure;
+made by the authority's truncation and by `fairlead store compact`, checked by `fairlead store verify`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 
 import msgspec
 
 from fairlead.model import codec
 
-NO_SIGNATURE = b""  # A restored store has no journal and nobody's word for the one before it: only the backup's.
+# Of a server without keys. Also of a restored store: it has no journal and nobody's word for the one before it, only the backup's.
+NO_SIGNATURE = b""
 
 
 class Anchor(msgspec.Struct, frozen=True, array_like=True):
@@ -27,6 +29,9 @@ _decoder = codec.decoder(Anchor)
 
 
 def sign_anchor(key: bytes, position: int, hashed: bytes, time_ms: int) -> bytes:
+    """Unsigned where there is no key: a signature that anybody could make proves nothing."""
+    if not key:
+        return unsigned_anchor(position, hashed, time_ms)
     message = position.to_bytes(8, "big") + hashed + time_ms.to_bytes(8, "big")
     return codec.encode(Anchor(position, hashed, time_ms, hmac.digest(key, message, hashlib.sha256)))
 
@@ -40,6 +45,7 @@ def decode_anchor(raw: bytes) -> Anchor:
     return _decoder.decode(raw)
 
 
-def anchor_is_genuine(key: bytes, raw: bytes) -> bool:
+def anchor_is_genuine(keys: Iterable[bytes], raw: bytes) -> bool:
+    """Signed under one of these; a plane whose keys were rotated has several."""
     anchor = decode_anchor(raw)
-    return hmac.compare_digest(raw, sign_anchor(key, anchor.position, anchor.hash, anchor.time_ms))
+    return any(key and hmac.compare_digest(raw, sign_anchor(key, anchor.position, anchor.hash, anchor.time_ms)) for key in keys)

@@ -119,6 +119,10 @@ class Keyring:
         """A key for hashes, of the oldest key."""
         return _mac(list(self._keys.values())[-1].reveal_bytes(), b"fairlead request hash")
 
+    def anchor_keys(self) -> list[bytes]:
+        """Keys for what a journal leaves behind where it is cut, the newest first."""
+        return [_mac(key.reveal_bytes(), b"fairlead anchor") for key in self._keys.values()]
+
     def stale(self, data: Mapping[str, str]) -> bool:
         """Is any of it under an older key, or open?"""
         return any(key_id(value) != self.current for value in data.values())

@@ -63,6 +63,11 @@ class Strongbox:
         ring = self._keys()
         return ring.hash_key() if ring is not None else b""
 
+    def anchor_key(self) -> bytes:
+        """By which this server signs where it cuts its journal; empty: it has no keys, and signs nothing."""
+        ring = self._keys()
+        return ring.anchor_keys()[0] if ring is not None else b""
+
     # --- on the way in ----------------------------------------------------------------------------------------------------
 
     def seal(self, command: Command) -> Command | Refused:

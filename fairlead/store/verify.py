@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from fairlead.model import codec
-from fairlead.model.anchor import Anchor, decode_anchor
+from fairlead.model.anchor import Anchor, anchor_is_genuine, decode_anchor
 from fairlead.model.ids import split_key
 from fairlead.model.journal import Blob, Header, decode_command
 from fairlead.model.registry import KINDS
@@ -54,9 +54,10 @@ class Report(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...]
 
 
-async def verify_store(store: Store, told: Progress = lambda what, done: None) -> Report:
+async def verify_store(store: Store, told: Progress = lambda what, done: None, keys: Sequence[bytes] = ()) -> Report:
+    """`keys`: under one of which the place must be signed where the journal was cut; without any it is not looked at."""
     for _ in range(ATTEMPTS_MAX):
-        walk = _Walk(told)
+        walk = _Walk(told, keys)
         if await walk.store(store):
             return walk.report()
     raise StoreUnreachable(f"the journal was cut off {ATTEMPTS_MAX} times while it was read; try again")
@@ -85,8 +86,9 @@ def decoders() -> dict[str, Callable[[bytes], Any]]:
 
 
 class _Walk:
-    def __init__(self, told: Progress) -> None:
+    def __init__(self, told: Progress, keys: Sequence[bytes] = ()) -> None:
         self._told = told
+        self._keys = keys
         self._decoders = decoders()
         # Of every effect in the journal: its position and a digest of the image, empty for a deletion.
         self._effects: dict[str, list[tuple[int, bytes]]] = {}
@@ -151,11 +153,20 @@ class _Walk:
         except (msgspec.DecodeError, ValueError) as error:
             self.fault("anchor", f"what the cut journal left behind cannot be read: {error}")
             return b""
-        self.anchor = "signed" if anchor.signature else "unsigned, of a restore"
+        self.anchor = self._signed(anchor, head.anchor)
         if anchor.position != head.truncated:
             self.fault("anchor", f"it speaks of position {anchor.position}, the journal was cut at {head.truncated}")
             return b""
         return anchor.hash
+
+    def _signed(self, anchor: Anchor, raw: bytes) -> str:
+        if not anchor.signature:
+            return "unsigned: of a restore, or of a server without keys"
+        if not self._keys:
+            return "signed, not checked: no keys were given"
+        if not anchor_is_genuine(self._keys, raw):
+            self.fault("anchor", "it is signed under none of the keys that were given: the journal was cut by somebody else")
+        return "signed"
 
     # --- the journal
 

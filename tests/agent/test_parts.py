@@ -12,7 +12,7 @@ from fairlead.agent.drivers.contract import InstanceId, parse_instance_id
 from fairlead.agent.fence import read_fence, write_fence
 from fairlead.agent.port_range import NoPort, PortRange
 from fairlead.agent.remembered import TOKENS_MAX, Remembered
-from fairlead.agent.settings import detect_capacity
+from fairlead.agent.settings import LOOPBACK, _reachable, detect_address, detect_capacity
 from fairlead.model.kinds.slot import Token
 
 
@@ -137,3 +137,21 @@ def test_a_machine_says_what_it_has() -> None:
 def test_an_instance_id_sorts_by_its_token() -> None:
     ids = [InstanceId("a", "b", Token(1, 2, 1)), InstanceId("a", "b", Token(1, 1, 9))]
     assert sorted(ids)[0].token == Token(1, 1, 9)
+
+
+def test_a_node_is_reached_by_the_address_it_has_towards_its_servers() -> None:
+    assert detect_address(["https://127.0.0.1:7443", "https://localhost:7443"]) == LOOPBACK
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        try:
+            way.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        own = way.getsockname()[0]
+    assert detect_address(["https://127.0.0.1:7443", "https://192.0.2.1:7443"]) == own, "one server lives on this machine"
+    assert detect_address(["https://no-such-host.invalid:7443"]) == own, "no name is known now; it is not reached by loopback"
+
+
+def test_addresses_that_others_cannot_use_are_passed_over() -> None:
+    assert _reachable(["127.0.0.1", "fe80::1%eth0", "fd00::2", "10.0.0.5"]) == "fd00::2"
+    assert _reachable(["::1"]) == "::1"
+    assert _reachable([]) == LOOPBACK

@@ -16,7 +16,7 @@ from fairlead.model.meta import Metadata
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, ok, running_plane
 
-SHORT = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02, ring_size=20, journal=JournalKept(keep_s=0.0, anchor_key=b"k"))
+SHORT = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02, ring_size=20, journal=JournalKept(keep_s=0.0, anchor_key=lambda: b"k"))
 
 
 def tenant(name: str, weight: int = 1) -> Put:

@@ -1,5 +1,5 @@
-"""deploy/: its own files, started as real processes on loopback with certificates of its own script. Nothing here is a copy: what
-differs from a deployment on several hosts is hosts.env, as it does from site to site."""
+"""deploy/: its own files, started as real processes on one machine, by the address that others reach it by, with certificates of
+its own script. Nothing here is a copy: what differs from a deployment on several hosts is hosts.env, as it does from site to site."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ import aiohttp
 import pytest
 import yaml
 
+from fairlead.agent.settings import detect_address
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import PlaneConfig, read_config
 from fairlead.ports import SystemClock
@@ -36,12 +37,13 @@ from tests.servers.postgres import shared_server
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 EXAMPLE = DEPLOY / "example"
+OWN = detect_address(["https://192.0.2.1:7443"])  # beyond loopback, where this machine has such an address
 SERVERS = ("GLOBAL_A", "GLOBAL_B", "GLOBAL_C", "US_EAST_A", "US_EAST_B")
 
 
 def hosts_env() -> dict[str, str]:
     lines = [line for line in (EXAMPLE / "hosts.env").read_text().splitlines() if line and not line.startswith("#")]
-    return dict(line.split("=", 1) for line in lines)
+    return {name: value.strip('"') for name, value in (line.split("=", 1) for line in lines)}
 
 
 def services() -> dict[str, Any]:
@@ -62,7 +64,7 @@ class Site:
             "STORE_US_EAST": f"{shared_server().dsn()}?plane=deploy{name}",
         }  # fmt: skip
         for server, port in zip(SERVERS, free_ports(len(SERVERS)), strict=True):
-            self.environment[server] = self.environment[f"{server}_LISTEN"] = f"127.0.0.1:{port}"
+            self.environment[server] = self.environment[f"{server}_LISTEN"] = f"{OWN}:{port}"
         self.programs = {
             service: Program(self._words(about["command"]), folder / f"{service}.log", self.environment)
             for service, about in services().items()
@@ -166,8 +168,9 @@ async def reached(site: Site, session: aiohttp.ClientSession) -> dict[str, int]:
     for one in answer.body["items"] if answer.status == 200 else ():
         for slot in one["spec"].get("endpoints", ()):
             port = next(iter(slot["ports"].values()))
+            assert slot["address"] == OWN
             try:
-                async with aiohttp.ClientSession() as plain, plain.get(f"http://127.0.0.1:{port}/") as page:
+                async with aiohttp.ClientSession() as plain, plain.get(f"http://{slot['address']}:{port}/") as page:
                     if page.status == 200:
                         found[slot["slot"]] = port
             except aiohttp.ClientError:
@@ -242,7 +245,7 @@ async def test_without_a_certificate_of_its_own_authority_nobody_is_let_in(site:
     async with aiohttp.ClientSession() as plain:
         assert (await call(plain, "GET", url.replace("https", "http") + "/version")).status == 0
     with pytest.raises(ssl.SSLError), socket.create_connection(tuple(site.environment["GLOBAL_A"].split(":"))) as connection:  # type: ignore[arg-type]
-        client_context(stranger.authorities).wrap_socket(connection, server_hostname="127.0.0.1")
+        client_context(stranger.authorities).wrap_socket(connection, server_hostname=OWN)
 
 
 async def test_an_agent_of_one_node_cannot_come_as_a_server_or_as_another_node(site: Site) -> None:
@@ -353,3 +356,11 @@ def test_systemd_takes_the_units_as_they_are(path: Path, tmp_path: Path) -> None
     done = subprocess.run([tool, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert str(unit.name) not in done.stderr, done.stderr
+
+
+def test_the_hosts_file_says_the_same_to_a_shell() -> None:
+    """docs/operations/deploy.md has operators read it with `.`; a store's URL has characters that mean something there."""
+    wanted = hosts_env()
+    said = subprocess.run(["sh", "-c", f"set -a; . {EXAMPLE}/hosts.env; env"], capture_output=True, text=True, check=True).stdout
+    found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    assert {name: found.get(name) for name in wanted} == wanted

@@ -19,12 +19,14 @@ from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.guards import LastUses, Resealing, strongbox_of
+from fairlead.compose.plane import PlaneServer
+from fairlead.model.anchor import anchor_is_genuine, sign_anchor
 from fairlead.model.commands import Accepted, Caller, Command, IdempotencyKey, Put, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, Subject, Token, TokenSpec
 from fairlead.model.kinds.intent import Secret, SecretSpec, Tenant
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
-from fairlead.ports import SystemClock, SystemIds, Tasks
+from fairlead.ports import SystemClock, SystemIds, Tasks, system_random
 from fairlead.security.directory import AccessDirectory
 from fairlead.security.files import write_private
 from fairlead.security.sealing import CannotOpen, Keyring, is_sealed, key_id
@@ -277,3 +279,20 @@ async def test_when_tokens_were_used_is_written_down_so_many_at_a_time(keys: Pat
         used = [row.decode().status.last_used_time for row in await world.local.list("tokens")]
         assert [time is not None for time in used] == [True, True, False]
         assert all(time is None or (time.minute, time.second) == (0, 0) for time in used), "to the hour"
+
+
+def test_a_server_signs_where_it_cuts_its_journal_and_a_rotated_key_signs_from_then_on(tmp_path: Path) -> None:
+    keys = tmp_path / "secrets.keys"
+    ring = Keyring.create(keys, IDS)
+    config = PlaneConfig(plane="region", region="r", store="memory:", data=str(tmp_path), seal_keys=str(keys))
+    server = PlaneServer(config, MemoryStore(MemoryDisk()), SystemClock(), IDS, system_random())
+    signing = server.authority._timing.journal.anchor_key
+    signed = sign_anchor(signing(), 7, b"\1" * 32, 1)
+    assert anchor_is_genuine(ring.anchor_keys(), signed)
+    newer = ring.rotated()
+    newer.save(keys)
+    again = sign_anchor(signing(), 8, b"\2" * 32, 2)
+    assert anchor_is_genuine(newer.anchor_keys(), signed), "what was signed before the rotation"
+    assert anchor_is_genuine(newer.anchor_keys(), again)
+    assert not anchor_is_genuine(ring.anchor_keys(), again), "the new key signs"
+    assert not anchor_is_genuine(newer.anchor_keys(), sign_anchor(b"", 8, b"\2" * 32, 2)), "one without a key proves nothing"

@@ -177,5 +177,18 @@ async def test_after_a_truncation_the_anchor_is_where_the_chain_begins() -> None
     async with running_plane(MemoryStore(disk)) as plane:
         ok(await plane.send(OPERATOR, tenant("lab")))
     report = await verify_store(MemoryStore(disk))
-    assert (report.faults, report.anchor) == ((), "signed")
+    assert report.faults == ()
+    assert report.anchor.startswith("unsigned")
     assert report.compared_after > 0
+
+
+async def test_an_anchor_of_somebody_else_is_a_fault_for_whoever_has_the_keys() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        ok(await plane.send(OPERATOR, tenant("risk")))
+    await compact(MemoryStore(disk), SystemClock(), SystemIds(), anchor_key=b"of the servers")
+    assert (await verify_store(MemoryStore(disk))).anchor == "signed, not checked: no keys were given"
+    genuine = await verify_store(MemoryStore(disk), keys=[b"newer", b"of the servers"])
+    assert (genuine.faults, genuine.anchor) == ((), "signed")
+    forged = await verify_store(MemoryStore(disk), keys=[b"newer"])
+    assert [fault.where for fault in forged.faults] == ["anchor"]
