@@ -1,7 +1,7 @@
 """What a journal that was cut short leaves behind: where it was cut, the chain's hash there, and a signature over both (P2).
 
-A shortened journal can be told from a forged one by whoever has the plane's keys (`secrets.keys`, which the store never holds). Pure;
-made by the authority's truncation and by `fairlead store compact`, checked by `fairlead store verify`.
+A shortened journal can be told from a forged one by whoever has the plane's keys (`secrets.keys`, which no store holds). Pure; made
+by the authority's truncation and by `fairlead store compact`, checked by `fairlead store verify`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.model import codec
 
-# Of a server without keys. Also of a restored store: it has no journal and nobody's word for the one before it, only the backup's.
+# Of a server without keys; and of a restored store, which has nobody's word for the journal before it but the backup's.
 NO_SIGNATURE = b""
 
 

@@ -1,5 +1,5 @@
 """deploy/: its own files, started as real processes on one machine, by the address that others reach it by, with certificates of
-its own script. Nothing here is a copy: what differs from a deployment on several hosts is hosts.env, as it does from site to site."""
+its own script. Nothing here is a copy: what differs from a deployment on several hosts is hosts.env, as from site to site."""
 
 from __future__ import annotations
 
