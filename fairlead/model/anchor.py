@@ -1,7 +1,7 @@
 """What a journal that was cut short leaves behind: where it was cut, the chain's hash there, and a signature over both (P2).
 
-A shortened journal can be told from a forged one by whoever has the keys of the plane (`secrets.keys`, which no store holds). Pure;
-made by the authority's truncation and by `fairlead store compact`, checked by `fairlead store verify`.
+A shortened journal can be told from a forged one by whoever has the keys of the plane (`secrets.keys`, which no store holds).
+Pure; made by the authority's truncation and by `fairlead store compact`, checked by `fairlead store verify`.
 """
 
 from __future__ import annotations
