@@ -1,7 +1,7 @@
 """Keeps the engine's journal short: minutes of it (P8), never beyond what is materialised and archived.
 
-What is cut off leaves a signed anchor behind: position, time and chain hash, under the plane's own key (unsigned where the server has
-none), so that a shortened journal can be told from a forged one.
+What is cut off leaves an anchor behind: position, time and chain hash, signed under the plane's own key where the server has one,
+so that a shortened journal can be told from a forged one.
 """
 
 from __future__ import annotations
