@@ -110,7 +110,7 @@ class RecoveryController:
     # --- what there is ---------------------------------------------------------------------------------------------------
 
     def _regions(self, cache: Cache, now_ms: int) -> Regions:
-        lost, healthy, settled = set(), set(), set()
+        lost, healthy, settled, unknown = set(), set(), set(), set()
         for item in cache.all("regions"):
             region: Region = item.hot
             if region.status.health == "Lost":
@@ -121,7 +121,9 @@ class RecoveryController:
                 since_ms = millis(ready.last_transition_time) if ready is not None and ready.last_transition_time else 0
                 if now_ms - since_ms >= self._rules.failback_s * 1000:
                     settled.add(item.name)
-        return Regions(frozenset(lost), frozenset(healthy), frozenset(settled))
+            else:
+                unknown.add(item.name)
+        return Regions(frozenset(lost), frozenset(healthy), frozenset(settled), frozenset(unknown))
 
     def _services(
         self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int
@@ -150,8 +152,9 @@ class RecoveryController:
                 budget=f"{item.tenant}/{spec.recovery.budget_name}" if spec.recovery.budget_name else "",
                 regions=tuple(may_carry(spec, areas, facts)),
                 slots={a.spec.region: own_slots(a.spec) for a in mine},
-                alive={a.spec.region: a.status.replicas.serving for a in mine},
+                alive={a.spec.region: a.status.replicas.serving - a.status.stood_in for a in mine},
                 ordered=order.spec.regions if order is not None and current else {},
+                stood_in={a.spec.region: a.status.stood_in for a in mine},
             )
             given_up = self._given_up(cache, service, mine, now_ms)
             service = service._replace(failing=given_up | self._failing(service, mine, regions, now_ms))

@@ -251,6 +251,9 @@ class WorkloadController:
         rules = policy.rules_of(workload.spec.workload_class)
         out: list[Body] = []
         recovery = order.spec.regions if order is not None else {}
+        total = sum(choice.counts.values())
+        away = order.spec.lost or choice.counts.keys() - recovery.keys() if order is not None else ()
+        owed = sum(_least(workload, choice.counts.get(region, 0), total) for region in away)
         for region in sorted({*choice.counts, *mine, *recovery}):
             old, count, extra = mine.get(region), choice.counts.get(region, 0), recovery.get(region, 0)
             if old is None and count + extra == 0:
@@ -259,7 +262,7 @@ class WorkloadController:
                 blocks[region] = next(n for n in range(len(blocks) + 1) if n not in blocks.values())
             had = old.spec.slots if old is not None else ()
             slots = slots_kept(blocks[region], had, moves.given.get(region, ()), count)
-            spec = self._order(workload, region, slots, blocks[region], sum(choice.counts.values()))
+            spec = self._order(workload, region, slots, blocks[region], total)
             borrow = rules is not None and rules.may_borrow
             spec = replace(spec, generation=generation, priority=priority, may_borrow=borrow)
             grew = count > (moves.left(old) if old is not None else 0)
@@ -271,6 +274,8 @@ class WorkloadController:
             elif extra:
                 more = recovery_in(blocks[region], extra)
                 spec = replace(spec, slots=(*spec.slots, more), recovery=more, budget_name=budget)
+            # What the lost ones owed to the disruption budget, those that stand in for them owe now.
+            spec = replace(spec, min_serving=spec.min_serving + min(owed, len(spec.successors) or extra))
             if old is not None and replace(old.spec, workload_generation=0) == replace(spec, workload_generation=0):
                 continue
             meta = Metadata(
@@ -287,7 +292,6 @@ class WorkloadController:
         spec, count = workload.spec, size(slots)
         if spec.job is not None and count:
             slots = (SlotRange(first=0, last=spec.job.completions - 1),)
-        least = spec.disruption.min_serving
         return AssignmentSpec(
             workload=workload.metadata.name,
             workload_uid=workload.metadata.uid,
@@ -300,7 +304,7 @@ class WorkloadController:
             job=spec.job,
             suspend=spec.suspend,
             gang=spec.gang,
-            min_serving=min(count, -(-least * count // total)) if total else 0,
+            min_serving=_least(workload, count, total),
             drain_timeout_seconds=spec.disruption.drain_timeout_seconds,
             requests=spec.resources.requests,
         )
@@ -330,6 +334,11 @@ def _spoken(workload: Workload) -> tuple[object, ...]:
     """What users say, without what this controller says itself."""
     meta = workload.metadata
     return meta.uid, meta.generation, meta.labels, meta.deletion_time, meta.finalizers
+
+
+def _least(workload: Workload, count: int, total: int) -> int:
+    """Of what must serve whatever is drained, the part of `count` of its slots."""
+    return min(count, -(-workload.spec.disruption.min_serving * count // total)) if total else 0
 
 
 def _slots(workload: Workload) -> int:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from fairlead.decide.assigning import BLOCK, RECOVERY_FIRST
 from fairlead.decide.overflow import giving
 from fairlead.decide.slots import ENDED, Group, Slot, Slots, Table, counts, grouped, instant, pending_reasons
 from fairlead.decide.spans import size, spans_of
@@ -184,8 +185,13 @@ def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: 
         epoch_floor=floor_needed(slots, want, before.epoch_floor),
         unwanted=_unwanted(slots, want) if order.exclusive else 0,
         conditions=conditions,
+        stood_in=_standing_in(slots) if order.recovery is not None or before.stood_in else 0,
         given_up=spans_of(giving(order, before, slots).gone),
     )
+
+
+def _standing_in(slots: Slots) -> int:
+    return sum(slot.index % BLOCK >= RECOVERY_FIRST for slot in grouped(slots).of(SlotState.SERVING))
 
 
 def _unwanted(slots: Slots, want: dict[int, int]) -> int:

@@ -6,8 +6,9 @@ function answers for the recovery controller, for readiness and for `plan --lose
 
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
 already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
-last copy is never removed first. A service that is exclusive everywhere is the exception to both: its stand-ins each name one
-slot, and go before that one comes back (succession.py).
+last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows how the region is that it was ordered in: it is
+soon heard again, or lost. In a region that may not carry the service any more it stays until another serves in its place. A service
+that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back (succession.py).
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ class Service(NamedTuple):
     budget: str
     regions: tuple[str, ...]  # that may carry it: allowed, inside its areas, granted
     slots: Mapping[str, int]  # its own, by region
-    alive: Mapping[str, int]  # of its own, those that serve or soon could
+    alive: Mapping[str, int]  # of its own, those that serve
     ordered: Mapping[str, int]  # recovery slots it has been given, by region
+    stood_in: Mapping[str, int] = MappingProxyType({})  # of those, how many serve
     failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
     alone: Alone | None = None  # its slots are exclusive everywhere
 
@@ -42,6 +44,7 @@ class Regions(NamedTuple):
     lost: frozenset[str]
     healthy: frozenset[str]
     settled: frozenset[str]  # healthy for so long that what stands in for them may go
+    unknown: frozenset[str] = frozenset()  # not heard for a moment: neither healthy nor lost
 
 
 class Short(NamedTuple):
@@ -91,13 +94,22 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms) -> Plan:
         if service.alone is not None:
             _succeed(service, service.alone, regions, standing, found)
             continue
-        kept = {region: count for region, count in service.ordered.items() if count and region in regions.healthy}
+        kept = {region: count for region, count in service.ordered.items() if count and _stays(service, region, regions)}
         if not any(service.slots.get(region) for region in regions.lost | service.failing):
             if kept and not _well(service, regions):
                 found.orders[service.key] = kept
             continue
         _recover(service, regions, standing, kept, found)
     return found
+
+
+def _stays(service: Service, region: str, regions: Regions) -> bool:
+    """Whether what stands in for it there goes on. One that may not be there any more leaves when another serves in its place."""
+    if region in service.regions:
+        return region in regions.healthy or region in regions.unknown
+    able = [r for r in service.regions if r in regions.healthy]
+    replaced = any(service.alive.get(r, 0) + service.stood_in.get(r, 0) >= service.minimum for r in able)
+    return region in regions.healthy and not replaced
 
 
 def _succeed(service: Service, alone: Alone, regions: Regions, standing: Standing, found: Plan) -> None:
@@ -150,6 +162,9 @@ def _well(service: Service, regions: Regions) -> bool:
 
 
 def _recover(service: Service, regions: Regions, standing: Standing, kept: dict[str, int], found: Plan) -> None:
+    if any(kept.get(region) and service.slots.get(region, 0) + kept[region] >= service.minimum for region in regions.unknown):
+        found.orders[service.key] = kept  # it stands there as far as anybody knows
+        return
     candidates = [region for region in service.regions if region in regions.healthy and region not in service.failing]
     if not candidates:
         found.short[service.key] = Short(service.minimum, _why(service, ""))
@@ -196,7 +211,7 @@ class Pace(NamedTuple):
 def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
     """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
     services = [_as_if_taken(service, lost) for service in services]
-    gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost})
+    gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost}, regions.unknown - {lost})
     planned = plan(services, gone, rooms)
     out = []
     for service in sorted(services, key=lambda s: (-s.priority, s.key)):

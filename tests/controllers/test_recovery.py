@@ -3,6 +3,7 @@ controller, scheduler and rollout together."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,8 +13,8 @@ from msgspec.structs import replace
 from fairlead.controllers.recovery import RecoveryController, RecoveryRules
 from fairlead.controllers.standing import StandingController
 from fairlead.model.commands import Delete, Put, PutStatus
-from fairlead.model.kinds.capacity import BudgetShape, HeldShape, RecoveryBudget, RecoveryBudgetSpec
-from fairlead.model.kinds.intent import Placement, RecoveryRule, RegionStatus, Residency, StageCounts
+from fairlead.model.kinds.capacity import BudgetShape, HeldShape, HoldingStatus, RecoveryBudget, RecoveryBudgetSpec
+from fairlead.model.kinds.intent import DisruptionRule, Placement, RecoveryRule, RegionStatus, Residency, StageCounts
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.recovery import RecoveryOrder, RegionOutlook
 from fairlead.model.lifecycle import Role
@@ -47,16 +48,21 @@ class Recovering:
         said = RegionStatus(health=health, conditions=(ready,))
         ok(await top.send(self._health, PutStatus("Region", "", region, said)))
 
-    async def west_serves(self, count: int, *, placed: bool = False) -> None:
-        """`placed`: those that do not serve have a place all the same."""
+    async def west_serves(self, count: int, *, placed: bool = False, stood_in: int = 0) -> None:
+        """`placed`: those that do not serve have a place all the same. `stood_in`: how many of them are recovery slots."""
         top = self.w.top
         if self._mirror is None:
             self._mirror = await top.plane.as_role(Role.MIRROR, "west-mirror", "mirror-up-west")
         found = top.get("assignments", "api.west")
         waits = 0 if placed else 2 - count
         counts = StageCounts(desired=2, bound=2 - waits, started=2 - waits, ready=count, serving=count, pending=waits)
-        said = replace(found.status, observed_generation=found.metadata.generation, replicas=counts)
+        said = replace(found.status, observed_generation=found.metadata.generation, replicas=counts, stood_in=stood_in)
         ok(await top.plane.send(self._mirror, PutStatus("Assignment", "risk", "api.west", said)))
+
+    async def west_holds(self, rooms: int) -> None:
+        said = HoldingStatus(shapes=(HeldShape(requests=SHAPE, held=rooms),))
+        await self.w.until(lambda: self.w.top.get("holdings", "eu.west") is not None)
+        ok(await self.w.top.plane.send(self._mirror, PutStatus("Holding", "risk", "eu.west", said)))
 
     def order(self) -> RecoveryOrder | None:
         found: RecoveryOrder | None = self.w.top.get("recoveryorders", "api")
@@ -74,7 +80,7 @@ class Recovering:
 
 
 @asynccontextmanager
-async def two_regions(*, rooms: int = 2, **spec: Any) -> AsyncIterator[Recovering]:
+async def two_regions(*, rooms: int = 2, budget_in: str = REGION, **spec: Any) -> AsyncIterator[Recovering]:
     async with world() as w:
         top = w.top
         made = Recovering(w)
@@ -82,7 +88,7 @@ async def two_regions(*, rooms: int = 2, **spec: Any) -> AsyncIterator[Recoverin
         await grant_at(top.plane, name="west")
         for name in (REGION, "west"):
             await made.health(name, "Healthy")
-        budget = RecoveryBudgetSpec(regions=(REGION,), shapes=(BudgetShape(requests=SHAPE, count=rooms),))
+        budget = RecoveryBudgetSpec(regions=(budget_in,), shapes=(BudgetShape(requests=SHAPE, count=rooms),))
         ok(await top.plane.send(OPERATOR, Put("RecoveryBudget", RecoveryBudget(
             metadata=Metadata(name="eu", namespace="risk"), spec=budget))))  # fmt: skip
         w.low.control(StandingController(REGION))
@@ -92,7 +98,7 @@ async def two_regions(*, rooms: int = 2, **spec: Any) -> AsyncIterator[Recoverin
         await w.until(lambda: top.get("assignments", "api.west") is not None)
         await made.west_serves(2)
         await w.until(lambda: len(w.low.serving()) == 2)
-        await w.until(lambda: rooms == 0 or made.held() == HeldShape(requests=SHAPE, held=rooms))
+        await w.until(lambda: rooms == 0 or budget_in != REGION or made.held() == HeldShape(requests=SHAPE, held=rooms))
         yield made
 
 
@@ -240,3 +246,50 @@ async def test_an_override_of_a_workload_alone_gives_up_the_regions_in_which_it_
         assert r.order() is None, "it serves everywhere"
         await r.west_serves(1, placed=True)
         await r.w.until(lambda: (o := r.order()) is not None and o.spec.lost == ("west",))
+
+
+async def test_a_region_that_stands_in_and_is_not_heard_for_a_moment_keeps_what_serves_there() -> None:
+    async with two_regions(disruption=DisruptionRule(min_serving=4)) as r:
+        w = r.w
+        await r.health("west", "Lost")
+        await w.until(lambda: len(w.low.serving()) == 4)
+        assert w.top.get("assignments", f"api.{REGION}").spec.min_serving == 4, "those that stand in owe what the lost ones owed"
+        ordered = r.order()
+        await r.health(REGION, "Unknown")
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            assert len(w.low.serving()) == 4
+        assert r.order() == ordered
+        await r.health(REGION, "Healthy")
+        await r.health("west", "Healthy")
+        await r.west_serves(2)
+        await w.until(lambda: r.order() is None and len(w.low.slots()) == 2)
+        assert w.top.get("assignments", f"api.{REGION}").spec.min_serving == 2
+
+
+async def test_recovery_slots_that_serve_are_not_taken_for_the_regions_own() -> None:
+    async with two_regions() as r:
+        w, top = r.w, r.w.top
+        await r.health("west", "Lost")
+        await w.until(lambda: len(w.low.serving()) == 4)
+        await w.until(lambda: top.get("assignments", f"api.{REGION}").status.stood_in == 2)
+        await r.health("west", "Healthy")
+        await r.west_serves(2)
+        await w.until(lambda: r.order() is None and len(w.low.slots()) == 2)
+        await w.until(lambda: top.get("assignments", f"api.{REGION}").status.stood_in == 0)
+
+
+async def test_a_region_whose_own_slots_are_down_is_not_well_because_those_that_stand_in_there_serve() -> None:
+    async with two_regions(rooms=2, budget_in="west") as r:
+        w, top = r.w, r.w.top
+        await r.west_holds(2)
+        await r.health(REGION, "Lost")
+        await w.until(lambda: (o := r.order()) is not None and o.spec.regions == {"west": 2})
+        await r.west_serves(2, stood_in=2)
+        await r.health(REGION, "Healthy")
+        await w.until(lambda: (o := r.order()) is not None and o.spec.lost == ())
+        await asyncio.sleep(RULES.failback_s + 0.2)
+        assert r.order() is not None
+        await r.west_serves(2)
+        await w.until(lambda: r.order() is None)
+        assert top.get("assignments", "api.west").spec.recovery is None

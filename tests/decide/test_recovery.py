@@ -71,6 +71,35 @@ def test_an_ask_takes_the_smallest_reservation_that_holds_it() -> None:
     assert found.short == {}
 
 
+def unknown(*names: str, lost: tuple[str, ...] = (), settled: frozenset[str] = frozenset()) -> Regions:
+    return Regions(frozenset(lost), ALL - {*names, *lost}, settled, frozenset(names))
+
+
+def test_what_was_ordered_in_a_region_that_is_not_heard_for_a_moment_stays_and_is_not_ordered_twice() -> None:
+    recovering = service(ordered={"west": 2}, alive={"east": 0, "west": 2}, stood_in={"west": 2})
+    there = Plan({("risk", "risk-api"): {"west": 2}}, {})
+    assert plan([recovering], unknown("west", lost=("east",)), held(centre=9)) == there
+    assert plan([recovering], unknown("west", lost=("east",)), Rooms({})) == there
+    assert plan([recovering], unknown("west", settled=frozenset({"centre"})), Rooms({})) == there, "its own region came back"
+    lost = plan([recovering], regions("east", "west"), held(centre=9))
+    assert lost.orders == {("risk", "risk-api"): {"centre": 4}}, "once it is lost it is ordered elsewhere"
+
+
+def test_where_too_few_stand_in_a_region_that_is_not_heard_the_rest_is_ordered_elsewhere() -> None:
+    half = service(slots={"east": 4}, alive={}, ordered={"west": 1})
+    assert plan([half], unknown("west", lost=("east",)), held(centre=9)).orders == {("risk", "risk-api"): {"west": 1, "centre": 4}}
+
+
+def test_where_it_may_not_be_any_more_it_stays_until_another_serves_in_its_place() -> None:
+    moving = service(regions=("east", "centre"), slots={"east": 4}, alive={}, ordered={"west": 4}, stood_in={"west": 4})
+    both = {("risk", "risk-api"): {"west": 4, "centre": 4}}
+    assert plan([moving], regions("east"), held(centre=9)).orders == both
+    started = moving._replace(ordered={"west": 4, "centre": 4}, stood_in={"west": 4, "centre": 3})
+    assert plan([started], regions("east"), Rooms({})).orders == both
+    served = started._replace(stood_in={"west": 4, "centre": 4})
+    assert plan([served], regions("east"), Rooms({})).orders == {("risk", "risk-api"): {"centre": 4}}
+
+
 def test_what_was_ordered_stays_until_the_region_has_settled_and_its_own_slots_serve_again() -> None:
     recovering = service(ordered={"west": 2}, alive={"east": 0, "west": 2})
     there = {("risk", "risk-api"): {"west": 2}}

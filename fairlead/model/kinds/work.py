@@ -76,6 +76,7 @@ class AssignmentStatus(Record, frozen=True):
     failures: int = 0
     unwanted: int = 0  # slots that are not wanted here any more, and may still run or start
     conditions: tuple[Condition, ...] = ()
+    stood_in: int = 0  # of those that serve, recovery slots: they stand in for another region's
     given_up: tuple[SlotRange, ...] = ()  # for `giveUp`: neither queued nor bound here, and not queued again under this order
 
 
