@@ -155,6 +155,7 @@ class RecoveryController:
                 alive={a.spec.region: a.status.replicas.serving - a.status.stood_in for a in mine},
                 ordered=order.spec.regions if order is not None and current else {},
                 stood_in={a.spec.region: a.status.stood_in for a in mine},
+                deadline_s=spec.recovery.deadline_seconds,
             )
             given_up = self._given_up(cache, service, mine, now_ms)
             service = service._replace(failing=given_up | self._failing(service, mine, regions, now_ms))
@@ -343,8 +344,8 @@ def _rooms(cache: Cache) -> Rooms:
 
 
 def _outlook_of(region: str, found: list[Outlook]) -> RegionOutlookSpec:
-    short = [one for one in found if one.missing]
-    ready = [one for one in found if not one.missing]
+    short = [one for one in found if one.why]
+    ready = [one for one in found if not one.why]
     listed = [*short, *sorted(ready, key=lambda one: (-one.seconds, one.key))][:LISTED_MAX]
     return RegionOutlookSpec(
         region=region,

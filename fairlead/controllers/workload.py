@@ -150,11 +150,11 @@ class WorkloadController:
             self._saying.forget(key)
             self._looked_at.pop(key, None)
             self.overflowing.forget(key)
-            return Result(self._end(key, workload, assignments))
+            return Result(self._end(cache, key, workload, assignments))
         self._looked_at[key] = _spoken(workload)
         stale = [a for a in assignments if a.spec.workload_uid != workload.metadata.uid]
         if stale:  # of one with the same name that is gone: its slots leave first
-            return Result(self._end(key, None, stale))
+            return Result(self._end(cache, key, None, stale))
         policy = self._policies.of(cache, key[0])
         priority = policy.priority_of(workload.spec.workload_class, workload.spec.priority_class_name)
         if priority is None:
@@ -167,16 +167,24 @@ class WorkloadController:
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
             order = None
         bodies += self._assign(workload, assignments, choice, order, generation, priority, policy, moves, now_ms)
-        status = fold(workload, choice, revision.metadata.name, _slots(workload), assignments, now_ms, _silent(cache), order)
+        # One that was written off is counted no more, but for what waits for somebody to delete the workload itself.
+        counted = [a for a in assignments if _is_known(cache, a) or a.spec.region in choice.counts]
+        silent = _silent(cache) | {a.spec.region for a in counted if not _is_known(cache, a)}
+        status = fold(workload, choice, revision.metadata.name, _slots(workload), counted, now_ms, silent, order)
         result = self._with_status(key, workload, replace(status, policy_revision=policy.revision), bodies, now_ms)
         wake = [each for each in (result.wake_ms, moves.wake_ms) if each is not None]
         return result._replace(wake_ms=min(wake, default=None))
 
-    def _end(self, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:
-        """Assignments go, and hold their mirrors' finalizers until the regions are empty; then the workload may go."""
+    def _end(self, cache: Cache, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:
+        """Assignments go, and hold their mirrors' finalizers until the regions are empty; then the workload may go. For a region
+        that was written off nobody else takes them off."""
         if assignments:
             marked = [a for a in assignments if a.metadata.deletion_time is None]
-            return [Delete("Assignment", key[0], a.metadata.name, uid=a.metadata.uid) for a in marked]
+            alone = [a for a in assignments if a.metadata.deletion_time is not None and not _is_known(cache, a)]
+            return [
+                *(Delete("Assignment", key[0], a.metadata.name, uid=a.metadata.uid) for a in marked),
+                *(Put("Assignment", replace(a, metadata=replace(a.metadata, finalizers=()))) for a in alone),
+            ]
         if workload is None or FINALIZER not in workload.metadata.finalizers:
             return []
         left = tuple(f for f in workload.metadata.finalizers if f != FINALIZER)
@@ -196,16 +204,19 @@ class WorkloadController:
         moves = self.overflowing.look(workload, assignments, where, rules.overflow_after_ms if rules is not None else 0, now_ms)
         facts = {name: each._replace(full=name in moves.full) for name, each in facts.items()}
         now = {name: moves.left(a) for name, a in mine.items()}
-        # A region that nobody knows any more keeps what it has: an object that is missing is no order to stop.
-        kept = {name: count for name, count in now.items() if name not in facts and count}
-        if kept and (spec.job is not None or spec.gang):
-            return Choice(kept), moves
+        # What a region had that was written off is placed elsewhere, under other numbers, if it may be anywhere. Not so what would run
+        # there under the same, or must not run twice: nobody has seen the old one end.
+        single = spec.job is not None or bool(spec.gang)
+        kept = {name: n for name, n in now.items() if name not in facts and n}
+        if able and not single and not is_alone(spec):
+            kept = {}
+        if kept and single:
+            return Choice(kept, "Misconfigured", f"{', '.join(kept)} was written off: delete it, and apply it again"), moves
         slots = 0 if spec.suspend and not mine else max(0, _slots(workload) - sum(kept.values()))
         choice = choose(spec, slots, areas, facts, now)
         choice = choice._replace(counts=choice.counts | kept)
         bound = {name: a.status.replicas.bound for name, a in mine.items()}
         self.overflowing.shares.told((tenant, workload.metadata.name), spec.workload_class, slots, sorted(able), bound)
-        single = spec.job is not None or spec.gang
         if single and any(_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
             return Choice({}, "WaitingForQuota", "still leaving the region it was in"), moves
         return choice, moves
@@ -343,6 +354,11 @@ def _least(workload: Workload, count: int, total: int) -> int:
 
 def _slots(workload: Workload) -> int:
     return slots_of(workload.spec)
+
+
+def _is_known(cache: Cache, assignment: Assignment) -> bool:
+    """Not so where its Region was deleted: it was lost, and written off."""
+    return cache.item("regions", "", assignment.spec.region) is not None
 
 
 def _silent(cache: Cache) -> frozenset[str]:

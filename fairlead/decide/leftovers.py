@@ -33,6 +33,7 @@ BARE_MS: Final = 30_000  # a finalizer whose work is done is its owner's for thi
 OVER_S: Final = EMERGENCY_DRAIN_MS / 1000  # as long as use above a lowered limit may last
 SLOTS: Final = "fairlead.dev/slots-released"
 UNDONE: Final = "fairlead.dev/override-undone"
+RELEASED: Final = "fairlead.dev/region-released"
 
 
 class Row(Protocol):

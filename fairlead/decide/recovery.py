@@ -38,6 +38,7 @@ class Service(NamedTuple):
     stood_in: Mapping[str, int] = MappingProxyType({})  # of those, how many serve
     failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
     alone: Alone | None = None  # its slots are exclusive everywhere
+    deadline_s: float = 300.0  # within which it is to have its minimum again
 
 
 class Regions(NamedTuple):
@@ -196,7 +197,7 @@ class Outlook(NamedTuple):
     new_slots: int
     seconds: float  # until they serve, as far as can be told
     missing: int
-    why: str
+    why: str  # it would not do: too few, or too late
 
 
 class Pace(NamedTuple):
@@ -225,8 +226,14 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
         fresh = sum(count for count in new.values() if count > 0)
         detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)
         seconds = detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
-        out.append(Outlook(service.key, best, fresh, seconds, short.missing if short else 0, short.why if short else ""))
+        why = short.why if short else _too_late(service, seconds)
+        out.append(Outlook(service.key, best, fresh, seconds, short.missing if short else 0, why))
     return out
+
+
+def _too_late(service: Service, seconds: float) -> str:
+    late = seconds > service.deadline_s
+    return f"it would take about {seconds:.0f} s, and is to serve again within {service.deadline_s:.0f} s" if late else ""
 
 
 def _as_if_taken(service: Service, lost: str) -> Service:

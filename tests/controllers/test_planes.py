@@ -14,7 +14,7 @@ from fairlead.controllers.grant import GrantController
 from fairlead.controllers.mirror import MirrorDown, MirrorUp
 from fairlead.controllers.quota import QuotaController
 from fairlead.controllers.workload import WorkloadController
-from fairlead.model.commands import Caller, Delete, Put
+from fairlead.model.commands import Caller, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec
 from fairlead.model.kinds.intent import (
     JobRule,
@@ -22,6 +22,7 @@ from fairlead.model.kinds.intent import (
     Region,
     RegionRule,
     RegionSpec,
+    RegionStatus,
     Residency,
     ResourceSpec,
     Template,
@@ -220,6 +221,8 @@ async def test_a_global_plane_that_does_not_know_the_region_deletes_nothing_ther
         await w.until(lambda: w.serves(2))
         await add_region(w.top.plane, "another", "us")
         await w.until(lambda: w.low.get("regions", "another", "") is not None)
+        health = await w.top.plane.as_role(Role.REGION_HEALTH)
+        ok(await w.top.plane.send(health, PutStatus("Region", "", REGION, RegionStatus(health="Lost"))))
         ok(await w.top.plane.send(OPERATOR, Delete("Region", "", REGION)))
         ok(await w.top.plane.send(OPERATOR, Delete("Region", "", "another")))
         await w.low.quiet()

@@ -228,3 +228,12 @@ def test_carrying_a_plan_out_and_planning_again_changes_nothing(
     kept = [each for each in done if not any(region in lost for region in each.ordered)]
     if kept == done and all(each.shape == SMALL for each in services):
         assert plan(done, there, Rooms(budgets, before)).orders == found.orders, "ordered, and nobody has claimed yet"
+
+
+def test_what_would_come_too_late_is_no_recovery() -> None:
+    pace = Pace(detect_s=18.0, bind_s=1.0, start_s=5.0)
+    (quick,) = outlook("east", [service(deadline_s=24)], regions(), held(west=9), pace)
+    assert (quick.seconds, quick.missing, quick.why) == (24.0, 0, "")
+    (late,) = outlook("east", [service(deadline_s=20)], regions(), held(west=9), pace)
+    assert late.missing == 0
+    assert "within 20 s" in late.why

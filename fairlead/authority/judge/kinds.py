@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Caller, Refused
 from fairlead.model.kinds.capacity import Grant, Node
-from fairlead.model.kinds.intent import Tenant, Workload
+from fairlead.model.kinds.intent import Region, Tenant, Workload
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.registry import REGION, KindInfo
@@ -165,6 +166,8 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
     if caller.role not in info.spec_owners and caller.role not in (Role.GARBAGE, Role.AUTHORITY):
         owners = ", ".join(sorted(role.value for role in info.spec_owners))
         return Refused("NotOwner", f"a {info.kind} belongs to {owners}, not to {caller.role.value}")
+    if info.plural == "regions":
+        return _refuse_region_delete(ctx, rec, old)
     if info.plural == "quotas":
         return _refuse_quota_delete(ctx, rec)
     if info.plural == "nodepools":
@@ -210,8 +213,20 @@ def _refuse_tenant_delete(ctx: Context, rec: Rec) -> Refused | None:
     )
 
 
-def _some(names: list[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
+
+
+def _refuse_region_delete(ctx: Context, rec: Rec, old: Region) -> Refused | None:
+    """To delete one that is lost is to write it off. Of one that is there, what runs would go on unseen."""
+    if ctx.settings.plane == REGION or old.status.health == "Lost":
+        return None
+    named = sorted(a.key for a in ctx.state.live("assignments") if a.hot.spec.region == rec.name and a.hot.spec.slots)
+    if not named:
+        return None
+    detail = f"{len(named)} workloads have slots in {rec.name} ({_some(named)}), and it is {old.status.health or 'not judged yet'}"
+    how = "take it out of what they allow (placement.regions.allowed) first; one that is Lost may be deleted as it is"
+    return Refused("InUse", f"{detail}: {how}", {"count": len(named), "first": named[:10]})
 
 
 def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:

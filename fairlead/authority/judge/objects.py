@@ -194,8 +194,8 @@ def _may_take_off(ctx: Context, caller: Caller, finalizer: str, old: Any) -> boo
     known = FINALIZERS.get(finalizer)
     if known is None or caller.role in (known.owner, Role.AUTHORITY):
         return True
-    if caller.role is Role.REPAIR:
-        return is_done(ctx, finalizer, old)
+    if caller.role in (Role.REPAIR, Role.WORKLOAD) and is_done(ctx, finalizer, old):
+        return True
     return old.metadata.deletion_time is not None and caller.role in (Role.OPERATOR, Role.BREAK_GLASS)
 
 
