@@ -292,7 +292,7 @@ async def test_a_region_whose_own_slots_are_down_is_not_well_because_those_that_
         assert r.order() is not None
         await r.west_serves(2)
         await w.until(lambda: r.order() is None)
-        assert top.get("assignments", "api.west").spec.recovery is None
+        await w.until(lambda: top.get("assignments", "api.west").spec.recovery is None)
 
 
 async def test_a_lost_region_that_is_deleted_is_written_off_and_its_slots_are_placed_elsewhere() -> None:
