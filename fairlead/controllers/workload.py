@@ -36,6 +36,7 @@ from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.decide.spans import Spans, size
 from fairlead.decide.succession import with_successors
+from fairlead.decide.turns import waiting
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
@@ -166,7 +167,9 @@ class WorkloadController:
         order: RecoveryOrder | None = cache.get("recoveryorders", *key)
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
             order = None
-        bodies += self._assign(workload, assignments, choice, order, generation, priority, policy, moves, now_ms)
+        service = workload.spec.job is None and not workload.spec.suspend
+        later = waiting(generation, assignments, _silent(cache)) if service else {}
+        bodies += self._assign(workload, assignments, choice, order, (generation, later), priority, policy, moves, now_ms)
         # One that was written off is counted no more, but for what waits for somebody to delete the workload itself.
         counted = [a for a in assignments if _is_known(cache, a) or a.spec.region in choice.counts]
         silent = _silent(cache) | {a.spec.region for a in counted if not _is_known(cache, a)}
@@ -204,8 +207,8 @@ class WorkloadController:
         moves = self.overflowing.look(workload, assignments, where, rules.overflow_after_ms if rules is not None else 0, now_ms)
         facts = {name: each._replace(full=name in moves.full) for name, each in facts.items()}
         now = {name: moves.left(a) for name, a in mine.items()}
-        # What a region had that was written off is placed elsewhere, under other numbers, if it may be anywhere. Not so what would run
-        # there under the same, or must not run twice: nobody has seen the old one end.
+        # What a region had that was written off is placed elsewhere, under other numbers, if it may be anywhere. Not so what
+        # would run there under the same, or must not run twice: nobody has seen the old one end.
         single = spec.job is not None or bool(spec.gang)
         kept = {name: n for name, n in now.items() if name not in facts and n}
         if able and not single and not is_alone(spec):
@@ -254,8 +257,8 @@ class WorkloadController:
         return self._totals(cache).beside((meta.namespace, region), own)
 
     def _assign(
-        self, workload: Workload, assignments: list[Assignment], choice: Choice, order: RecoveryOrder | None, generation: int,
-        priority: int, policy: CompiledPolicy, moves: Moves, now_ms: int,
+        self, workload: Workload, assignments: list[Assignment], choice: Choice, order: RecoveryOrder | None,
+        generation: tuple[int, dict[str, int]], priority: int, policy: CompiledPolicy, moves: Moves, now_ms: int,
     ) -> list[Body]:  # fmt: skip
         mine = {a.spec.region: a for a in assignments}
         blocks = {name: block_of(a.spec.spare) for name, a in mine.items() if a.spec.spare is not None}
@@ -275,7 +278,7 @@ class WorkloadController:
             slots = slots_kept(blocks[region], had, moves.given.get(region, ()), count)
             spec = self._order(workload, region, slots, blocks[region], total)
             borrow = rules is not None and rules.may_borrow
-            spec = replace(spec, generation=generation, priority=priority, may_borrow=borrow)
+            spec = replace(spec, generation=generation[1].get(region, generation[0]), priority=priority, may_borrow=borrow)
             grew = count > (moves.left(old) if old is not None else 0)
             asked, noted = moves.asks.get(region, 0), self.overflowing.note(region, old, moves, grew, now_ms)
             spec = replace(spec, give_up=asked, overflow=noted)

@@ -91,7 +91,7 @@ def fold(
         pending = (why, *pending)
         total = replace(total, pending=total.pending + max(0, unplaced))
     conditions = before.conditions
-    for condition in (*_conditions(workload, total, assignments, choice), *_recovering(workload, order)):
+    for condition in (*_conditions(workload, total, assignments, choice, revision), *_recovering(workload, order)):
         full = replace(condition, observed_generation=workload.metadata.generation, last_transition_time=instant(now_ms))
         conditions = set_condition(conditions, full)
     return WorkloadStatus(
@@ -134,7 +134,9 @@ def _merged(assignments: Iterable[Assignment]) -> tuple[PendingReason, ...]:
     return tuple(sorted(out.values(), key=lambda p: (-p.count, p.reason)))
 
 
-def _conditions(workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice) -> list[Condition]:
+def _conditions(
+    workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice, revision: str
+) -> list[Condition]:
     if workload.spec.job is not None:
         return [_of_regions(kind, assignments) for kind in ("Complete", "Failed")]
     spec = workload.spec
@@ -147,7 +149,7 @@ def _conditions(workload: Workload, total: StageCounts, assignments: Sequence[As
     else:
         reason = choice.reason or ("ScaledToZero" if not total.desired else "BelowMinServing")
         serving = Condition(type="Serving", status="False", reason=reason, message=f"{said}, at least {least} must")
-    return [serving, _progressing(assignments)]
+    return [serving, _progressing(assignments, revision)]
 
 
 def _recovering(workload: Workload, order: RecoveryOrder | None) -> list[Condition]:
@@ -170,9 +172,9 @@ def _of_regions(kind: str, assignments: Sequence[Assignment]) -> Condition:
     return best or Condition(type=kind, status="False", reason="NotStarted")
 
 
-def _progressing(assignments: Sequence[Assignment]) -> Condition:
-    """The worst of the regions': one that stands still is what one has to look at."""
-    order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Suspended": 3, "Complete": 4}
+def _progressing(assignments: Sequence[Assignment], revision: str) -> Condition:
+    """The worst of the regions': one that stands still is what one has to look at; last, one whose turn has not come."""
+    order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Suspended": 4, "Complete": 5}
     carrying = [a for a in assignments if a.spec.slots or a.status.replicas.bound]
     found: list[tuple[int, str, Condition]] = []
     for a in carrying:
@@ -180,7 +182,11 @@ def _progressing(assignments: Sequence[Assignment]) -> Condition:
         one = next((c for c in a.status.conditions if c.type == "Progressing"), None)
         if one is None or not current:
             one = Condition(type="Progressing", status="True", reason="RollingOut", message="not reported yet")
-        found.append((order.get(one.reason, 2), a.spec.region, one))
+        rank = order.get(one.reason, 2)
+        if rank > 3 and f"{a.spec.workload}.g{a.spec.generation}" != revision:
+            said = f"keeps generation {a.spec.generation} until its turn comes"
+            rank, one = 3, Condition(type="Progressing", status="True", reason="RollingOut", message=said)
+        found.append((rank, a.spec.region, one))
     if not found:
         return Condition(type="Progressing", status="False", reason="NothingPlaced")
     _, region, worst = min(found, key=lambda each: each[:2])

@@ -6,9 +6,10 @@ function answers for the recovery controller, for readiness and for `plan --lose
 
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
 already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
-last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows how the region is that it was ordered in: it is
-soon heard again, or lost. In a region that may not carry the service any more it stays until another serves in its place. A service
-that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back (succession.py).
+last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows how the region is that it was ordered in: it
+is soon heard again, or lost. In a region that may not carry the service any more it stays until another serves in its place. A
+service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back
+(succession.py).
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ class Recovering:
         said = RegionStatus(health=health, conditions=(ready,))
         ok(await top.send(self._health, PutStatus("Region", "", region, said)))
 
-    async def west_serves(self, count: int, *, placed: bool = False, stood_in: int = 0) -> None:
-        """`placed`: those that do not serve have a place all the same. `stood_in`: how many of them are recovery slots."""
+    async def west_serves(self, count: int, *, placed: bool = False, stood_in: int = 0, generation: int = 0) -> None:
+        """`placed`: those that do not serve have a place all the same. `stood_in`: how many of them are recovery slots.
+        `generation`: of all of them."""
         top = self.w.top
         if self._mirror is None:
             self._mirror = await top.plane.as_role(Role.MIRROR, "west-mirror", "mirror-up-west")
@@ -57,6 +58,8 @@ class Recovering:
         waits = 0 if placed else 2 - count
         counts = StageCounts(desired=2, bound=2 - waits, started=2 - waits, ready=count, serving=count, pending=waits)
         said = replace(found.status, observed_generation=found.metadata.generation, replicas=counts, stood_in=stood_in)
+        if generation:
+            said = replace(said, generation=generation, generations=(generation,))
         ok(await top.plane.send(self._mirror, PutStatus("Assignment", "risk", "api.west", said)))
 
     async def west_holds(self, rooms: int) -> None:

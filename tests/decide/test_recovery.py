@@ -87,7 +87,8 @@ def test_what_was_ordered_in_a_region_that_is_not_heard_for_a_moment_stays_and_i
 
 def test_where_too_few_stand_in_a_region_that_is_not_heard_the_rest_is_ordered_elsewhere() -> None:
     half = service(slots={"east": 4}, alive={}, ordered={"west": 1})
-    assert plan([half], unknown("west", lost=("east",)), held(centre=9)).orders == {("risk", "risk-api"): {"west": 1, "centre": 4}}
+    found = plan([half], unknown("west", lost=("east",)), held(centre=9))
+    assert found.orders == {("risk", "risk-api"): {"west": 1, "centre": 4}}
 
 
 def test_where_it_may_not_be_any_more_it_stays_until_another_serves_in_its_place() -> None:

@@ -224,7 +224,8 @@ def _refuse_region_delete(ctx: Context, rec: Rec, old: Region) -> Refused | None
     named = sorted(a.key for a in ctx.state.live("assignments") if a.hot.spec.region == rec.name and a.hot.spec.slots)
     if not named:
         return None
-    detail = f"{len(named)} workloads have slots in {rec.name} ({_some(named)}), and it is {old.status.health or 'not judged yet'}"
+    health = old.status.health or "not judged yet"
+    detail = f"{len(named)} workloads have slots in {rec.name} ({_some(named)}), and it is {health}"
     how = "take it out of what they allow (placement.regions.allowed) first; one that is Lost may be deleted as it is"
     return Refused("InUse", f"{detail}: {how}", {"count": len(named), "first": named[:10]})
 

@@ -23,8 +23,8 @@ def is_leaked(ctx: Context, tenant: str, reservation: Reservation) -> bool:
 
 
 def is_done(ctx: Context, finalizer: str, old: Any) -> bool:
-    """Whether a finalizer waits for nothing any more: no region has an Assignment of the workload; the override has no effect; the
-    region that would release its slots was written off."""
+    """Whether a finalizer waits for nothing any more: no region has an Assignment of the workload; the override has no effect;
+    the region that would release its slots was written off."""
     if finalizer == SLOTS and isinstance(old, Workload):
         assignments = ctx.state.live("assignments", old.metadata.namespace)
         gone = all(rec.hot.spec.workload_uid != old.metadata.uid for rec in assignments)

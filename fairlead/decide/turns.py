@@ -1,0 +1,38 @@
+"""In which order regions carry out a workload's new generation: one after the other. Pure; used by the workload controller.
+
+`maxUnavailable` and `maxSurge` are the workload's. A region keeps them by itself, and knows nothing of the others; so only one at
+a time replaces anything, and the others keep the generation they run. One in which nothing comes up keeps its turn: what would
+fail in one region does not fail in all. Stated: first whoever does not serve what it has, then in order of name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from fairlead.model.kinds.work import Assignment
+
+
+def waiting(generation: int, assignments: Iterable[Assignment], silent: Collection[str]) -> dict[str, int]:
+    """Regions whose turn has not come, and the generation each keeps until then. One that is silent waits until it is heard, and
+    holds up nobody."""
+    placed = [a for a in assignments if a.spec.slots and not a.spec.suspend]
+    behind = {a.spec.region: a for a in placed if a.spec.generation != generation}
+    under_way = any(
+        a.spec.generation == generation and a.spec.region not in silent and not _has_done(a) for a in placed
+    )  # fmt: skip
+    heard = sorted((_serves_all(a), region) for region, a in behind.items() if region not in silent)
+    if heard and not under_way:
+        del behind[heard[0][1]]
+    return {region: a.spec.generation for region, a in behind.items()}
+
+
+def _has_done(assignment: Assignment) -> bool:
+    """It says that nothing of another generation is left, and that all it has a place for serves. What waits for a place waits
+    there, and is no reason to keep the others."""
+    status, order = assignment.status, assignment.spec
+    told = status.observed_generation == assignment.metadata.generation and status.generation == order.generation
+    return told and set(status.generations) <= {order.generation} and status.replicas.bound > 0 and _serves_all(assignment)
+
+
+def _serves_all(assignment: Assignment) -> bool:
+    return assignment.status.replicas.serving >= assignment.status.replicas.bound
