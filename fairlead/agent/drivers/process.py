@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from fairlead.agent.drivers.cgroups import Cgroups, Group, detect
+from fairlead.agent.drivers.clearing import Clearing
 from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, InstanceId, Launch, Started, Stream
 from fairlead.agent.drivers.directories import Directories, Kept
 from fairlead.agent.drivers.processes import boot_id, kill_marked, open_same
@@ -63,6 +64,7 @@ class ProcessDriver:
         self._settings = settings
         self._clock = clock
         self._dirs = Directories(settings.state_dir)
+        self._clearing = Clearing()
         self._marker = self._dirs.marker
         self._boot_id = boot_id()
         self._cgroups = detect(f"fairlead-{self._marker}") if settings.cgroups else Cgroups(0, {}, None)
@@ -98,6 +100,8 @@ class ProcessDriver:
             end = None if running is not None else self._read_exit(kept, folder)
             lasts = self._dirs.lasts(kept.id)
             found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive, kept.template, lasts))
+        for aside in self._dirs.aside():
+            self._clearing.start(aside)
         return found
 
     async def start(self, launch: Launch) -> Started | Exit:
@@ -172,9 +176,12 @@ class ProcessDriver:
         assert id not in self._runs, f"{id.text} still runs"
         self._kept.pop(id, None)
         self._cgroups.remove(id.text)
-        self._dirs.remove(id)
+        aside = self._dirs.put_aside(id)
+        if aside is not None:
+            self._clearing.start(aside)
 
     async def close(self) -> None:
+        self._clearing.close()
         loop = asyncio.get_running_loop()
         for run in self._runs.values():
             loop.remove_reader(run.pidfd)
