@@ -17,6 +17,7 @@ from fairlead.model.kinds.intent import HttpGet, Probe, Probes
 from fairlead.ports import Clock, Tasks
 
 HEAD_BYTES_MAX: Final = 16 << 10
+EXEC_MORE_S: Final = 5.0  # for a program's shim to start, and to end what took too long: it keeps the probe's time itself
 
 
 class Answer(NamedTuple):
@@ -45,8 +46,9 @@ class Verdict(NamedTuple):
 
 async def ask(probe: Probe, target: Target, driver: Driver) -> Answer:
     """One question, answered within the probe's timeout."""
+    limit_s = probe.timeout_seconds + (EXEC_MORE_S if probe.exec is not None else 0.0)
     try:
-        async with asyncio.timeout(probe.timeout_seconds):
+        async with asyncio.timeout(limit_s):
             if probe.http_get is not None:
                 return await _ask_http(target.address, target.port(probe.http_get.port), probe.http_get)
             if probe.tcp_socket is not None:
@@ -55,6 +57,8 @@ async def ask(probe: Probe, target: Target, driver: Driver) -> Answer:
                 return Answer(True)
             assert probe.exec is not None, "a probe asks in one of three ways"
             end = await driver.execute(target.id, probe.exec.command, probe.timeout_seconds)
+            if end.cause == "timeout":
+                raise TimeoutError
             return Answer(end.code == 0 and end.cause == "exited", f"exit code {end.code} ({end.cause})")
     except TimeoutError:
         return Answer(False, f"no answer within {probe.timeout_seconds:g} s")

@@ -21,8 +21,8 @@ from fairlead.compose.config import TlsFiles
 from fairlead.model.resources import NOTHING, Device, Resources
 from fairlead.observe.sums import TELL_S
 from fairlead.ports import Clock, Random, Tasks
-from fairlead.security.enrolment import Renewal
-from fairlead.security.tls import ClientTls
+from fairlead.security.enrolment import Renewal, identity
+from fairlead.security.tls import TlsFiles as TlsPaths
 
 _STOP_GRACE_S = 2.0
 
@@ -96,7 +96,7 @@ class AgentProgram:
         if not config.uids:
             driver = msgspec.structs.replace(driver, uids=None)
         files = config.tls
-        tls = None if files is None else ClientTls(Path(files.authority), Path(files.certificate), Path(files.key))
+        tls = None if files is None else identity(TlsPaths(Path(files.certificate), Path(files.key), Path(files.authority)))
         self._dialer = Dialer(tls)
         self._renewal = Renewal(tls.files, config.addresses, clock) if tls is not None and config.renews else None
         self.plane = RemotePlane(config.addresses, self._dialer.dial, clock, random, f"agent {config.node}")

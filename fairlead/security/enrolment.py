@@ -3,17 +3,25 @@
     pki/agent.key   made here before anything is asked; it never leaves this directory
     pki/agent.pem   what came back
     pki/ca.pem      whom the agent believes from then on
+    pki/.agent.next/    a renewed set of the three, whole and on its way to these places
 
 Whoever joins again with the same directory comes with the same key, so an answer that was lost on its way is asked for once more.
 Renewal is asked for when two thirds of the certificate's life are over, over a connection made with the one at hand; new
-connections use what it brings (tls.ClientTls). Called by the agent's program and by `fairlead agent --join`.
+connections use what it brings (tls.ClientTls). The three are replaced together: a machine that loses power, or has no room on its
+disk, is left with the old set or with the new one, never with a key that does not fit its certificate. Called by the agent's
+program and by `fairlead agent --join`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
+import os
+import shutil
 import ssl
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +76,7 @@ def files_in(state: Path) -> TlsFiles:
 async def join(state: Path, token: Hidden, addresses: Sequence[str], authorities: Path) -> Certified:
     """Asks the region's servers one after the other. A token is spent with the first that takes it."""
     files = files_in(state)
+    settle(files)
     if files.key.exists():
         request = request_for(Hidden(read_private(files.key)))
     else:
@@ -82,10 +91,20 @@ async def join(state: Path, token: Hidden, addresses: Sequence[str], authorities
             why = f"{address} cannot be reached: {error}"
             continue
         if isinstance(got, Certified):
-            _keep(files, got)
+            write(files.authorities, got.authorities.encode())
+            write(files.certificate, got.certificate.encode())
             return got
         why = f"{address}: {got}"
     raise CannotJoin(why)
+
+
+def identity(files: TlsFiles) -> ClientTls:
+    """What an agent shows and whom it believes, of a directory in which a renewal may have been cut short."""
+    try:
+        settle(files)
+    except OSError as error:
+        log.error("the renewed certificate cannot be put in its place, which is tried again: %s", error)
+    return ClientTls(files.authorities, files.certificate, files.key)
 
 
 class Renewal:
@@ -95,7 +114,7 @@ class Renewal:
         self._files = files
         self._addresses = addresses
         self._clock = clock
-        self._tls = ClientTls(files.authorities, files.certificate, files.key)
+        self._tls = identity(files)
         self.renewals = 0
 
     async def run(self) -> None:
@@ -106,6 +125,7 @@ class Renewal:
     async def look(self) -> bool:
         """True: a new certificate is in place."""
         try:
+            settle(self._files)
             presented = certificates.read(certificates.load(self._files.certificate.read_bytes()))
         except (OSError, BadCertificate) as error:
             log.error("the certificate cannot be read: %s", error)
@@ -124,9 +144,11 @@ class Renewal:
                 why = f"{address}: {error}"
                 continue
             if isinstance(got, Certified):
-                # The key first: between the two a reader sees files that do not fit, and goes on with what it has.
-                write_private(self._files.key, key.reveal_bytes())
-                _keep(self._files, got)
+                try:
+                    _replace(self._files, key, got)
+                except OSError as error:
+                    why = f"it cannot be kept: {error}"
+                    break
                 self.renewals += 1
                 log.info("renewed the certificate of %s", got.node)
                 return True
@@ -135,9 +157,54 @@ class Renewal:
         return False
 
 
-def _keep(files: TlsFiles, got: Certified) -> None:
-    write(files.authorities, got.authorities.encode())
-    write(files.certificate, got.certificate.encode())
+def _next(files: TlsFiles) -> Path:
+    return files.certificate.with_name(f".{files.certificate.stem}.next")
+
+
+def _replace(files: TlsFiles, key: Hidden, got: Certified) -> None:
+    """All three or none. Raises OSError, also of a set that does not fit together (ssl.SSLError)."""
+    ready = _next(files)
+    fresh = TlsFiles(*(ready.with_suffix(".new") / name for name in TlsFiles._fields))
+    folder = fresh.key.parent
+    write_private(fresh.key, key.reveal_bytes())
+    write(fresh.certificate, got.certificate.encode())
+    write(fresh.authorities, got.authorities.encode())
+    client_context(fresh.authorities, fresh.certificate, fresh.key)
+    _sync(folder)
+    folder.rename(ready)  # from here on it is the new set, whatever happens
+    _sync(ready.parent)
+    settle(files)
+
+
+def settle(files: TlsFiles) -> None:
+    """Brings a whole new set to its place, where one is waiting. Raises OSError: then it waits on."""
+    ready = _next(files)
+    if not ready.exists():
+        return
+    for name, place in zip(TlsFiles._fields, files, strict=True):
+        with contextlib.suppress(FileNotFoundError):  # it is there already
+            _move(ready / name, place)
+    for folder in {place.parent for place in files}:
+        _sync(folder)
+    shutil.rmtree(ready)
+
+
+def _move(source: Path, place: Path) -> None:
+    try:
+        source.replace(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        write(place, source.read_bytes(), stat.S_IMODE(source.stat().st_mode))
+        source.unlink()
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 async def _ask(url: str, body: dict[str, Any], tls: ssl.SSLContext) -> Certified | str:

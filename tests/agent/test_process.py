@@ -234,7 +234,7 @@ async def test_a_later_agent_finds_what_runs_and_what_ended_while_nobody_looked(
     assert (await made.end()).cause == "stopped"
     await second.forget(instance("api-0"))
     await second.forget(instance("job-0"))
-    assert list((tmp_path / "instances").iterdir()) == []
+    await until(lambda: list((tmp_path / "instances").iterdir()) == [])
     await second.close()
 
 

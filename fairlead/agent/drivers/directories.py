@@ -9,14 +9,15 @@ Never starts anything. Called by process.py.
       lasts       until when it may run, where it ends with the lease of a grant (P13)
       logs/       stdout.OFFSET, stderr.OFFSET: segments, each named by the offset of its first byte
       run.N/      started, exit, control: between agent and shim
+    instances/gone.INODE/    what was one, and is being cleared away (clearing.py)
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ import msgspec
 from fairlead.agent.drivers.contract import Chunk, InstanceId, MountedFile, Stream, parse_instance_id
 from fairlead.ports import KeptFile
 
+log = logging.getLogger(__name__)
+
+GONE: Final = "gone."  # how directories are named that are being cleared away
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -96,14 +100,18 @@ class Directories:
         return self._top / id.text
 
     def all(self) -> list[Kept]:
+        """Raises OSError where it cannot be told what an earlier agent started: it may be running."""
         found = []
         for entry in sorted(os.listdir(self._top)):
-            if parse_instance_id(entry) is None:
+            id = parse_instance_id(entry)
+            if id is None:
                 continue
             try:
                 found.append(_decode((self._top / entry / "kept").read_bytes()))
-            except (OSError, msgspec.DecodeError):
-                shutil.rmtree(self._top / entry, ignore_errors=True)  # never got as far as a run
+            except NotADirectoryError:
+                continue
+            except (FileNotFoundError, msgspec.DecodeError):
+                self.put_aside(id)  # never got as far as a run
         return found
 
     def prepare(self, kept: Kept, files: tuple[MountedFile, ...]) -> Path:
@@ -187,8 +195,20 @@ class Directories:
         with opened(str(self.path(kept.id) / "work")) as work:
             return open_below(work, kept.working_dir, make=True, uid=kept.uid)
 
-    def remove(self, id: InstanceId) -> None:
-        shutil.rmtree(self.path(id), ignore_errors=True)
+    def put_aside(self, id: InstanceId) -> Path | None:
+        """In one step, however much lies in it. Answers with what is to be cleared away; what stays, the next agent finds."""
+        try:
+            aside = self._top / f"{GONE}{self.path(id).stat().st_ino:x}"  # as no other that is still there
+            self.path(id).rename(aside)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("%s cannot be put aside: %s", self.path(id), error)
+            return None
+        return aside
+
+    def aside(self) -> list[Path]:
+        return [self._top / entry for entry in sorted(os.listdir(self._top)) if entry.startswith(GONE)]
 
     def logs(self, id: InstanceId, stream: Stream, offset: int, limit: int) -> Chunk:
         folder = self.path(id) / "logs"

@@ -16,15 +16,18 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 from fairlead.agent.drivers.cgroups import Cgroups, Group, detect
+from fairlead.agent.drivers.clearing import Clearing
 from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, InstanceId, Launch, Started, Stream
 from fairlead.agent.drivers.directories import Directories, Kept
-from fairlead.agent.drivers.processes import boot_id, kill_marked, open_same
+from fairlead.agent.drivers.processes import boot_id, kill_found, kill_marked, open_same
+from fairlead.agent.drivers.watched import Watched, watch_child
 from fairlead.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,8 @@ WORKDIR_FD, READY_FD = 4, 5
 MARKER: Final = "FAIRLEAD_INSTANCE"
 SHIM_MARKER: Final = "FAIRLEAD_SHIM"
 START_LIMIT_S: Final = 20.0  # a shim takes 50 ms; a machine that needs longer than this is lost
+KILL_POLL_S: Final = 0.1  # between two looks whether what was killed is gone
+PROBE_KILL_S: Final = 2.0  # for a shim to clear a probe away that nobody waits for
 OVERHEAD_BYTES: Final = 256 << 20  # beside its request, where only a limit on address space is to be had
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -51,9 +56,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 class _Run(msgspec.Struct):
     kept: Kept
     folder: Path
-    pidfd: int
-    pid: int
-    child: bool  # of this agent, so that it must be reaped here
+    shim: Watched
 
 
 class ProcessDriver:
@@ -63,6 +66,7 @@ class ProcessDriver:
         self._settings = settings
         self._clock = clock
         self._dirs = Directories(settings.state_dir)
+        self._clearing = Clearing()
         self._marker = self._dirs.marker
         self._boot_id = boot_id()
         self._cgroups = detect(f"fairlead-{self._marker}") if settings.cgroups else Cgroups(0, {}, None)
@@ -94,10 +98,12 @@ class ProcessDriver:
             folder = self._dirs.path(kept.id) / f"run.{kept.run}"
             running = self._find(folder)
             if running is not None:
-                self._watch(kept, folder, *running, child=False)
+                self._watch(kept, folder, Watched(*running, child=False))
             end = None if running is not None else self._read_exit(kept, folder)
             lasts = self._dirs.lasts(kept.id)
             found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive, kept.template, lasts))
+        for aside in self._dirs.aside():
+            self._clearing.start(aside)
         return found
 
     async def start(self, launch: Launch) -> Started | Exit:
@@ -115,21 +121,26 @@ class ProcessDriver:
             if launch.lasts < math.inf:
                 self._dirs.prolong(launch.id, launch.lasts)
             group = self._group(kept)
-            pid = await self._spawn(kept, folder, launch.argv, group, log_dir=str(self._dirs.path(kept.id) / "logs"))
-        except (OSError, TimeoutError) as error:
+            shim, ready = self._spawn(kept, folder, launch.argv, group, log_dir=str(self._dirs.path(kept.id) / "logs"))
+        except OSError as error:
             return Exit(127, "unstartable", str(error))
-        running = open_same(pid, None)
-        if running is None:  # it ended before anybody could look
-            self._reap(pid)
+        try:
+            await self._wait_closed(ready)
+        except TimeoutError:
+            await self._end(kept, shim)
+            return Exit(127, "unstartable", f"it was not started within {START_LIMIT_S:g} s")
+        if shim.look():  # it ended before anybody could look
             return self._read_exit(kept, folder)
-        self._watch(kept, folder, pid, running, child=True)
-        return Started(pid)
+        self._watch(kept, folder, shim)
+        return Started(shim.pid)
 
     async def stop(self, id: InstanceId, grace_s: float) -> None:
-        self._order(id, f"stop {grace_s:.3f}\n")
+        if id in self._runs:
+            self._order(self._runs[id].folder, f"stop {grace_s:.3f}\n")
 
     async def kill(self, id: InstanceId, cause: Cause) -> None:
-        self._order(id, f"kill {cause}\n")
+        if id in self._runs:
+            self._order(self._runs[id].folder, f"kill {cause}\n")
 
     async def prolong(self, id: InstanceId, lasts: float) -> None:
         if id in self._runs:
@@ -146,18 +157,23 @@ class ProcessDriver:
         if run is None:
             return Exit(1, "lost", "the instance is gone")
         self._probes += 1
-        folder = run.folder.parent / f"probe.{self._probes}"
+        folder = run.folder.parent / f"probe.{os.getpid()}.{self._probes}"  # an earlier agent may have left some
+        shim: Watched | None = None
         try:
             folder.mkdir(mode=0o700)
             os.mkfifo(folder / "control", 0o600)
-            pid = await self._spawn(run.kept, folder, argv, self._group(run.kept), timeout_s=timeout_s)
-            with contextlib.suppress(ProcessLookupError):
-                await self._wait_gone(os.pidfd_open(pid))
-            self._reap(pid)
+            shim, ready = self._spawn(run.kept, folder, argv, self._group(run.kept), timeout_s=timeout_s)
+            os.close(ready)
+            async with asyncio.timeout(START_LIMIT_S + timeout_s):
+                await shim.gone.wait()
             return _parse_exit(folder) or Exit(1, "lost", "the probe left no word")
-        except (OSError, TimeoutError) as error:
+        except TimeoutError:
+            return Exit(137, "timeout")
+        except OSError as error:
             return Exit(127, "unstartable", str(error))
         finally:
+            if shim is not None:
+                self._end_probe(folder, shim)
             with contextlib.suppress(OSError):
                 for name in os.listdir(folder):
                     (folder / name).unlink()
@@ -172,13 +188,14 @@ class ProcessDriver:
         assert id not in self._runs, f"{id.text} still runs"
         self._kept.pop(id, None)
         self._cgroups.remove(id.text)
-        self._dirs.remove(id)
+        aside = self._dirs.put_aside(id)
+        if aside is not None:
+            self._clearing.start(aside)
 
     async def close(self) -> None:
-        loop = asyncio.get_running_loop()
+        self._clearing.close()
         for run in self._runs.values():
-            loop.remove_reader(run.pidfd)
-            os.close(run.pidfd)
+            run.shim.let_go()
         self._runs.clear()
         self._cgroups.close()
         if self._lock is not None:
@@ -218,10 +235,10 @@ class ProcessDriver:
             limits["data"] = kept.memory_bytes + OVERHEAD_BYTES
         return limits
 
-    async def _spawn(
+    def _spawn(
         self, kept: Kept, folder: Path, argv: tuple[str, ...], group: Group, log_dir: str = "", timeout_s: float = 0.0
-    ) -> int:
-        """A shim, up to where its instance is started or never will be. Answers with the shim's pid."""
+    ) -> tuple[Watched, int]:
+        """A shim, and a descriptor that closes when its instance is started or never will be."""
         settings = self._settings
         fences = [[str(settings.fence_file), 1 if kept.exclusive == "global" else 0]] if kept.exclusive else []
         if self._dirs.lasts(kept.id) < math.inf:
@@ -233,12 +250,10 @@ class ProcessDriver:
             "segment_bytes": settings.segment_bytes, "segments_max": settings.segments_max, "timeout_s": timeout_s,
             "boot_id": self._boot_id, "workdir_fd": WORKDIR_FD, "ready_fd": READY_FD,
         }  # fmt: skip
-        pid, ready = self._fork(kept, folder, marshal.dumps(spec))
-        await self._wait_gone(ready)
-        return pid
+        return self._fork(kept, folder, marshal.dumps(spec))
 
-    def _fork(self, kept: Kept, folder: Path, spec: bytes) -> tuple[int, int]:
-        """(pid, a descriptor that closes when the shim has started its instance). A spawn takes a millisecond."""
+    def _fork(self, kept: Kept, folder: Path, spec: bytes) -> tuple[Watched, int]:
+        """A spawn takes a millisecond."""
         given = os.memfd_create("fairlead-launch")
         ready, ready_end = os.pipe()
         try:
@@ -266,16 +281,17 @@ class ProcessDriver:
                 setsid=True,
                 setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGINT],
             )
+            shim = watch_child(pid)
         except BaseException:
             os.close(ready)
             raise
         finally:
             for fd in (given, ready_end, work):
                 os.close(fd)
-        return pid, ready
+        return shim, ready
 
-    async def _wait_gone(self, fd: int) -> None:
-        """Until a descriptor says that its other side is gone; closes it."""
+    async def _wait_closed(self, fd: int) -> None:
+        """Until a descriptor says that its other side is gone; closes it. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         gone = loop.create_future()
         loop.add_reader(fd, lambda: None if gone.done() else gone.set_result(None))
@@ -285,6 +301,24 @@ class ProcessDriver:
         finally:
             loop.remove_reader(fd)
             os.close(fd)
+
+    async def _end(self, kept: Kept, shim: Watched) -> None:
+        """Returns when nothing of it is left, however long that takes: what may still run is not said to be over (S12)."""
+        log.warning("%s was not started in time and is ended", kept.id.text, extra=kept.id.about)
+        shim.kill()
+        await shim.gone.wait()
+        while kill_found(self._marks(kept), lambda: self._cgroups.pids(kept.id.text)):
+            await self._clock.sleep(KILL_POLL_S)
+        self._cgroups.remove(kept.id.text)
+
+    def _end_probe(self, folder: Path, shim: Watched) -> None:
+        """Its shim clears the whole tree away, if it is there already. Whoever asked does not wait for that."""
+        if shim.gone.is_set():
+            return
+        if self._order(folder, "kill timeout\n"):
+            asyncio.get_running_loop().call_later(PROBE_KILL_S, shim.kill)
+        else:
+            shim.kill()
 
     # --- watching --------------------------------------------------------------------------------------------------------
 
@@ -299,45 +333,39 @@ class ProcessDriver:
         pidfd = open_same(int(pid), int(started))
         return None if pidfd is None else (int(pid), pidfd)
 
-    def _watch(self, kept: Kept, folder: Path, pid: int, pidfd: int, *, child: bool) -> None:
-        self._runs[kept.id] = _Run(kept, folder, pidfd, pid, child)
-        asyncio.get_running_loop().add_reader(pidfd, self._gone, kept.id)
+    def _watch(self, kept: Kept, folder: Path, shim: Watched) -> None:
+        self._runs[kept.id] = _Run(kept, folder, shim)
+        shim.then = partial(self._gone, kept.id)
 
     def _gone(self, id: InstanceId) -> None:
         run = self._runs.pop(id)
-        asyncio.get_running_loop().remove_reader(run.pidfd)
-        os.close(run.pidfd)
-        if run.child:
-            self._reap(run.pid)
         self._ended(id, run.kept.run, self._read_exit(run.kept, run.folder))
 
-    @staticmethod
-    def _reap(pid: int) -> None:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+    def _marks(self, kept: Kept) -> tuple[str, str]:
+        mine = f"{self._marker}/{kept.id.text}"
+        return f"{MARKER}={mine}", f"{SHIM_MARKER}={mine}"
 
     def _read_exit(self, kept: Kept, folder: Path) -> Exit:
         """What the shim wrote; without a word of it, whatever is left of the tree is killed first."""
         found = _parse_exit(folder)
         if found is None:
-            mine = f"{self._marker}/{kept.id.text}"
-            killed = kill_marked((f"{MARKER}={mine}", f"{SHIM_MARKER}={mine}"), lambda: self._cgroups.pids(kept.id.text))
+            killed = kill_marked(self._marks(kept), lambda: self._cgroups.pids(kept.id.text))
             found = Exit(137, "lost", f"its shim is gone; {killed} processes were left and are killed")
         self._cgroups.remove(kept.id.text)
         return found
 
-    def _order(self, id: InstanceId, order: str) -> None:
-        run = self._runs.get(id)
-        if run is None:
-            return
+    @staticmethod
+    def _order(folder: Path, order: str) -> bool:
+        """False: there is no shim to hear it. One that is ending will be told to be gone."""
         try:
-            fd = os.open(run.folder / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(folder / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(fd, order.encode())
+            finally:
+                os.close(fd)
         except OSError:
-            return  # the shim is ending; its end will be told
-        try:
-            os.write(fd, order.encode())
-        finally:
-            os.close(fd)
+            return False
+        return True
 
 
 def _parse_exit(folder: Path) -> Exit | None:

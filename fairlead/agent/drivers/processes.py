@@ -40,17 +40,23 @@ def open_same(pid: int, started: int | None) -> int | None:
 
 def kill_marked(marks: tuple[str, ...], also: Callable[[], list[int]]) -> int:
     """Kills every process whose environment bears one of the marks, and those `also` names, until none is left."""
-    wanted = [mark.encode() for mark in marks]
     killed: set[int] = set()
     for _ in range(PASSES_MAX):
-        found = {pid for pid in _marked(wanted) + also() if start_time(pid) is not None}
+        found = kill_found(marks, also)
         if not found:
             break
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         killed |= found
     return len(killed)
+
+
+def kill_found(marks: tuple[str, ...], also: Callable[[], list[int]]) -> set[int]:
+    """The same once. Whom it found: nobody is left when that is nobody."""
+    wanted = [mark.encode() for mark in marks]
+    found = {pid for pid in _marked(wanted) + also() if start_time(pid) is not None}
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
 
 
 def _marked(wanted: list[bytes]) -> list[int]:

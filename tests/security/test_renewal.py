@@ -1,0 +1,160 @@
+"""A renewal that is cut short, at whatever step, leaves an agent that starts again with a certificate that fits its key."""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.security import certificates, enrolment
+from fairlead.security.certificates import Named, instant, requested_key
+from fairlead.security.enrolment import Certified, Renewal, identity, settle
+from fairlead.security.files import write, write_private
+from fairlead.security.tls import TlsFiles
+from tests.security.places import Place
+
+AGENT = Named("agent", "node-1", ("agent",), "eu-west")
+STEPS = ("mkdir", "open", "fsync", "rename", "replace", "rmdir", "unlink")  # all that a renewal does to a disk
+
+
+class PowerCut(BaseException):
+    pass
+
+
+class Node:
+    """An agent's directory with a certificate that is due, and a region that renews it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, place: Place | None = None) -> None:
+        self.place = place or Place(folder / "region")
+        self.pki = folder / "pki"
+        self.files = TlsFiles(self.pki / "agent.pem", self.pki / "agent.key", self.pki / "ca.pem")
+        self.now = instant(self.place.clock.wall())
+        self.asked = 0
+        pair = self.place.authority.issue(AGENT, self.now, lifetime=timedelta(minutes=1))
+        write_private(self.files.key, pair.key.reveal_bytes())
+        write(self.files.certificate, pair.certificate)
+        write(self.files.authorities, self.place.pair.certificate)
+        monkeypatch.setattr(enrolment, "_ask", self.answer)
+
+    async def answer(self, url: str, body: dict[str, Any], tls: ssl.SSLContext) -> Certified:
+        self.asked += 1
+        signed = self.place.authority.sign(AGENT, requested_key(body["request"].encode()), self.now)
+        return Certified("node-1", "eu-west", signed.decode(), self.place.pair.certificate.decode())
+
+    def renewal(self) -> Renewal:
+        return Renewal(self.files, ["https://region"], self.place.clock)
+
+    @property
+    def is_young(self) -> bool:
+        presented = certificates.read(certificates.load(self.files.certificate.read_bytes()))
+        return presented.not_after - self.now > timedelta(days=20)
+
+
+class Disk:
+    """Counts what is done to it, and fails from step `fails` on."""
+
+    def __init__(self, patched: pytest.MonkeyPatch, fails: int, error: Callable[[], BaseException]) -> None:
+        self.steps = 0
+        for name in STEPS:
+            patched.setattr(os, name, self._counted(getattr(os, name), fails, error))
+
+    def _counted(self, real: Any, fails: int, error: Callable[[], BaseException]) -> Any:
+        def step(*args: Any, **fields: Any) -> Any:
+            self.steps += 1
+            if self.steps > fails:
+                raise error()
+            return real(*args, **fields)
+
+        return step
+
+
+def full() -> OSError:
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_power_cut_at_any_step_leaves_the_old_certificate_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    young: list[bool] = []
+    place = Place(tmp_path / "region")
+    for fails in range(1000):
+        node = Node(tmp_path / str(fails), monkeypatch, place)
+        renewal = node.renewal()
+        with monkeypatch.context() as patched:
+            Disk(patched, fails, PowerCut)
+            try:
+                assert await renewal.look()
+                over = True
+            except PowerCut:
+                over = False
+        identity(node.files)  # the next agent starts: its files fit
+        young.append(node.is_young)
+        assert node.is_young or await node.renewal().look(), "and it renews what is still due"
+        assert {"agent.key", "agent.pem", "ca.pem"} == set(os.listdir(node.pki)) - {".agent.new"}
+        if over:
+            break
+    assert len(young) > 10
+    assert young == sorted(young), "from one step on it is the new one"
+    assert not young[0]
+    assert sum(young) > 3, "it is switched before the three files have moved"
+
+
+async def test_a_full_disk_ends_nobody_and_the_renewal_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path / "region")
+    for fails in range(1000):
+        node = Node(tmp_path / str(fails), monkeypatch, place)
+        renewal = node.renewal()
+        with monkeypatch.context() as patched:
+            disk = Disk(patched, fails, full)
+            renewed = await renewal.look()
+        renewal._tls()
+        assert await renewal.look() or node.is_young
+        identity(node.files)
+        assert node.is_young
+        if renewed and disk.steps <= fails:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert node.asked == 1
+
+
+async def test_a_certificate_that_does_not_fit_the_key_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    before = node.files.certificate.read_bytes()
+
+    async def of_another(*_: Any) -> Certified:
+        pair = node.place.authority.issue(AGENT, node.now)
+        return Certified("node-1", "eu-west", pair.certificate.decode(), node.place.pair.certificate.decode())
+
+    monkeypatch.setattr(enrolment, "_ask", of_another)
+    assert not await node.renewal().look()
+    assert node.files.certificate.read_bytes() == before
+    identity(node.files)
+
+
+async def test_files_on_another_disk_are_replaced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, replace = Node(tmp_path, monkeypatch), os.replace
+
+    def apart(source: Any, target: Any) -> None:
+        if Path(source).parent != Path(target).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", apart)
+    assert await node.renewal().look()
+    identity(node.files)
+    assert node.is_young
+    assert node.files.key.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_in_which_nothing_is_on_its_way_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    before = {path.name: path.read_bytes() for path in node.pki.iterdir()}
+    settle(node.files)
+    assert {path.name: path.read_bytes() for path in node.pki.iterdir()} == before
