@@ -17,7 +17,7 @@ PARTS = ("**When**", "**What it means**", "**What to do**", "**Over when**", "**
 ALL = dict(commands(frame.fairlead))
 
 
-def test_there_is_a_runbook_for_everything_the_issue_names() -> None:
+def test_there_is_a_runbook_for_each_of_these_and_it_is_listed() -> None:
     wanted = (
         "recovery-override", "zone-avoidance", "autoscaler-pause", "repair-approval", "store-failover", "restore",
         "stuck-finalizer", "quota-emergency", "policy-rollback", "break-glass",
