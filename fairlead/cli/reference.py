@@ -259,6 +259,12 @@ def configuration() -> str:
     return page("Configuration", f"the comments beside the fields in {sources}", *sections(table))
 
 
+def alerts() -> str:
+    from fairlead.cli.reference_alerts import sections
+
+    return page("Alerts", "`deploy/alerts.yml`", *sections(table))
+
+
 # --- controllers
 
 
@@ -309,6 +315,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "controllers.md": controllers,
     "metrics.md": metrics,
+    "alerts.md": alerts,
 }
 
 

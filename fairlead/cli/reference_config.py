@@ -24,7 +24,7 @@ SOURCES: Final = (
     ("OidcSettings", "security/oidc.py", "A provider of OpenID Connect whose tokens are taken beside Fairlead's own."),
     ("Device", "model/resources.py", "One device of a node."),
 )  # fmt: skip
-WORDS: Final = """A configuration is one JSON object. Every text in it may name variables of the environment as `${NAME}`; one that
+WORDS: Final = """A configuration is one JSON object. A text in it may name variables of the environment as `${NAME}`; one that
 is not set is an error. So is a setting that is not listed here. A default that is empty means none. Examples that are tested:
 `deploy/example`. What the platform does is not configured by file but said by objects ([objects](objects.md)), most of all by
 policies."""
