@@ -15,8 +15,8 @@ from fairlead.wire.yaml_codec import parse_yaml
 RULES: Final = Path(__file__).resolve().parents[2] / "deploy" / "alerts.yml"
 Table = Callable[[Sequence[str], Iterable[Sequence[object]]], str]
 
-WORDS: Final = """Every rule of `deploy/alerts.yml` that calls somebody. Names in capitals stand for labels of the alert, or are yours
-to fill in. How to load the rules, and which objectives have an error budget: [observing](../observing.md#alerts)."""
+WORDS: Final = """Every rule of `deploy/alerts.yml` that calls somebody. Names in capitals stand for labels of the alert, or are
+yours to fill in. How to load the rules, and which objectives have an error budget: [observing](../observing.md#alerts)."""
 _SEVERITIES: Final = {"page": "wakes somebody", "ticket": "waits for the morning"}
 _TEMPLATE: Final = re.compile(r"\{\{ \$(?:labels\.)?(\w+) \}\}")
 
