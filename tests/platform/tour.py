@@ -39,7 +39,7 @@ _REPLACED: Final = [
     (re.compile(r"(?m)^(Uid: +)\S+$"), r"\1UID"),
     (re.compile(r"after \d+\.\d s"), "after 5.0 s"),
 ]
-_AGE: Final = re.compile(r"(?<![\w.-])(?<!cpu: )(\d+[smhd])+(?![\w-])")
+_AGE: Final = re.compile(r"(?<![\w.-])(?<!cpu: )(?<!cpu )(\d+[smhd])+(?![\w-])")
 
 
 class Step(NamedTuple):
