@@ -100,7 +100,7 @@ soak: $(STAMP) ## The long versions of the tests that have one
 
 requirements: $(STAMP) ## Resolve the pins again from pyproject.toml (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 \
-		--upgrade pyproject.toml -o requirements/runtime.txt
+		--upgrade --extra postgres --extra etcd pyproject.toml -o requirements/runtime.txt
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 \
 		--upgrade --extra dev pyproject.toml -o requirements/dev.txt
 

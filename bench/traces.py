@@ -1,6 +1,6 @@
 """Reads the real traces beside the project. Owns where they lie and how their files read; knows no experiment.
 
-The folder is `../shared/traces` beside the project, or FAIRLEAD_TRACES. Called by the benches that replay them.
+The folder is the one that FAIRLEAD_TRACES names, else `shared/traces` beside the checkout. Called by benches that replay them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `get` prints of each kind: the columns of Table answers, and the fields that may be selected by. Data, mostly.
 
-Columns follow CONVENTIONS: NAME first, AGE last, priority 1 only with `-o wide`. Cells are made from served objects. Called by
+Columns are as in Kubernetes: NAME first, AGE last, priority 1 only with `-o wide`. Cells are made from served objects. Called by
 tables.py and the catalogue.
 """
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.store.contract import Batch, Store
     from fairlead.store.export import Plane
 
-# The exit codes of CONVENTIONS.md. Code 2 belongs to `plan` and `diff`, so a wrong usage is a plain error here.
+# The exit codes that docs/reference/cli.md lists. Code 2 belongs to `plan` and `diff`, so a wrong usage is a plain error here.
 OK, ERROR, CHANGES, NOT_FOUND, CONFLICT, DENIED, TIMED_OUT, UNKNOWN, CHECK_FAILED, STALE = range(10)
 INTERRUPTED = 130
 
@@ -182,7 +182,7 @@ class LazyGroup(click.Group):
         "up": ("fairlead.cli.programs:up", "Run the local platform: a global plane, three regions, agents, sample work"),
         "version": ("fairlead.cli.version", "Say which Fairlead this is"),
         "why": ("fairlead.cli.why", "Say what a workload waits for, and on whom"),
-        "plan": ("fairlead.cli.plan", "Say what would happen if a region were lost"),
+        "plan": ("fairlead.cli.plan", "Say what a change, or the loss of a region, would do"),
         "wait": ("fairlead.cli.wait", "Wait until objects have a condition, a value, or are gone"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},

@@ -252,6 +252,19 @@ def command_line() -> str:
     return page("Command line", "the commands in `fairlead/cli`", words, *sections())
 
 
+def configuration() -> str:
+    from fairlead.cli.reference_config import SOURCES, sections
+
+    sources = ", ".join(f"`fairlead/{path}`" for path in dict.fromkeys(path for _, path, _ in SOURCES))
+    return page("Configuration", f"the comments beside the fields in {sources}", *sections(table))
+
+
+def alerts() -> str:
+    from fairlead.cli.reference_alerts import sections
+
+    return page("Alerts", "`deploy/alerts.yml`", *sections(table))
+
+
 # --- controllers
 
 
@@ -299,8 +312,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "lifecycle.md": lifecycle,
     "refusals.md": refusals,
     "cli.md": command_line,
+    "configuration.md": configuration,
     "controllers.md": controllers,
     "metrics.md": metrics,
+    "alerts.md": alerts,
 }
 
 

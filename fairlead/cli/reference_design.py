@@ -90,8 +90,8 @@ def boundaries(page: Page, table: Table) -> str:
 
 
 _READINESS: Final = """What must be shown before anybody says *ready*. `fairlead review` holds it against the evidence that was
-kept: [how](../operations/review.md). C1 to C8 are the mission's claims with the kinds of evidence it names; the others are the
-promises."""
+kept: [how](../operations/review.md). C1 to C8 are the review's own
+claims, each with the kinds of evidence it needs; the others are the promises."""
 
 
 def readiness(page: Page, table: Table) -> str:

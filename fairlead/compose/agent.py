@@ -28,25 +28,25 @@ _STOP_GRACE_S = 2.0
 
 
 class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    node: str
-    region: str
-    addresses: tuple[str, ...]  # of the region's servers
-    state: str  # a directory
-    zone: str = ""
-    pool: str = ""
-    cpu: str = ""  # quantities; empty: what the machine has
-    memory: str = ""
-    devices: tuple[Device, ...] = ()
-    labels: dict[str, str] = {}
+    node: str  # the node's name; its certificate must bear it
+    region: str  # the region it is in
+    addresses: tuple[str, ...]  # of the region's servers, https://HOST:PORT
+    state: str  # a directory, for what runs here and what the agent must remember
+    zone: str = ""  # the zone it is in
+    pool: str = ""  # the node pool it belongs to
+    cpu: str = ""  # what it offers, a quantity; `cpu` and `memory` both empty: what the machine has
+    memory: str = ""  # likewise
+    devices: tuple[Device, ...] = ()  # what it has to give whole or in shares
+    labels: dict[str, str] = {}  # for selectors; operators' once the node exists
     address: str = ""  # by which others reach what runs here; empty: the one this machine has towards its region's servers
-    tls: TlsFiles | None = None
+    tls: TlsFiles | None = None  # by which it is known to its region
     renews: bool = False  # asks its region for a new certificate in time; else whoever issued it does that
-    ports: tuple[int, int] = (20_000, 29_999)
-    node_lease_s: float = 15.0
-    heartbeat_s: float = 5.0
-    max_slots: int = 110
-    hourly_cost_millis: int = 0
-    cgroups: bool = True
+    ports: tuple[int, int] = (20_000, 29_999)  # instances get theirs from these, first and last
+    node_lease_s: float = 15.0  # as the region's servers have it
+    heartbeat_s: float = 5.0  # a third of the lease
+    max_slots: int = 110  # how many instances at once
+    hourly_cost_millis: int = 0  # what the node costs, in thousandths an hour; for the score `cost` and for reports
+    cgroups: bool = True  # limits instances by control groups, where the machine has them
     uids: bool = True  # a user each, where the agent may give them
     stop_instances: bool = False  # when the agent is told to stop, so is what it runs; else the next agent adopts it
 

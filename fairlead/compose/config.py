@@ -24,25 +24,25 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class TlsFiles(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    certificate: str
-    key: str
-    authority: str  # whose certificates are believed
+    certificate: str  # a file in PEM
+    key: str  # its private key, a file that nobody else may read
+    authority: str  # whose certificates are believed: a file in PEM, ca.pem of `fairlead certs`
 
 
 class Peer(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A plane elsewhere."""
 
     region: str  # empty: the global plane
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...]  # of all its servers, https://HOST:PORT; any of them will do
 
 
 class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    plane: Literal["global", "region"]
-    store: str  # a URL
-    data: str  # a directory for history and decisions
-    region: str = ""
-    name: str = "server-0"
-    listen: str = "127.0.0.1:0"
+    plane: Literal["global", "region"]  # which kind of plane this is a server of
+    store: str  # a URL, as docs/operations/store.md lists them; the same for every server of the plane
+    data: str  # a directory of this server's own, for history, decisions and the local socket
+    region: str = ""  # the region's name; empty for the global plane
+    name: str = "server-0"  # unique among the plane's servers; its component certificate must bear it
+    listen: str = "127.0.0.1:0"  # HOST:PORT; port 0 is any; beyond loopback it takes `tls`
     address: str = ""  # how others reach this server; empty: as it listens
     tls: TlsFiles | None = None  # by which it is served
     identity: TlsFiles | None = None  # by which it speaks to other planes
@@ -50,11 +50,11 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     oidc: OidcSettings | None = None  # a provider whose tokens are taken too
     join_key: str = ""  # the authority's key: with it a region lets nodes join with a token, and renews their certificates
     local_nodes: str = ""  # the local platform's directory: with it a region starts agents for pools of the provider `local`
-    seed: str = ""  # a directory of manifests it is born with
-    peers: tuple[Peer, ...] = ()
-    schedulers: int = 1
-    lease_ttl_s: float = 10.0
-    node_lease_s: float = 15.0
+    seed: str = ""  # a directory of manifests; applied each time this server begins to lead, where they are not there
+    peers: tuple[Peer, ...] = ()  # of a region: the global plane; of the global plane: every region
+    schedulers: int = 1  # how many a region's leader runs, 0 to 64; each has a part of the workloads
+    lease_ttl_s: float = 10.0  # of leadership: a lost leader is replaced after this; the same for every server of the plane
+    node_lease_s: float = 15.0  # a node that is not heard for so long is Unknown; the same for its agents
     slot_lease_s: float = 60.0  # of slots that are exclusive everywhere: they stop when the global plane is away for longer
     grant_lease_s: int = 600  # of the grants that regions are leased; the global plane says it
     repair_period_s: float = 10.0  # between looks for what nobody looks after any more; its owner has three of them first

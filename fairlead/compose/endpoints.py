@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 
 class EndpointsConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    regions: tuple[Peer, ...]
-    dns: str = "127.0.0.1:5300"
+    regions: tuple[Peer, ...]  # whose Endpoints are told
+    dns: str = "127.0.0.1:5300"  # HOST:PORT, on UDP and TCP
     networks: tuple[str, ...] = ()  # who else may ask; needed where DNS does not listen on loopback
     tenants: tuple[str, ...] = ()  # only these are told by DNS; empty: all
-    zone: str = "svc.fairlead.local"
+    zone: str = "svc.fairlead.local"  # names end with it
     files: str = ""  # a directory for the endpoints documents; empty: none
     identity: TlsFiles | None = None  # by which it speaks to the regions
 

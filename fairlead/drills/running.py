@@ -40,7 +40,7 @@ class Running:
         self._say = say
 
     async def run(self, drill: Drill) -> dict[str, Any]:
-        """The `results` of CONVENTIONS.md. Raises ValueError where the platform is not well to begin with."""
+        """The `results` of docs/operations/drills.md. Raises ValueError where the platform is not well to begin with."""
         chaos, local = Chaos(self._layout, self._clock), Local(self._layout, self._clock)
         wrong = chaos.status()
         if wrong:

@@ -110,9 +110,9 @@ class DeviceAsk(Record, frozen=True):
 class Device(Record, frozen=True):
     """One device of a node."""
 
-    id: str
-    model: str = ""
-    resource: str = "gpu"
+    id: str  # as the driver knows it
+    model: str = ""  # workloads may ask for some models only
+    resource: str = "gpu"  # the name under which it is asked for
 
 
 class DeviceHold(Record, frozen=True):

@@ -16,7 +16,7 @@ CHECKED: Final = ("S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9", "S10", "S11", 
 
 
 def audit(batches: Iterable[Batch]) -> dict[str, Any]:
-    """The `results` of CONVENTIONS.md. Batches come in order, from the beginning of a plane's history."""
+    """What was looked at and found, promise by promise. Batches come in order, from the beginning of a plane's history."""
     checker = JournalChecker()
     last = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Independent checks of a plane's journal: the promises of INVARIANTS.md asked of what was committed, entry by entry.
+"""Independent checks of a plane's journal: the promises S1 to S20 asked of what was committed, entry by entry.
 
 Shares nothing with the authority but the model: its own sums, its own state. One class serves property tests, the simulator and
 `fairlead audit verify`. Covers S1 to S4, S6 to S9, S11, S18, S19 and S20; the others need more than one plane's journal.

@@ -1,4 +1,4 @@
-"""A look over the present state of a region, now and then, for promises that are broken: S1 to S4 of INVARIANTS.md, asked of
+"""A look over the present state of a region, now and then, for promises that are broken: S1 to S4, asked of
 objects alone, with sums of its own.
 
 Shares nothing with the authority, whose ledger it would catch. The journal's checkers (checkers.py) ask the same of every entry

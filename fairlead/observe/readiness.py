@@ -1,7 +1,7 @@
-"""What the readiness review asks for, as data: the mission's eight claims with every kind of evidence it names for them, the
+"""What the readiness review asks for, as data: eight claims with every kind of evidence that each needs, the
 promises S1 to S20 and L1 to L12, and the risks that are left when all of it is green.
 
-Owns the tables, and which tests are evidence for what. Judges nothing: review.py does. A claim's kinds are the mission's; those
+Owns the tables, and which tests are evidence for what. Judges nothing: review.py does. A claim's kinds are fixed here; those
 of a promise are where it is checked: simulated, in the journal of a real run, by property tests, and by planted bugs where the
 authority judges it. Called by review.py, `fairlead review` and the documents.
 """

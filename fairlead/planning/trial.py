@@ -24,7 +24,7 @@ from fairlead.ports import Clock, Random
 Seat = tuple[Controller, Copy, Copy | None]  # a controller, the copy it writes, the second one it looks at
 Roster = Callable[[Copy, Mapping[str, Copy]], Iterable[Seat]]
 
-# What is observed of machines and regions stays as it is; what an autoscaler might add is never counted (DESIGN section 7); what
+# What is observed of machines and regions stays as it is; what an autoscaler might add is never counted (docs/planning.md); what
 # a change of a pool itself asks for is (pools.py).
 ABSENT: Final = frozenset({"region", "node", "autoscaler", "node-autoscaler"})
 QUIET_MS: Final = 90_000  # longer than any controller waits before it acts on what it sees (recovery: a minute)

@@ -1,4 +1,4 @@
-"""What a scheduler counts. Plain ints: whoever serves metrics reads them under the names of CONVENTIONS.md."""
+"""What a scheduler counts. Plain ints: whoever serves metrics reads them under the names of fairlead/observe/metrics.py."""
 
 from __future__ import annotations
 

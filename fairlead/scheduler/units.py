@@ -17,7 +17,7 @@ from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.resources import DeviceAsk, Resources
 from fairlead.scheduler.partition import HeadStart
 
-# CONVENTIONS.md's pending reasons, most decisive first, each with who owes the next move.
+# Pending reasons, most decisive first, each with who owes the next move.
 NEXT_OWNER: Final[dict[str, str]] = {
     "Deactivated": "user",
     "OnHold": "operator",

@@ -39,11 +39,11 @@ class NotBelieved(Exception):
 
 
 class OidcSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    issuer: str
-    audience: str
+    issuer: str  # the `iss` of its tokens, an https address
+    audience: str  # the `aud` they must have
     keys: str  # a file: the provider's JWKS document
     claim: str = "preferred_username"  # what a person is called by
-    prefix: str = "oidc."
+    prefix: str = "oidc."  # before the name, so that nobody of theirs is one of our own people
 
 
 class Person(NamedTuple):

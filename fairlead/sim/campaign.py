@@ -1,4 +1,4 @@
-"""Owns campaigns: many seeds, one after the other or in several processes, summed up in the shape of CONVENTIONS.md.
+"""Owns campaigns: many seeds, one after the other or in several processes, summed up in one object.
 
 A seed that fails leaves one file behind (its scenario and what was found) and one command that runs it again. Also compares runs
 of one seed in interpreters with other hash seeds, and counts how many seeds it takes to find a planted bug. Called by main.py.

@@ -1,7 +1,7 @@
 """Owns what breaks and when: one task for each kind of fault, at the rates of the scenario, each with a counter.
 
 Every value is drawn before anything is looked at, so that a fault that finds nothing to break moves no draw behind it. `heal`
-ends all of them and puts everything back; then nothing may be wrong for longer than the bounds of INVARIANTS.md.
+ends all of them and puts everything back; then nothing may be wrong for longer than L1 to L12 allow.
 """
 
 from __future__ import annotations

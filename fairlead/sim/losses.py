@@ -1,4 +1,4 @@
-"""Times what the mission promises (L5): from the moment a region is lost until each critical service has its minimum serving in
+"""Times what L5 promises: from the moment a region is lost until each critical service has its minimum serving in
 one of the others. Asks the committed state of the planes, not the controllers. Told of losses by chaos.py; read by world.py.
 """
 

@@ -1,4 +1,4 @@
-"""`fairlead bench observe` on a small load: what is switched off is off, and the figures that CONVENTIONS.md names come out."""
+"""`fairlead bench observe` on a small load: what is switched off is off, and the figures of docs/observing.md come out."""
 
 from __future__ import annotations
 

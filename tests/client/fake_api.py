@@ -1,6 +1,6 @@
 """A small server of the resource API in memory, on a thread of its own, that misbehaves on demand. For tests of clients.
 
-Follows KUBECTL.md as far as the client uses it: lists with pages, tables, watches with history, server-side apply, dry run,
+Follows docs/api.md as far as the client uses it: lists with pages, tables, watches with history, server-side apply, dry run,
 receipts. Its faults are what real networks and servers do: a connection lost after the commit, history cut away, a watch ended.
 """
 

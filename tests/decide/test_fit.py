@@ -266,7 +266,7 @@ def test_a_gate_that_comes_with_the_need_is_asked_and_told() -> None:
     assert reasons(_need(extra=(EVEN,)), _row(number=3)) == {"example.even": "3 is odd"}
 
 
-# Most decisive first, as CONVENTIONS.md lists them.
+# Most decisive first.
 PENDING_REASONS = ("NoMatchingCapacity", "ResidencyBlocked", "WaitingForCapacity", "TopologyBlocked")
 
 

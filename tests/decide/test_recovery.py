@@ -1,4 +1,4 @@
-"""What stands in for a lost region (DESIGN 8): against budgets, by priority, inside residency, and never twice."""
+"""What stands in for a lost region (docs/recovery.md): against budgets, by priority, inside residency, and never twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of steps is DESIGN.md section 6, row by row."""
+"""The table of steps, row by row."""
 
 from __future__ import annotations
 

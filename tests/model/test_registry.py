@@ -17,7 +17,7 @@ from fairlead.model.registry import BY_KIND, FINALIZERS, GLOBAL, KINDS, PLANNED,
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# As the issue lists them.
+# As docs/reference/objects.md lists them.
 EFFECTS = {
     "reservation", "binding", "process", "port", "endpoint", "grant", "standing reservation", "cordon", "scaled-up node",
     "canary", "override",

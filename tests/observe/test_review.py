@@ -245,7 +245,7 @@ def test_a_review_depends_on_nothing_but_what_is_kept_and_ages_to_red(records: l
 # --- the tables --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_eight_claims_and_every_promise_are_asked_for_with_every_kind_the_mission_names() -> None:
+def test_the_eight_claims_and_every_promise_are_asked_for_with_every_kind_of_evidence() -> None:
     kinds = {claim.id: {kind.name for kind in claim.kinds} for claim in EIGHT}
     assert kinds == {
         "C1": {"capacity model", "failover drill", "queue and readiness metrics"},

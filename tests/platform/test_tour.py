@@ -27,6 +27,18 @@ def test_the_tour_has_the_commands_without_their_comments() -> None:
 
 
 @pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("ready   3m12s ago\n", "ready   1m    ago\n"),
+        ("NAME   AGE\nn1     40s\n", "NAME   AGE\nn1     1m\n"),
+        ("  cpu: 200m\n  asks for cpu 200m, memory 1Gi\n", "  cpu: 200m\n  asks for cpu 200m, memory 1Gi\n"),
+    ],
+)
+def test_ages_are_replaced_and_amounts_are_not(output: str, shown: str, tmp_path: Path) -> None:
+    assert Tour(tmp_path / "checkout").replaced(output) == shown
+
+
+@pytest.mark.parametrize(
     ("output", "told"),
     [
         ("NAME   STATUS\nn2     Ready\nn1     Lost\nn1   Ready\n", ("NAME STATUS", "n1", "n2")),

@@ -39,7 +39,7 @@ _REPLACED: Final = [
     (re.compile(r"(?m)^(Uid: +)\S+$"), r"\1UID"),
     (re.compile(r"after \d+\.\d s"), "after 5.0 s"),
 ]
-_AGE: Final = re.compile(r"(?<![\w.-])(\d+[smhd])+(?![\w-])")
+_AGE: Final = re.compile(r"(?<![\w.-])(?<!cpu: )(?<!cpu )(\d+[smhd])+(?![\w-])")
 
 
 class Step(NamedTuple):
@@ -73,7 +73,7 @@ class Tour:
     def run(self, commands: list[str]) -> Iterator[Step]:
         for command in commands:
             code, output = self._run(STARTED_AS if command == START else command)
-            yield Step(command, self._replaced(output), code)
+            yield Step(command, self.replaced(output), code)
             if command == START:
                 self._wait_until_all_serve()
 
@@ -120,7 +120,7 @@ class Tour:
             time.sleep(0.5)
         raise AssertionError(f"the sample workloads do not serve: {said}")
 
-    def _replaced(self, text: str) -> str:
+    def replaced(self, text: str) -> str:
         for path, word in ((str(self.folder), "."), (str(ROOT), "."), (sys.prefix, ".venv"), (sys.executable, "python")):
             text = text.replace(path, word)
         for pattern, word in _REPLACED:

@@ -39,7 +39,7 @@ from tests.store.conftest import ENGINES
 STORES = 3
 EXAMPLES = 45
 STEPS = 60
-STEPS_MIN = 2000  # What the brief of this suite promises for each engine.
+STEPS_MIN = 2000  # So many calls at least must have been compared on each engine.
 
 Result = TypeVar("Result")
 which = st.integers(0, STORES - 1)

@@ -23,7 +23,7 @@ from fairlead.wire.manifest import Decoded, Media, decode_object, decode_objects
 from tests.model.examples import filled, valid
 from tests.wire.manifests import HEAD, as_sent, decoded, plain, told
 
-# The shape CONVENTIONS.md shows.
+# The shape that people write.
 MANIFEST = b"""
 apiVersion: fairlead.dev/v1alpha1
 kind: Workload

@@ -32,7 +32,7 @@ _NEEDS_MAX = 50_000
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What a plane is configured with. The defaults are INVARIANTS.md's."""
+    """What a plane is configured with."""
 
     plane: str = "region"
     region: str = "local"

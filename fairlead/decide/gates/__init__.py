@@ -16,7 +16,7 @@ from fairlead.decide.tiers import Tier
 Check = Callable[[Need, Row, View], Any]
 Why = Callable[[Need, Row, View], str]
 
-# What a slot waits for when a gate keeps it from every node: pending reasons of CONVENTIONS.md.
+# What a slot waits for when a gate keeps it from every node: pending reasons, as docs/scheduling.md lists them.
 NO_MATCH = "NoMatchingCapacity"
 RESIDENCY = "ResidencyBlocked"
 CAPACITY = "WaitingForCapacity"
