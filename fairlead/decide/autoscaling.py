@@ -127,6 +127,7 @@ class Pool(NamedTuple):
     start_s: float = 60.0  # until a new node takes work
     busy: Sequence[tuple[str, int]] = ()  # (node that may go, slots on it)
     leaving: int = 0  # no longer ordered, still there: until they are gone they count against the maximum
+    lost: Sequence[str] = ()  # of the empty ones: nothing can be placed there, and while they stay nothing comes in their stead
 
 
 class PoolScaling(NamedTuple):
@@ -146,16 +147,22 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
     wanted = min(count + needed - pool.starting, most) if needed > pool.starting else count
     if count < rule.minimum:
         return PoolScaling(rule.minimum - count, (), f"at least {rule.minimum}")
+    lost = tuple(pool.lost[:needed])
     if wanted > count:
         if pool.since_up_s < rule.up_wait_s:
-            return PoolScaling(0, (), f"added some {pool.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s")
+            return PoolScaling(0, lost, f"added some {pool.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s")
         slots = sum(each.slots for each in curable)
-        return PoolScaling(wanted - count, (), f"{slots} slots wait for capacity that {wanted - count} more nodes have")
+        return PoolScaling(wanted - count, lost, f"{slots} slots wait for capacity that {wanted - count} more nodes have")
     if needed:
-        return PoolScaling(0, (), f"{pool.starting} on their way" if pool.starting >= needed else f"no more than {rule.maximum}")
+        enough = pool.starting >= needed
+        return PoolScaling(0, lost, f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}")
     idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
     gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
     return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s" if gone else "as wanted")
+
+
+def _lost(names: Sequence[str]) -> str:
+    return f"; {len(names)} that are lost go" if names else ""
 
 
 def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
