@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
+from fairlead.decide.admission.workload import fewest_slots
 from fairlead.decide.autoscaling import Load, ReplicaRule, Scaling, replicas
 from fairlead.decide.loads import reported, taken_over
 from fairlead.decide.overrides import Where, ends_ms, in_force, words
@@ -27,6 +28,7 @@ from fairlead.model.meta import Condition, set_condition
 MANAGER: Final = "autoscaler"
 LOOK_MS: Final = 5_000
 LATELY_MAX: Final = 60  # remembered amounts: the window is cut into so many parts
+GAP_MS: Final = 3 * LOOK_MS  # beyond a part of the window, between two that are remembered: meanwhile no load was known
 _API: Final = "fairlead.dev/v1alpha1"
 
 
@@ -70,7 +72,7 @@ class AutoscalerController:
             status = _said(scaler.status, scaler, workload, reason, message, now_ms)
             wake_ms = min(now_ms + LOOK_MS, ends_ms(paused)) if paused is not None else now_ms + LOOK_MS
             return Result(_status(key, scaler, status), wake_ms)
-        found = replicas(_rule(scaler), _load(scaler, workload, busy, now_ms))
+        found = replicas(_rule(scaler, workload), _load(scaler, workload, busy, now_ms))
         status = _after(scaler, workload, busy, found, now_ms)
         bodies: list[Body] = []
         if found.replicas != workload.spec.replicas:
@@ -85,7 +87,8 @@ def _held(
     view: View, key: Name, scaler: Autoscaler, workload: Workload | None, paused: Override | None, silent: str
 ) -> tuple[str, str] | None:
     """(reason, message) of what keeps it from deciding at all."""
-    first = min(each.key for each in view.cache.by("autoscalers", "workload", (key[0], scaler.spec.workload)))
+    rivals = view.cache.by("autoscalers", "workload", (key[0], scaler.spec.workload))
+    first = min(each.key for each in rivals if each.hot.metadata.deletion_time is None)
     if first != key:
         return "Contested", f"autoscaler {first[1]} sets the replicas of {scaler.spec.workload} already"
     if workload is None or workload.metadata.deletion_time is not None:
@@ -99,11 +102,14 @@ def _held(
     return ("NoLoad", silent) if silent else None
 
 
-def _rule(scaler: Autoscaler) -> ReplicaRule:
+def _rule(scaler: Autoscaler, workload: Workload) -> ReplicaRule:
+    """Its bounds, and no fewer than the workload says it must have: admission refuses that, whoever asks."""
     spec = scaler.spec
+    fewest, field = fewest_slots(workload.spec)
     return ReplicaRule(
-        spec.min_replicas, spec.max_replicas, spec.target_percent * 10, surge=spec.surge, up_wait_s=spec.up_wait_seconds,
-        down_window_s=spec.down_window_seconds,
+        max(spec.min_replicas, fewest), spec.max_replicas, spec.target_percent * 10, surge=spec.surge,
+        up_wait_s=spec.up_wait_seconds, down_window_s=spec.down_window_seconds,
+        minimum_by=field if fewest > spec.min_replicas else "",
     )  # fmt: skip
 
 
@@ -111,24 +117,41 @@ def _load(scaler: Autoscaler, workload: Workload, busy: int, now_ms: int) -> Loa
     status = scaler.status
     since_up_s = (now_ms - millis(status.last_up_time)) / 1000 if status.last_up_time is not None else 1e9
     lately = [((now_ms - millis(then.time)) / 1000, then.replicas) for then in status.wanted_lately]
-    return Load(workload.spec.replicas, workload.status.replicas.serving, busy, since_up_s, lately)
+    followed_s, gap_s = 0.0, _part(scaler).total_seconds() + GAP_MS / 1000
+    for ago_s, _ in reversed(lately):
+        if ago_s - followed_s > gap_s:
+            break
+        followed_s = ago_s
+    return Load(workload.spec.replicas, workload.status.replicas.serving, busy, since_up_s, lately, followed_s)
+
+
+def _part(scaler: Autoscaler) -> timedelta:
+    return timedelta(seconds=scaler.spec.down_window_seconds / LATELY_MAX)
 
 
 def _after(scaler: Autoscaler, workload: Workload, busy: int, found: Scaling, now_ms: int) -> AutoscalerStatus:
-    """Its memory after a decision: the load in tenths, and one wanted amount in each part of the window, so that a steady load
-    writes nothing for a while."""
-    status, window_s = scaler.status, scaler.spec.down_window_seconds
-    part = timedelta(seconds=window_s / LATELY_MAX)
-    oldest = instant(now_ms) - timedelta(seconds=window_s)
-    lately = [then for then in status.wanted_lately if then.time >= oldest]
-    if not lately or lately[-1].replicas != found.wanted or instant(now_ms) - lately[-1].time >= part:
+    """Its memory after a decision: the load in tenths, and the most that was wanted in each part of the window, so that a steady
+    load writes nothing for a while."""
+    status = scaler.status
+    lately = _remembered(scaler, now_ms)
+    if not lately or instant(now_ms) - lately[-1].time >= _part(scaler):
         lately.append(WantedThen(time=instant(now_ms), replicas=found.wanted))
+    elif lately[-1].replicas < found.wanted:
+        lately[-1] = replace(lately[-1], replicas=found.wanted)
     up = found.replicas > workload.spec.replicas
     status = replace(
         status, replicas=found.replicas, wanted=found.wanted, busy_permille=busy, wanted_lately=tuple(lately[-2 * LATELY_MAX :]),
         last_up_time=instant(now_ms) if up else status.last_up_time,
     )  # fmt: skip
     return _said(status, scaler, workload, "Following", found.why, now_ms)
+
+
+def _remembered(scaler: Autoscaler, now_ms: int) -> list[WantedThen]:
+    """Those within the window, and the last one before it: that shows that the load was known when the window began."""
+    oldest = instant(now_ms) - timedelta(seconds=scaler.spec.down_window_seconds)
+    lately = scaler.status.wanted_lately
+    before = sum(then.time <= oldest for then in lately)
+    return list(lately[max(0, before - 1) :])
 
 
 def _said(

@@ -17,7 +17,7 @@ from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignmen
 from fairlead.decide import jobs
 from fairlead.decide.queueing import Told, same_but_for_times, status_of
 from fairlead.decide.slots import RUNNING, instant, millis
-from fairlead.decide.spans import holds, size
+from fairlead.decide.spans import among
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.intent import JobRule
 from fairlead.model.kinds.slot import SlotRef
@@ -78,9 +78,11 @@ class JobController:
         status = status_of(assignment, slots, want, told, now_ms)
         status = _with_count(status, so_far, verdict, job, assignment, now_ms)
         bodies: list[Body] = []
+        ended = [slot.index for slot in slots.of(_S.SUCCEEDED)]
+        going = set(ended) if deleting else among(assignment.status.completed, ended)
         for slot in slots.values():
             name = f"{key[1]}-{slot.index}"
-            if slot.state is _S.SUCCEEDED and (deleting or holds(assignment.status.completed, slot.index)):
+            if slot.state is _S.SUCCEEDED and slot.index in going:
                 bodies.append(Delete("Binding", key[0], name))
             elif slot.state in RUNNING and slot.index not in want and not slot.leaving:
                 bodies.append(_ask(assignment, slot.index, slot.epoch, verdict or "not wanted any more"))
@@ -110,9 +112,11 @@ class JobController:
 def _with_count(
     status: AssignmentStatus, so_far: jobs.Count, verdict: jobs.Verdict, job: JobRule, assignment: Assignment, now_ms: int
 ) -> AssignmentStatus:
-    done = size(so_far.completed)
+    done = jobs.done(job, so_far)
     conditions = status.conditions
     message = f"{done} of {job.completions} completions, {so_far.failures} failures"
+    if so_far.uncounted:
+        message += f", {so_far.uncounted} more to be counted"
     for kind, reasons in (("Complete", ("Complete",)), ("Failed", ("RetriesSpent", "DeadlinePassed"))):
         found = Condition(
             type=kind,

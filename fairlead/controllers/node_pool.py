@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -31,6 +32,12 @@ from fairlead.ports import Clock
 SWEEP_S: Final = 10.0
 CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that this controller closed
 REQUESTER: Final = "node-autoscaler"  # of the drains it orders
+# One object has a largest size, and a status must leave room in it for the rest: what people may still change.
+ORDERED_BYTES_MAX: Final = 160 * 1024
+IDLE_BYTES_MAX: Final = 48 * 1024
+_NUMBER_BYTES: Final = 8  # of a name
+_NAME_MORE: Final = 3  # its length
+_IDLE_MORE: Final = 32  # a time beside the name, and what both are called
 _BEHIND: Final = "PendingEvaluation"  # has not been looked at: nobody knows yet what it waits for
 
 
@@ -94,7 +101,7 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
     idle = {each.node: each.time for each in status.idle}
     ordered = set(status.ordered)
     empty = {name: idle.get(name, instant(now_ms)) for name in mine if name in ordered and name not in seen.used}
-    verdict = _verdict(pool, seen, requests, mine, empty, region, now_ms)
+    verdict = _that_fits(_verdict(pool, seen, requests, mine, empty, region, now_ms), pool, region)
     bodies: list[Body] = []
     for name in verdict.remove:
         if not mine[name].spec.unschedulable:
@@ -111,7 +118,7 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
             bodies.append(Delete("Node", "", name, uid=node.metadata.uid))
     names = [f"{region}-{pool.metadata.name}-{status.numbered + n + 1}" for n in range(verdict.add)]
     kept = tuple(name for name in status.ordered if name in ordered)
-    new = _after(pool, replace(status, ordered=(*kept, *names)), verdict, empty, len(mine), now_ms)
+    new = _after(pool, replace(status, ordered=(*kept, *names)), verdict, _idle(pool, region, empty), len(mine), now_ms)
     if new != status:
         bodies.append(PutStatus("NodePool", "", pool.metadata.name, new, uid=pool.metadata.uid))
     return bodies
@@ -137,13 +144,50 @@ def _verdict(
     # One that is there and empty counts as on its way: what waits has not been looked at since it came, or does not fit it, and
     # then it does not fit another like it.
     unused = empty.keys() if any(request.status.reason in CURED_BY_NODES for request in requests) else ()
-    coming = {name for name in status.ordered if name not in mine or not mine[name].status.schedulable or name in unused}
+    coming = {
+        name
+        for name in status.ordered
+        if name not in mine or (_takes_work(mine[name]) and (not mine[name].status.schedulable or name in unused))
+    }
     leaving = sum(name not in status.ordered and CLOSED in node.metadata.annotations for name, node in mine.items())
     there = len(mine) - leaving - sum(name in mine for name in coming)
     spare = [(name, (now_ms - millis(since)) / 1000) for name, since in sorted(empty.items())]
     busy = [(name, seen.used[name]) for name in sorted(mine) if name in status.ordered and name not in empty]
-    pooled = Pool(there, len(coming), spare, since_up_s, spec.start_seconds, busy, leaving)
+    lost = [name for name in sorted(empty) if mine[name].status.health == "Lost" and not _is_kept_closed(mine[name])]
+    pooled = Pool(there, len(coming), spare, since_up_s, spec.start_seconds, busy, leaving, lost)
     return nodes(rule, pooled, _waiting(requests, now_ms))
+
+
+def _that_fits(verdict: PoolScaling, pool: NodePool, region: str) -> PoolScaling:
+    """No more are ordered than the pool's status can name. Those there are stay: only what people allow makes them fewer."""
+    most = ORDERED_BYTES_MAX // (_name_bytes(pool, region) + _NAME_MORE)
+    room = max(0, most - len(pool.status.ordered))
+    if verdict.add <= room:
+        return verdict
+    return verdict._replace(add=room, why=f"{verdict.why}; no more than {most} can be ordered of one pool")
+
+
+def _idle(pool: NodePool, region: str, empty: Mapping[str, datetime]) -> tuple[IdleSince, ...]:
+    """Since when those were empty that go first; of the others it is asked when these have gone."""
+    most = IDLE_BYTES_MAX // (_name_bytes(pool, region) + _IDLE_MORE)
+    longest = sorted(empty, key=lambda name: (empty[name], name))[:most]
+    return tuple(IdleSince(node=name, time=empty[name]) for name in sorted(longest))
+
+
+def _name_bytes(pool: NodePool, region: str) -> int:
+    """Of a node that it orders."""
+    return len(f"{region}-{pool.metadata.name}-") + _NUMBER_BYTES
+
+
+def _is_kept_closed(node: Node) -> bool:
+    """By somebody else: this controller opens again what it has closed itself."""
+    drained = node.spec.drain is not None and node.spec.drain.requester != REQUESTER
+    return drained or (node.spec.unschedulable and CLOSED not in node.metadata.annotations)
+
+
+def _takes_work(node: Node) -> bool:
+    """Or will: it is heard, or has not been yet, and nobody keeps it closed."""
+    return node.status.health not in ("Unknown", "Lost") and not _is_kept_closed(node)
 
 
 def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting]:
@@ -157,10 +201,10 @@ def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting
 
 
 def _opened(node: Node) -> Put:
-    """The node taking new work again, with nothing left of what this controller had ordered."""
+    """The node taking new work again, unless others drain it, with nothing left of what this controller had ordered."""
     kept = {key: value for key, value in node.metadata.annotations.items() if key != CLOSED}
     drain = None if node.spec.drain is not None and node.spec.drain.requester == REQUESTER else node.spec.drain
-    return _put(node, kept, False, drain)
+    return _put(node, kept, drain is not None, drain)
 
 
 def _closed(node: Node, drained: str = "") -> Put:
@@ -175,7 +219,7 @@ def _put(node: Node, annotations: dict[str, str], unschedulable: bool, drain: Dr
 
 
 def _after(
-    pool: NodePool, status: NodePoolStatus, verdict: PoolScaling, empty: dict[str, Any], there: int, now_ms: int
+    pool: NodePool, status: NodePoolStatus, verdict: PoolScaling, idle: tuple[IdleSince, ...], there: int, now_ms: int
 ) -> NodePoolStatus:
     generation = pool.metadata.generation
     condition = Condition(
@@ -185,7 +229,6 @@ def _after(
     )  # fmt: skip
     return replace(
         status, observed_generation=generation, nodes=there, numbered=status.numbered + verdict.add,
-        last_up_time=instant(now_ms) if verdict.add else status.last_up_time,
-        idle=tuple(IdleSince(node=name, time=since) for name, since in sorted(empty.items())),
+        last_up_time=instant(now_ms) if verdict.add else status.last_up_time, idle=idle,
         conditions=set_condition(status.conditions, condition),
     )  # fmt: skip

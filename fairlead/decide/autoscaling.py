@@ -29,6 +29,7 @@ class ReplicaRule(NamedTuple):
     ready_permille: int = 500  # of the ordered ones must serve before their load is believed
     up_wait_s: float = 30.0
     down_window_s: float = 300.0  # down only to the most that was wanted within this time
+    minimum_by: str = ""  # who asks for this minimum, where it is not the autoscaler's own
 
 
 class Load(NamedTuple):
@@ -37,6 +38,7 @@ class Load(NamedTuple):
     busy_permille: int  # mean over those that serve
     since_up_s: float  # since this autoscaler last added some
     wanted_lately: Sequence[tuple[float, int]] = ()  # (seconds ago, replicas wanted then)
+    followed_s: float = 1e9  # for how long the load is known without a gap
 
 
 class Scaling(NamedTuple):
@@ -51,7 +53,7 @@ def replicas(rule: ReplicaRule, load: Load) -> Scaling:
     # A bound holds at once, whatever the load: an operator moved it.
     settled = max(rule.minimum, min(load.ordered, rule.maximum))
     if settled != load.ordered:
-        return Scaling(settled, wanted, "within its bounds")
+        return Scaling(settled, wanted, "within its bounds" + _floor(rule, min(load.ordered, rule.maximum)))
     if load.serving * 1000 < load.ordered * rule.ready_permille:
         return Scaling(settled, wanted, f"{load.serving} of {load.ordered} serve: their load says nothing of how many are needed")
     if bounded > load.ordered:
@@ -62,9 +64,17 @@ def replicas(rule: ReplicaRule, load: Load) -> Scaling:
         return Scaling(min(bounded, step), wanted, f"{load.busy_permille}/1000 busy at {load.serving} serving")
     lately = max((count for ago, count in load.wanted_lately if ago <= rule.down_window_s), default=bounded)
     lowest = max(bounded, min(lately, rule.maximum))
+    if lowest < load.ordered and load.followed_s < rule.down_window_s:
+        return Scaling(settled, wanted, f"fewer are wanted, but the load is not known for {rule.down_window_s:.0f} s yet")
     if lowest < load.ordered:
-        return Scaling(lowest, wanted, f"not more than {lowest} were wanted in {rule.down_window_s:.0f} s")
-    return Scaling(settled, wanted, "as wanted")
+        kept = _floor(rule, wanted) if lowest == rule.minimum else ""
+        return Scaling(lowest, wanted, f"not more than {lowest} were wanted in {rule.down_window_s:.0f} s{kept}")
+    return Scaling(settled, wanted, "as wanted" + _floor(rule, wanted))
+
+
+def _floor(rule: ReplicaRule, asked: int) -> str:
+    """Who keeps it from having as few as this, where that is not the autoscaler itself."""
+    return f"; at least {rule.minimum} by {rule.minimum_by}" if rule.minimum_by and asked < rule.minimum else ""
 
 
 def _by_load(rule: ReplicaRule, load: Load) -> int:
@@ -117,6 +127,7 @@ class Pool(NamedTuple):
     start_s: float = 60.0  # until a new node takes work
     busy: Sequence[tuple[str, int]] = ()  # (node that may go, slots on it)
     leaving: int = 0  # no longer ordered, still there: until they are gone they count against the maximum
+    lost: Sequence[str] = ()  # of the empty ones: nothing can be placed there, and while they stay nothing comes in their stead
 
 
 class PoolScaling(NamedTuple):
@@ -136,16 +147,22 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
     wanted = min(count + needed - pool.starting, most) if needed > pool.starting else count
     if count < rule.minimum:
         return PoolScaling(rule.minimum - count, (), f"at least {rule.minimum}")
+    lost = tuple(pool.lost[:needed])
     if wanted > count:
         if pool.since_up_s < rule.up_wait_s:
-            return PoolScaling(0, (), f"added some {pool.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s")
+            return PoolScaling(0, lost, f"added some {pool.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s")
         slots = sum(each.slots for each in curable)
-        return PoolScaling(wanted - count, (), f"{slots} slots wait for capacity that {wanted - count} more nodes have")
+        return PoolScaling(wanted - count, lost, f"{slots} slots wait for capacity that {wanted - count} more nodes have")
     if needed:
-        return PoolScaling(0, (), f"{pool.starting} on their way" if pool.starting >= needed else f"no more than {rule.maximum}")
+        enough = pool.starting >= needed
+        return PoolScaling(0, lost, f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}")
     idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
     gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
     return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s" if gone else "as wanted")
+
+
+def _lost(names: Sequence[str]) -> str:
+    return f"; {len(names)} that are lost go" if names else ""
 
 
 def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:

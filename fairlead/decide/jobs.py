@@ -1,21 +1,32 @@
 """How a job goes: which of its completions run next, what counts as done or failed, and when it is over. Pure.
 
 A completion is a slot index; it counts once, when its slot succeeds. A failed life counts once, by its epoch, before anybody
-clears it away. A life that was drained or lost is no failure of the job. Used by the job, assignment and repair controllers.
+clears it away. A life that was drained or lost is no failure of the job. An object has a largest size: where more fail together
+than it can name, the rest is counted when the first have been cleared away. Used by the job, assignment and repair controllers.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final, Literal, NamedTuple
 
-from fairlead.decide.slots import RUNNING, Slots, millis
-from fairlead.decide.spans import Spans, holds, joined, missing, size
+from fairlead.decide.admission import OBJECT_BYTES_MAX
+from fairlead.decide.slots import RUNNING, Slots, grouped, millis
+from fairlead.decide.spans import Spans, among, joined, missing
 from fairlead.model.kinds.intent import JobRule
 from fairlead.model.kinds.work import AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.lifecycle import SlotState
 
 _S = SlotState
-_THERE: Final = RUNNING | {_S.PENDING, _S.RESERVED, _S.DRAINING, _S.UNKNOWN, _S.FAILED, _S.RELEASED}
+_PLACED: Final = RUNNING | {_S.RESERVED, _S.DRAINING, _S.UNKNOWN}
+_WAITS: Final = (_S.PENDING, _S.FAILED, _S.RELEASED)
+
+# What may be said of those that ended; the rest is for the spec, and for what else the status says. Completions alone always
+# fit: they have no more gaps than slots have run at once.
+_BYTES_MAX: Final = OBJECT_BYTES_MAX - 24 * 1024
+_COMPLETED_BYTES: Final = 22  # a range of them
+_FAILED_BYTES: Final = 37  # one, with its epoch
+_FAILED_LEAST: Final = 100
 
 Verdict = Literal["", "Complete", "RetriesSpent", "DeadlinePassed"]
 
@@ -24,26 +35,53 @@ class Count(NamedTuple):
     completed: Spans
     failed: Spans
     failures: int
+    uncounted: int = 0  # failed lives that are counted later
 
 
 def count(status: AssignmentStatus, slots: Slots) -> Count:
     """What has ended so far, with what is new."""
-    done = [s.index for s in slots.values() if s.state is _S.SUCCEEDED and not holds(status.completed, s.index)]
-    known = {span.first: span.epoch for span in status.failed}
-    fresh = {s.index: s.epoch for s in slots.values() if s.state is _S.FAILED and known.get(s.index, 0) < s.epoch}
-    failed = tuple(SlotRange(first=i, last=i, epoch=e) for i, e in sorted((known | fresh).items()))
-    return Count(joined(status.completed, done), failed, status.failures + len(fresh))
+    table = grouped(slots)
+    succeeded = [slot.index for slot in table.of(_S.SUCCEEDED)]
+    counted_before = among(status.completed, succeeded)
+    completed = joined(status.completed, [index for index in succeeded if index not in counted_before])
+    failing = {slot.index: slot.epoch for slot in table.of(_S.FAILED)}
+    failed, new, uncounted = _booked(status.failed, failing, completed)
+    return Count(completed, failed, status.failures + new, uncounted)
+
+
+def _booked(before: Spans, failing: dict[int, int], completed: Spans) -> tuple[Spans, int, int]:
+    """The failed lives that are remembered, how many of them are new, and how many find no room yet. First those that are still
+    there, which may go once they are in the books; a life that has gone is remembered while there is room, and its index has not
+    succeeded since."""
+    known = {span.first: span.epoch for span in before}
+    fresh = sorted((index, epoch) for index, epoch in failing.items() if known.get(index, 0) < epoch)
+    over = among(completed, known)
+    most = max(_FAILED_LEAST, (_BYTES_MAX - _COMPLETED_BYTES * len(completed)) // _FAILED_BYTES)
+    if not fresh and not over and len(known) <= most:
+        return before, 0, 0
+    there = {index: epoch for index, epoch in known.items() if index in failing and epoch >= failing[index]}
+    new = dict(fresh[: max(0, most - len(there))])
+    gone = [(index, epoch) for index, epoch in known.items() if index not in failing and index not in over]
+    kept = dict(gone[: max(0, most - len(there) - len(new))])
+    failed = sorted((there | new | kept).items())
+    return tuple(SlotRange(first=i, last=i, epoch=e) for i, e in failed), len(new), len(fresh) - len(new)
 
 
 def counted(status: AssignmentStatus, index: int, epoch: int) -> bool:
     """This life's failure is in the books: it may be cleared away."""
-    return any(span.first == index and span.epoch >= epoch for span in status.failed)
+    at = bisect_left(status.failed, index, key=lambda span: span.first)
+    return at < len(status.failed) and status.failed[at].first == index and status.failed[at].epoch >= epoch
 
 
-def verdict(job: JobRule, counted_so_far: Count, now_ms: int) -> Verdict:
-    if size(counted_so_far.completed) >= job.completions:
+def done(job: JobRule, so_far: Count) -> int:
+    """Completions that count: one beyond what the job asks for, of a time when it asked for more, stands in for no other."""
+    return sum(min(span.last, job.completions - 1) - span.first + 1 for span in so_far.completed if span.first < job.completions)
+
+
+def verdict(job: JobRule, so_far: Count, now_ms: int) -> Verdict:
+    if done(job, so_far) >= job.completions:
         return "Complete"
-    if counted_so_far.failures > job.retries:
+    if so_far.failures > job.retries:
         return "RetriesSpent"
     if job.deadline_time is not None and now_ms >= millis(job.deadline_time):
         return "DeadlinePassed"
@@ -53,15 +91,21 @@ def verdict(job: JobRule, counted_so_far: Count, now_ms: int) -> Verdict:
 def wanted(
     order: AssignmentSpec, status: AssignmentStatus, slots: Slots, now_ms: int, *, deleting: bool = False
 ) -> dict[int, int]:
-    """Those under way, and the lowest that are missing, up to the job's parallelism."""
+    """Those that have a place, and beside them, up to the job's parallelism, those that wait and the lowest that are missing."""
     job = order.job
     assert job is not None, "a service has no completions"
     so_far = count(status, slots)
     if order.suspend or deleting or not order.slots or verdict(job, so_far, now_ms):
         return {}
-    out = {s.index: order.generation for s in slots.values() if s.state in _THERE and not holds(so_far.completed, s.index)}
-    room = job.parallelism - len(out)
-    if room > 0:
-        for index in missing(joined(so_far.completed, out), job.completions, room):
-            out[index] = order.generation
+    table = grouped(slots)
+    placed = [slot.index for slot in table.of(*_PLACED)]
+    waiting = sorted(slot.index for slot in table.of(*_WAITS))
+    over = among(so_far.completed, (*placed, *waiting))
+    out = {index: order.generation for index in placed if index < job.completions and index not in over}
+    room = max(0, job.parallelism - len(placed))
+    queued = [index for index in waiting if index < job.completions and index not in over][:room]
+    out |= dict.fromkeys(queued, order.generation)
+    if room > len(queued):
+        more = missing(so_far.completed, job.completions, room - len(queued), out)
+        out |= dict.fromkeys(more, order.generation)
     return out

@@ -1,6 +1,7 @@
 """How busy a service is, as somebody measured it: one line in an annotation, with the time. Pure.
 
-This is where any metric comes in: an adapter beside the service, a script, a person. What is older than a minute is not believed.
+This is where any metric comes in: an adapter beside the service, a script, a person. What is older than a minute is not believed,
+nor what is from later than that, nor a time that does not say in which zone.
 Also here: how a number is taken over from whoever else manages it, in the form the API keeps that in. Called by the autoscaler.
 """
 
@@ -17,6 +18,7 @@ from fairlead.model.meta import FieldsV1, ManagedFields, Metadata
 
 LOAD: Final = "fairlead.dev/busy"  # PERMILLE@RFC3339, of the mean over those that serve
 BELIEVED_MS: Final = 60_000
+AHEAD_MS: Final = 60_000  # how far ahead of the plane's clock one who reports may be
 PERMILLE_MAX: Final = 100_000  # a hundred times its capacity: beyond it somebody has the unit wrong
 _SHAPE: Final = re.compile(r"(\d{1,6})@(\S{1,40})", re.ASCII)
 _OWNED: Final = '{"f:spec":{"f:replicas":{}}}'
@@ -29,12 +31,16 @@ def reported(metadata: Metadata, now_ms: int) -> tuple[int | None, str]:
     if found is None:
         return None, f"nobody reports a load: annotation {LOAD}, such as 850@2030-01-01T12:00:00Z"
     try:
-        when_ms = millis(datetime.fromisoformat(found[2]))
+        when = datetime.fromisoformat(found[2])
     except ValueError:
         return None, f"{found[2]!r} is not a time"
+    if when.tzinfo is None:
+        return None, f"{found[2]!r} has no time zone: end it with Z, or with an offset such as +02:00"
     if int(found[1]) > PERMILLE_MAX:
         return None, f"{found[1]} thousandths is not a load"
-    age_ms = now_ms - when_ms
+    age_ms = now_ms - millis(when)
+    if age_ms < -AHEAD_MS:
+        return None, f"the load is from {-age_ms // 1000} s ahead: the clock of whoever reports it is wrong"
     if age_ms > BELIEVED_MS:
         return None, f"the load was reported {age_ms // 1000} s ago"
     return int(found[1]), ""

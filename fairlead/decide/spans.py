@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Container, Iterable, Iterator
 
 from fairlead.model.kinds.work import SlotRange
 
@@ -37,17 +38,20 @@ def spans_of(numbers: Iterable[int], epoch: int = 1) -> Spans:
     return tuple(out)
 
 
-def missing(spans: Spans, limit: int, count: int) -> list[int]:
-    """The lowest `count` numbers below `limit` that no range holds. Costs by the ranges, not by what they hold."""
+def missing(spans: Spans, limit: int, count: int, taken: Container[int] = ()) -> list[int]:
+    """The lowest `count` numbers below `limit` that no range holds, and that are not taken. Costs by the ranges, not by what they
+    hold."""
     out: list[int] = []
     at = 0
     for span in spans:
         while at < min(span.first, limit) and len(out) < count:
-            out.append(at)
+            if at not in taken:
+                out.append(at)
             at += 1
         at = max(at, span.last + 1)
     while at < limit and len(out) < count:
-        out.append(at)
+        if at not in taken:
+            out.append(at)
         at += 1
     return out
 
@@ -68,3 +72,11 @@ def joined(spans: Spans, numbers: Iterable[int]) -> Spans:
 
 def holds(spans: Spans, number: int) -> bool:
     return any(span.first <= number <= span.last for span in spans)
+
+
+def among(spans: Spans, numbers: Iterable[int]) -> set[int]:
+    """Those of the numbers that ranges in ascending order hold: of thousands in thousands, in a few milliseconds."""
+    if not spans:
+        return set()
+    firsts = [span.first for span in spans]
+    return {number for number in numbers if (at := bisect_right(firsts, number)) and number <= spans[at - 1].last}

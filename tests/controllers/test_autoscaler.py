@@ -9,13 +9,32 @@ from msgspec.structs import replace
 
 from fairlead.controllers.autoscaler import MANAGER, AutoscalerController
 from fairlead.controllers.contract import View
+from fairlead.decide.admission import faults
 from fairlead.decide.loads import LOAD, reported, taken_over
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.ids import Uid
-from fairlead.model.kinds.intent import Autoscaler, AutoscalerSpec, JobRule, StageCounts, Workload, WorkloadSpec, WorkloadStatus
+from fairlead.model.kinds.intent import (
+    Autoscaler,
+    AutoscalerSpec,
+    AutoscalerStatus,
+    DisruptionRule,
+    JobRule,
+    Placement,
+    RecoveryRule,
+    RegionRule,
+    ResourceSpec,
+    StageCounts,
+    Template,
+    WantedThen,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
+)
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.meta import FieldsV1, ManagedFields, Metadata
+from fairlead.model.registry import BY_KIND
+from fairlead.model.resources import Resources
 from tests.controllers.test_overrides import fill
 
 NOW = 1_700_000_000_000
@@ -55,6 +74,95 @@ def test_a_busy_service_gets_more_in_the_autoscaler_s_own_name() -> None:
     assert put.object.metadata.managed_fields[-1].manager == MANAGER
     assert isinstance(told, PutStatus)
     assert (told.status.replicas, told.status.last_up_time) == (8, instant(NOW))
+
+
+def followed(seconds: int, wanted: int = 2, every: int = 5, until_ms: int = NOW) -> AutoscalerStatus:
+    """The memory of one that has wanted as many for so long."""
+    ago = range(seconds, 0, -every)
+    return AutoscalerStatus(wanted_lately=tuple(WantedThen(time=instant(until_ms - s * 1000), replicas=wanted) for s in ago))
+
+
+@pytest.mark.parametrize(
+    ("rules", "left", "why"),
+    [
+        ({}, 2, "not more than 2 were wanted in 300 s"),
+        (
+            {"recovery": RecoveryRule(min_serving=4, budget_name="eu"), "disruption": DisruptionRule(min_serving=3)},
+            4,
+            "not more than 4 were wanted in 300 s; at least 4 by recovery.minServing",
+        ),
+        (
+            {"disruption": DisruptionRule(min_serving=8)},
+            None,
+            "as wanted; at least 8 by disruption.minServing",
+        ),
+        (
+            {"placement": Placement(regions=RegionRule(allowed=("eu", "us"), per_region_minimum=3))},
+            6,
+            "not more than 6 were wanted in 300 s; at least 6 by perRegionMinimum",
+        ),
+    ],
+)
+def test_it_goes_no_lower_than_the_workload_itself_may_go(rules: dict[str, Any], left: int | None, why: str) -> None:
+    runs: dict[str, Any] = {"template": Template(command=("x",)), "resources": ResourceSpec(requests=Resources(100, 1 << 20))}
+    work = service(8, 8, **runs, **rules)
+    found = scaler(load(100), status=followed(300))
+    ordered, said = decided(("autoscalers", found), ("workloads", work))
+    assert (ordered, said.replicas) == (left, left or 8)
+    assert said.conditions[0].message == why
+    made = replace(work, spec=replace(work.spec, replicas=ordered or 8))
+    assert not faults(BY_KIND["Workload"], made, work), "what it orders is taken"
+
+
+def test_a_maximum_below_what_the_workload_must_have_is_not_held() -> None:
+    work = service(8, 8, disruption=DisruptionRule(min_serving=6))
+    ordered, said = decided(("autoscalers", scaler(load(700), max_replicas=4)), ("workloads", work))
+    assert ordered == 6
+    assert said.conditions[0].message == "within its bounds; at least 6 by disruption.minServing"
+
+
+def test_nothing_goes_before_the_load_is_known_for_the_whole_window() -> None:
+    def after(status: AutoscalerStatus) -> int | None:
+        return decided(("autoscalers", scaler(load(100), status=status)), ("workloads", service(8, 8)))[0]
+
+    ordered, said = decided(("autoscalers", scaler(load(100))), ("workloads", service(8, 8)))
+    assert ordered is None, "the first that it hears of"
+    assert said.conditions[0].message == "fewer are wanted, but the load is not known for 300 s yet"
+    assert after(followed(295)) is None
+    assert after(followed(300)) == 2
+    assert after(followed(700, until_ms=NOW - 400_000)) is None, "nobody reported for longer than the window"
+    gap = replace(followed(300), wanted_lately=tuple(t for t in followed(300).wanted_lately if not 90 < _ago_s(t) < 120))
+    assert after(gap) is None
+
+
+def test_of_what_is_older_than_the_window_the_last_is_remembered() -> None:
+    found = scaler(load(100), status=followed(315, wanted=8, every=6))
+    _, said = decided(("autoscalers", found), ("workloads", service(8, 8)))
+    assert [_ago_s(then) for then in said.wanted_lately[:2]] == [303, 297]
+    assert _ago_s(said.wanted_lately[-1]) == 3, "the part of the window that goes on"
+
+
+def _ago_s(then: WantedThen) -> float:
+    return (instant(NOW) - then.time).total_seconds()
+
+
+def test_a_load_that_changes_at_every_look_goes_down_all_the_same_after_its_window() -> None:
+    found, second, ordered = scaler({}), 0, None
+    while ordered is None and second < 400:
+        now_ms = NOW + second * 1000
+        found = replace(found, metadata=replace(found.metadata, annotations=load(100 + 150 * (second % 3), now_ms)))
+        ordered, said = decided(("autoscalers", found), ("workloads", service(20, 20)), now_ms=now_ms)
+        found = replace(found, status=said or found.status)
+        second += 1
+    assert 300 <= second <= 306
+    assert ordered == 12, "the most that was wanted: twenty that are 400/1000 busy"
+    assert len(found.status.wanted_lately) <= 62
+
+
+def test_one_that_is_being_deleted_contests_nothing() -> None:
+    gone = scaler({}, "a")
+    gone = replace(gone, metadata=replace(gone.metadata, deletion_time=instant(NOW)))
+    assert decided(("autoscalers", scaler(load(1400), "z")), ("workloads", service(4, 4)), ("autoscalers", gone), key="z")[0] == 8
 
 
 def pause(**scope: Any) -> Override:
@@ -107,6 +215,28 @@ def test_who_managed_the_replicas_before_does_not_any_more_and_keeps_the_rest() 
 def test_a_load_beyond_reason_is_a_wrong_unit() -> None:
     assert reported(Metadata(name="s", annotations=load(850)), NOW) == (850, "")
     assert reported(Metadata(name="s", annotations=load(900_000)), NOW)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [
+        ("2030-01-01T12:00:00Z", "ahead: the clock of whoever reports it is wrong"),
+        ("9999-12-31T23:59:59Z", "ahead"),
+        ("2023-11-14T22:13:20", "has no time zone"),
+        ("0001-01-01T00:00:00", "has no time zone"),
+        ("0001-01-01T00:00:00+14:00", "s ago"),
+        ("2023-11-14T22:14:21Z", "61 s ahead"),
+    ],
+)
+def test_a_time_that_is_ahead_or_has_no_zone_is_not_believed(time: str, why: str) -> None:
+    busy, said = reported(Metadata(name="s", annotations={LOAD: f"850@{time}"}), NOW)
+    assert busy is None
+    assert why in said
+
+
+def test_clocks_may_differ_by_a_minute_and_zones_are_understood() -> None:
+    assert reported(Metadata(name="s", annotations=load(850, NOW + 60_000)), NOW) == (850, "")
+    assert reported(Metadata(name="s", annotations={LOAD: "850@2023-11-15T00:13:20+02:00"}), NOW) == (850, "")
 
 
 def ordered_at_most(naive: bool) -> int:

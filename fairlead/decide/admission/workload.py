@@ -79,6 +79,16 @@ def slots_of(spec: WorkloadSpec) -> int:
     return max(spec.job.parallelism if spec.job is not None else spec.replicas, 0)
 
 
+def fewest_slots(spec: WorkloadSpec) -> tuple[int, str]:
+    """As many as the workload itself says it must have, and which of its fields says so."""
+    regions = spec.placement.regions
+    return max(
+        (spec.disruption.min_serving, "disruption.minServing"),
+        (spec.recovery.min_serving, "recovery.minServing"),
+        (regions.per_region_minimum * len(regions.allowed), "perRegionMinimum"),
+    )
+
+
 def check_autoscaler(report: Report, new: Autoscaler, old: Autoscaler | None) -> None:
     spec = new.spec
     report.subdomain("spec.workload", spec.workload)
