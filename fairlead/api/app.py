@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.types import Receive, Scope, Send
 
 from fairlead.api import asking, decided, discovery, explaining, openapi, planning, questions, reading, scaling, telling, writing
-from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody
+from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody, refuse_impersonation
 from fairlead.api.calls import JSON, Call, Services, Target
 from fairlead.api.catalogue import GROUPS, VERSION
 from fairlead.api.failures import GROUP, Failure
@@ -79,6 +79,7 @@ class Api:
         fixed = self._fixed(request, segments)
         if fixed is not None:
             return fixed
+        refuse_impersonation(request, identity)
         if segments == ["apis", GROUP, VERSION, "plans"]:
             return await planning.answer(request, identity, self._services)
         special = await questions.answer(request, segments, identity, self._services)

@@ -23,6 +23,7 @@ from fairlead.api.members import Member
 from fairlead.api.negotiation import form_of
 from fairlead.api.rules import Ask, Rows, Rules
 from fairlead.api.sealed import opener
+from fairlead.api.spelled import as_applied
 from fairlead.api.tables import Form
 from fairlead.client.planning import Planner
 from fairlead.decide.admission.report import Report
@@ -220,6 +221,8 @@ class Call:
 
     def answer(self, body: bytes | Mapping[str, Any], code: int = 200) -> Response:
         text = body if isinstance(body, bytes) else encode(body)
+        if self.target.name or self.request.method == "POST":
+            text = as_applied(text)
         response = Response(text, code, media_type=JSON)
         add_warnings(response, self.warnings)
         return response

@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fairlead.model.commands import Fault, Refused
+from fairlead.model.commands import MISSING, Fault, Refused
+from fairlead.model.ids import split_key
 from fairlead.model.refusals import REFUSALS
 
 GROUP: Final = "fairlead.dev"
@@ -134,6 +135,9 @@ def of_refusal(refused: Refused, kind: str, plural: str, name: str) -> Failure:
         reason, message = "AlreadyExists", f'{plural}.{GROUP} "{name}" already exists'
     elif code == 409:
         message = f'operation cannot be fulfilled on {plural}.{GROUP} "{name}": {refused.detail}'
+    elif code == 404 and MISSING in refused.facts:
+        plural, _, name = split_key(refused.facts[MISSING])
+        message = f'{plural}.{GROUP} "{name}" not found: {refused.detail}'
     elif code == 404:
         message = f'{plural}.{GROUP} "{name}" not found'
     elif code == 403:

@@ -1,8 +1,9 @@
 """Who manages which fields: kept up to date on every write of people's kinds, and the rules of server-side apply. Pure.
 
 An update takes the fields it changed away from everybody else. An apply owns exactly what it says; where it differs from what
-another manager says it is a conflict, unless forced; what it no longer says and nobody else owns is removed.
-Called by writing.py.
+another manager says it is a conflict, unless forced; what it no longer says and nobody else owns is removed. As in Kubernetes,
+what a manager updates and what it applies are two entries that may conflict; but the command line is one tool, whatever its verb,
+and never in its own way. Called by writing.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fairlead.model.meta import FieldsV1, ManagedFields
 from fairlead.wire.json_codec import API_VERSION
 
 ENTRIES_MAX: Final = 100
+ONE_TOOL: Final = "fairlead"  # the name under which the command line applies, scales, edits and undoes
 Operation = Literal["Apply", "Update"]
 Entries = tuple[ManagedFields, ...]
 
@@ -54,6 +56,7 @@ def created(manager: str, operation: Operation, sent: Any, node: Node) -> Entrie
 def apply(live: Any, entries: Entries, manager: str, applied: Any, node: Node, *, force: bool, last_applied: Any) -> Applied:
     """Raises 409 with every conflict. `last_applied` is what client-side apply said last, where the object carries it."""
     said, there = leaves(applied, node), leaves(live, node)
+    entries = _said_again(entries, manager, frozenset(said))
     others = [entry for entry in entries if not _is(entry, manager, "Apply")]
     mine = next((entry for entry in entries if _is(entry, manager, "Apply")), None)
     contested: set[Path] = set()
@@ -81,6 +84,14 @@ def apply(live: Any, entries: Entries, manager: str, applied: Any, node: Node, *
     if said:
         out.append(_entry(manager, "Apply", frozenset(said), mine))
     return Applied(tree, _bounded(out))
+
+
+def _said_again(entries: Entries, manager: str, said: Paths) -> Entries:
+    """What the one tool set by its other verbs and applies now, it owns by applying."""
+    if manager != ONE_TOOL:
+        return entries
+    left = (_without(entry, said) if _is(entry, manager, "Update") else entry for entry in entries)
+    return tuple(entry for entry in left if entry is not None)
 
 
 def _agree(there: dict[Path, Any], said: dict[Path, Any], path: Path) -> bool:

@@ -15,8 +15,8 @@ from fairlead.observe.histogram import Histogram
 from fairlead.ports import Clock
 
 _FIXED: Final = {
-    "api": "discovery", "apis": "discovery", "openapi": "openapi", "version": "version", "livez": "health", "readyz": "health",
-    "metrics": "metrics",
+    "api": "discovery", "apis": "discovery", "openapi": "openapi", "version": "version", "metrics": "metrics",
+    "livez": "health", "healthz": "health", "readyz": "health",
 }  # fmt: skip
 _OF_ONE: Final = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_MANY: Final = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}

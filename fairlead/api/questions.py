@@ -23,7 +23,7 @@ from fairlead.model.commands import Accepted, Refused
 from fairlead.wire.json_codec import API_VERSION, encode
 
 _ATTRIBUTES: Final = {1: "namespace", 2: "verb", 3: "group", 4: "version", 5: "resource", 6: "subresource", 7: "name"}
-_PATHS_FOR_ALL: Final = ("/api", "/apis", "/openapi", "/version", "/livez", "/readyz")
+_PATHS_FOR_ALL: Final = ("/api", "/apis", "/openapi", "/version", "/livez", "/healthz", "/readyz")
 
 
 async def answer(request: Request, segments: Sequence[str], identity: Identity, services: Services) -> Response | None:

@@ -16,9 +16,13 @@ from fairlead.authority.judge import Context, Settings, judge
 from fairlead.authority.state import RECEIPTS, SESSIONS, State
 from fairlead.model import codec
 from fairlead.model.commands import Refused
+from fairlead.model.hot import DECODERS
 from fairlead.model.ids import split_key
 from fairlead.model.journal import Entry, decode_blob, decode_command
+from fairlead.model.settling import settled
 from fairlead.store.contract import Batch, ObjectRow
+
+_Effects = list[tuple[str, bytes | None]]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -76,15 +80,26 @@ class Replay:
         position = self._state.position + 1
         judged = judge(self._ctx, command)
         self._state.undo_to(position - 1)  # the parts of a command see each other; what was recorded is applied below
-        then = [(key, raw) for key, raw in entry.effects if not key.startswith((f"{RECEIPTS}/", f"{SESSIONS}/"))]
+        then: _Effects = [(key, raw) for key, raw in entry.effects if not key.startswith((f"{RECEIPTS}/", f"{SESSIONS}/"))]
         self._then.update(codec.encode(then))
         if isinstance(judged, Refused):
             self._now.update(judged.reason.encode())
             self.differences.append(Difference(position, f"refused now: {judged.reason}: {judged.detail}"))
             return
-        now = [(effect.key, effect.raw) for effect in judged.effects if not effect.key.startswith(f"{RECEIPTS}/")]
+        now: _Effects = [(effect.key, effect.raw) for effect in judged.effects if not effect.key.startswith(f"{RECEIPTS}/")]
+        if now != then and _as_stored_now(now) == _as_stored_now(then):
+            now = then
         self._now.update(codec.encode(now))
         if now != then:
             self.differences.append(
                 Difference(position, f"effects differ: {[k for k, _ in then]} then, {[k for k, _ in now]} now")
             )
+
+
+def _as_stored_now(effects: _Effects) -> _Effects:
+    """Servers before this one stored equal objects in more than one form: what is compared is what they mean."""
+    return [(object_key, _settled(split_key(object_key)[0], raw)) for object_key, raw in effects]
+
+
+def _settled(plural: str, raw: bytes | None) -> bytes | None:
+    return raw if raw is None or plural not in DECODERS else codec.encode(settled(DECODERS[plural].decode(raw)))

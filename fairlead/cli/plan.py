@@ -135,7 +135,9 @@ async def _deciding(session: Session, names: tuple[str, ...]) -> Change:
     channel = await session.client.get(of_model()["policychannels"], "", "default")
     before = msgspec.convert(channel["spec"], PolicyChannelSpec)
     made = rolled_back(before, int(names[0].lstrip("r"))) or before
-    return {"patch": _named("PolicyChannel", "default") | {"spec": msgspec.to_builtins(made)}}
+    # What is left out of a patch stays: a canary that would be no more is taken out by name.
+    spec = {"canary": None, **msgspec.to_builtins(made)}
+    return {"patch": _named("PolicyChannel", "default") | {"spec": spec}}
 
 
 # --- the loss of a region

@@ -12,16 +12,17 @@ from typing import Any
 import click
 import msgspec
 
+from fairlead.cli import policy_words
 from fairlead.cli.frame import CHANGES, CONFLICT, NOT_FOUND, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
 from fairlead.cli.session import DURATION, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
-from fairlead.cli.writing import how, suffix, write_options
+from fairlead.cli.writing import confirmed, how, suffix, write_options, yes_option
 from fairlead.client.rest_errors import NotFound
 from fairlead.client.rest_shapes import GROUP, VERSION, Query
 from fairlead.decide.channels import promoted, rolled_back, tried
-from fairlead.model.kinds.policy import Canary, PolicyChannelSpec
+from fairlead.model.kinds.policy import Canary, PolicyChannelSpec, SchedulerPolicySpec
 
 CHANNEL = "default"
 TTL_S = 3600.0
@@ -149,24 +150,41 @@ async def canary(session: Session, revision: int, tenants: tuple[str, ...], shar
     await _policy(session, revision)
     found, spec = await _there(session)
     trial = Canary(revision=revision, tenants=tenants, share_percent=share, regions=regions, ttl_seconds=int(ttl))
-    await _write(session, found, tried(spec, trial), dry_run, idempotency_key)
+    new = tried(spec, trial)
+    note(await policy_words.reach(session, new))
+    await _write(session, found, new, dry_run, idempotency_key)
     click.echo(f"revision {revision} is tried on {_on_whom(trial)} for {int(ttl)} s{suffix(dry_run)}")
     return OK
 
 
 @command.command("promote")
+@yes_option
 @write_options
 @server_options()
 @on_server
-async def promote(session: Session, dry_run: str, idempotency_key: str) -> int:
-    """Let the canary's revision decide for everybody."""
+async def promote(session: Session, yes: bool, dry_run: str, idempotency_key: str) -> int:
+    """Let the canary's revision decide for everybody, after saying what that changes. Asks first; off a terminal it needs --yes.
+
+    Exit code 4 if there is no canary, 5 if nobody confirmed.
+    """
     found, spec = await _there(session)
     new = promoted(spec)
     if new is None:
         raise Told("there is no canary to promote", hint="try a revision with 'fairlead policy canary'", code=CONFLICT)
+    note(f"from revision {spec.current} to {new.current}:")
+    for line in await _changes(session, spec.current, new.current):
+        note(f"  {line}")
+    note(await policy_words.reach(session, spec))
+    if dry_run == "none":
+        confirmed(yes, f"Let revision {new.current} decide for everybody?")
     await _write(session, found, new, dry_run, idempotency_key)
     click.echo(f"revision {new.current} decides{suffix(dry_run)}")
     return OK
+
+
+async def _changes(session: Session, before: int, after: int) -> list[str]:
+    specs = [msgspec.convert((await _policy(session, one))["spec"], SchedulerPolicySpec) for one in (before, after)]
+    return policy_words.changes(*specs) or ["nothing: both decide alike"]
 
 
 @command.command("rollback")
@@ -180,8 +198,11 @@ async def rollback(session: Session, to: int | None, dry_run: str, idempotency_k
     new = rolled_back(spec, to or 0)
     if new is None:
         raise Told("there is nothing to go back to", hint="'fairlead policy list' shows the revisions", code=CONFLICT)
-    if to is not None:
-        await _policy(session, to)
+    try:
+        await _policy(session, new.current)
+    except NotFound as error:
+        hint = "'fairlead policy list' shows those there are; name one with --to"
+        raise Told(f"revision {new.current} is not there any more", hint=hint, code=NOT_FOUND) from error
     await _write(session, found, new, dry_run, idempotency_key)
     note("slots keep the revision they were placed under")
     click.echo(f"revision {new.current} decides{suffix(dry_run)}")

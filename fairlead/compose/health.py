@@ -1,4 +1,4 @@
-"""/livez, /readyz and what they say. Nothing here needs a name or a token, so nothing here says anything about objects.
+"""/livez, /healthz, /readyz and what they say. Nothing here needs a name or a token, so nothing here says anything about objects.
 
 A peer that is away and a controller that is stalled are listed and do not make a server unready: it still answers, and one bad
 object must not take a plane out of service.
@@ -46,4 +46,5 @@ def health_routes(server: Checked) -> list[Route]:
         verbose = "verbose" in request.query_params
         return PlainTextResponse(text if verbose or failed else "ok\n", status_code=200 if not failed else 503)
 
-    return [Route("/livez", livez), Route("/readyz", readyz)]
+    # /healthz is the older name, which load balancers and kubectl still ask.
+    return [Route("/livez", livez), Route("/healthz", livez), Route("/readyz", readyz)]

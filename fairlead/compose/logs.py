@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from fairlead.api.access import Authenticate, Authorise
+from fairlead.api.access import Authenticate, Authorise, refuse_impersonation
 from fairlead.api.app import refusal
 from fairlead.api.failures import Failure
 from fairlead.client.plane import Change, Expired
@@ -58,6 +58,7 @@ async def _answer(
     identity = await found if inspect.isawaitable(found) else found
     if identity is None:
         raise Failure(401, "Unauthorized: no token and no client certificate")
+    refuse_impersonation(request, identity)
     if not authorise(identity, "get", "workloads", tenant, name, "logs"):
         raise Failure(403, f'User "{identity.name}" cannot get resource "workloads/logs" in the namespace "{tenant}"')
     wanted = Wanted.of(request.query_params)

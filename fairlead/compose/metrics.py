@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fairlead.api.access import Authenticate, Authorise
+from fairlead.api.access import Authenticate, Authorise, refuse_impersonation
 from fairlead.api.app import refusal
 from fairlead.api.failures import Failure
 from fairlead.api.identity import Authenticator
@@ -313,10 +313,11 @@ def metrics_route(metrics: ServerMetrics, authenticate: Authenticate, authorise:
     async def endpoint(request: Request) -> Response:
         try:
             identity: Any = authenticate(request)
+            if identity is None:
+                return PlainTextResponse("no valid token and no client certificate\n", 401)
+            refuse_impersonation(request, identity)
         except Failure as failure:
             return refusal(failure)
-        if identity is None:
-            return PlainTextResponse("no valid token and no client certificate\n", 401)
         if not authorise(identity, "get", RIGHT, "", "", ""):
             return PlainTextResponse(f"{identity.name} may not read metrics; the role metrics-reader may\n", 403)
         return Response(await metrics.text(), media_type=CONTENT_TYPE)

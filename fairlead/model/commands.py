@@ -7,7 +7,7 @@ was decided on, and a body. Bodies are a closed union.
 
 from __future__ import annotations
 
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 import msgspec
 
@@ -199,6 +199,9 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
 
     path: str
     message: str
+
+
+MISSING: Final = "missing"  # among the facts of NotFound: the key of the object that is not there, where it is another one
 
 
 @final  # so that `type(x) is Refused` tells it from what else a judge may answer with; isinstance takes five times as long

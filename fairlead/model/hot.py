@@ -98,8 +98,8 @@ _NAMES_MAX = 200_000
 
 
 def forget_shared() -> None:
-    """As in a process that begins. Equal records are not always encoded alike: msgspec leaves a field out if its value *is* the
-    default, so which of two equal ones is shared shows in the bytes."""
+    """As in a process that begins. Equal records that are not settled are not always encoded alike, so which of two equal ones is
+    shared shows in the bytes of commands."""
     for table in (_asks, _marks, _names, _tokens):
         table.clear()
 

@@ -113,6 +113,46 @@ async def test_scale_owns_the_replicas_it_sets() -> None:
         assert owners(got)["kubectl/Update"] == {"replicas"}
 
 
+async def test_the_command_line_applies_what_it_scaled_and_undid_itself() -> None:
+    async with open_door() as door:
+        await applied(door, workload("api", replicas=2), "fairlead")
+        scale = {"spec": {"replicas": 3}}
+        merge = "application/merge-patch+json"
+        await call(door, "PATCH", f"{PATH}/scale?fieldManager=fairlead", scale, media=merge)
+        undo = {"metadata": {"labels": {"tier": "x"}}, "spec": {"template": {"command": ["/bin/before"]}}}
+        await call(door, "PATCH", f"{PATH}?fieldManager=fairlead", undo, media=merge)
+        got = await applied(door, workload("api", replicas=4), "fairlead")
+        assert (got.status, got.json["spec"]["replicas"]) == (200, 4)
+        assert got.json["metadata"]["labels"] == {"tier": "x"}, "what it does not say stays"
+        assert owners(got) == {"fairlead/Apply": {"replicas", "template", "resources"}, "fairlead/Update": set()}
+        changed = workload("api", replicas=4)
+        changed["spec"]["template"]["command"] = ["/bin/after"]
+        assert (await applied(door, changed, "fairlead")).status == 200
+        fewer = {**changed, "spec": {key: value for key, value in changed["spec"].items() if key != "replicas"}}
+        assert (await applied(door, fewer, "fairlead")).json["spec"]["replicas"] == 1, "nobody else says it"
+
+
+async def test_the_command_line_still_conflicts_with_others() -> None:
+    async with open_door() as door:
+        await applied(door, workload("api", replicas=2), "fairlead")
+        for name in ("hand", "autoscaler", "fairlead-of-mine"):
+            patch = {"spec": {"replicas": 7}}
+            await call(door, "PATCH", f"{PATH}?fieldManager={name}", patch, media="application/merge-patch+json")
+            clash = await applied(door, workload("api", replicas=2), "fairlead")
+            assert clash.status == 409
+            assert name in clash.json["details"]["causes"][0]["message"]
+            assert (await applied(door, workload("api", replicas=2), "fairlead", force="true")).status == 200
+
+
+async def test_other_tools_are_two_managers_where_they_update_and_apply() -> None:
+    """As in Kubernetes: kubectl apply --server-side conflicts with kubectl scale."""
+    async with open_door() as door:
+        await applied(door, workload("api", replicas=2), "kubectl")
+        patch = {"spec": {"replicas": 7}}
+        await call(door, "PATCH", f"{PATH}/scale?fieldManager=kubectl", patch, media="application/merge-patch+json")
+        assert (await applied(door, workload("api", replicas=2), "kubectl")).status == 409
+
+
 async def test_quantities_that_mean_the_same_are_no_conflict() -> None:
     async with open_door() as door:
         await applied(door, workload("api"))

@@ -140,6 +140,43 @@ async def test_client_side_apply_creates_then_configures_then_leaves_alone(tmp_p
         assert await kubectl("get", "wl", "api", "-o", "jsonpath={.spec.replicas}") == "3"
 
 
+SPELLED = """
+apiVersion: fairlead.dev/v1alpha1
+kind: Workload
+metadata: {name: NAME}
+spec:
+  replicas: REPLICAS
+  suspend: false
+  template:
+    command: [/bin/api]
+    env: []
+    ports: [{name: http}, {name: admin, protocol: TCP}]
+    probes: {readiness: {httpGet: {path: /, port: http}, periodSeconds: 5}}
+    stopGraceSeconds: 10
+  resources: {requests: {cpu: "0.5", memory: 1024Mi}}
+  placement: {residency: {}, spread: [{topologyKey: zone}], tolerations: [{key: a, value: b}]}
+"""
+
+
+async def test_client_side_apply_finds_nothing_to_change_however_the_same_is_spelled(tmp_path: Path) -> None:
+    async with opened(tmp_path) as kubectl:
+        one, two = kubectl.file("api", 1, SPELLED), kubectl.file("api", 2, SPELLED)
+        assert "created" in await kubectl("apply", "-f", one)
+        for _ in range(2):
+            assert "unchanged" in await kubectl("apply", "-f", one)
+        assert (await kubectl.run("diff", "-f", one)).code == 0
+        shown = await kubectl.run("diff", "-f", two)
+        changed = [line for line in shown.out.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+        assert [line for line in changed if "generation" not in line] == ["-  replicas: 1", "+  replicas: 2"], shown.out
+        assert "configured" in await kubectl("apply", "-f", two)
+        assert "unchanged" in await kubectl("apply", "-f", two)
+        await kubectl("patch", "wl", "api", "--type=merge", "-p", '{"spec":{"template":{"ports":[{"name":"http"}]}}}')
+        assert await kubectl("get", "wl", "api", "-o", "jsonpath={.spec.template.ports[*].name}") == "http"
+        assert "configured" in await kubectl("apply", "-f", two), "what others changed is seen, and set back"
+        listed = (await kubectl.run("get", "wl", "-o", "json")).json["items"][0]["spec"]
+        assert listed["template"]["ports"][0] == {"name": "http", "protocol": "TCP"}, "many are in the server's spelling"
+
+
 async def test_server_side_apply_conflicts_and_takes_over(tmp_path: Path) -> None:
     async with opened(tmp_path) as kubectl:
         await kubectl("apply", "-f", kubectl.file("api", 1))

@@ -192,6 +192,7 @@ async def test_a_server_that_answers_nothing_at_all_takes_in_no_more() -> None:
         (PATH, b"watch=1", {}),
         (PATH, b"", {PEER_LOCAL: "root"}),
         ("/livez", b"", {}),
+        ("/healthz", b"", {}),
         ("/metrics", b"", {}),
         ("/fairlead/v1/join", b"", {}),
     ],

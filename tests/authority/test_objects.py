@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairlead.authority.judge import Settings, objects
+from fairlead.authority.replay import Replay
 from fairlead.model.commands import Caller, Command, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
 from fairlead.model.kinds.intent import (
@@ -20,6 +22,7 @@ from fairlead.model.kinds.policy import SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata, OwnerReference
 from fairlead.model.resources import Resources
+from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, PlaneForTest, agent_of, bind_of, no, ok, running_plane
 
 USER = Caller("uma", Role.USER, tenant="risk")
@@ -242,3 +245,44 @@ async def test_too_many_commands_in_one_call_are_refused_whole() -> None:
         commands = [Command(USER, Put("Workload", workload(f"w{n}"))) for n in range(2001)]
         outcomes = await plane.authority.submit(commands)
         assert {no(outcome, "TooLarge").reason for outcome in outcomes} == {"TooLarge"}
+
+
+SPELLED_OUT = b'{"ports":[{"name":"http","protocol":"TCP"}],"probes":{"liveness":{"httpGet":{"path":"/"}}},"stopGraceSeconds":10}'
+
+
+async def probed(plane: PlaneForTest) -> None:
+    """A workload as a manifest has it that says what need not be said, and what a controller says of it."""
+    template = msgspec.structs.replace(msgspec.json.decode(SPELLED_OUT, type=Template), command=("serve",))
+    spec = msgspec.structs.replace(workload().spec, template=template)
+    ok(await plane.send(USER, Put("Workload", msgspec.structs.replace(workload(), spec=spec))))
+    controller = await plane.as_role(Role.WORKLOAD)
+    ok(await plane.send(controller, PutStatus("Workload", "risk", "api", WorkloadStatus(observed_generation=1, revision="r"))))
+
+
+def judged_again(disk: MemoryDisk) -> Replay:
+    replay = Replay(Settings(plane="global"))
+    replay.feed(entry.batch for entry in disk.journal)
+    assert replay.judged > 2
+    return replay
+
+
+async def test_a_replay_gives_the_bytes_that_were_stored_whatever_the_manifest_spelled_out() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk), settings=Settings(plane="global")) as plane:
+        await probed(plane)
+    replay = judged_again(disk)
+    assert replay.differences == []
+    assert replay.hashes[0] == replay.hashes[1]
+
+
+async def test_a_replay_finds_nothing_where_an_older_server_stored_the_same_in_another_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk), settings=Settings(plane="global")) as plane:
+        with monkeypatch.context() as older:
+            older.setattr(objects, "settled", lambda record: record)
+            await probed(plane)
+    replay = judged_again(disk)
+    assert replay.differences == []
+    assert replay.hashes[0] == replay.hashes[1]

@@ -125,6 +125,17 @@ async def test_a_channel_names_only_revisions_that_are_here_and_those_are_not_de
         ok(await plane.send(OPERATOR, Delete("SchedulerPolicy", "", "r3")))
 
 
+async def test_a_revision_that_the_channel_can_go_back_to_is_not_deleted_but_in_a_regions_copy() -> None:
+    for settings, refused in ((Settings(plane="global"), True), (Settings(region=REGION), False)):
+        async with running_plane(settings=settings) as plane:
+            for revision in (1, 2):
+                ok(await plane.send(OPERATOR, _policy(revision)))
+            channel = PolicyChannel(metadata=Metadata(name="default"), spec=PolicyChannelSpec(current=2, history=(1,)))
+            ok(await plane.send(OPERATOR, Put("PolicyChannel", channel)))
+            got = await plane.send(OPERATOR, Delete("SchedulerPolicy", "", "r1"))
+            assert "spec.history" in no(got, "InUse").detail if refused else ok(got)
+
+
 async def test_the_revision_in_force_is_known_again_after_a_restart() -> None:
     disk = MemoryDisk()
     async with running_plane(MemoryStore(disk)) as plane:

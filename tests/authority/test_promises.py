@@ -12,6 +12,7 @@ import pytest
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings, callers, placing
 from fairlead.authority.replay import Replay
+from fairlead.model import codec
 from fairlead.model.commands import (
     Accepted,
     BindGang,
@@ -27,10 +28,14 @@ from fairlead.model.commands import (
     Report,
     SessionId,
 )
+from fairlead.model.hot import DECODERS
+from fairlead.model.ids import split_key
+from fairlead.model.journal import decode_blob
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import InstanceStatus
 from fairlead.model.lifecycle import HOLDS_CAPACITY, Role, SlotState
 from fairlead.model.resources import DeviceAsk, Resources
+from fairlead.model.settling import settled
 from fairlead.observe.checkers import JournalChecker
 from fairlead.store.contract import Batch
 from fairlead.store.memory import Fault, MemoryDisk, MemoryStore
@@ -170,6 +175,13 @@ def ledger_equals_the_sum(plane: PlaneForTest) -> None:
         assert account.slots_free == 110 - slots
 
 
+def in_another_form(disk: MemoryDisk) -> list[str]:
+    """Objects that were stored otherwise than their value alone would have them stored."""
+    effects = [one for batch in journal(disk) for entry in decode_blob(batch.blob).entries for one in entry.effects]
+    known = [(key, raw, DECODERS[split_key(key)[0]]) for key, raw in effects if raw and split_key(key)[0] in DECODERS]
+    return [key for key, raw, decoder in known if codec.encode(settled(decoder.decode(raw))) != raw]
+
+
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_is_sent_the_journal_keeps_its_promises(seed: int) -> None:
     disk, faults = MemoryDisk(), RandomFaults(random.Random(seed))
@@ -193,6 +205,7 @@ async def test_whatever_is_sent_the_journal_keeps_its_promises(seed: int) -> Non
     replay.feed(journal(disk))
     assert replay.differences == []
     assert replay.judged > 100
+    assert in_another_form(disk) == []
     accepted = sum(isinstance(outcome, Accepted) for outcome in outcomes)
     assert 50 < accepted < len(outcomes) - 50, "both answers must occur for this to mean anything"
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.cli import frame
+from fairlead.cli.policy_words import changes
+from fairlead.decide.built_in_policy import BUILT_IN
+from fairlead.model.kinds.intent import LabelExpression
+from fairlead.model.kinds.policy import ResidencyRule, SchedulerPolicySpec, ScoreWeight
 from tests.cli.runs import Ran, fairlead
 from tests.cli.test_real_door import applied as applied
 from tests.cli.test_real_door import contexts_file as contexts_file
@@ -80,7 +85,10 @@ def test_a_policy_is_tried_promoted_and_gone_back_from(contexts_file: Path, tmp_
     rows = {line.split()[0]: line for line in run("policy", "list").out.splitlines()}
     assert "canary" in rows["r2"]
     assert "decides" in rows["r1"]
-    assert run("policy", "promote").out == "revision 2 decides\n"
+    denied = run("policy", "promote")
+    assert denied.code == frame.DENIED, "nobody was there to agree"
+    assert "from revision 1 to 2:\n  probeSize 4 -> 8\n" in denied.err
+    assert run("policy", "promote", "--yes").out == "revision 2 decides\n"
     changed = run("policy", "diff", "1", "2")
     assert changed.code == frame.CHANGES
     assert '+  "probeSize": 8' in changed.out
@@ -90,3 +98,65 @@ def test_a_policy_is_tried_promoted_and_gone_back_from(contexts_file: Path, tmp_
     assert (channel["spec"]["current"], channel["spec"]["history"]) == (1, [2])
     assert run("policy", "rollback", "--to", "2").out == "revision 2 decides\n"
     assert "probeSize: 8" in run("policy", "show", "2").out
+
+
+def test_a_revision_that_could_be_gone_back_to_is_kept_and_one_that_went_all_the_same_is_missed_by_name(
+    contexts_file: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(POLICY.format(revision=1, probes=4) + POLICY.format(revision=2, probes=8) + CHANNEL)
+    assert run("apply", "-f", file).code == 0
+    assert run("policy", "canary", "2", "--share", "100").code == 0
+    assert run("policy", "promote", "--yes").code == 0
+    kept = run("delete", "schedulerpolicies/r1", "--yes")
+    assert kept.code == frame.CONFLICT
+    assert "can still be rolled back to revision 1: take it out of its spec.history first" in kept.err
+    file.write_text(CHANNEL.replace("current: 1", "current: 2, history: []"))
+    assert run("apply", "-f", file).code == 0
+    assert run("delete", "schedulerpolicies/r1", "--yes").code == 0
+    file.write_text(CHANNEL.replace("current: 1", "current: 2, history: [1]"))
+    assert run("apply", "-f", file).code == 0
+    back = run("policy", "rollback")
+    assert back.code == frame.NOT_FOUND
+    assert "revision 1 is not there any more" in back.err
+    file.write_text(CHANNEL)
+    named = run("apply", "-f", file)
+    assert named.code == frame.NOT_FOUND
+    assert 'schedulerpolicies.fairlead.dev "r1" not found' in named.err
+
+
+def test_on_whom_a_canary_is_tried_is_said_and_that_it_is_nobody(applied: Path, tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(POLICY.format(revision=1, probes=4) + POLICY.format(revision=2, probes=8) + CHANNEL)
+    assert run("apply", "-f", file).code == 0
+    typo = run("policy", "canary", "2", "--of", "rissk")
+    assert "warning: it is tried on nobody: none of 1 tenants is among those it names; there is no tenant rissk" in typo.err
+    assert "warning: it is tried on nobody" in run("policy", "promote", "--dry-run", "server").err
+    named = run("policy", "canary", "2", "--of", "risk")
+    assert "tried on 1 of 1 tenants: risk" in named.err
+    elsewhere = run("policy", "canary", "2", "--in-region", "mars")
+    assert "there is no region mars" in elsewhere.err
+
+
+def test_what_another_revision_changes_is_said_line_by_line_what_is_lost_first() -> None:
+    eu = ResidencyRule(tenants=("risk",), areas=("eu",))
+    us = ResidencyRule(labels=(LabelExpression(key="pii", operator="Exists"),), areas=("us", "ca"))
+    classes = [one for one in BUILT_IN.workload_classes if one.name != "batch"]
+    before = SchedulerPolicySpec(revision=1, residency=(eu,), gates=("example.power",), probe_size=4)
+    after = SchedulerPolicySpec(
+        revision=2,
+        residency=(us,),
+        workload_classes=(*classes[:-1], replace(classes[-1], may_borrow=False)),
+        scores=(*BUILT_IN.scores[:-1], ScoreWeight(name="image", weight=20)),
+        probe_size=8,
+    )
+    assert changes(before, after) == [
+        "drops the residency rule: tenants risk only in eu",
+        "drops the gate example.power",
+        "drops the workload class batch: work of it waits as Misconfigured",
+        "adds the residency rule: labels pii Exists only in us, ca",
+        "workload class best-effort: mayBorrow true -> false",
+        "score image: weight 10 -> 20",
+        "probeSize 4 -> 8",
+    ]
+    assert changes(before, replace(before, revision=9, scores=BUILT_IN.scores)) == [], "what is left out is built in"

@@ -187,7 +187,11 @@ def test_a_policy_that_everybody_would_be_decided_by_is_tried_and_what_would_be_
         ok(await plane.send(OPERATOR, Put("PolicyChannel", channel)))
 
     here.run(made())
-    assert planned("policy", "2")["objects"] == [{"mark": "~", "kind": "PolicyChannel", "namespace": "", "name": "default"}]
+    changed_channel = [{"mark": "~", "kind": "PolicyChannel", "namespace": "", "name": "default"}]
+    assert planned("policy", "2")["objects"] == changed_channel
+    assert talk("policy", "canary", "2", "--of", "risk").code == frame.OK
+    assert planned("policy", "2")["objects"] == changed_channel, "as if the canary were promoted"
+    assert talk("policy", "rollback").code == frame.OK
     changed = {"kind": "SchedulerPolicy", "metadata": {"name": "r1"}, "spec": {"revision": 3}}
     ran = talk("plan", "-f", written(tmp_path, changed), "--force-conflicts")
     assert ran.code not in (frame.OK, frame.CHANGES), ran

@@ -18,7 +18,7 @@ import pytest
 from fairlead.ports import SystemIds
 from fairlead.security import certificates
 from fairlead.security.sealing import PREFIX, Keyring, key_id
-from tests.security.two_planes import REGION, TwoPlanes, manifest, path_of
+from tests.security.two_planes import GROUP, REGION, TwoPlanes, manifest, path_of
 
 WORD = "correct-horse-battery-staple-4711"
 # What the process says it was given: the mode of its file, a hash of what is in it, and all of its environment.
@@ -75,15 +75,51 @@ def test_a_secret_is_nowhere_in_the_clear_but_in_the_file_of_the_process_that_ne
     assert (node / on_node[0]).stat().st_mode & 0o777 == 0o400
 
 
-def test_kubectl_finds_a_secret_as_it_was_applied_and_changes_nothing_the_second_time(planes: TwoPlanes, tmp_path: Path) -> None:
-    config = tmp_path / "kubeconfig"
+def kubeconfig(planes: TwoPlanes, folder: Path, person: str) -> Path:
+    config = folder / "kubeconfig"
     config.touch(0o600)
     cluster = f"{{server: '{planes.address('global')}', certificate-authority: '{planes.folder.authorities}'}}"
     config.write_text(
         f"apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {cluster}}}]\n"
-        f"users: [{{name: rita, user: {{token: {planes.tokens['rita']}}}}}]\n"
-        "contexts: [{name: c, context: {cluster: c, user: rita, namespace: risk}}]\n"
+        f"users: [{{name: {person}, user: {{token: {planes.tokens[person]}}}}}]\n"
+        f"contexts: [{{name: c, context: {{cluster: c, user: {person}, namespace: risk}}}}]\n"
     )
+    return config
+
+
+def test_kubectl_is_told_that_nobody_acts_as_somebody_else(planes: TwoPlanes, tmp_path: Path) -> None:
+    config = kubeconfig(planes, tmp_path, "admin")
+    assert planes.kubectl(config, "auth", "can-i", "create", "workloads.fairlead.dev") == (0, "yes\n")
+    for words in (
+        ("auth", "can-i", "create", "workloads.fairlead.dev", "--as=nobody"),
+        ("get", "workloads.fairlead.dev", "--as=nobody", "--as-group=nobodies"),
+        ("get", "--raw", "/metrics", "--as=nobody"),
+        ("get", "--raw", path_of("workloads", "risk", "api") + "/log", "--as=nobody"),
+    ):
+        code, said = planes.kubectl(config, *words)
+        assert code != 0, said
+        assert "nobody acts as somebody else here (impersonate-" in said, said
+
+
+@pytest.mark.parametrize("header", ["Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-scopes"])
+def test_a_request_as_somebody_else_is_refused_on_every_plane_and_a_stranger_is_told_nothing(
+    planes: TwoPlanes, header: str
+) -> None:
+    for plane in ("global", REGION):
+        for path in (path_of("workloads", "risk"), f"{GROUP}/plans", "/metrics", path_of("workloads", "risk", "api") + "/log"):
+            got = planes.ask("admin", "GET", path, plane=plane, headers={header: "root"})
+            assert (got.status, header.lower().encode() in got.body) == (403, True), got.body
+            assert planes.ask("", "GET", path, plane=plane, headers={header: "root"}).status == 401
+
+
+def test_health_is_told_under_every_name_that_kubectl_and_load_balancers_ask(planes: TwoPlanes, tmp_path: Path) -> None:
+    for path in ("/livez", "/healthz", "/readyz"):
+        assert planes.kubectl(kubeconfig(planes, tmp_path, "sam"), "get", "--raw", path) == (0, "ok\n")
+        assert planes.ask("", "GET", path).status == 200
+
+
+def test_kubectl_finds_a_secret_as_it_was_applied_and_changes_nothing_the_second_time(planes: TwoPlanes, tmp_path: Path) -> None:
+    config = kubeconfig(planes, tmp_path, "rita")
     file = tmp_path / "secret.yaml"
     file.write_text(
         f"apiVersion: fairlead.dev/v1alpha1\nkind: Secret\nmetadata: {{name: applied}}\nspec: {{data: {{key: {WORD}}}}}\n"

@@ -205,7 +205,7 @@ async def test_the_walk_knows_every_route_of_a_server(tmp_path: Path) -> None:
     app: Any = server._app()
     paths = {route.path for route in app.routes if isinstance(route, Route | WebSocketRoute | Mount)}
     log = f"{GROUP}/namespaces/{{tenant}}/workloads/{{name}}/log"
-    assert paths == {"", "/fairlead/v1/channel", "/livez", "/readyz", "/metrics", log}
+    assert paths == {"", "/fairlead/v1/channel", "/livez", "/healthz", "/readyz", "/metrics", log}
 
 
 # --- credentials that are spent ------------------------------------------------------------------------------------------------

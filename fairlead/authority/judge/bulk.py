@@ -21,6 +21,7 @@ from fairlead.model.ids import key
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.meta import Evidence
 from fairlead.model.registry import KINDS
+from fairlead.model.settling import settled
 
 # At 30 us each a command of this many parts keeps the loop for 8 ms (P17: no callback over 10 ms), and its entry stays far below
 # what a batch may hold.
@@ -83,7 +84,7 @@ def bind_many(ctx: Context, caller: Caller, body: BindMany, evidence: Evidence |
 def enqueue(ctx: Context, caller: Caller, body: Enqueue, evidence: Evidence | None) -> Judgement:
     if not 1 <= body.count <= PARTS_MAX:
         return Refused("TooLarge", f"{body.count} slots in one command, from 1 to {PARTS_MAX}; send several")
-    first = body.request
+    first = settled(body.request)
     found = faults(_INFO, first, None)
     if found:
         detail = f"SchedulingRequest {first.metadata.name}: {found[0].path}: {found[0].message}"

@@ -14,6 +14,7 @@ from fairlead.model.commands import Caller, LeaseAcquire, LeaseRelease, LeaseRen
 from fairlead.model.ids import key
 from fairlead.model.kinds.ledger import Lease, LeaseSpec, LeaseStatus
 from fairlead.model.meta import Metadata, set_condition
+from fairlead.model.settling import settled
 
 
 def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
@@ -115,5 +116,5 @@ def _with(lease: Lease, spec: LeaseSpec) -> Lease:
 
 
 def _put(lease: Lease, epoch: int) -> Draft:
-    name = lease.metadata.name
+    name, lease = lease.metadata.name, settled(lease)
     return Draft([put("leases", "", name, lease, lease)], key("leases", "", name), lease.metadata.uid, epoch)

@@ -23,6 +23,7 @@ from fairlead.model.ids import key
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Evidence, ManagedFields, Metadata, Record
 from fairlead.model.registry import BY_KIND, FINALIZERS, KindInfo
+from fairlead.model.settling import settled
 
 
 def put_object(ctx: Context, caller: Caller, body: Put, _: Evidence | None = None) -> Judgement:
@@ -54,7 +55,7 @@ def put_object(ctx: Context, caller: Caller, body: Put, _: Evidence | None = Non
         return Draft([], object_key, old.metadata.uid, position=rec.position, dry_run=body.dry_run)
     if merged.metadata.deletion_time is not None and not merged.metadata.finalizers:
         return Draft([drop(info.plural, metadata.namespace, metadata.name)], object_key, merged.metadata.uid)
-    effect = put(info.plural, metadata.namespace, metadata.name, merged)
+    effect = put(info.plural, metadata.namespace, metadata.name, settled(merged))
     if effect.raw is not None and len(effect.raw) > OBJECT_BYTES_MAX:
         return Refused("TooLarge", f"{info.kind} {metadata.name} takes {len(effect.raw)} bytes of at most {OBJECT_BYTES_MAX}")
     effects = [effect, *side_effects_of_put(ctx, caller, info, merged)]
@@ -84,7 +85,7 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus, _: Evidence | None
     if old.status == status:
         return Draft([], rec.key, old.metadata.uid, position=rec.position, dry_run=body.dry_run)
     new = msgspec.structs.replace(old, status=status)
-    return Draft([put(info.plural, body.tenant, body.name, new)], rec.key, old.metadata.uid, dry_run=body.dry_run)
+    return Draft([put(info.plural, body.tenant, body.name, settled(new))], rec.key, old.metadata.uid, dry_run=body.dry_run)
 
 
 def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
@@ -111,7 +112,7 @@ def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
         return Draft([], rec.key, old.metadata.uid, position=rec.position)
     metadata = msgspec.structs.replace(old.metadata, deletion_time=old.metadata.deletion_time or ctx.now, finalizers=finalizers)
     marked = msgspec.structs.replace(old, metadata=metadata)
-    return Draft([put(info.plural, body.tenant, body.name, marked)], rec.key, old.metadata.uid, dry_run=body.dry_run)
+    return Draft([put(info.plural, body.tenant, body.name, settled(marked))], rec.key, old.metadata.uid, dry_run=body.dry_run)
 
 
 def _companions(ctx: Context, info: KindInfo, body: Delete) -> list[Effect]:

@@ -10,7 +10,8 @@ from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.leasing import VERSION, installed, policy_end_ms, stands
 from fairlead.decide.plugins import Registry
 from fairlead.decide.policy import CompiledPolicy, built_in_policy, compile_policy, missing_plugins, revision_for
-from fairlead.model.commands import Fault, Refused
+from fairlead.model.commands import MISSING, Fault, Refused
+from fairlead.model.ids import key
 from fairlead.model.kinds.policy import PolicyChannel, SchedulerPolicy
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.meta import Metadata
@@ -109,7 +110,8 @@ class Policies:
             return self._built_in
         rec = self._state.get(_POLICIES, "", f"r{revision}")
         if rec is None:
-            return Refused("NotFound", f"there is no SchedulerPolicy r{revision} here", {"policyRevision": revision})
+            facts = {"policyRevision": revision, MISSING: key(_POLICIES, "", f"r{revision}")}
+            return Refused("NotFound", f"there is no SchedulerPolicy r{revision} here", facts)
         kept = self._compiled.get(revision)
         if kept is None or kept[0] is not rec:
             if len(self._compiled) >= _REVISIONS_MAX:
@@ -136,8 +138,13 @@ class Policies:
         if self._channel is None:
             return None
         spec, revision = self._channel.spec, rec.hot.spec.revision
+        facts = {"policyRevision": revision}
         if revision == spec.current or (spec.canary is not None and revision == spec.canary.revision):
-            return Refused("InUse", f"the channel still names revision {revision}", {"policyRevision": revision})
+            return Refused("InUse", f"the channel still names revision {revision}", facts)
+        # A region's copy goes when the original has gone.
+        if not self._region and revision in spec.history:
+            detail = f"the channel can still be rolled back to revision {revision}: take it out of its spec.history first"
+            return Refused("InUse", detail, facts)
         return None
 
     def _refusal(self, policy: SchedulerPolicy, faults: tuple[Fault, ...]) -> Refused:

@@ -16,6 +16,7 @@ from fairlead.model.commands import Caller, Move, Refused, Report
 from fairlead.model.kinds.work import Binding, BindingStatus, Endpoints, Instance, InstanceSpec
 from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.meta import Evidence, Metadata
+from fairlead.model.settling import settled
 
 _BINDINGS, _INSTANCES = "bindings", "instances"
 
@@ -127,7 +128,7 @@ def _instance(ctx: Context, body: Report, hot: BindingHot, ahead: int) -> Effect
         instance = msgspec.structs.replace(old, spec=spec, status=body.status)
         if instance == old:
             return None
-    return put(_INSTANCES, body.tenant, body.name, instance)
+    return put(_INSTANCES, body.tenant, body.name, settled(instance))
 
 
 def _not_proven_gone(ctx: Context, binding: Binding) -> Refused | None:

@@ -189,7 +189,7 @@ def check_policy_channel(report: Report, new: PolicyChannel, old: PolicyChannel 
     report.within("spec.canary.sharePercent", spec.canary.share_percent, 0, 100)
     report.labels("spec.canary.tenants", spec.canary.tenants)
     if spec.canary.revision == spec.current:
-        report.add("spec.canary.revision", f"is the current revision, {spec.current}; name the one to try")
+        report.add("spec.canary.revision", f"is the current revision: {spec.current} decides for everybody already; name another")
     report.labels("spec.canary.regions", spec.canary.regions)
     report.within("spec.canary.ttlSeconds", spec.canary.ttl_seconds, 1, CANARY_TTL_S_MAX)
     if not spec.canary.tenants and spec.canary.share_percent == 0 and not spec.canary.regions:
