@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from fairlead.api.selectors import FieldOf
+from fairlead.api.summary import verdict_of
 
 
 class Column(NamedTuple):
@@ -91,6 +92,9 @@ def _repair_state(o: Any) -> str:
 def _workload_reason(o: Any) -> str:
     if o.metadata.deletion_time is not None:
         return "Deleting"
+    ended = verdict_of(o)
+    if ended is not None:
+        return "Complete" if ended.type == "Complete" else f"Failed ({ended.reason})"
     return o.status.pending[0].reason if o.status.pending else _condition(o)
 
 

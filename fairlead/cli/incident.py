@@ -27,6 +27,9 @@ LEAKED_S: Final = 90.0  # S10
 SHOWN_MAX: Final = 20  # events
 NOTE_MAX: Final = 100  # characters of one
 
+# Why slots wait that no waiting helps: something has to be put right first.
+BLOCKED: Final = frozenset({"Misconfigured", "NoMatchingCapacity", "ResidencyBlocked", "PolicyAuthorityUnreachable"})
+
 Tree = dict[str, Any]
 Lists = dict[str, list[Tree]]
 ASKED: Final = ("overrides", "quotas", "grants", "reservations", "bindings", "recoveryorders", "regions", "nodes", "workloads")
@@ -126,12 +129,16 @@ def _nodes(found: Lists, now_s: float) -> list[str]:
 
 
 def _workloads(found: Lists, now_s: float) -> list[str]:
+    """Jobs serve nobody: what they must is run, and those that wait their turn do. One that is blocked does not."""
     out = []
     for one in found["workloads"]:
         for condition in (one.get("status") or {}).get("conditions") or ():
             owes = condition.get("reason") not in ("Suspended", "ScaledToZero")
             if condition.get("type") == "Serving" and condition.get("status") == "False" and owes:
                 out.append(f"{_name(one)}: {condition.get('reason')}")
+        if one["spec"].get("job") is not None:
+            blocked = [why for why in (one.get("status") or {}).get("pending") or () if why.get("reason") in BLOCKED]
+            out += [f"{_name(one)}: {why['reason']}, {why.get('count', 0)} of its job do not run" for why in blocked]
     return out
 
 

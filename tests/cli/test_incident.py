@@ -39,6 +39,8 @@ def test_where_all_is_well_nothing_keeps_an_incident_open() -> None:
 
 SERVING = {"conditions": [{"type": "Serving", "status": "False", "reason": "BelowMinServing"}]}
 SUSPENDED = {"conditions": [{"type": "Serving", "status": "False", "reason": "Suspended"}]}
+BLOCKED = {"pending": [{"reason": "ResidencyBlocked", "count": 3}]}
+QUEUED = {"pending": [{"reason": "WaitingForQuota", "count": 3}]}
 LEFT = [
     ("overrides", thing("o", {"kind": "hold"}, {"expiryTime": AFTER}), ["no override is in force"]),
     ("overrides", thing("o", {"ttlSeconds": 3600}, creationTimestamp=BEFORE), ["no override is in force"]),
@@ -56,6 +58,8 @@ LEFT = [
     ("nodes", thing("n1", {"region": "us-east"}, {"health": "Unknown"}), ["every node is heard"]),
     ("workloads", thing("w", status=SERVING), ["every workload serves what it must"]),
     ("workloads", thing("w", status=SUSPENDED), []),
+    ("workloads", thing("w", {"job": {}}, BLOCKED), ["every workload serves what it must"]),
+    ("workloads", thing("w", {"job": {}}, QUEUED), []),
 ]
 
 
