@@ -128,15 +128,16 @@ async def _find_ended(
 
 
 async def _no_such(sources: Mapping[str, LogSource], tenant: str, workload: str, slot: int | None) -> str:
+    why = f"see `fairlead why wl/{workload} -n {tenant}`"
     if slot is None:
-        return f"no slot of {tenant}/{workload} runs or ran anywhere that can be reached; see `fairlead why wl/{workload} -n {tenant}`"
+        return f"no slot of {tenant}/{workload} runs or ran anywhere that can be reached; {why}"
     there: set[int] = set()
     for source in sources.values():
         with suppress(Expired, Unreachable):
             names = [change.name.rpartition("-") for change in await source.list("bindings") if change.tenant == tenant]
             there |= {int(index) for name, _, index in names if name == workload}
     shown = ", ".join(map(str, sorted(there)[:SLOTS_SHOWN])) + (", ..." if len(there) > SLOTS_SHOWN else "")
-    known = f"its slots are {shown}" if there else f"nor is any other; see `fairlead why wl/{workload} -n {tenant}`"
+    known = f"its slots are {shown}" if there else f"nor is any other; {why}"
     return f"slot {slot} of {tenant}/{workload} is not bound anywhere that can be reached; {known}"
 
 
