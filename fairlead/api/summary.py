@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from fairlead.model.meta import Condition
 
-LATELY_S: Final = 120.0  # twice the longest pause between two events about the same: what fails goes on failing
 _TO_DO: Final = {
     "RetriesSpent": "raise spec.job.retries to let it go on",
     "DeadlinePassed": "set a later spec.job.deadlineTime to let it go on",
@@ -58,7 +57,7 @@ def _nothing_waits(workload: Any, wanted: int, unknown: Sequence[str], failure: 
         return f"nothing waits: {_running(workload)}"
     if counts.serving >= wanted:
         return f"nothing waits: {serve}{_standing_in(workload)}"
-    if failure is not None and failure["ageSeconds"] < LATELY_S:
+    if failure is not None:
         return f"{serve}, and what is started fails: {failure['note']}{_times(failure)}; next is repair-controller"
     return f"its status says that {serve}, and no slot waits anywhere: the status is late; next is workload-controller"
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from fairlead.cli import copies
 from fairlead.cli.frame import CHECK_FAILED, CONFLICT, NOT_FOUND, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
@@ -85,7 +86,7 @@ def _emergency(found: Lists, now_s: float) -> list[str]:
 
 def _leaked(found: Lists, now_s: float) -> list[str]:
     ended = [(one, one["spec"].get("expiryTime")) for one in found["reservations"]]
-    return [
+    return _unheard(found, "reservations") + [
         f"{_name(one)} ran out {now_s - _seconds(when):.0f} s ago"
         for one, when in ended
         if when and now_s - _seconds(when) > LEAKED_S
@@ -96,7 +97,7 @@ def _provisional(found: Lists, now_s: float) -> list[str]:
     """Confirmed is what is there while its region's leases are renewed; of a region that is not heard nobody knows."""
     apart = {one["metadata"]["name"] for one in found["regions"] if _health(one) != "Healthy"}
     nodes = {one["metadata"]["name"] for one in found["nodes"] if one["spec"].get("region") in apart}
-    return [
+    return _unheard(found, "bindings") + [
         _name(one) for one in found["bindings"] if one["spec"].get("provisionalUntilTime") and one["spec"].get("node") in nodes
     ]
 
@@ -125,7 +126,16 @@ def _regions(found: Lists, now_s: float) -> list[str]:
 
 
 def _nodes(found: Lists, now_s: float) -> list[str]:
-    return [f"{one['metadata']['name']} is {_health(one)}" for one in found["nodes"] if _health(one) != "Ready"]
+    heard = [one for one in found["nodes"] if copies.age_s(one) is None]
+    silent = [f"{one['metadata']['name']} is {_health(one)}" for one in heard if _health(one) != "Ready"]
+    return _unheard(found, "nodes") + silent
+
+
+def _unheard(found: Lists, plural: str) -> list[str]:
+    """Regions of which nobody knows how their objects stand: nothing there can be called clean."""
+    lost = {one["metadata"]["name"]: "" for one in found["regions"] if _health(one) != "Healthy"}
+    ages = {copies.region_of(one): f" for {age_s:.0f} s" for one in found[plural] if (age_s := copies.age_s(one)) is not None}
+    return [f"{plural} of {region} are not heard of{said}" for region, said in sorted((lost | ages).items())]
 
 
 def _workloads(found: Lists, now_s: float) -> list[str]:

@@ -91,7 +91,7 @@ def fold(
         pending = (why, *pending)
         total = replace(total, pending=total.pending + max(0, unplaced))
     conditions = before.conditions
-    for condition in (*_conditions(workload, total, assignments, choice), *_recovering(workload, order)):
+    for condition in (*_conditions(workload, total, assignments, choice, silent), *_recovering(workload, order)):
         full = replace(condition, observed_generation=workload.metadata.generation, last_transition_time=instant(now_ms))
         conditions = set_condition(conditions, full)
     return WorkloadStatus(
@@ -134,7 +134,9 @@ def _merged(assignments: Iterable[Assignment]) -> tuple[PendingReason, ...]:
     return tuple(sorted(out.values(), key=lambda p: (-p.count, p.reason)))
 
 
-def _conditions(workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice) -> list[Condition]:
+def _conditions(
+    workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice, silent: Collection[str]
+) -> list[Condition]:  # fmt: skip
     if workload.spec.job is not None:
         return [_of_regions(kind, assignments) for kind in ("Complete", "Failed")]
     spec = workload.spec
@@ -147,7 +149,7 @@ def _conditions(workload: Workload, total: StageCounts, assignments: Sequence[As
     else:
         reason = choice.reason or ("ScaledToZero" if not total.desired else "BelowMinServing")
         serving = Condition(type="Serving", status="False", reason=reason, message=f"{said}, at least {least} must")
-    return [serving, _progressing(assignments)]
+    return [serving, _progressing(assignments, silent)]
 
 
 def _recovering(workload: Workload, order: RecoveryOrder | None) -> list[Condition]:
@@ -170,7 +172,7 @@ def _of_regions(kind: str, assignments: Sequence[Assignment]) -> Condition:
     return best or Condition(type=kind, status="False", reason="NotStarted")
 
 
-def _progressing(assignments: Sequence[Assignment]) -> Condition:
+def _progressing(assignments: Sequence[Assignment], silent: Collection[str]) -> Condition:
     """The worst of the regions': one that stands still is what one has to look at."""
     order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Suspended": 3, "Complete": 4}
     carrying = [a for a in assignments if a.spec.slots or a.status.replicas.bound]
@@ -184,7 +186,8 @@ def _progressing(assignments: Sequence[Assignment]) -> Condition:
     if not found:
         return Condition(type="Progressing", status="False", reason="NothingPlaced")
     _, region, worst = min(found, key=lambda each: each[:2])
-    return replace(worst, message=f"{region}: {worst.message}")
+    heard = "" if region not in silent else "not heard any more; it said last: "
+    return replace(worst, message=f"{region}: {heard}{worst.message}")
 
 
 def same_but_for_times(new: WorkloadStatus, old: WorkloadStatus) -> bool:
