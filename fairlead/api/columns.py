@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from fairlead.api.selectors import FieldOf
+from fairlead.api.summary import verdict_of
 
 
 class Column(NamedTuple):
@@ -19,13 +20,17 @@ class Column(NamedTuple):
     description: str = ""
     type: str = "string"
     wide: bool = False
+    live: bool = False  # says how things stand at this moment: of a copy, nobody knows
+    of_plane: bool = False  # in place of the cell: the plane it lies on
 
 
 def age(since: datetime | None, now_ms: int) -> str:
+    return "<unknown>" if since is None else age_of(now_ms / 1000 - since.timestamp())
+
+
+def age_of(elapsed_s: float) -> str:
     """As kubectl words it: 12s, 5m3s, 3h12m, 4d."""
-    if since is None:
-        return "<unknown>"
-    seconds = max(0, int(now_ms / 1000 - since.timestamp()))
+    seconds = max(0, int(elapsed_s))
     if seconds < 120:
         return f"{seconds}s"
     minutes, rest = divmod(seconds, 60)
@@ -91,6 +96,9 @@ def _repair_state(o: Any) -> str:
 def _workload_reason(o: Any) -> str:
     if o.metadata.deletion_time is not None:
         return "Deleting"
+    ended = verdict_of(o)
+    if ended is not None:
+        return "Complete" if ended.type == "Complete" else f"Failed ({ended.reason})"
     return o.status.pending[0].reason if o.status.pending else _condition(o)
 
 
@@ -135,7 +143,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Next-Owner", lambda o: o.status.pending[0].next_owner if o.status.pending else "", "Who acts next.", wide=True),
     ),
     "nodes": (
-        Column("Status", _node_state, "Health, and whether it takes new work."),
+        Column("Status", _node_state, "Health, and whether it takes new work.", live=True),
         Column("Region", _at("spec.region"), "Where it is."),
         Column("Zone", _at("spec.zone"), "Where in the region."),
         Column("Pool", _at("spec.pool"), "The node pool."),
@@ -232,7 +240,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "schedulingrequests": (
         Column("Workload", _at("spec.slot.workload"), "Of which workload."),
         *_SLOT,
-        Column("State", _at("status.state"), "Where the slot stands."),
+        Column("State", _at("status.state"), "Where the slot stands.", live=True),
         Column("Reason", _at("status.reason"), "Why it still waits."),
         Column("Priority", _at("spec.priority"), "Its rank.", "integer"),
     ),
@@ -240,13 +248,13 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Workload", _at("spec.slot.workload"), "Of which workload."),
         *_SLOT,
         Column("Node", _at("spec.node"), "Where it was put."),
-        Column("State", _at("status.state"), "Where the slot stands."),
+        Column("State", _at("status.state"), "Where the slot stands.", live=True),
         Column("Requests", _amounts("spec.requests"), "What it holds.", wide=True),
         Column("Priority", _at("spec.priority"), "Its rank.", "integer", True),
     ),
     "instances": (
         Column("Node", _at("spec.node"), "Where it runs."),
-        Column("Ready", _at("status.ready"), "Whether its probes pass.", "boolean"),
+        Column("Ready", _at("status.ready"), "Whether its probes pass.", "boolean", live=True),
         Column("Restarts", _at("status.restarts"), "How often it was started again.", "integer"),
         Column("Message", _at("status.message"), "What its agent says.", wide=True),
     ),
@@ -256,7 +264,10 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         *_SLOT,
         Column("Reason", _at("spec.reason"), "Why it should go."),
     ),
-    "endpoints": (Column("Endpoints", _nodes_ready, "How many there are.", "integer"),),
+    "endpoints": (
+        Column("Region", _at("metadata.name"), "Where they are.", of_plane=True),
+        Column("Endpoints", _nodes_ready, "How many there are.", "integer", live=True),
+    ),
     "leases": (
         Column("Role", _at("spec.role"), "Who acts under it."),
         Column("Holder", _at("spec.holder"), "Which process has it."),

@@ -16,11 +16,13 @@ from fairlead.api import served
 from fairlead.api.calls import Call
 from fairlead.api.columns import instant_of
 from fairlead.api.decided import ask_decisions, record_of, regions_of, slot_asked
+from fairlead.api.failing import SHOWN_S, last_failure
 from fairlead.api.failures import not_found
 from fairlead.api.members import Item, Member
 from fairlead.api.moments import Moment, moment_of, of_generation
 from fairlead.api.reading import expired, find
 from fairlead.api.steps import steps_of
+from fairlead.api.summary import summary_of, verdict_of, words_of
 from fairlead.api.waiting import late_of, next_of
 from fairlead.client.decisions import DecisionQuery, Explained
 from fairlead.client.plane import Expired
@@ -38,6 +40,7 @@ _TOGETHER_MAX: Final = 100  # attempts it may answer with
 _QUEUED_OR_BOUND: Final = ("schedulingrequests", "bindings")
 _PLACED: Final = frozenset({SlotState.BOUND, SlotState.STARTING, SlotState.READY, SlotState.SERVING})
 _SETTLED: Final = frozenset({SlotState.SERVING, SlotState.SUCCEEDED, SlotState.RELEASED})
+_SETTLED_JOB: Final = _SETTLED | {SlotState.READY}  # a job serves nobody: there is nothing further on but its end
 
 
 async def why(call: Call) -> Response:
@@ -51,8 +54,8 @@ async def why(call: Call) -> Response:
             item, moment = await find(call), await moment_of(call, regions)
         return call.answer(await _why_workload(call, item, moment, generation))
     item, moment = await find(call), await moment_of(call, regions)
-    shown = await _slot(call, moment, item.member, item, item.change.plural)
-    status = {"summary": _words(shown), "slots": [shown], "slotsLeftOut": 0}
+    shown = await _slot(call, moment, item.member, item, item.change.plural, job=await _is_of_job(item, moment))
+    status = {"summary": words_of(shown), "slots": [shown], "slotsLeftOut": 0}
     return call.answer(_answer(call, item, moment, status))
 
 
@@ -63,12 +66,12 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
     waiting: list[tuple[Member, Item, str]] = []
     settled: list[tuple[Member, Item, str]] = []
     unknown: list[str] = []
-    index = slot_asked(call)
+    index, job = slot_asked(call), workload.spec.job is not None
     for member in regions_of(call):
         try:
             for plural, one in await _waiting_and_bound(call, moment, member, item, index):
                 if generation in (0, one.served.spec.generation):
-                    (waiting if index is not None or _waits(one) else settled).append((member, one, plural))
+                    (waiting if index is not None or _waits(one, job) else settled).append((member, one, plural))
         except Unreachable:
             unknown.append(member.name + await _health(item.member, moment, member.name))
             call.warn(f"{member.name} is unreachable; what waits there is not shown")
@@ -76,24 +79,28 @@ async def _why_workload(call: Call, item: Item, moment: Moment, generation: int)
             raise expired(str(error)) from None
     waiting.sort(key=lambda each: (each[2] != "schedulingrequests", each[1].served.spec.slot.index))
     last = await _last_decisions(call, moment, waiting[:SLOTS_MAX])
-    slots = [await _slot(call, moment, *each, last) for each in waiting[:SLOTS_MAX]]
+    slots = [await _slot(call, moment, *each, last, job=job) for each in waiting[:SLOTS_MAX]]
     if index is not None and not slots and not unknown:
         raise not_found("slots", f"{workload.metadata.name}-{index}", call.resource.group)
     if not waiting and settled and not unknown:  # nothing to complain of: the way of the one that came last stands for all
-        slots = [await _slot(call, moment, *max(settled, key=lambda each: _moved_at(each[1].served)))]
+        slots = [await _slot(call, moment, *max(settled, key=lambda each: _moved_at(each[1].served)), job=job)]
     _say_desired(item, slots)
     pending = [to_plain(one) for one in workload.status.pending]
     shown = slots if waiting else []
+    failure = await _failure(call, item, moment)
+    whole = summary_of(workload, pending, shown, unknown, failure)
     status: dict[str, Any] = {
-        "summary": _words(slots[0]) if index is not None and slots else _summary(workload, pending, shown, unknown),
+        "summary": words_of(slots[0]) if index is not None and slots else whole,
         "replicas": to_plain(counts),
         "pending": pending,
-        "conditions": [to_plain(one) for one in workload.status.conditions if one.status != "True"],
+        "conditions": [to_plain(one) for one in _telling(workload)],
         "slots": shown,
         "slotsLeftOut": max(0, len(waiting) - SLOTS_MAX),
     }
     if not waiting and slots:
         status["lastSettled"] = slots[0]
+    if failure is not None:
+        status["lastFailure"] = failure
     return _answer(call, item, moment, status)
 
 
@@ -112,8 +119,37 @@ def _life(slot: Item) -> tuple[int, int]:
     return slot.served.spec.slot.index, slot.served.spec.generation
 
 
-def _waits(slot: Item) -> bool:
-    return SlotState(slot.served.status.state) not in _SETTLED
+def _waits(slot: Item, job: bool) -> bool:
+    return SlotState(slot.served.status.state) not in (_SETTLED_JOB if job else _SETTLED)
+
+
+def _telling(workload: Any) -> list[Any]:
+    """The conditions that say what is amiss, and of a job how it stands; its two say the same until one of them is true."""
+    ended, shown = verdict_of(workload), [one for one in workload.status.conditions if one.status != "True"]
+    if workload.spec.job is None:
+        return shown + [one for one in workload.status.conditions if (one.type, one.status) == ("Recovering", "True")]
+    return [ended] if ended is not None else [one for one in shown if one.type != "Failed"]
+
+
+async def _failure(call: Call, item: Item, moment: Moment) -> dict[str, Any] | None:
+    """Told where something is not as it should be; of a job that is over, however long ago it was."""
+    workload, ended = item.served, verdict_of(item.served)
+    counts = workload.status.replicas
+    complete = ended is not None and ended.type == "Complete"
+    if complete or (workload.spec.job is None and counts.serving >= (counts.desired or workload.spec.replicas)):
+        return None
+    found = await last_failure(regions_of(call), moment, item)
+    return found if found is not None and (ended is not None or found["ageSeconds"] < SHOWN_S) else None
+
+
+async def _is_of_job(slot: Item, moment: Moment) -> bool:
+    """Whether this slot is a job's: as the order of its region says."""
+    ref, member = slot.served.spec.slot, slot.member
+    name = f"{ref.workload}.{member.name}"
+    found = await member.ask(
+        partial(member.plane.get, "assignments", slot.served.metadata.namespace, name, moment.at(member))
+    )  # fmt: skip
+    return found is not None and found.raw is not None and served.decode("assignments", found.raw).spec.job is not None
 
 
 async def _health(home: Member, moment: Moment, region: str) -> str:
@@ -151,42 +187,6 @@ def _answer(call: Call, item: Item, moment: Moment, status: dict[str, Any]) -> d
     return {"kind": "Why", "apiVersion": API_VERSION, "metadata": about, "of": call.info.kind, "status": status}
 
 
-def _summary(workload: Any, pending: list[dict[str, Any]], slots: list[dict[str, Any]], unknown: list[str]) -> str:
-    metadata, status = workload.metadata, workload.status
-    if metadata.deletion_time is not None:
-        left = ", ".join(metadata.finalizers) or "nothing"
-        return f"it is being deleted; still to be done: {left}"
-    if status.observed_generation < metadata.generation:
-        return f"generation {metadata.generation} has not been looked at yet by the workload controller"
-    counts = status.replicas
-    wanted = counts.desired or workload.spec.replicas
-    if pending:
-        most = pending[0]
-        next_owner = f"; next is {most['nextOwner']}" if most.get("nextOwner") else ""
-        return (
-            f"{most['count']} of {wanted} wait: {most['reason']}{': ' + most['detail'] if most.get('detail') else ''}{next_owner}"
-        )
-    if slots:
-        return _words(slots[0])
-    if counts.serving >= wanted or workload.spec.job is not None:
-        return f"nothing waits: {counts.serving} of {wanted} serve"
-    if unknown:
-        apart = f"{counts.serving} of {wanted} serve; of {', '.join(unknown)} nothing is known: it cannot be reached"
-        return apart + ("; next is recovery-controller" if workload.spec.workload_class == "critical" else "; it must come back")
-    return (
-        f"its status says that {counts.serving} of {wanted} serve, and no slot waits anywhere: the status is late; next is "
-        "workload-controller"
-    )
-
-
-def _words(slot: dict[str, Any]) -> str:
-    detail = f": {slot['detail']}" if slot.get("detail") else ""
-    next_owner = f"; next is {slot['nextOwner']}" if slot.get("nextOwner") else ""
-    late = f"; {slot['late']}" if slot.get("late") else ""
-    reason = f": {slot['reason']}" if slot.get("reason") else ""
-    return f"{slot['name']} is {slot['state']}{reason}{detail}{next_owner}{late}"
-
-
 # --- slots ---------------------------------------------------------------------------------------------------------------
 
 
@@ -218,8 +218,9 @@ async def _slots_of(
 
 
 async def _slot(
-    call: Call, moment: Moment, member: Member, item: Item, plural: str, last: dict[tuple[str, str], Explained] | None = None
-) -> dict[str, Any]:
+    call: Call, moment: Moment, member: Member, item: Item, plural: str, last: dict[tuple[str, str], Explained] | None = None,
+    *, job: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Where one slot stands, why, since when, who acts next and when; and what was last decided about it."""
     one = item.served
     tenant, name = one.metadata.namespace, one.metadata.name
@@ -241,7 +242,7 @@ async def _slot(
         found = await member.ask(partial(member.plane.get, "nodes", "", one.spec.node, at))
         health = served.decode("nodes", found.raw).status.health if found is not None and found.raw is not None else ""
         waits = await _repairs_wait(member, moment, one)
-        shown |= {"node": one.spec.node, **next_of(one, told, health, waits)}
+        shown |= {"node": one.spec.node, **next_of(one, told, health, waits, job=job)}
     decision = (last or {}).get((member.name, name))
     if decision is None:
         page = await ask_decisions(call, member, DecisionQuery(tenant=tenant, slot=name, until_ms=moment.until_ms, limit=1))
@@ -252,7 +253,7 @@ async def _slot(
         age_s = decision.decided.age_ms / 1000 if decision is not None else None
         shown["nextAttemptTime"] = following = _next_look(one, decision)
         shown["late"] = late_of(following, instant(moment.now_ms(member)), age_s)
-    shown["steps"] = steps_of(one, told, shown, str(item.revision))
+    shown["steps"] = steps_of(one, told, shown, str(item.revision), job=job)
     return {key: value for key, value in shown.items() if value not in (None, "")}
 
 

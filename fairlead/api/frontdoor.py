@@ -101,10 +101,12 @@ class FrontDoor:
             if answer is False:
                 kept = next((c for c in member.remembered(info.plural, tenant) if c.name == name), None)
                 if kept is not None:
-                    return Item(member, kept), [member.warning(info.plural, tenant)]
+                    return Item(member, kept, member.age_s(info.plural, tenant)), [member.warning(info.plural, tenant)]
         away = [m.name for m, answer in zip(members, answers, strict=True) if answer is False]
         if away:
-            raise Failure(503, f"{', '.join(away)} cannot be reached, and may have {info.plural} {name!r}", retry_after_s=2.0)
+            message = f"{', '.join(away)} cannot be reached, and may have {info.plural} {name!r}"
+            cause = {"reason": "RegionUnreachable", "message": ", ".join(away), "field": ""}
+            raise Failure(503, message, causes=[cause], retry_after_s=2.0)
         return None, []
 
     async def _get_from(
@@ -240,13 +242,15 @@ class _Reader:
         `asked`, and is None where the plane could not be reached."""
         page = first if asked else await self._page(after)
         whole: list[Change] = []
+        age_s = None
         if page is None:
+            age_s = self._member.age_s(self._info.plural, self._tenant)
             self.warnings.append(self._member.warning(self._info.plural, self._tenant))
             page = ChangePage(self._kept(after), self._revision)
         while True:
             whole += page.items
             for change in page.items:
-                item = Item(self._member, change)
+                item = Item(self._member, change, age_s)
                 if accepts is not None and not accepts(item):
                     continue
                 if limit and len(items) >= limit:

@@ -31,13 +31,15 @@ T = TypeVar("T")
 
 
 class Item:
-    """One version of one object, and the plane it lies on."""
+    """One version of one object, and the plane it lies on. `age_s`: it is shown from memory, as of so long ago, because that
+    plane cannot be reached; None: it is as the plane has it."""
 
-    __slots__ = ("_shown", "change", "member")
+    __slots__ = ("_shown", "age_s", "change", "member")
 
-    def __init__(self, member: Member, change: Change) -> None:
+    def __init__(self, member: Member, change: Change, age_s: float | None = None) -> None:
         self.member = member
         self.change = change
+        self.age_s = age_s
         self._shown: _Shown | None = None
 
     @property
@@ -56,7 +58,7 @@ class Item:
 
     def opened(self, raw: bytes) -> Item:
         """The same version, with nothing hidden: `raw` is its open form. For one answer; nobody else is shown it."""
-        item = Item(self.member, self.change)
+        item = Item(self.member, self.change, self.age_s)
         item._shown = _Shown(raw, served.decode_whole(self.change.plural, raw))
         return item
 
@@ -178,6 +180,11 @@ class Member:
         """The newer of the list of just this tenant and the list of all."""
         found = [kept for key in {tenant, None} if (kept := self._remembered.get((plural, key))) is not None]
         return max(found, key=lambda kept: kept[0]) if found else None
+
+    def age_s(self, plural: str, tenant: str | None) -> float | None:
+        """How old what is remembered is; None: nothing is."""
+        kept = self._kept(plural, tenant)
+        return self._clock.monotonic() - kept[0] if kept is not None else None
 
     def warning(self, plural: str, tenant: str | None) -> str:
         kept = self._kept(plural, tenant)

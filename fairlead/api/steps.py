@@ -28,9 +28,9 @@ _MADE: Final = {
 _BROKEN: Final = frozenset({_S.UNKNOWN, _S.FAILED, _S.DRAINING})  # what is left to do to them is to clear them away
 
 
-def steps_of(slot: Any, instance: Any, shown: Mapping[str, Any], revision: str) -> list[dict[str, Any]]:
+def steps_of(slot: Any, instance: Any, shown: Mapping[str, Any], revision: str, *, job: bool = False) -> list[dict[str, Any]]:
     """`slot`: its request or binding as it is served; `instance`: what its agent says of it, or None; `shown`: what is told of it
-    otherwise, with its last decision."""
+    otherwise, with its last decision. A job's way ends before the serving."""
     state, last = _S(slot.status.state), slot.status.last_transition
     broken = state in _BROKEN
     before = (getattr(slot.status, "before_unknown", None) or (last.before if last is not None else None)) if broken else state
@@ -39,10 +39,10 @@ def steps_of(slot: Any, instance: Any, shown: Mapping[str, Any], revision: str) 
     out = []
     for number, name in enumerate(STEPS):
         time, told = evidence.get(name, (None, ""))
-        standing = _standing(name, number, reached, broken)
+        standing = SKIPPED if job and name == "serving" else _standing(name, number, reached, broken)
         if standing == STUCK:
             time, told = shown.get("sinceTime"), _waits(shown, told)
-        elif standing == AHEAD:
+        elif standing == AHEAD or (job and name == "serving"):
             time, told = None, ""
         step = {"step": name, "state": standing, "time": time, "evidence": told}
         out.append({key: value for key, value in step.items() if value not in (None, "")})

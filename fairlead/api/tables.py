@@ -5,14 +5,14 @@ Owns the shapes. Never reads a plane. Called by reading.py and watching.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from fairlead.api.catalogue import Resource
-from fairlead.api.columns import age
+from fairlead.api.columns import Column, age, age_of
 from fairlead.api.frontdoor import Listing
 from fairlead.api.members import Item
 from fairlead.api.negotiation import As
@@ -73,7 +73,8 @@ class Form:
         return head + b",".join(self.one(item, item.resource_version) for item in listing.items) + b"]}"
 
     def _whole(self, item: Item, version: str) -> bytes:
-        return self._resource.render(item if self._opener is None else self._opener(item), version)
+        made = self._resource.render(item if self._opener is None else self._opener(item), version)
+        return made if item.age_s is None else made[:-1] + b',"evidence":' + encode(_evidence(item, item.age_s)) + b"}"
 
     def bookmark(self, version: str, *, end_of_initial: bool) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": version}
@@ -98,8 +99,11 @@ class Form:
     def _row(self, item: Item, version: str) -> dict[str, Any]:
         o = item.served
         now_ms, columns = self._now(), self._resource.columns
-        cells = [_shown(column.cell(o), now_ms) for column in columns if not column.wide]
-        wide = [_shown(column.cell(o), now_ms) for column in columns if column.wide]
+        shown = [_shown(column.cell(o) if not column.of_plane else item.member.name, now_ms) for column in columns]
+        if item.age_s is not None:
+            shown = _aged(columns, shown, age_of(item.age_s))
+        cells = [cell for cell, column in zip(shown, columns, strict=True) if not column.wide]
+        wide = [cell for cell, column in zip(shown, columns, strict=True) if column.wide]
         row: dict[str, Any] = {"cells": [o.metadata.name, *cells, age(o.metadata.creation_time, now_ms), *wide]}
         if self._include == "Object":
             row["object"] = msgspec.Raw(self._whole(item, version))
@@ -112,6 +116,19 @@ def _shown(cell: Any, now_ms: int) -> Any:
     if callable(cell):
         return cell(now_ms)
     return age(cell, now_ms) if isinstance(cell, datetime) else cell
+
+
+def _aged(columns: Sequence[Column], cells: list[Any], old: str) -> list[Any]:
+    """The row of a copy: how things stand there now nobody knows. A kind that shows no state says how old the row is."""
+    live = [number for number, column in enumerate(columns) if column.live]
+    if live or not cells:
+        return [f"Unknown ({old} old)" if number in live else cell for number, cell in enumerate(cells)]
+    return [f"{cells[0]} ({old} old)", *cells[1:]]
+
+
+def _evidence(item: Item, age_s: float) -> dict[str, Any]:
+    """Says of a copy whose it is and how old: what it tells may no longer be so."""
+    return {"plane": item.member.name, "observedRevision": str(item.revision), "ageSeconds": round(age_s, 1)}
 
 
 _PARTIAL: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"'

@@ -26,7 +26,7 @@ _WORDS: Final = {
     _S.UNKNOWN: ("NodeSilent", "its node has not been heard for a lease"),
     _S.FAILED: ("WaitingForRepair", "it failed, and is to be replaced"),
 }
-
+_OF_JOB: Final = {_S.READY: (_S.SUCCEEDED, "Running", "it runs, until it ends by itself")}  # in place of the above
 
 _SILENT: Final = ("Unknown", "Lost")  # healths of a node
 _APPROVER: Final = "approver"  # a person, not a component
@@ -34,12 +34,14 @@ LATE_S: Final = 30.0  # a resync: whoever has not looked by then does not get on
 OLD_S: Final = 10.0  # a picture older than this is behind the plane
 
 
-def next_of(binding: Any, instance: Any, node_health: str = "", repairs_wait: str = "") -> dict[str, Any]:
+def next_of(binding: Any, instance: Any, node_health: str = "", repairs_wait: str = "", *, job: bool = False) -> dict[str, Any]:
     """`binding` and the status of its instance (None: nothing was said of it) as they are served. `repairs_wait`: the override
-    under which repairs wait for a second person, if there is one."""
+    under which repairs wait for a second person, if there is one. `job`: it belongs to one, which serves nobody."""
     state = SlotState(binding.status.state)
     reason, detail = _WORDS.get(state, ("", ""))
     step = _NEXT.get(state)
+    if job and state in _OF_JOB:
+        step, reason, detail = _OF_JOB[state]
     owner = STEPS[state, step].owner.value if step is not None else ""
     if state in (_S.BOUND, _S.STARTING, _S.READY) and node_health in _SILENT:
         reason, detail, owner = "NodeSilent", f"its node {binding.spec.node} has not been heard for a lease", Role.NODE.value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from fairlead.authority.attending import Attending
@@ -32,6 +33,7 @@ from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Command, Refused
+from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import KINDS
 from fairlead.observe.sums import AGENT_COUNTERS, AGENT_GAUGES, Sums
 from fairlead.ports import Clock, Tasks
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 128  # of one connection, under way at once
 PAGE: Final = 2_000
+LIVES_MAX: Final = 3  # of a slot that is over: the agents asked for what it wrote
 TICK_S: Final = 0.5  # how often a quiet feed says how far it has come
 
 
@@ -108,6 +111,19 @@ class PlaneService:
     async def ask(self, node: str, operation: str, *arguments: Any) -> Any:
         """Asks the agent of a node through the channel it keeps. Raises Unreachable; agents are never dialled."""
         return await self.attending.ask(node, operation, arguments)
+
+    async def output(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> Any:
+        """What a slot wrote, from the agent that runs it; else from those that ran it last, which keep it for a while: where that
+        was is in the decisions. Raises FileNotFoundError or Unreachable."""
+        rec = self._authority.view().get("bindings", tenant, name)
+        nodes = [rec.hot.node] if rec is not None else []
+        if rec is None or rec.hot.state is SlotState.BOUND:
+            asked = DecisionQuery(tenant=tenant, slot=name, outcome=SlotState.BOUND.value, limit=LIVES_MAX)
+            nodes += [one.attempt.node for one in (await self._local.decisions(asked)).items]
+        for node in dict.fromkeys(nodes):
+            with suppress(FileNotFoundError):
+                return await self.ask(node, "logs", tenant, name, stream, offset, limit)
+        raise FileNotFoundError(f"nothing of {tenant}/{name} is kept here")
 
     @staticmethod
     async def _until_closed(connection: _Connection, tasks: Tasks) -> None:
@@ -322,11 +338,10 @@ class _Connection:
             self._service.agents.tell(str(id(self._channel)), self._clock.monotonic(), figures)
 
     async def _logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> Any:
-        """Output of a slot, from the agent that runs it."""
         rec = self._authority.view().get("bindings", tenant, name)
-        if rec is None or not self._gate.sees(rec):
+        if not (self._gate.sees(rec) if rec is not None else self._gate.hears()):
             raise ValueError(f"no slot {tenant}/{name} is bound here")
-        return await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)
+        return await self._service.output(tenant, name, stream, offset, limit)
 
     # --- feeds -----------------------------------------------------------------------------------------------------------
 

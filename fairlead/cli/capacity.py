@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from fairlead.cli import copies
 from fairlead.cli.frame import OK, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.session import Session, on_server, server_options
@@ -62,7 +63,8 @@ class _Node:
         self.region = str(spec.get("region", ""))
         self.whole = amount_of(spec.get("allocatable"))
         self.cost = int(spec.get("hourlyCostMillis") or 0)
-        self.well = status.get("health") == "Ready" and bool(status.get("schedulable"))
+        self.age_s = copies.age_s(tree)
+        self.well = self.age_s is None and status.get("health") == "Ready" and bool(status.get("schedulable"))
         self.used, self.held = Amount(), Amount()
 
     @property
@@ -121,7 +123,8 @@ class Capacity:
                 _total(getattr(node, part) for node in nodes) for part in ("whole", "used", "held", "free")
             )
             fits, ideal = sum(node.free.holds(self._shape) for node in nodes), free.holds(self._shape)
-            out.append({
+            old = {"ageSeconds": max(ages)} if (ages := [node.age_s for node in nodes if node.age_s is not None]) else {}
+            out.append(old | {
                 "region": region, "nodes": len(nodes), "ready": sum(node.well for node in nodes),
                 "cpu": _shown(whole)["cpu"], "memory": _shown(whole)["memory"], "used": _shown(used), "held": _shown(held),
                 "free": _shown(free), "usedShare": round(used.share_of(whole), 4), "fits": fits,
@@ -212,7 +215,7 @@ async def command(session: Session, shape: str, form: Format) -> int:
 
 def _tables(told: dict[str, list[Tree]]) -> None:
     rows = [
-        [one["region"], f"{one['ready']}/{one['nodes']}", *one["used"].values(), *one["held"].values(), *one["free"].values(),
+        [one["region"], _ready(one), *one["used"].values(), *one["held"].values(), *one["free"].values(),
          str(one["fits"]), f"{one['fragmentation']:.0%}", f"{one['costPerHour']:.2f}"]
         for one in told["regions"]
     ]  # fmt: skip
@@ -226,6 +229,11 @@ def _tables(told: dict[str, list[Tree]]) -> None:
     click.echo()
     rows = [[one["class"], str(one["slots"]), *one["used"].values(), f"{one['costPerHour']:.2f}"] for one in told["classes"]]
     put_lines(laid_out(["CLASS", "SLOTS", "USED", "", "COST/H"], rows))
+
+
+def _ready(one: Tree) -> str:
+    """Of a region that cannot be reached, also how long ago these sums were right."""
+    return f"{one['ready']}/{one['nodes']}" + (f" ({one['ageSeconds']:.0f}s old)" if "ageSeconds" in one else "")
 
 
 def _left(one: Tree) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli import selectors
+from fairlead.cli import copies, selectors
 from fairlead.cli.ages import age
 from fairlead.cli.complete import kinds as complete_kinds
 from fairlead.cli.events import HEADINGS, query_for, row_of, seen_at
@@ -90,10 +90,16 @@ def _metadata(target: Target, each: dict[str, Any], now_s: float) -> None:
         ("Finalizers:", ", ".join(_held_by(name, metadata, now_s) for name in metadata.get("finalizers") or ())),
         ("Owned by:", ", ".join(f"{o.get('kind', '').lower()}/{o.get('name')}" for o in metadata.get("ownerReferences") or ())),
         ("Generation:", str(metadata.get("generation") or "")),
+        ("Shown:", _from_memory(each)),
         ("Version:", str(metadata.get("resourceVersion") or "")),
         ("Uid:", str(metadata.get("uid") or "")),
     ]
     put_pairs([pair for pair in pairs if pair[1]])
+
+
+def _from_memory(each: dict[str, Any]) -> str:
+    old_s = copies.age_s(each)
+    return f"as of {old_s:.0f} s ago: {copies.region_of(each)} cannot be reached" if old_s is not None else ""
 
 
 def _held_by(finalizer: str, metadata: dict[str, Any], now_s: float) -> str:

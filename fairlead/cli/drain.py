@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli import blast, selectors
+from fairlead.cli import blast, copies, selectors
 from fairlead.cli.complete import nodes as complete_nodes
 from fairlead.cli.frame import NOT_FOUND, Told
 from fairlead.cli.kinds import Target, of_model
@@ -42,6 +42,10 @@ async def _nodes(session: Session, names: tuple[str, ...], selector: str) -> lis
     return [await session.client.get(resource, "", name, region=session.region) for name in plain]
 
 
+async def _refused(node: dict[str, Any], word: str) -> None:
+    copies.refuse_copy(node, f"it cannot be {word}")
+
+
 def _target(node: dict[str, Any]) -> Target:
     return Target(of_model()["nodes"], node["metadata"]["name"])
 
@@ -52,6 +56,9 @@ async def _mark(session: Session, names: tuple[str, ...], selector: str, dry_run
     word = "cordoned" if unschedulable else "uncordoned"
     for index, node in enumerate(found):
         target, spec = _target(node), node.get("spec") or {}
+        if copies.age_s(node) is not None:
+            await outcomes.take(str(target), _refused(node, word))
+            continue
         if bool(spec.get("unschedulable")) == unschedulable and (unschedulable or not spec.get("drain")):
             click.echo(f"{target} {word} already")
             continue
@@ -109,6 +116,8 @@ async def drain(session: Session, names: tuple[str, ...], selector: str, reason:
     if not reason.strip():
         raise Told("--reason is empty", hint="say why, for whoever is moved: --reason 'kernel update'")
     found = await _nodes(session, names, selector)
+    for node in found:
+        copies.refuse_copy(node, f"{_target(node)} cannot be drained")
     note("this drains:")
     for node in found:
         note(f"  {_target(node)}: {await blast.radius(session, _target(node), node)}")

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from fairlead.cli import copies
 from fairlead.cli.frame import CHECK_FAILED, CONFLICT, NOT_FOUND, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
@@ -26,6 +27,9 @@ LABEL: Final = "fairlead.dev/incident"
 LEAKED_S: Final = 90.0  # S10
 SHOWN_MAX: Final = 20  # events
 NOTE_MAX: Final = 100  # characters of one
+
+# Why slots wait that no waiting helps: something has to be put right first.
+BLOCKED: Final = frozenset({"Misconfigured", "NoMatchingCapacity", "ResidencyBlocked", "PolicyAuthorityUnreachable"})
 
 Tree = dict[str, Any]
 Lists = dict[str, list[Tree]]
@@ -82,7 +86,7 @@ def _emergency(found: Lists, now_s: float) -> list[str]:
 
 def _leaked(found: Lists, now_s: float) -> list[str]:
     ended = [(one, one["spec"].get("expiryTime")) for one in found["reservations"]]
-    return [
+    return _unheard(found, "reservations") + [
         f"{_name(one)} ran out {now_s - _seconds(when):.0f} s ago"
         for one, when in ended
         if when and now_s - _seconds(when) > LEAKED_S
@@ -93,7 +97,7 @@ def _provisional(found: Lists, now_s: float) -> list[str]:
     """Confirmed is what is there while its region's leases are renewed; of a region that is not heard nobody knows."""
     apart = {one["metadata"]["name"] for one in found["regions"] if _health(one) != "Healthy"}
     nodes = {one["metadata"]["name"] for one in found["nodes"] if one["spec"].get("region") in apart}
-    return [
+    return _unheard(found, "bindings") + [
         _name(one) for one in found["bindings"] if one["spec"].get("provisionalUntilTime") and one["spec"].get("node") in nodes
     ]
 
@@ -122,16 +126,29 @@ def _regions(found: Lists, now_s: float) -> list[str]:
 
 
 def _nodes(found: Lists, now_s: float) -> list[str]:
-    return [f"{one['metadata']['name']} is {_health(one)}" for one in found["nodes"] if _health(one) != "Ready"]
+    heard = [one for one in found["nodes"] if copies.age_s(one) is None]
+    silent = [f"{one['metadata']['name']} is {_health(one)}" for one in heard if _health(one) != "Ready"]
+    return _unheard(found, "nodes") + silent
+
+
+def _unheard(found: Lists, plural: str) -> list[str]:
+    """Regions of which nobody knows how their objects stand: nothing there can be called clean."""
+    lost = {one["metadata"]["name"]: "" for one in found["regions"] if _health(one) != "Healthy"}
+    ages = {copies.region_of(one): f" for {age_s:.0f} s" for one in found[plural] if (age_s := copies.age_s(one)) is not None}
+    return [f"{plural} of {region} are not heard of{said}" for region, said in sorted((lost | ages).items())]
 
 
 def _workloads(found: Lists, now_s: float) -> list[str]:
+    """Jobs serve nobody: what they must is run, and those that wait their turn do. One that is blocked does not."""
     out = []
     for one in found["workloads"]:
         for condition in (one.get("status") or {}).get("conditions") or ():
             owes = condition.get("reason") not in ("Suspended", "ScaledToZero")
             if condition.get("type") == "Serving" and condition.get("status") == "False" and owes:
                 out.append(f"{_name(one)}: {condition.get('reason')}")
+        if one["spec"].get("job") is not None:
+            blocked = [why for why in (one.get("status") or {}).get("pending") or () if why.get("reason") in BLOCKED]
+            out += [f"{_name(one)}: {why['reason']}, {why.get('count', 0)} of its job do not run" for why in blocked]
     return out
 
 

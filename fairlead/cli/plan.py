@@ -20,6 +20,7 @@ from fairlead.cli.kinds import of_model, targets
 from fairlead.cli.output import note
 from fairlead.cli.session import DURATION, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, put
+from fairlead.client.rest_errors import ApiError
 from fairlead.client.rest_shapes import GROUP, VERSION, Query
 
 PATH = f"/apis/{GROUP}/{VERSION}/plans"
@@ -153,13 +154,23 @@ async def _lose(session: Session, lost: str, form: Format, require_ready: bool) 
     spec = found[lost].get("spec") or {}
     ready = not spec.get("short")
     others = await _runs_anything(session, lost)
+    gone = await _is_lost(session, lost)
     changed = bool(spec.get("services")) or others
     if form.is_table:
-        plan_words.tell_loss(lost, spec, others)
+        plan_words.tell_loss(lost, spec, others, gone=gone)
     else:
-        status = {**(found[lost].get("status") or {}), "changed": changed, "recoveryReady": ready}
+        status = {**(found[lost].get("status") or {}), "changed": changed, "recoveryReady": ready, "lost": gone}
         put(form, [{**found[lost], "status": status}], single=True)
     return _code(changed, ready or not require_ready)
+
+
+async def _is_lost(session: Session, region: str) -> bool:
+    """Its outlook stands still from then on."""
+    try:
+        found = await session.client.get(of_model()["regions"], "", region)
+    except ApiError:
+        return False
+    return (found.get("status") or {}).get("health") == "Lost"
 
 
 async def _runs_anything(session: Session, region: str) -> bool:

@@ -103,20 +103,22 @@ def tell_unblocking(changes: Sequence[Row]) -> None:
 # --- the loss of a region
 
 
-def tell_loss(region: str, spec: Row, others: bool) -> None:
+def tell_loss(region: str, spec: Row, others: bool, *, gone: bool = False) -> None:
+    """`gone`: the region is lost, and this is what was expected while it was healthy."""
     services = spec.get("services") or ()
+    if gone:
+        click.echo(f"{region} IS LOST. What follows was worked out while it was healthy; see 'fairlead incident status' for now.")
     if not services:
         what = "what else runs there would be lost with it" if others else "nothing runs there"
         click.echo(f"No critical service has slots in {region}: nothing would have to be recovered, and {what}.")
         return
     ready, short = spec.get("ready", 0), spec.get("short", 0)
+    lost = f"if {region} were lost now" if not gone else f"had {region} been lost then"
     if short:
-        click.echo(
-            f"NOT READY: if {region} were lost now, {short} of {ready + short} critical services would NOT reach their minimum."
-        )
+        click.echo(f"NOT READY: {lost}, {short} of {ready + short} critical services would NOT reach their minimum.")
     else:
         click.echo(
-            f"If {region} were lost now, all {ready} critical services would reach their minimum, in {spec['seconds']:.0f} s."
+            f"{lost[0].upper()}{lost[1:]}, all {ready} critical services would reach their minimum, in {spec['seconds']:.0f} s."
         )
     click.echo()
     rows = [_service(one) for one in services]

@@ -268,6 +268,8 @@ def _hint(error: ApiError) -> str:
             return "read it again and repeat the change on what is there now"
         case 410:
             return "that revision is no longer kept: ask without --at, or list again"
+        case 503 if "RegionUnreachable" in reasons or "cannot be reached" in error.message:
+            return "the server is well, a region behind it is away: see 'fairlead get regions', and repeat this when it is back"
         case 429 | 503:
             return "the server is busy or without a leader: try again shortly"
     return ""

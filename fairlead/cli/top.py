@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli import jsonpath, selectors
+from fairlead.cli import copies, jsonpath, selectors
 from fairlead.cli.frame import OK, LazyGroup
 from fairlead.cli.kinds import of_model
 from fairlead.cli.session import Session, on_server, server_options
@@ -88,7 +88,7 @@ def _node(node: dict[str, Any], used: dict[str, int]) -> dict[str, Any]:
         whole, part = _amount(allocatable.get(name), exponent), used.get(name, 0)
         facts[name] = _shown(name, part)
         facts[f"{name}Percent"] = f"{100 * part // whole}%" if whole else "<unknown>"
-    return facts | {"health": (node.get("status") or {}).get("health") or "<unknown>"}
+    return facts | {"health": copies.health_of(node, "<unknown>")}
 
 
 @command.command("workloads")

@@ -99,12 +99,20 @@ def _tell(name: str, status: dict[str, Any], now_s: float) -> None:
         click.echo()
         rows = [[str(one.get(part, "")) for part in ("type", "status", "reason", "message")] for one in conditions]
         put_lines(laid_out(["CONDITION", "STATUS", "REASON", "MESSAGE"], rows))
+    _tell_failure(status, now_s)
     last = [status["lastSettled"]] if status.get("lastSettled") else []
     for slot in _unlike(slots) or last:
         _walk(slot, now_s)
     for slot in slots or last:
         for line in _decision(slot, now_s):
             click.echo(line)
+
+
+def _tell_failure(status: dict[str, Any], now_s: float) -> None:
+    failure = status.get("lastFailure")
+    if failure and failure["note"] not in status.get("summary", ""):
+        often = f", {failure['count']} times" if failure["count"] > 1 else ""
+        click.echo(f"\nlast failure in {failure['region']}, {age(str(failure['time']), now_s)} ago{often}: {failure['note']}")
 
 
 def _unlike(slots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

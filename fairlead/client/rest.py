@@ -285,7 +285,7 @@ class RestClient:
                     raise
                 answer, trouble = None, unreachable
                 continue
-            if answer.status not in _LATER:
+            if answer.status not in _LATER or (attempt and _is_region_away(answer)):
                 return answer
             if _is_in_doubt(answer):
                 in_doubt = error_of(answer.status, answer.body).message
@@ -347,6 +347,11 @@ def _is_in_doubt(answer: _Answer) -> bool:
     if isinstance(error, Busy):
         return error.reason in _IN_DOUBT_REASONS
     return answer.status in _IN_DOUBT and type(error) is ApiError
+
+
+def _is_region_away(answer: _Answer) -> bool:
+    """It was not there a moment ago either: it does not come back while somebody waits."""
+    return any(cause.reason == "RegionUnreachable" for cause in error_of(answer.status, answer.body).causes)
 
 
 def _what(verb: str, resource: Resource, body: Any) -> str:

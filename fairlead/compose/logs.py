@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from starlette.requests import Request
@@ -19,25 +20,31 @@ from starlette.routing import Route
 from fairlead.api.access import Authenticate, Authorise, refuse_impersonation
 from fairlead.api.app import refusal
 from fairlead.api.failures import Failure
+from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
 from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Wanted, marks_of, pieces_of, span_of, tail_from
+from fairlead.model.lifecycle import SlotState
 from fairlead.ports import Clock
 
 PATH: Final = "/apis/fairlead.dev/v1alpha1/namespaces/{tenant}/workloads/{name}/log"
 CHUNK: Final = 64 * 1024
 POLL_S: Final = 0.25
+SLOTS_SHOWN: Final = 20
+KEPT_MIN: Final = 10  # agents keep what has ended so long, unless they are told otherwise
 _LIVE: Final = frozenset({"Starting", "Ready", "Serving", "Draining", "Failed", "Succeeded"})
 
 
 class LogSource(Protocol):
-    """A plane that can be asked for bindings and for what their processes wrote."""
+    """A plane that can be asked for bindings, for what their processes wrote, and for where those were that are gone."""
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None: ...
 
     async def list(self, plural: str) -> Any: ...
 
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]: ...
+
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage: ...
 
 
 def log_route(sources: Mapping[str, LogSource], authenticate: Authenticate, authorise: Authorise, clock: Clock) -> Route:
@@ -62,18 +69,17 @@ async def _answer(
     if not authorise(identity, "get", "workloads", tenant, name, "logs"):
         raise Failure(403, f'User "{identity.name}" cannot get resource "workloads/logs" in the namespace "{tenant}"')
     wanted = Wanted.of(request.query_params)
-    slot = await _find(_asked(sources, request.query_params.get("region", "")), tenant, name, wanted.slot)
+    asked = _asked(sources, request.query_params.get("region", ""))
+    slot = await _find(asked, tenant, name, wanted.slot) or await _find_ended(asked, tenant, name, wanted.slot)
     if slot is None:
-        which = f"slot {wanted.slot}" if wanted.slot is not None else "no slot"
-        said = "is not bound" if wanted.slot is not None else "runs or ran"
-        raise Failure(404, f"{which} of {tenant}/{name} {said} anywhere that can be reached; see `fairlead why wl/{name}`")
+        raise Failure(404, await _no_such(asked, tenant, name, wanted.slot))
     streams = [_Stream(*slot, tenant, stream, wanted, clock) for stream in wanted.streams]
     try:
         kept = [stream for stream in streams if await stream.begin()]
     except Unreachable as error:
         raise Failure(503, str(error), retry_after_s=2.0) from None
     if not kept:
-        raise Failure(404, f"nothing that {slot[1]} wrote is kept")
+        raise Failure(404, f"nothing that {slot[1]} wrote is kept: it did not start, or ended more than {KEPT_MIN} minutes ago")
     text = _limited(_in_order(kept, wanted, clock), wanted)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8")
 
@@ -103,6 +109,37 @@ async def _find(
         except (Expired, Unreachable):
             continue
     return (best[1], best[2]) if best is not None else None
+
+
+async def _find_ended(
+    sources: Mapping[str, LogSource], tenant: str, workload: str, slot: int | None
+) -> tuple[LogSource, str] | None:  # fmt: skip
+    """The slot asked for, else the one that was placed last, where no binding tells any more: the decisions do."""
+    best: tuple[int, LogSource, str] | None = None
+    name = f"{workload}-{slot}" if slot is not None else ""
+    asked = DecisionQuery(tenant=tenant, workload=workload, slot=name, outcome=SlotState.BOUND.value, limit=1)
+    for source in sources.values():
+        try:
+            found = (await source.decisions(asked)).items
+        except (Expired, Unreachable):
+            continue
+        if found and (best is None or found[0].decided.time_ms > best[0]):
+            best = (found[0].decided.time_ms, source, found[0].attempt.name)
+    return (best[1], best[2]) if best is not None else None
+
+
+async def _no_such(sources: Mapping[str, LogSource], tenant: str, workload: str, slot: int | None) -> str:
+    why = f"see `fairlead why wl/{workload} -n {tenant}`"
+    if slot is None:
+        return f"no slot of {tenant}/{workload} runs or ran anywhere that can be reached; {why}"
+    there: set[int] = set()
+    for source in sources.values():
+        with suppress(Expired, Unreachable):
+            names = [change.name.rpartition("-") for change in await source.list("bindings") if change.tenant == tenant]
+            there |= {int(index) for name, _, index in names if name == workload}
+    shown = ", ".join(map(str, sorted(there)[:SLOTS_SHOWN])) + (", ..." if len(there) > SLOTS_SHOWN else "")
+    known = f"its slots are {shown}" if there else f"nor is any other; {why}"
+    return f"slot {slot} of {tenant}/{workload} is not bound anywhere that can be reached; {known}"
 
 
 class _Stream:

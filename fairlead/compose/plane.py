@@ -27,7 +27,7 @@ from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel
-from fairlead.client.decisions import DecisionSource
+from fairlead.client.decisions import DecisionQuery, DecisionSource, ExplainedPage
 from fairlead.client.leased import Leased
 from fairlead.client.plane import Change, Plane
 from fairlead.client.providing import Providing
@@ -311,8 +311,8 @@ class OwnLogs:
         leader = self._plane.leader
         if leader is not None:
             return await leader.logs(tenant, name, stream, offset, limit)
-        rec = await self._plane.get("bindings", tenant, name)
-        if rec is None:
-            raise FileNotFoundError(name)
-        found = await self._service.ask(rec.hot.node, "logs", tenant, name, stream, offset, limit)
+        found = await self._service.output(tenant, name, stream, offset, limit)
         return found[0], found[1], found[2]
+
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
+        return await self._plane.decisions(query)

@@ -94,7 +94,7 @@ class Narrator(Leased):
         self.telling = Telling()
         self._tellers: dict[str, Callable[[Change, Any], Iterable[Told]]] = {
             "schedulingrequests": self._of_request,
-            "bindings": lambda c, old: narrating.of_binding(c.tenant, c.name, _hot(old), c.hot),
+            "bindings": self._of_binding,
             "instances": self._of_instance,
             "nodes": lambda c, old: narrating.of_node(_hot(old), c.hot),
             "workloads": lambda c, old: narrating.of_workload(_hot(old), c.hot),
@@ -106,6 +106,7 @@ class Narrator(Leased):
         self._reasons: dict[tuple[str, str], dict[int, str]] = {}  # of a workload's slots that wait
         self._remembered = 0
         self._known: dict[tuple[str, str], Event] = {}  # as last written, by tenant and name
+        self._last_words: dict[tuple[str, str], str] = {}  # of slots that failed in what is being told
 
     def _restarted(self, error: BaseException) -> None:
         self.meters.restarts_total += 1
@@ -127,6 +128,7 @@ class Narrator(Leased):
 
     def narrate(self, changes: Sequence[Change], now_ms: int) -> None:
         """Changes whose earlier version is not known are told of as if they were new, or not at all."""
+        self._last_words = _last_words(changes)
         created: dict[tuple[str, str], int] = {}  # when the requests were made that are gone now
         every = 1 + sum(change.plural == "bindings" for change in changes) // SAMPLED
         for at, change in enumerate(changes):
@@ -177,6 +179,10 @@ class Narrator(Leased):
         reasons[slot] = status.reason
         return (narrating.waiting(*key, change.hot.spec.slot.uid, reasons, slot, status.detail),)
 
+    def _of_binding(self, change: Change, old: Any) -> Iterable[Told]:
+        words = self._last_words.get((change.tenant, change.name), "") if self._last_words else ""
+        return narrating.of_binding(change.tenant, change.name, _hot(old), change.hot, words)
+
     @staticmethod
     def _of_instance(change: Change, old: Any) -> Iterable[Told]:
         if change.raw is None:
@@ -194,7 +200,7 @@ class Narrator(Leased):
             return
         commands = []
         for each in sums:
-            metadata = Metadata(name=event_name(each.told), namespace=each.told.tenant)
+            metadata = Metadata(name=narrating.event_name(each.told.regarding, each.told.reason), namespace=each.told.tenant)
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             spec = _added(await self._last(metadata), each, self.terms.name)
@@ -216,11 +222,6 @@ class Narrator(Leased):
         return _event(change.raw).spec if change is not None and change.raw is not None else None
 
 
-def event_name(told: Told) -> str:
-    """One event an object and reason, however often it happens."""
-    return f"{told.regarding.rpartition('/')[2][:200]}.{told.reason.lower()}"
-
-
 def _added(before: EventSpec | None, each: Sum, reporter: str) -> EventSpec:
     told, last = each.told, _instant(each.last_ms)
     if before is not None and told.uid and before.uid and told.uid != before.uid:
@@ -236,6 +237,22 @@ def _added(before: EventSpec | None, each: Sum, reporter: str) -> EventSpec:
         last_time=last,
         uid=told.uid or (before.uid if before is not None else ""),
     )
+
+
+def _last_words(changes: Sequence[Change]) -> dict[tuple[str, str], str]:
+    """What agents said of slots that failed: the step and the words come in one report, and the instance goes with the slot."""
+    failed = {
+        (change.tenant, change.name)
+        for change in changes
+        if change.plural == "bindings" and change.raw is not None and change.hot.state is _S.FAILED
+    }
+    if not failed:
+        return {}
+    out: dict[tuple[str, str], str] = {}
+    for change in changes:
+        if change.plural == "instances" and change.raw is not None and (change.tenant, change.name) in failed:
+            out[change.tenant, change.name] = _said(change.raw).status.message
+    return out
 
 
 def _hot(rec: Any) -> Any:

@@ -91,7 +91,8 @@ def fold(
         pending = (why, *pending)
         total = replace(total, pending=total.pending + max(0, unplaced))
     conditions = before.conditions
-    for condition in (*_conditions(workload, total, assignments, choice, revision), *_recovering(workload, order)):
+    said = _conditions(workload, total, assignments, choice, revision, silent)
+    for condition in (*said, *_recovering(workload, order)):
         full = replace(condition, observed_generation=workload.metadata.generation, last_transition_time=instant(now_ms))
         conditions = set_condition(conditions, full)
     return WorkloadStatus(
@@ -135,8 +136,8 @@ def _merged(assignments: Iterable[Assignment]) -> tuple[PendingReason, ...]:
 
 
 def _conditions(
-    workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice, revision: str
-) -> list[Condition]:
+    workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice, revision: str, silent: Collection[str]
+) -> list[Condition]:  # fmt: skip
     if workload.spec.job is not None:
         return [_of_regions(kind, assignments) for kind in ("Complete", "Failed")]
     spec = workload.spec
@@ -149,7 +150,7 @@ def _conditions(
     else:
         reason = choice.reason or ("ScaledToZero" if not total.desired else "BelowMinServing")
         serving = Condition(type="Serving", status="False", reason=reason, message=f"{said}, at least {least} must")
-    return [serving, _progressing(assignments, revision)]
+    return [serving, _progressing(assignments, revision, silent)]
 
 
 def _recovering(workload: Workload, order: RecoveryOrder | None) -> list[Condition]:
@@ -172,7 +173,7 @@ def _of_regions(kind: str, assignments: Sequence[Assignment]) -> Condition:
     return best or Condition(type=kind, status="False", reason="NotStarted")
 
 
-def _progressing(assignments: Sequence[Assignment], revision: str) -> Condition:
+def _progressing(assignments: Sequence[Assignment], revision: str, silent: Collection[str]) -> Condition:
     """The worst of the regions': one that stands still is what one has to look at; last, one whose turn has not come."""
     order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Suspended": 4, "Complete": 5}
     carrying = [a for a in assignments if a.spec.slots or a.status.replicas.bound]
@@ -190,7 +191,8 @@ def _progressing(assignments: Sequence[Assignment], revision: str) -> Condition:
     if not found:
         return Condition(type="Progressing", status="False", reason="NothingPlaced")
     _, region, worst = min(found, key=lambda each: each[:2])
-    return replace(worst, message=f"{region}: {worst.message}")
+    heard = "" if region not in silent else "not heard any more; it said last: "
+    return replace(worst, message=f"{region}: {heard}{worst.message}")
 
 
 def same_but_for_times(new: WorkloadStatus, old: WorkloadStatus) -> bool:

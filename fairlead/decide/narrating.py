@@ -80,6 +80,11 @@ def _of_node(node: Node, reason: str, note: str) -> Told:
     return Told(f"nodes//{metadata.name}", SYSTEM_TENANT, reason, note, reason in _WARNINGS, metadata.uid)
 
 
+def event_name(regarding: str, reason: str) -> str:
+    """One event an object and reason, however often it happens."""
+    return f"{regarding.rpartition('/')[2][:200]}.{reason.lower()}"
+
+
 # --- slots
 
 
@@ -92,8 +97,11 @@ _STEPS: Final = {
 }
 
 
-def of_binding(tenant: str, name: str, old: BindingHot | None, new: BindingHot | None) -> Sequence[Told]:
-    """Asked of every step of every slot, most of which are no news: no generator, and nothing made that is not told."""
+def of_binding(
+    tenant: str, name: str, old: BindingHot | None, new: BindingHot | None, last_words: str = ""
+) -> Sequence[Told]:  # fmt: skip
+    """Asked of every step of every slot, most of which are no news: no generator, and nothing made that is not told.
+    `last_words`: what its agent said of one that has failed."""
     if new is None:
         return ()
     if old is None or old.token != new.token:
@@ -107,7 +115,10 @@ def of_binding(tenant: str, name: str, old: BindingHot | None, new: BindingHot |
     if state is _S.STARTING and old.state is not _S.BOUND:
         return ()  # it has lost readiness, or was heard again: it was started long ago
     workload, _, slot = name.rpartition("-")
-    return (_of_workload(tenant, workload, step[0], step[1].format(slot=slot, node=new.node), new.workload_uid),)
+    note = step[1].format(slot=slot, node=new.node)
+    if last_words and state is _S.FAILED:
+        note = f"{note}: {last_words}"
+    return (_of_workload(tenant, workload, step[0], note, new.workload_uid),)
 
 
 def _preempted(victim: str, by: str, tenant: str) -> Told:
@@ -125,7 +136,8 @@ def of_instance(tenant: str, name: str, old: InstanceStatus | None, new: Instanc
     if " probe: " in new.message:
         yield _of_workload(tenant, workload, "Unhealthy", f"slot {slot}: {new.message}")
     elif new.restarts > (old.restarts if old is not None else 0):
-        yield _of_workload(tenant, workload, "BackOff", f"slot {slot}: {new.message}; started again {new.restarts} times")
+        times = "once" if new.restarts == 1 else f"{new.restarts} times"  # a life that moves on begins anew
+        yield _of_workload(tenant, workload, "BackOff", f"slot {slot}: {new.message}; started again {times} on this node")
 
 
 def waiting(tenant: str, workload: str, uid: str, reasons: Mapping[int, str], slot: int, detail: str) -> Told:

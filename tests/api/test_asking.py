@@ -20,7 +20,7 @@ from fairlead.authority.service import PlaneService
 from fairlead.client.remote import RemotePlane
 from fairlead.controllers.disruption import DisruptionController
 from fairlead.model.commands import PutStatus
-from fairlead.model.kinds.intent import PendingReason, StageCounts, WorkloadStatus
+from fairlead.model.kinds.intent import JobRule, PendingReason, StageCounts, WorkloadStatus
 from fairlead.model.lifecycle import Role
 from fairlead.ports import SystemClock, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
@@ -300,3 +300,11 @@ async def test_a_scheduler_binds_under_its_lease_and_an_older_one_is_fenced_out(
         assert (
             await doors.call(door, "POST", gone, proposal("n0", seen, fencingEpoch=epoch), token="scheduler-token")
         ).status == 404
+
+
+async def test_a_slot_of_a_job_that_runs_waits_for_nothing(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as rig:
+        await rig.region.order("api", 1, uid=rig.uid, job=JobRule())
+        await rig.region.until(lambda: rig.region.plane.authority.view().get("bindings", "risk", "api-0") is not None)
+        found = await asked_until(rig, "/bindings/api-0/why", lambda got: got["status"]["slots"][0]["state"] == "Ready")
+        assert "api-0 is Ready: Running: it runs" in found["status"]["summary"]

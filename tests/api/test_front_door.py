@@ -17,6 +17,7 @@ from fairlead.ports import SystemClock
 from tests.api.doors import GROUP, call, node, open_door, workload
 from tests.authority.planes import OPERATOR, ok
 
+POOLS = f"{GROUP}/nodepools"
 NODES = f"{GROUP}/nodes"
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
 
@@ -123,11 +124,31 @@ async def test_a_region_that_is_away_makes_a_partial_answer_with_a_warning_and_a
         assert (len(back.json["items"]), back.warnings) == (2, [])
 
 
+async def test_what_is_shown_of_a_region_that_is_away_says_so_in_its_row_and_in_the_object() -> None:
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    async with open_door("us", "eu") as door:
+        for region in ("us", "eu"):
+            await call(door, "POST", NODES, node(f"{region}-n1", region))
+            await call(door, "POST", POOLS, {**node(f"{region}-p1", ""), "kind": "NodePool", "spec": {}})
+        for kind in (NODES, POOLS):
+            await call(door, "GET", kind)
+        door.cuttable["eu"].cut()
+        us, eu = (await call(door, "GET", NODES)).json["items"]
+        assert "evidence" not in us
+        assert (eu["evidence"]["plane"], eu["evidence"]["ageSeconds"] < 5) == ("eu", True)
+        assert (await call(door, "GET", f"{NODES}/eu-n1")).json["evidence"]["plane"] == "eu"
+        rows = [row["cells"] for row in (await call(door, "GET", NODES, headers={"accept": table})).json["rows"]]
+        assert rows[0][1] != rows[1][1] == "Unknown (0s old)", "a health that nobody has heard is none"
+        rows = [row["cells"] for row in (await call(door, "GET", POOLS, headers={"accept": table})).json["rows"]]
+        assert rows[1][1] == f"{rows[0][1]} (0s old)", "a kind without a state"
+
+
 async def test_what_only_an_absent_region_could_have_is_503_and_never_404() -> None:
     async with open_door("us", "eu") as door:
         door.cuttable["eu"].cut()
         got = await call(door, "GET", f"{NODES}/eu-n9")
         assert (got.status, got.headers["retry-after"]) == (503, "2")
+        assert got.json["details"]["causes"][0] == {"reason": "RegionUnreachable", "message": "eu", "field": ""}
         write = await call(door, "POST", NODES, node("eu-n1", "eu"))
         assert write.status == 503
         assert (await call(door, "POST", NODES, node("us-n1", "us"))).status == 201

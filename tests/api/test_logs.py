@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
+from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
 from fairlead.client.plane import Change
 from fairlead.client.resources import Unreachable
 from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.compose.logs import log_route
+from fairlead.model.decision import Attempt, Decided, Result
 from fairlead.model.lifecycle import SlotState
 from fairlead.ports import SystemClock, Tasks
 from tests.agent.processes import Driven, driven, instance, sh
@@ -32,19 +34,26 @@ class OneRegion:
     def __init__(self, made: Driven) -> None:
         self._made = made
         self.away = False
+        self.bound = True
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
         found = await self.list(plural)
         return next((one for one in found if (one.tenant, one.name) == (tenant, name)), None)
 
     async def list(self, plural: str) -> Any:
-        return [Bare("bindings", "risk", "api-0", 1, b"", SimpleNamespace(state=SlotState.SERVING))]
+        return [Bare("bindings", "risk", "api-0", 1, b"", SimpleNamespace(state=SlotState.SERVING))] if self.bound else []
 
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
         if self.away:
             raise Unreachable("the agent of n1 does not answer")
         chunk = await self._made.driver.logs(instance(), stream, offset, limit)  # type: ignore[arg-type]
         return chunk.offset, chunk.data, chunk.next
+
+    async def decisions(self, query: DecisionQuery) -> ExplainedPage:
+        if query.workload != "api" or query.slot not in ("", "api-0") or query.outcome != "Bound":
+            return ExplainedPage()
+        decided = Decided("s", 1, 1, 1, 0, "spread", {}, 1, 1, attempts=(Attempt("risk", "api-0", 1, 1, 0, "n1"),))
+        return ExplainedPage((Explained("d", decided, Result("Bound")),))
 
 
 class Logs:
@@ -142,6 +151,24 @@ async def test_who_may_not_read_them_and_who_cannot_be_reached(tmp_path: Path) -
         logs.source.away = True
         got = await logs.get()
         assert (got.status, got.headers["retry-after"]) == (503, "2")
+
+
+async def test_what_has_ended_is_found_where_it_ran_though_nothing_is_bound_any_more(tmp_path: Path) -> None:
+    async with two_runs(tmp_path) as logs:
+        logs.source.bound = False
+        assert b"three" in await logs.text()
+        assert b"three" in await logs.text("slot=0")
+        got = await logs.get("slot=7")
+        assert got.status == 404
+        assert "slot 7 of risk/api is not bound" in got.json["message"]
+
+
+async def test_a_slot_that_is_not_there_is_told_with_those_that_are_and_what_is_over_is_called_so(tmp_path: Path) -> None:
+    async with driven(tmp_path) as made:
+        logs = Logs(made)
+        got = await logs.get("slot=2")
+        assert (got.status, got.json["message"].rpartition("; ")[2]) == (404, "its slots are 0")
+        assert "ended more than 10 minutes ago" in (await logs.get()).json["message"]
 
 
 # --- which part of a stream ------------------------------------------------------------------------------------------------

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.explaining import _next_look, _summary
+from fairlead.api.columns import COLUMNS
+from fairlead.api.explaining import _next_look
 from fairlead.api.steps import steps_of
+from fairlead.api.summary import summary_of
 from fairlead.api.waiting import LATE_S, OLD_S, late_of, next_of
 from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Condition
 
 NOW = datetime(2027, 1, 15, 8, tzinfo=UTC)
 
@@ -78,29 +81,92 @@ def test_a_scheduler_that_is_late_or_behind_is_named() -> None:
     assert late_of(NOW + timedelta(hours=1), NOW, OLD_S) == ""
 
 
-def workload(serving: int, job: Any = None, workload_class: str = "standard") -> Any:
-    status = SimpleNamespace(observed_generation=1, replicas=SimpleNamespace(desired=6, serving=serving))
-    metadata = SimpleNamespace(generation=1, deletion_time=None, finalizers=())
+def workload(serving: int, job: Any = None, workload_class: str = "standard", conditions: tuple[Condition, ...] = ()) -> Any:
+    replicas = SimpleNamespace(desired=6, serving=serving, started=3)
+    status = SimpleNamespace(observed_generation=1, replicas=replicas, conditions=conditions, pending=())
+    metadata = SimpleNamespace(generation=1, deletion_time=None, finalizers=(), name="crunch", namespace="demo")
     spec = SimpleNamespace(replicas=6, job=job, workload_class=workload_class)
     return SimpleNamespace(metadata=metadata, status=status, spec=spec)
 
 
 def test_a_status_that_is_late_is_called_so() -> None:
-    assert "the status is late; next is workload-controller" in _summary(workload(4), [], [], [])
-    assert _summary(workload(6), [], [], []) == "nothing waits: 6 of 6 serve"
-    assert _summary(workload(0, job=object()), [], [], []).startswith("nothing waits"), "a job serves nobody"
+    assert "the status is late; next is workload-controller" in summary_of(workload(4), [], [], [])
+    assert summary_of(workload(6), [], [], []) == "nothing waits: 6 of 6 serve"
+
+
+def test_slots_that_are_started_and_fail_are_not_taken_for_a_late_status() -> None:
+    failure = {"note": "slot 0 has failed on n7: driver 'docker' is not allowed on this node", "count": 6, "ageSeconds": 3.0}
+    said = summary_of(workload(0), [], [], [], failure)
+    assert (
+        said == f"0 of 6 serve, and what is started fails: {failure['note']} (6 times, last 3 s ago); next is repair-controller"
+    )
+    assert summary_of(workload(6), [], [], [], failure) == "nothing waits: 6 of 6 serve"
+
+
+def job_condition(kind: str, status: Any, reason: str) -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message="0 of 2 completions, 2 failures")
+
+
+RUNNING = (job_condition("Complete", "False", "Running"), job_condition("Failed", "False", "Running"))
+SPENT = (RUNNING[0], job_condition("Failed", "True", "RetriesSpent"))
+COMPLETE = (job_condition("Complete", "True", "Complete"), RUNNING[1])
+
+
+def test_a_job_is_told_by_what_it_has_done_and_never_by_who_serves() -> None:
+    assert summary_of(workload(0, job=object(), conditions=RUNNING), [], [], []) == (
+        "nothing waits: 3 run, 0 of 2 completions, 2 failures"
+    )
+    assert summary_of(workload(0, job=object(), conditions=COMPLETE), [], [], []) == (
+        "it is complete: 0 of 2 completions, 2 failures"
+    )
+    apart = summary_of(workload(0, job=object(), conditions=RUNNING), [], [], ["eu-central (Lost)"])
+    assert apart.startswith("3 run, ")
+    assert "of eu-central (Lost) nothing is known" in apart
+
+
+def test_a_job_that_was_given_up_says_why_what_failed_last_and_what_to_do() -> None:
+    failure = {"note": "slot 1 has failed on n7: exited with code 1", "count": 2, "ageSeconds": 7000.0}
+    said = summary_of(workload(0, job=object(), conditions=SPENT), [], [], [], failure)
+    assert said.startswith("Failed: RetriesSpent: 0 of 2 completions, 2 failures; the last: slot 1 has failed on n7: exited with")
+    for part in ("`fairlead logs wl/crunch -n demo`", "raise spec.job.retries", "delete it and apply it anew"):
+        assert part in said
+    assert "the last" not in summary_of(workload(0, job=object(), conditions=SPENT), [], [], [])
+
+
+def test_a_table_says_how_a_job_ended() -> None:
+    reason = next(column.cell for column in COLUMNS["workloads"] if column.name == "Reason")
+    for conditions, wanted in ((RUNNING, "Running"), (SPENT, "Failed (RetriesSpent)"), (COMPLETE, "Complete")):
+        assert reason(workload(0, job=object(), conditions=conditions)) == wanted
+
+
+def test_a_slot_of_a_job_waits_for_no_traffic_and_its_way_ends_before_the_serving() -> None:
+    got = next_of(binding(SlotState.READY), None, "Ready", job=True)
+    assert (got["reason"], got["nextOwner"]) == ("Running", "agent")
+    assert next_of(binding(SlotState.READY), None, "Lost", job=True)["reason"] == "NodeSilent"
+    way = {step["step"]: step for step in steps_of(placed(SlotState.READY), None, {}, "7", job=True)}
+    assert way["serving"] == {"step": "serving", "state": "not needed"}
+    assert not [step for step in way.values() if step["state"] == "stuck"]
+
+
+def test_what_serves_in_place_of_a_lost_region_is_told_of() -> None:
+    stands = Condition(type="Recovering", status="True", reason="RegionLost", message="for eu-central: 2 in us-west")
+    said = summary_of(workload(6, conditions=(stands,)), [], [], [])
+    assert said == "nothing waits: 6 of 6 serve; RegionLost, for eu-central: 2 in us-west"
+    apart = summary_of(workload(6, conditions=(stands,)), [], [], ["eu-central (Lost)"])
+    assert apart.startswith("6 of 6 serve; of eu-central (Lost) nothing is known")
+    assert "2 in us-west" in apart
 
 
 def test_a_region_that_cannot_be_reached_is_not_called_settled() -> None:
     said = "4 of 6 serve; of eu-central (Lost) nothing is known: it cannot be reached; "
-    assert _summary(workload(4), [], [], ["eu-central (Lost)"]) == said + "it must come back"
-    assert _summary(workload(4, None, "critical"), [], [], ["eu-central (Lost)"]) == said + "next is recovery-controller"
+    assert summary_of(workload(4), [], [], ["eu-central (Lost)"]) == said + "it must come back"
+    assert summary_of(workload(4, None, "critical"), [], [], ["eu-central (Lost)"]) == said + "next is recovery-controller"
 
 
 def test_quota_and_capacity_are_told_in_the_controllers_own_words() -> None:
     for reason, owner in (("WaitingForQuota", "quota-controller"), ("WaitingForCapacity", "scheduler")):
         pending = [{"reason": reason, "count": 2, "detail": "2 CPU are missing", "nextOwner": owner}]
-        assert _summary(workload(4), pending, [], []) == f"2 of 6 wait: {reason}: 2 CPU are missing; next is {owner}"
+        assert summary_of(workload(4), pending, [], []) == f"2 of 6 wait: {reason}: 2 CPU are missing; next is {owner}"
 
 
 # --- step by step --------------------------------------------------------------------------------------------------------

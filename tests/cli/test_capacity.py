@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.capacity import Amount, Capacity, amount_of, shape_of
+from fairlead.cli.capacity import Amount, Capacity, _ready, amount_of, shape_of
 from fairlead.cli.frame import Told
 
 GI = 1 << 30
@@ -52,6 +52,15 @@ def test_free_room_in_pieces_is_fragmented() -> None:
 def test_nodes_that_take_no_work_have_no_headroom() -> None:
     (region,) = Capacity([node("a", health="Unknown"), node("b")], Amount(1000, GI)).regions()
     assert (region["ready"], region["nodes"], region["fits"]) == (1, 2, 4)
+
+
+def test_a_region_that_cannot_be_reached_has_no_headroom_and_says_how_old_its_sums_are() -> None:
+    copy = node("a") | {"evidence": {"plane": "us-east", "ageSeconds": 12.0}}
+    (region,) = Capacity([copy], Amount(1000, GI)).regions()
+    assert (region["ready"], region["fits"], region["ageSeconds"]) == (0, 0, 12.0)
+    assert _ready(region) == "0/1 (12s old)"
+    (region,) = Capacity([node("a")], Amount(1000, GI)).regions()
+    assert _ready(region) == "1/1"
 
 
 def test_a_tenants_headroom_is_what_its_grant_leaves_after_use_and_what_is_held_for_it() -> None:

@@ -212,6 +212,17 @@ def test_cordon_and_uncordon(node: FakeApi) -> None:
     assert talk("cordon").code == frame.ERROR
 
 
+def test_a_node_of_a_region_that_is_away_is_neither_cordoned_nor_drained_and_the_region_is_named(node: FakeApi) -> None:
+    node.objects["nodes", "", "n1"]["evidence"] = {"plane": "eu", "ageSeconds": 12.0}
+    node.objects["nodes", "", "n1"]["spec"]["unschedulable"] = True
+    for verb in (("cordon", "n1"), ("uncordon", "n1"), ("drain", "n1", "--reason", "disk", "--yes")):
+        ran = talk(*verb)
+        assert (ran.code, ran.out) == (frame.ERROR, ""), "what was so 12 s ago is not known to be so"
+        assert "eu cannot be reached; it was last heard of 12 s ago" in ran.err
+        assert "the server itself is well" in ran.err
+    assert "drain" not in spec_of(node)
+
+
 def test_a_drain_needs_a_reason_and_a_yes(node: FakeApi) -> None:
     assert "--reason" in talk("drain", "n1", "--yes").err
     assert "--reason is empty" in talk("drain", "n1", "--yes", "--reason", " ").err

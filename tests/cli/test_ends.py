@@ -95,3 +95,11 @@ def test_an_interrupted_watch_is_code_130(api: FakeApi) -> None:
 
     ran = fairlead("get", "wl", "-w", within=world()._replace(run=interrupted))
     assert (ran.code, ran.out) == (frame.INTERRUPTED, "")
+
+
+def test_a_region_that_is_away_is_not_blamed_on_the_server(api: FakeApi) -> None:
+    api.away = "eu"
+    ran = talk("get", "nodes", "n1")
+    assert ran.code == frame.ERROR
+    assert "eu cannot be reached" in ran.err
+    assert "a region behind it is away" in ran.err

@@ -39,6 +39,11 @@ def test_where_all_is_well_nothing_keeps_an_incident_open() -> None:
 
 SERVING = {"conditions": [{"type": "Serving", "status": "False", "reason": "BelowMinServing"}]}
 SUSPENDED = {"conditions": [{"type": "Serving", "status": "False", "reason": "Suspended"}]}
+BLOCKED = {"pending": [{"reason": "ResidencyBlocked", "count": 3}]}
+QUEUED = {"pending": [{"reason": "WaitingForQuota", "count": 3}]}
+UNHEARD = [
+    "no reservation is leaked", "no placement waits to be confirmed", "every region is healthy", "every node is heard",
+]  # fmt: skip
 LEFT = [
     ("overrides", thing("o", {"kind": "hold"}, {"expiryTime": AFTER}), ["no override is in force"]),
     ("overrides", thing("o", {"ttlSeconds": 3600}, creationTimestamp=BEFORE), ["no override is in force"]),
@@ -52,10 +57,12 @@ LEFT = [
     ),
     ("reservations", thing("r", {"expiryTime": BEFORE}), ["no reservation is leaked"]),
     ("recoveryorders", thing("api", {"lost": ["eu-central"]}), ["recovery budgets are returned"]),
-    ("regions", thing("eu-central", status={"health": "Lost"}), ["every region is healthy"]),
+    ("regions", thing("eu-central", status={"health": "Lost"}), UNHEARD),
     ("nodes", thing("n1", {"region": "us-east"}, {"health": "Unknown"}), ["every node is heard"]),
     ("workloads", thing("w", status=SERVING), ["every workload serves what it must"]),
     ("workloads", thing("w", status=SUSPENDED), []),
+    ("workloads", thing("w", {"job": {}}, BLOCKED), ["every workload serves what it must"]),
+    ("workloads", thing("w", {"job": {}}, QUEUED), []),
 ]
 
 
@@ -69,4 +76,14 @@ def test_each_thing_that_is_left_is_found_by_its_check(plural: str, one: dict[st
 def test_a_provisional_placement_of_a_region_that_is_not_heard_is_unconfirmed() -> None:
     found = well()
     found["regions"] = [thing("us-east", status={"health": "Unknown"})]
-    assert failing(found) == ["no placement waits to be confirmed", "every region is healthy"]
+    assert failing(found) == UNHEARD
+    (unconfirmed,) = [check for check in checks(found, NOW_S) if check.name == "no placement waits to be confirmed"]
+    assert unconfirmed.left == ["bindings of us-east are not heard of", "risk/api-0"]
+
+
+def test_a_node_that_is_shown_from_memory_is_not_heard() -> None:
+    found = well()
+    found["nodes"] = [found["nodes"][0] | {"evidence": {"plane": "us-east", "ageSeconds": 12.0}}]
+    assert failing(found) == ["every node is heard"]
+    (heard,) = [check for check in checks(found, NOW_S) if not check.passed]
+    assert heard.left == ["nodes of us-east are not heard of for 12 s"]

@@ -97,6 +97,9 @@ def test_top_adds_up_what_is_bound(api: FakeApi) -> None:
     assert out[2].split() == ["n2", "0", "0m", "<unknown>", "0Mi", "<unknown>", "<unknown>"]
     api.put("workloads", "a", "risk", spec={"resources": {"requests": asks}}, status={"replicas": {"desired": 3, "bound": 2}})
     api.put("workloads", "b", "risk", spec={}, status={"replicas": {"desired": 9, "bound": 8}})
+    api.objects["nodes", "", "n1"]["evidence"] = {"plane": "eu", "ageSeconds": 12.0}
+    assert talk("top", "nodes").out.splitlines()[1].endswith("Unknown (12s old)")
+    assert "Shown:" in talk("describe", "nodes/n1").out
     lines = talk("top", "workloads", "--sort-by", "bound").out.splitlines()
     assert [line.split()[1] for line in lines] == ["NAME", "b", "a"]
     assert lines[2].split()[-2:] == ["3000m", "2048Mi"]

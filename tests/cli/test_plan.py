@@ -39,6 +39,16 @@ def test_one_whose_loss_would_not_says_so_loudly_and_fails_where_readiness_is_re
     assert talk("plan", "--lose-region", "us-east", "--require-ready").code == frame.CHECK_FAILED
 
 
+def test_a_region_that_is_lost_is_not_told_of_as_if_it_were_there(api: FakeApi) -> None:
+    outlook(api, "us-east", API, ready=1)
+    api.put("regions", "us-east", "", status={"health": "Lost"})
+    said = talk("plan", "--lose-region", "us-east")
+    assert said.out.startswith("us-east IS LOST. What follows was worked out while it was healthy")
+    assert "Had us-east been lost then, all 1 critical services would" in said.out
+    assert "were lost now" not in said.out
+    assert json.loads(talk("plan", "--lose-region", "us-east", "-o", "json").out)["status"]["lost"] is True
+
+
 @pytest.mark.parametrize(("service", "ready"), [(API, True), (SHORT, False)])
 def test_the_json_of_a_loss_says_whether_anything_changes_and_whether_it_is_ready(
     api: FakeApi, service: dict[str, object], ready: bool

@@ -28,6 +28,7 @@ KINDS = {
     "quotas": ("Quota", True, []),
     "grants": ("Grant", True, []),
     "recoverybudgets": ("RecoveryBudget", True, []),
+    "regions": ("Region", False, []),
     "regionoutlooks": ("RegionOutlook", False, []),
     "gadgets": ("Gadget", True, ["gd"]),  # a kind this program does not know
 }
@@ -64,6 +65,7 @@ class FakeApi:
         self.drop_reads = 0
         self.lose_receipts = False
         self.answers: list[tuple[str, int, dict[str, str]]] = []  # (method, code, headers) given before anything else
+        self.away = ""  # a region without which nothing can be answered
         self.watches = 0
         self.watches_allowed = 1_000_000
         self.end_after: list[int] = []  # after how many events each watch in turn is ended
@@ -135,6 +137,9 @@ class FakeApi:
                 raise Fault(
                     code, {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}.get(code, "Odd"), f"told {code}"
                 )
+        if self.away:
+            cause = {"reason": "RegionUnreachable", "message": self.away, "field": ""}
+            raise Fault(503, "ServiceUnavailable", f"{self.away} cannot be reached", [cause])
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             raise Fault(401, "Unauthorized", "Unauthorized")
         if request.method == "GET" and self.drop_reads:

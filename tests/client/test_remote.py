@@ -13,11 +13,14 @@ import pytest
 from fairlead.authority.authority import Authority
 from fairlead.authority.service import Open, PlaneService
 from fairlead.client.channel import REFUSAL, Channel, Closed, Row, decode, encode
+from fairlead.client.decisions import DecisionHit, DecisionPage, DecisionQuery
 from fairlead.client.plane import Change, Expired
 from fairlead.client.remote import RemotePlane
 from fairlead.client.remote_feed import RemoteFeed
 from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Accepted, Command, Enqueue, IdempotencyKey, Put, Refused, Unknown
+from fairlead.model.decision import Attempt, DecisionRecord, Result
+from fairlead.model.decision import Decided as Decision
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
@@ -294,6 +297,55 @@ async def test_an_agent_is_asked_over_the_channel_it_keeps_and_again_after_a_bre
         assert await remote.logs("risk", "w-0", "stdout", 0, 10) == (0, b"hello", 5)
         with pytest.raises(FileNotFoundError):
             await remote.logs("risk", "nobody-0", "stdout", 0, 10)
+
+
+class Decided:
+    """Where the slot was bound, the newest first."""
+
+    def __init__(self, *nodes: str) -> None:
+        self._nodes = nodes
+
+    async def query(self, query: DecisionQuery) -> DecisionPage:
+        if query.slot != "gone-0" or query.outcome != "Bound":
+            return DecisionPage((), "", (), None)
+        attempts = tuple(Attempt("risk", "gone-0", 1, epoch, 0, node) for epoch, node in enumerate(self._nodes))
+        decided = Decision("s", 1, 1, 1, 0, "spread", {}, 1, 1, attempts=attempts)
+        record = DecisionRecord("d", decided, tuple(Result("Bound") for _ in attempts))
+        return DecisionPage(tuple(DecisionHit(record, number) for number in range(len(attempts))), "", (), None)
+
+
+async def test_what_a_slot_wrote_that_is_over_comes_from_whoever_ran_it_last_and_still_has_it() -> None:
+    async with remote_plane() as (plane, remote, exchange):
+        exchange.services["a"] = PlaneService(plane.authority, plane.clock, Decided("n2", "n1"))
+        await exchange.cut()
+        await reconnected(remote)
+        asked: list[str] = []
+
+        async def answer(operation: str, arguments: Sequence[Any]) -> Any:
+            asked.append(arguments[1])
+            if len(asked) == 1:
+                raise FileNotFoundError("forgotten on n2")
+            return [0, b"no more disk", 12]
+
+        remote.attend(["n1", "n2"], answer)
+        assert await remote.logs("risk", "gone-0", "stdout", 0, 10) == (0, b"no more disk", 12)
+        assert asked == ["gone-0", "gone-0"]
+        with pytest.raises(FileNotFoundError):
+            await remote.logs("risk", "other-0", "stdout", 0, 10)
+        exchange.gate = Deaf()
+        await exchange.cut()
+        while remote.connects_total < 3:
+            await asyncio.sleep(0.001)
+        await remote.wait_connected()
+        with pytest.raises(FileNotFoundError, match="bound here"):
+            await remote.logs("risk", "gone-0", "stdout", 0, 10)
+
+
+class Deaf(Open):
+    """An agent: of what is not on its node it is told nothing."""
+
+    def hears(self) -> bool:
+        return False
 
 
 async def test_nobody_but_the_one_who_was_asked_can_answer() -> None:

@@ -105,6 +105,14 @@ async def test_a_busy_server_is_asked_again_and_then_believed(api: FakeApi, code
     assert len(api.answers) == 6
 
 
+async def test_a_region_that_is_away_is_asked_for_once_more_and_no_longer_waited_for(api: FakeApi) -> None:
+    api.away = "eu"
+    async with connected(api) as client:
+        with pytest.raises(Busy, match="eu cannot be reached"):
+            await client.get(WORKLOADS, "risk", "a")
+    assert len(api.requests) == 2
+
+
 async def test_nobody_there_is_told_at_once_with_what_to_look_at() -> None:
     with running() as api:
         pass

@@ -37,6 +37,13 @@ def test_each_step_that_people_care_about_is_told_once() -> None:
     assert said(bound(_S.RELEASED), bound(epoch=2)) == [("Scheduled", "slot 3 is to run on n1")]
 
 
+def test_a_slot_that_failed_is_told_of_with_what_its_agent_said_last() -> None:
+    (told,) = narrating.of_binding("risk", "api-3", bound(), bound(_S.FAILED), "driver 'docker' is not allowed on this node")
+    assert told.note == "slot 3 has failed on n1: driver 'docker' is not allowed on this node"
+    (told,) = narrating.of_binding("risk", "api-3", bound(), bound(_S.STARTING), "of an earlier life")
+    assert told.note == "slot 3 was started on n1"
+
+
 def test_what_is_no_news_is_not_told() -> None:
     for old, new in ((bound(_S.READY), bound(_S.READY)), (bound(_S.STARTING), bound(_S.READY)), (bound(_S.READY), None)):
         assert said(old, new) == []
@@ -62,7 +69,10 @@ def test_probes_and_restarts_are_told_when_they_are_new() -> None:
     assert instance(InstanceStatus(message="liveness probe: 503"), message="liveness probe: 503") == []
     crashed = InstanceStatus(message="exited with code 1", restarts=1)
     assert instance(crashed, message="exited with code 1", restarts=2) == [
-        "BackOff: slot 3: exited with code 1; started again 2 times"
+        "BackOff: slot 3: exited with code 1; started again 2 times on this node"
+    ]
+    assert instance(None, message="exited with code 1", restarts=1) == [
+        "BackOff: slot 3: exited with code 1; started again once on this node"
     ]
     assert instance(crashed, message="exited with code 0", restarts=1) == []
 

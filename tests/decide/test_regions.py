@@ -10,7 +10,7 @@ from fairlead.decide.folding import fold
 from fairlead.decide.regions import Health, RegionFacts, RegionRules, RegionVerdict, judge_regions
 from fairlead.model.kinds.intent import JobRule, StageCounts, Workload, WorkloadSpec, WorkloadStatus
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import Condition, Metadata
 
 RULES = RegionRules()
 NOW, LEASE = 1_000_000, 10_100
@@ -89,6 +89,18 @@ def test_what_a_silent_region_carried_is_unknown_and_not_serving() -> None:
     assert (status.replicas.bound, status.replicas.serving, status.replicas.unknown) == (4, 2, 2)
     assert {row.region: row.replicas.unknown for row in status.regions} == {"a": 0, "b": 2}
     assert status.pending == ()
+
+
+def test_how_far_a_silent_region_is_was_said_before() -> None:
+    conditions = (Condition(type="Progressing", status="True", reason="Complete", message="2 of 2 serve"),)
+    one = told("b", bound=2)
+    there = replace(
+        one, metadata=replace(one.metadata, generation=1),
+        status=replace(one.status, observed_generation=1, generation=1, conditions=conditions),
+    )  # fmt: skip
+    for silent, said in ((set[str](), "b: 2 of 2 serve"), ({"b"}, "b: not heard any more; it said last: 2 of 2 serve")):
+        found = folded(Choice({"b": 2}), silent, there)
+        assert next(c.message for c in found.conditions if c.type == "Progressing") == said
 
 
 def test_counts_taken_under_another_revision_say_of_no_slot_that_it_is_up_to_date() -> None:

@@ -57,7 +57,11 @@ async def test_the_way_of_a_slot_is_told_about_its_workload(tmp_path: Path) -> N
         await report(s, f"api-{slot}", SlotState.READY, ready=True, restarts=1, message="exited with code 3")
         await wait_event(s, token, "Started")
         again = await wait_event(s, token, "BackOff")
-        assert (again["type"], again["message"]) == ("Warning", f"slot {slot}: exited with code 3; started again 1 times")
+        assert again["type"] == "Warning"
+        assert again["message"] == f"slot {slot}: exited with code 3; started again once on this node"
+        await report(s, f"api-{slot}", SlotState.FAILED, restarts=5, message="exited with code 4")
+        failed = await wait_event(s, token, "Failed")
+        assert failed["message"] == f"slot {slot} has failed on oak: exited with code 4", "the instance that said it goes"
         node = await wait_event(s, token, "NodeReady")
         assert (node["involvedObject"]["name"], node["metadata"]["namespace"]) == ("oak", "fairlead-system")
         found = await scraped(s, token)
