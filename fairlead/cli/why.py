@@ -178,7 +178,10 @@ def _decision(slot: dict[str, Any], now_s: float) -> list[str]:
     out += [f"    {count} ruled out by {gate}" for gate, count in ruled_out[:RULED_OUT_MAX]]
     reasons = sorted((nodes.get("reasons") or {}).items())
     out += [f"    {node}: {reason}" for node, reason in reasons[:RULED_OUT_MAX]]
-    if decision.get("node"):
+    if decision.get("node") and decision.get("candidates"):
+        out.append(
+            "    rated when the record was written; what was just placed may count already, so the chosen may stand lower:"
+        )
         out += [f"    {_rated(one, chosen=one['node'] == decision['node'])}" for one in decision.get("candidates") or ()]
     return out
 

@@ -76,20 +76,25 @@ class Recorder:
 
     def _looked(self, run: Run, shape: Shape | None) -> tuple[int, int, tuple[Candidate, ...]]:
         """Nodes looked at, those where it fits, and the best: what was chosen, and what would have been next. As they stand after
-        the run where all were ranked; as they stood for its last slot where a few were looked at."""
+        the cycle where all were ranked, with what was placed; as they stood for its last slot where a few were looked at."""
         if shape is None:
             return self._snapshot.fleet.rows, 0, ()
         names, snapshot, ranking, found = self._snapshot.names, self._snapshot, shape.ranking, run.found
         if found is not None and not ranking.is_made:
             return found.looked, len(found.best), tuple([Candidate(names[row], total, rates) for row, total, rates in found.best])
         top = ranking.top(_TOP) if run.placements else ()
-        best = [Candidate(names[row], total, shape.breakdown(snapshot.row(row))) for row, total in top]
+        best = [_rated(names[row], shape.breakdown(snapshot.row(row))) for row, _ in top]
         return snapshot.fleet.rows, ranking.feasible(), tuple(best)
 
     def _reasons(self, shape: Shape) -> dict[str, str]:
         """Of the nodes that came nearest, why each was ruled out."""
         names = self._snapshot.names
         return {names[row]: "; ".join(shape.why(row).values()) for row in shape.nearest(_NODES_TOLD)}
+
+
+def _rated(node: str, rates: tuple[tuple[str, int, int], ...]) -> Candidate:
+    """What a ranking says is as old as its last look at that node; a total that is read beside its parts is their sum."""
+    return Candidate(node, sum(weight * rate for _, weight, rate in rates), rates)
 
 
 def _nodes_by_gate(failure: Failure) -> dict[str, int]:
