@@ -348,7 +348,7 @@ async def _options(call: Call) -> _Options:
 async def delete(call: Call) -> Response:
     _can(call, "delete")
     options = await _options(call)
-    before = await answered_before(call)
+    before = None if options.dry_run else await answered_before(call)
     if before is not None:
         return _again(call, before)
     item = await find(call)
