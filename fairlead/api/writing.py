@@ -68,7 +68,8 @@ async def create(call: Call) -> Response:
         tree = core.tenant_of(tree)
     tree = _named(call, tree)
     decoded = decode(call, tree)
-    call.allow("create", decoded.record.metadata.name)  # the path of a collection does not say what is made in it
+    record: Any = decoded.record
+    call.allow("create", record.metadata.name)  # the path of a collection does not say what is made in it
     return await _create(call, tree, decoded)
 
 
