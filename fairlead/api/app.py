@@ -118,6 +118,7 @@ class Api:
     async def _handle(self, call: Call) -> Response:
         if call.query.get("at") and (call.request.method not in ("GET", "HEAD") or call.flag("watch")):
             raise Failure(400, "at: only get and list read the past; what is watched or written is the present")
+        _check_method(call)
         special = _SPECIAL.get(call.target.subresource)
         if special is not None:
             return await special(call)
@@ -149,6 +150,17 @@ _SPECIAL: Final[dict[str, Handler]] = {
     "eviction": asking.evict,
     "binding": asking.bind,
 }
+
+
+_VERBS: Final = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _check_method(call: Call) -> None:
+    """A part of an object can do what is advertised of it, and nothing of what the whole object can."""
+    sub = call.resource.sub(call.target.subresource)
+    if sub is not None and _VERBS.get(call.request.method) not in sub.verbs:
+        methods = ", ".join(method for method, verb in _VERBS.items() if verb in sub.verbs and method != "HEAD")
+        raise Failure(405, f"{call.request.method} is not supported on {sub.name}; use {methods}")
 
 
 def _json(body: object) -> Response:

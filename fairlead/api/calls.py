@@ -100,25 +100,27 @@ class Call:
 
     # --- who may -------------------------------------------------------------------------------------------------------
 
-    def allow(self, verb: str) -> None:
-        """Raises 403 unless this caller may do this here. Of a collection it may be a part."""
+    def allow(self, verb: str, named: str = "") -> None:
+        """Raises 403 unless this caller may do this here. Of a collection it may be a part. `named`: what the object in the body
+        is called, where the path names none."""
         if self.resource.info is None:
             return  # there is nothing to see
         target, plural = self.target, self.info.plural
-        self._asked = ask = Ask(verb, plural, self.tenant, target.name, target.subresource)
+        about = target.name or named
+        self._asked = ask = Ask(verb, plural, self.tenant, about, target.subresource)
         rules = self.services.rules
         if rules.allows(self.identity, ask):
             return
-        if verb in ("list", "watch") and not target.name and not target.tenant:
+        if verb in ("list", "watch") and not about and not target.tenant:
             self.rows = rules.rows(self.identity, ask)
             if self.rows is not None:
                 return
         group, name = self.resource.group, self.identity.name
         shown = f"{plural}/{target.subresource}" if target.subresource else self.resource.plural
         where = f' in the namespace "{target.tenant}"' if target.tenant else ""
-        what = f'{self.resource.plural}{"." + group if group else ""} "{target.name}" is forbidden: ' if target.name else ""
+        what = f'{self.resource.plural}{"." + group if group else ""} "{about}" is forbidden: ' if about else ""
         message = f'{what}User "{name}" cannot {verb} resource "{shown}" in API group "{group}"{where}'
-        raise Failure(403, message, kind=self.resource.plural, name=target.name, group=group)
+        raise Failure(403, message, kind=self.resource.plural, name=about, group=group)
 
     def only(self, verb: str) -> None:
         """Of a subresource that knows one verb. Raises 405 for another method."""

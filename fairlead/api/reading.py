@@ -17,7 +17,7 @@ from fairlead.api.frontdoor import Cursor
 from fairlead.api.members import Item
 from fairlead.api.regions import belonging
 from fairlead.api.selectors import Selection
-from fairlead.api.versions import component, parse
+from fairlead.api.versions import COMPONENT_MAX, component, parse
 from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 
@@ -69,7 +69,7 @@ async def list_objects(call: Call) -> Response:
         return call.answer(body)
     selection = selection_of(call)
     limit = min(call.number("limit") or 0, LIMIT_MAX)
-    cursor = cursor_of(call.query.get("continue", ""))
+    cursor = _cursor(call)
     at, not_older = await _versions(call, cursor)
     try:
         listing = await call.front.list(
@@ -205,6 +205,16 @@ def token_of(cursor: Cursor | None) -> str:
     if cursor is None:
         return ""
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode().rstrip("=")
+
+
+def _cursor(call: Call) -> Cursor | None:
+    """Where the client says that the list goes on. A token is in its hands: only what this door could have written counts."""
+    cursor = cursor_of(call.query.get("continue", ""))
+    if cursor is not None:
+        known = {member.index for member in call.members}
+        if cursor.member not in known or not all(i in known and 0 <= revision <= COMPONENT_MAX for i, revision in cursor.pins):
+            raise bad_request("continue key is not valid: it speaks of other planes than the request")
+    return cursor
 
 
 def cursor_of(token: str) -> Cursor | None:

@@ -1,8 +1,9 @@
 """The HTTP server around an application: uvicorn with TLS, bounds before authentication, and a shutdown that ends watches.
 
-Owns connections: how many, how long a handshake and a head may take and how large a head may be, how long a client may take
-nothing of an answer, the client's certificate for whoever authenticates, graceful ends. Never looks at a request's meaning; how
-large and slow a body may be is in calls.py. Called by the composition root; not part of the simulator.
+Owns connections: how many, how long a handshake and a head may take and how large a head may be, how much may come that is no
+request, how long nothing may be asked, how long a client may take nothing of an answer, the client's certificate for whoever
+authenticates, graceful ends. Never looks at a request's meaning; how large and slow a body may be is in calls.py. Called by the
+composition root; not part of the simulator.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from fairlead.api.identity import PeerProtocol
 
@@ -24,7 +26,7 @@ GOODBYE_S: Final = 5.0  # for a client to answer the end of a TLS connection
 HEAD_S: Final = 10.0  # for a request's head to arrive, the first one and each on a kept connection
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEADERS_MAX: Final = 100
-_READ_BYTES: Final = 1 << 20  # what one read may bring, part of which may be a body
+_PIECE_BYTES: Final = 4 * 1024  # of what was read, given to the parser at a time: so many heads may wait behind a request
 KEEP_ALIVE_S: Final = 75
 TAKE_S: Final = 30.0  # a client that takes nothing of its answer for so long has gone
 CONNECTIONS_MAX: Final = 10_000  # five thousand agents, a thousand watchers, and room
@@ -32,19 +34,39 @@ GRACE_S: Final = 5  # for requests under way when the server is told to stop
 FRAME_BYTES_MAX: Final = 8 << 20
 
 
+class _Flow(FlowControl):
+    """uvicorn goes on reading with every request it begins, whatever waits behind it."""
+
+    holds = False  # what was read waits to be parsed: no more of it
+
+    def resume_reading(self) -> None:
+        if not self.holds:
+            super().resume_reading()
+
+
 class BoundedHttp(PeerProtocol):
-    """uvicorn bounds neither the time nor the size of a request's head; a stranger could hold connections for ever."""
+    """uvicorn bounds neither the time nor the size of a request's head and trailers, nor how many requests wait behind one, and
+    any byte stops its clock for idle connections: a stranger could hold connections and fill memory for ever."""
 
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
     _head_bytes = 0
-    _raw_bytes = 0  # since the last head was complete
+    _idle_bytes = 0  # since something last came of what arrived: a head, a piece of a body, the beginning of a chunk
+    _waiting = b""  # read, and behind a request that waits itself
+    _upgraded = False
+    flow: _Flow
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _Flow(transport)
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self.connections.discard(self)  # it takes nobody's place while it goes
+            self._refuse("503 Service Unavailable")
+            return
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting = b""
         self._head_came()
         self._taken()
         super().connection_lost(exc)
@@ -64,12 +86,47 @@ class BoundedHttp(PeerProtocol):
             self._stuck = None
 
     def data_received(self, data: bytes) -> None:
-        if self._late is not None:
-            self._raw_bytes += len(data)
-            if self._raw_bytes > HEAD_BYTES_MAX + _READ_BYTES:
-                self._refuse("431 Request Header Fields Too Large")
-                return
-        super().data_received(data)
+        self._waiting = self._waiting + data if self._waiting else data
+        self._parse_some()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._parse_some()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._upgraded = True
+        super().handle_websocket_upgrade()
+
+    def _parse_some(self) -> None:
+        """As far as there is room: while requests of one piece wait behind the one under way, what comes after them stays as it
+        is. Reading goes on with whatever is begun last."""
+        data, start = self._waiting, 0
+        while start < len(data) and not (self.pipeline or self._upgraded or self.transport.is_closing()):
+            self._parse(data[start : start + _PIECE_BYTES])
+            start += _PIECE_BYTES
+        over = self._upgraded or self.transport.is_closing()
+        self._waiting = b"" if over else data[start:]
+        self.flow.holds = bool(self._waiting)
+        if self.flow.holds:
+            self.flow.pause_reading()
+
+    def _parse(self, piece: bytes) -> None:
+        self._idle_bytes += len(piece)
+        idle, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
+        super().data_received(piece)
+        if idle is not None:
+            if self._is_idle:
+                self.timeout_keep_alive_task = idle  # the rest of what was answered already, or nothing that is a request
+            else:
+                idle.cancel()
+        if self._idle_bytes > HEAD_BYTES_MAX + _PIECE_BYTES and not self._upgraded:
+            self._refuse("431 Request Header Fields Too Large")
+
+    @property
+    def _is_idle(self) -> bool:
+        """Nothing is asked, and nothing is about to be."""
+        under_way = self.cycle is not None and not self.cycle.response_complete
+        return self._late is None and not under_way and not self._upgraded
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
@@ -82,11 +139,15 @@ class BoundedHttp(PeerProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._late is None:
+            return  # a trailer, behind a body: what the application was told of the request stays as it is
         self._count(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._head_came()
+        if self.transport.is_closing():
+            return
         if self._head_bytes > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
             self._refuse("431 Request Header Fields Too Large")
             return
@@ -96,9 +157,19 @@ class BoundedHttp(PeerProtocol):
         self._head_bytes += size
 
     def _await_head(self) -> None:
-        self._late = self.loop.call_later(HEAD_S, self._refuse, "408 Request Timeout")
+        self._late = self.loop.call_later(HEAD_S, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self.pipeline:  # it may be here already, and is not read before its turn
+            self._await_head()
+        else:
+            self._refuse("408 Request Timeout")
+
+    def on_chunk_header(self) -> None:
+        self._idle_bytes = 0
 
     def on_body(self, body: bytes) -> None:
+        self._idle_bytes = 0
         if not self.transport.is_closing():  # else it was refused, and nobody waits for a body
             super().on_body(body)
 
@@ -107,7 +178,7 @@ class BoundedHttp(PeerProtocol):
             super().on_message_complete()
 
     def _head_came(self) -> None:
-        self._raw_bytes = 0
+        self._idle_bytes = 0
         if self._late is not None:
             self._late.cancel()
             self._late = None
@@ -211,7 +282,7 @@ def make_server(
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
-        limit_concurrency=connections_max,
+        limit_concurrency=connections_max + 1,  # from which number on one is turned away
     )
     config.context = tls
     return Server(config)

@@ -8,7 +8,7 @@ from typing import Final
 from fairlead.api.failures import bad_request
 
 COMPONENT_BITS: Final = 64
-_MASK: Final = (1 << COMPONENT_BITS) - 1
+COMPONENT_MAX: Final = (1 << COMPONENT_BITS) - 1
 DIGITS_MAX: Final = 1300  # 64 planes; converting a longer text costs the square of its length
 
 
@@ -23,7 +23,7 @@ def vector_text(revisions: Mapping[int, int]) -> str:
 
 
 def component(text: str, index: int) -> int:
-    return (parse(text) >> (COMPONENT_BITS * index)) & _MASK
+    return (parse(text) >> (COMPONENT_BITS * index)) & COMPONENT_MAX
 
 
 def parse(text: str) -> int:

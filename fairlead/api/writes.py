@@ -164,6 +164,8 @@ async def send(call: Call, member: Member, body: Body, old: Any = None) -> Accep
     """One command. A refusal comes back as data where a caller may go on; everything else is raised. What may be said in an
     object is judged on the object itself, as it was and as it would be, not on the address of the request."""
     key, rules, identity = key_of(call), call.services.rules, call.identity
+    if getattr(body, "dry_run", False):
+        key = ""  # nothing comes of a trial: its key stays free for the write itself
     caller = rules.caller(identity, call.asked)
     if isinstance(caller, Refused):
         return caller

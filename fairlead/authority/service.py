@@ -311,6 +311,8 @@ class _Connection:
 
     async def _steps(self, tenant: str, workload: str, since_ms: int) -> list[Any]:
         self._known("bindings")
+        if not self._gate.hears():  # part of the bindings is not enough: these are anybody's
+            raise ValueError("the steps of workloads are not for this caller")
         return [[*step] for step in await self._authority.telling.steps(tenant, workload, since_ms)]
 
     async def _exported(self, since_ms: int, token: str, offset: int) -> Any:

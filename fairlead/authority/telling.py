@@ -7,12 +7,14 @@ beside the archive until it was read to its end, or for ten minutes. Asked by th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from fairlead.authority.history import History
 from fairlead.authority.hub import Expired
 from fairlead.authority.judge import Settings
+from fairlead.client.resources import Unreachable
 from fairlead.observe.build import build
 from fairlead.observe.timeline import Step, Timeline
 from fairlead.ports import Clock
@@ -23,6 +25,9 @@ STEPS_MAX: Final = 5_000  # of one answer; the newest
 PIECE_BYTES: Final = 256 << 10
 KEPT_S: Final = 600.0  # a file that nobody reads on
 FILES_MAX: Final = 4  # at once: each may be as large as the history
+WAITING_MAX: Final = 8  # for a search to end; whoever comes later is told at once that it would take long
+
+T = TypeVar("T")
 
 
 class _File(NamedTuple):
@@ -38,13 +43,31 @@ class Telling:
         self._clock = clock
         self._files: dict[str, _File] = {}
         self._number = 0
+        self._waiting = 0
         self._one = asyncio.Lock()  # a search at a time: several must not take the server's CPU from its plane
 
     async def steps(self, tenant: str, workload: str, since_ms: int) -> list[Step]:
         """The newest last. Looks through everything since then, so a long while takes long."""
         self._check()
-        async with self._one:
-            return await asyncio.to_thread(self._steps, tenant, workload, since_ms)
+        return await self._alone(lambda: self._steps(tenant, workload, since_ms))
+
+    async def _alone(self, work: Callable[[], T]) -> T:
+        """On a thread, which nobody can stop: the next one waits until it has really ended, also where its caller has gone."""
+        if self._waiting >= WAITING_MAX:
+            raise Unreachable("others search this history, and more of them wait")
+        self._waiting += 1
+        try:
+            await self._one.acquire()
+        finally:
+            self._waiting -= 1
+        running = asyncio.get_running_loop().run_in_executor(None, work)
+        running.add_done_callback(self._ended)
+        return await asyncio.shield(running)
+
+    def _ended(self, running: asyncio.Future[T]) -> None:
+        if not running.cancelled():
+            running.exception()  # whoever would have asked for it may be gone
+        self._one.release()
 
     def _steps(self, tenant: str, workload: str, since_ms: int) -> list[Step]:
         archive = Archive(Path(self._plane.history), writable=False)
@@ -59,8 +82,7 @@ class Telling:
         """(token, size of the file, a piece of it from `offset`). Without a token the file is made first."""
         self._check()
         if not token:
-            async with self._one:
-                token = await self._make(since_ms)
+            token = await self._make(since_ms)
         file = self._files.get(token)
         if file is None:
             raise Expired("this file is not kept any more: begin anew", 0)
@@ -70,15 +92,27 @@ class Telling:
         return token, file.size, piece
 
     async def _make(self, since_ms: int) -> str:
+        self._number += 1
+        token = f"{int(self._clock.monotonic() * 1000)}-{self._number}"
+        path = Path(self._plane.history).parent / f"export-{self._number}.history"
+        wanted = True
+
+        def write() -> None:
+            write_export(self._plane, since_ms, path, build())
+            if not wanted:
+                path.unlink(missing_ok=True)
+
+        try:
+            await self._alone(write)
+        except BaseException:
+            wanted = False
+            path.unlink(missing_ok=True)
+            raise
         now = self._clock.monotonic()
-        for token in [token for token, file in self._files.items() if file.until < now]:
-            self._forget(token)
+        for old in [old for old, file in self._files.items() if file.until < now]:
+            self._forget(old)
         while len(self._files) >= FILES_MAX:
             self._forget(next(iter(self._files)))
-        self._number += 1
-        token = f"{int(now * 1000)}-{self._number}"
-        path = Path(self._plane.history).parent / f"export-{self._number}.history"
-        await asyncio.to_thread(write_export, self._plane, since_ms, path, build())
         self._files[token] = _File(path, path.stat().st_size, now + KEPT_S)
         return token
 

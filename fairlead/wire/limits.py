@@ -6,6 +6,7 @@ by the codecs and by manifest.py before anything else touches the input.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Final
 
@@ -73,6 +74,22 @@ def child(path: str, key: object) -> str:
     return f"{path}[{shown if shown.isprintable() else ascii(shown)[1:-1]}]"
 
 
+# Where a walk stands: the caller's path, then (where from, key) step by step. Put into words only when there is a fault.
+At = tuple[Any, str | int] | str
+
+
+def words(at: At) -> str:
+    steps: list[str | int] = []
+    while not isinstance(at, str):
+        at, step = at
+        steps.append(step)
+    return functools.reduce(child, reversed(steps), at)
+
+
+def tell(report: Report, at: At, message: str) -> None:
+    report.add("" if report.is_full else words(at), message)
+
+
 def body_fault(text: bytes) -> Fault | None:
     if len(text) > BODY_BYTES_MAX:
         return Fault("", f"is too large: {len(text)} bytes, at most {BODY_BYTES_MAX} are read")
@@ -96,12 +113,12 @@ def check_tree(report: Report, tree: object, path: str = "") -> bool:
     if _is_sound(tree):
         return True
     budget = NODES_MAX
-    stack: list[tuple[str, object, int]] = [(path, tree, 1)]
+    stack: list[tuple[At, object, int]] = [(path, tree, 1)]
     while stack:
         here, node, depth = stack.pop()
         if isinstance(node, dict | list | tuple):
             if depth > DEPTH_MAX:
-                report.add(here[:200], f"is nested too deeply; at most {DEPTH_MAX} levels are read")
+                report.add(words(here)[:200], f"is nested too deeply; at most {DEPTH_MAX} levels are read")
                 return False
             budget -= len(node)
             if budget < 0:
@@ -162,37 +179,37 @@ def _is_plain_leaf(leaf: object) -> bool:
 
 
 def _members(
-    report: Report, path: str, node: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int
-) -> list[tuple[str, object, int]] | None:
+    report: Report, at: At, node: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int
+) -> list[tuple[At, object, int]] | None:
     if not isinstance(node, dict):
-        return [(f"{path}[{index}]", item, depth) for index, item in enumerate(node)]
+        return [((at, index), item, depth) for index, item in enumerate(node)]
     if isinstance(node, Repeating):
         for key in node.repeated:
-            report.add(child(path, key), "stands here more than once; keep one")
-    members = []
+            tell(report, (at, key), "stands here more than once; keep one")
+    members: list[tuple[At, object, int]] = []
     for key, item in node.items():
         if not isinstance(key, str):
-            report.add(path, f"has the key {str(key)[:60]}, which is not a string; put it in quotes")
+            tell(report, at, f"has the key {str(key)[:60]}, which is not a string; put it in quotes")
             return None
-        _check_leaf(report, path, key)
-        members.append((child(path, key), item, depth))
+        _check_leaf(report, at, key)
+        members.append(((at, key), item, depth))
     return members
 
 
-def _check_leaf(report: Report, path: str, leaf: object) -> None:
+def _check_leaf(report: Report, at: At, leaf: object) -> None:
     match leaf:
         case Bad():
-            report.add(path, leaf.message)
+            tell(report, at, leaf.message)
         case str():
             if not _is_text(leaf):
-                report.add(path, "holds half a surrogate pair, which is not text")
+                tell(report, at, "holds half a surrogate pair, which is not text")
         case None | bool():
             pass
         case int():
             if not _INTEGER_MIN <= leaf <= _INTEGER_MAX:
-                report.add(path, _TOO_LARGE)
+                tell(report, at, _TOO_LARGE)
         case float():
             if not math.isfinite(leaf):
-                report.add(path, "must be a number; NaN and Infinity are none")
+                tell(report, at, "must be a number; NaN and Infinity are none")
         case _:
-            report.add(path, f"is of the type {type(leaf).__name__}, which no manifest can hold")
+            tell(report, at, f"is of the type {type(leaf).__name__}, which no manifest can hold")

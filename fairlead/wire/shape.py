@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
@@ -22,7 +22,7 @@ from fairlead.model.commands import Fault
 from fairlead.model.meta import Metadata, OwnerReference
 from fairlead.model.quantity import BadQuantity
 from fairlead.model.resources import Resources
-from fairlead.wire.limits import Bad, child
+from fairlead.wire.limits import At, Bad, tell, words
 
 FieldValidation = Literal["strict", "warn", "ignore"]
 
@@ -34,6 +34,7 @@ _SKIPPED: Final[dict[type, frozenset[str]]] = {
     OwnerReference: frozenset({"apiVersion"}),
 }
 _SUGGEST_LENGTH_MAX: Final = 64  # comparing names costs the square of their length
+_SUGGESTIONS_MAX: Final = 20  # in one object: whoever has mistyped more has sent something else
 _MISSING: Final = object()  # the value could not be made; its faults are in the report
 
 
@@ -42,28 +43,21 @@ class Unknowns:
 
     def __init__(self, mode: FieldValidation) -> None:
         self.mode = mode
+        self._found = 0
         self._warnings = Report()
 
-    def found(self, report: Report, path: str, message: str) -> None:
-        if self.mode == "strict":
-            report.add(path, message)
-        elif self.mode == "warn":
-            self._warnings.add(path, message)
+    def found(self, report: Report, at: At, key: str, known: Iterable[str]) -> None:
+        if self.mode == "ignore":
+            return
+        self._found += 1
+        near: list[str] = []
+        if self._found <= _SUGGESTIONS_MAX and len(key) <= _SUGGEST_LENGTH_MAX:
+            near = difflib.get_close_matches(key, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        tell(report if self.mode == "strict" else self._warnings, (at, key), f"unknown field{hint}")
 
     def warnings(self) -> tuple[Fault, ...]:
         return self._warnings.faults()
-
-
-# Where the walk stands: the caller's path, then (where from, key) step by step. Put into words only when there is a fault.
-_At = tuple[Any, str | int] | str
-
-
-def _words(at: _At) -> str:
-    steps: list[str | int] = []
-    while not isinstance(at, str):
-        at, step = at
-        steps.append(step)
-    return functools.reduce(child, reversed(steps), at)
 
 
 class _Walk(NamedTuple):
@@ -71,10 +65,10 @@ class _Walk(NamedTuple):
     unknowns: Unknowns
     lenient: bool = False  # what cannot be read and may be left out is
 
-    def fault(self, at: _At, message: str) -> object:
-        path = _words(at)
-        if not self.report.mentions(path):  # what check_tree said of a value is nearer the cause
-            self.report.add(path, message)
+    def fault(self, at: At, message: str) -> object:
+        # What check_tree said of a value is nearer the cause.
+        if self.report.is_full or not self.report.mentions(words(at)):
+            tell(self.report, at, message)
         return _MISSING
 
 
@@ -128,18 +122,18 @@ def word_for(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _wrong(walk: _Walk, at: _At, expected: str, value: object) -> object:
+def _wrong(walk: _Walk, at: At, expected: str, value: object) -> object:
     return walk.fault(at, f"expected {expected}, got {word_for(value)}")
 
 
-def _fit(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> object:
+def _fit(walk: _Walk, wanted: inspect.Type, value: object, at: At) -> object:
     if isinstance(value, Bad):
         return _MISSING  # check_tree has reported it
     fit = _FITS.get(type(wanted))
     return fit(walk, wanted, value, at) if fit is not None else value
 
 
-def _fit_struct(walk: _Walk, wanted: inspect.StructType, value: object, at: _At) -> object:
+def _fit_struct(walk: _Walk, wanted: inspect.StructType, value: object, at: At) -> object:
     if wanted.array_like:
         return _fit_array(walk, wanted, value, at)
     if not isinstance(value, dict):
@@ -175,15 +169,12 @@ def _fields(wanted: inspect.StructType) -> dict[str, inspect.Field]:
     return _fields_of_class(wanted.cls)
 
 
-def _unknown_field(walk: _Walk, wanted: inspect.StructType, key: str, at: _At) -> None:
-    if walk.unknowns.mode == "ignore" or key in _SKIPPED.get(wanted.cls, ()):
-        return
-    near = difflib.get_close_matches(key, _fields(wanted), n=1) if len(key) <= _SUGGEST_LENGTH_MAX else []
-    hint = f"; did you mean {near[0]}?" if near else ""
-    walk.unknowns.found(walk.report, _words((at, key)), f"unknown field{hint}")
+def _unknown_field(walk: _Walk, wanted: inspect.StructType, key: str, at: At) -> None:
+    if key not in _SKIPPED.get(wanted.cls, ()):
+        walk.unknowns.found(walk.report, at, key, _fields(wanted))
 
 
-def _fit_array(walk: _Walk, wanted: inspect.StructType, value: object, at: _At) -> object:
+def _fit_array(walk: _Walk, wanted: inspect.StructType, value: object, at: At) -> object:
     """A record that is written as a list, such as a fencing token."""
     names = [field.encode_name for field in wanted.fields]
     least = sum(field.required for field in wanted.fields)
@@ -195,21 +186,21 @@ def _fit_array(walk: _Walk, wanted: inspect.StructType, value: object, at: _At) 
     return _MISSING if any(item is _MISSING for item in made) else made
 
 
-def _fit_list(walk: _Walk, wanted: inspect.VarTupleType | inspect.ListType, value: object, at: _At) -> object:
+def _fit_list(walk: _Walk, wanted: inspect.VarTupleType | inspect.ListType, value: object, at: At) -> object:
     if not isinstance(value, list | tuple):
         return _wrong(walk, at, "a list", value)
     made = [_fit(walk, wanted.item_type, item, (at, index)) for index, item in enumerate(value)]
     return _MISSING if any(item is _MISSING for item in made) else made
 
 
-def _fit_dict(walk: _Walk, wanted: inspect.DictType, value: object, at: _At) -> object:
+def _fit_dict(walk: _Walk, wanted: inspect.DictType, value: object, at: At) -> object:
     if not isinstance(value, dict):
         return _wrong(walk, at, "an object", value)
     made = {key: _fit(walk, wanted.value_type, item, (at, key)) for key, item in value.items()}
     return _MISSING if any(item is _MISSING for item in made.values()) else made
 
 
-def _fit_union(walk: _Walk, wanted: inspect.UnionType, value: object, at: _At) -> object:
+def _fit_union(walk: _Walk, wanted: inspect.UnionType, value: object, at: At) -> object:
     if value is None and wanted.includes_none:
         return None
     others = [option for option in wanted.types if not isinstance(option, inspect.NoneType)]
@@ -217,7 +208,7 @@ def _fit_union(walk: _Walk, wanted: inspect.UnionType, value: object, at: _At) -
     return _fit(walk, others[0], value, at) if len(others) == 1 else value
 
 
-def _fit_str(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> object:
+def _fit_str(walk: _Walk, wanted: inspect.Type, value: object, at: At) -> object:
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -225,23 +216,23 @@ def _fit_str(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> objec
     return _wrong(walk, at, "a string", value)
 
 
-def _fit_int(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> object:
+def _fit_int(walk: _Walk, wanted: inspect.Type, value: object, at: At) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return _wrong(walk, at, "a whole number", value)
 
 
-def _fit_float(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> object:
+def _fit_float(walk: _Walk, wanted: inspect.Type, value: object, at: At) -> object:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return _wrong(walk, at, "a number", value)
 
 
-def _fit_bool(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> object:
+def _fit_bool(walk: _Walk, wanted: inspect.Type, value: object, at: At) -> object:
     return value if isinstance(value, bool) else _wrong(walk, at, "true or false", value)
 
 
-def _fit_choice(walk: _Walk, wanted: inspect.LiteralType | inspect.EnumType, value: object, at: _At) -> object:
+def _fit_choice(walk: _Walk, wanted: inspect.LiteralType | inspect.EnumType, value: object, at: At) -> object:
     choices = _choices(wanted)
     if isinstance(value, str) and value in choices:
         return value
@@ -254,7 +245,7 @@ def _choices(wanted: inspect.LiteralType | inspect.EnumType) -> list[str]:
     return [str(value) for value in values]
 
 
-def _fit_time(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> object:
+def _fit_time(walk: _Walk, wanted: inspect.Type, value: object, at: At) -> object:
     if isinstance(value, str):
         try:
             moment = msgspec.convert(value, datetime)
@@ -266,7 +257,7 @@ def _fit_time(walk: _Walk, wanted: inspect.Type, value: object, at: _At) -> obje
     return walk.fault(at, f"{_expected(wanted)}, got {got}")
 
 
-def _fit_custom(walk: _Walk, wanted: inspect.CustomType, value: object, at: _At) -> object:
+def _fit_custom(walk: _Walk, wanted: inspect.CustomType, value: object, at: At) -> object:
     assert wanted.cls is Resources, f"{wanted.cls.__name__} has no wire form"
     if not isinstance(value, dict):
         return _wrong(walk, at, "an object", value)
@@ -307,7 +298,7 @@ def _expected(wanted: inspect.Type) -> str:
     return "expected an object"
 
 
-_Fit = Callable[[_Walk, Any, object, _At], object]
+_Fit = Callable[[_Walk, Any, object, At], object]
 _FITS: Final[dict[type, _Fit]] = cast(
     "dict[type, _Fit]",
     {

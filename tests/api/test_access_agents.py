@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from fairlead.authority.service import PlaneService
+from fairlead.client.channel import REFUSAL, decode, encode
 from fairlead.decide.access import Identity
 from fairlead.model.commands import Caller, Command, Delete, Put, PutStatus, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, Subject
@@ -18,11 +20,13 @@ from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
+from fairlead.ports import Tasks
 from fairlead.security import certificates
 from fairlead.security.certificates import Named, new_request
 from fairlead.security.joining import Joined
 from tests.api.guarded import Guarded, guarded, placed
 from tests.authority.planes import GI, REGION, ok, report_of
+from tests.client.queues import Exchange
 from tests.security.rules import component
 
 # --- agents --------------------------------------------------------------------------------------------------------------------
@@ -59,6 +63,25 @@ async def test_an_agent_sees_its_own_bindings_their_revisions_and_their_secrets(
         other = world.access.gate(agent("n2"))
         theirs = [row.name for plural in ("revisions", "secrets") for row in await world.local.list(plural) if other.sees(row)]
         assert theirs == ["api.g2", "other"]
+
+
+async def test_the_steps_of_a_workload_are_for_components_that_see_the_whole_plane(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world, Tasks() as tasks:
+        exchange = Exchange(tasks)
+        exchange.services["a"] = PlaneService(world.plane.authority, world.plane.clock)
+
+        async def answer_to(who: Identity) -> Any:
+            exchange.gate = world.access.gate(who)
+            channel = await exchange.dial("a")
+            await channel.send(encode([1, "steps", "risk", "api", 0]))
+            answer = decode(await channel.receive())
+            await channel.close()
+            return answer[1:3]
+
+        assert await answer_to(agent()) == [REFUSAL, "Invalid"]
+        assert await answer_to(component("endpoint-reader")) == [REFUSAL, "Invalid"]
+        assert await answer_to(component("front-door")) == [REFUSAL, "Expired"], "this plane keeps no history, and says so"
+        tasks.cancel()
 
 
 async def test_an_agent_touches_no_other_node_by_any_command_or_heartbeat(tmp_path: Path) -> None:

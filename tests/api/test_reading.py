@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.api.columns import age, instant_of
+from fairlead.api.frontdoor import Cursor
+from fairlead.api.reading import token_of
 from tests.api.doors import GROUP, Door, call, open_door, own_tenant_only, workload
 
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
@@ -85,6 +87,22 @@ async def test_a_forged_continue_token_is_refused_or_harmless(token: str) -> Non
     async with open_door() as door:
         got = await call(door, "GET", f"{WORKLOADS}?limit=2&continue={token}")
         assert got.status in (200, 400, 410)
+
+
+@pytest.mark.parametrize(
+    ("pins", "member"),
+    [
+        (((0, 1), (10**6, 1)), 0),
+        (((0, 1), (1, 1)), 0),
+        (((-1, 1),), 0),
+        (((0, -1),), 0),
+        (((0, 1),), 7),
+    ],
+)
+async def test_a_continue_token_speaks_of_the_planes_that_are_asked_and_of_no_others(pins: Any, member: int) -> None:
+    async with open_door("eu") as door:
+        got = await call(door, "GET", f"{WORKLOADS}?limit=2&continue={token_of(Cursor(pins, member, '', ''))}")
+        assert (got.status, got.json["reason"]) == (400, "BadRequest")
 
 
 @pytest.mark.parametrize(

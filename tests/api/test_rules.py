@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fairlead.api.app import make_app
 from fairlead.api.frontdoor import FrontDoor
-from fairlead.model.kinds.access import Subject
+from fairlead.model.kinds.access import AccessRole, AccessRoleSpec, AccessRule, Subject
+from fairlead.model.meta import Metadata
 from tests.api.doors import GROUP, Door, call, node, watching, workload
 from tests.api.guarded import Guarded, guarded
 from tests.authority.planes import REGION
@@ -97,3 +98,20 @@ async def test_a_receipt_is_found_by_whoever_sent_the_key(tmp_path: Path) -> Non
         assert (await call(door, "POST", WORKLOADS, workload("api"), token=ada, headers=key)).status == 201
         assert (await call(door, "GET", "/receipts/k", token=ada)).status == 200
         assert (await call(door, "GET", "/receipts/k", token=eve)).status == 404
+
+
+async def test_what_is_denied_by_name_is_denied_by_every_verb_that_makes_it(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        rule = AccessRule(effect="Deny", verbs=("create", "patch"), kinds=("workloads",), names=("prod",))
+        spec = AccessRoleSpec(scope="Tenant", rules=(rule,))
+        await world.put("AccessRole", AccessRole(metadata=Metadata(name="not-prod"), spec=spec))
+        await world.bind_role("tenant-admin", "risk", Subject(name="ada"))
+        await world.bind_role("not-prod", "risk", Subject(name="ada"))
+        ada, _ = await world.token(Subject(name="ada"))
+        got = await call(door, "POST", WORKLOADS, workload("prod"), token=ada)
+        assert (got.status, got.json["reason"]) == (403, "Forbidden")
+        assert 'workloads.fairlead.dev "prod" is forbidden' in got.json["message"]
+        apply = "application/apply-patch+yaml"
+        path = f"{WORKLOADS}/prod?fieldManager=x"
+        assert (await call(door, "PATCH", path, workload("prod"), token=ada, media=apply)).status == 403
+        assert (await call(door, "POST", WORKLOADS, workload("test"), token=ada)).status == 201

@@ -54,7 +54,8 @@ def put_object(ctx: Context, caller: Caller, body: Put, _: Evidence | None = Non
     if old is not None and merged == old and rec is not None:
         return Draft([], object_key, old.metadata.uid, position=rec.position, dry_run=body.dry_run)
     if merged.metadata.deletion_time is not None and not merged.metadata.finalizers:
-        return Draft([drop(info.plural, metadata.namespace, metadata.name)], object_key, merged.metadata.uid)
+        gone = drop(info.plural, metadata.namespace, metadata.name)
+        return Draft([gone], object_key, merged.metadata.uid, dry_run=body.dry_run)
     effect = put(info.plural, metadata.namespace, metadata.name, settled(merged))
     if effect.raw is not None and len(effect.raw) > OBJECT_BYTES_MAX:
         return Refused("TooLarge", f"{info.kind} {metadata.name} takes {len(effect.raw)} bytes of at most {OBJECT_BYTES_MAX}")
@@ -109,7 +110,7 @@ def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
         effects = [drop(info.plural, body.tenant, body.name), *_companions(ctx, info, body)]
         return Draft(effects, rec.key, old.metadata.uid, dry_run=body.dry_run)
     if old.metadata.deletion_time is not None and finalizers == old.metadata.finalizers:
-        return Draft([], rec.key, old.metadata.uid, position=rec.position)
+        return Draft([], rec.key, old.metadata.uid, position=rec.position, dry_run=body.dry_run)
     metadata = msgspec.structs.replace(old.metadata, deletion_time=old.metadata.deletion_time or ctx.now, finalizers=finalizers)
     marked = msgspec.structs.replace(old, metadata=metadata)
     return Draft([put(info.plural, body.tenant, body.name, settled(marked))], rec.key, old.metadata.uid, dry_run=body.dry_run)

@@ -72,10 +72,15 @@ class Report:
         self._unreported = 0
 
     def add(self, path: str, message: str) -> None:
-        if len(self._found) < FAULTS_MAX:
-            self._found.append(Fault(path, message))
-        else:
+        if self.is_full:
             self._unreported += 1
+        else:
+            self._found.append(Fault(path, message))
+
+    @property
+    def is_full(self) -> bool:
+        """Further faults are counted, not listed: nobody needs to say where they are."""
+        return len(self._found) >= FAULTS_MAX
 
     def mentions(self, path: str) -> bool:
         return any(fault.path == path for fault in self._found)
