@@ -25,6 +25,11 @@ class Heard(NamedTuple):
     grants: GrantWord | None = None  # and what is above that which stays when the lease of a grant ends (P13)
 
 
+def heard_or_none(answer: Any) -> Heard | None:
+    word, *rest = answer
+    return msgspec.convert(rest[: len(Heard._fields)], Heard) if word == "heard" else None
+
+
 class RemoteChange(msgspec.Struct, gc=False):
     """A change as it came, decoded as far as a component keeps it."""
 
