@@ -13,8 +13,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from fairlead.api import served
+from fairlead.api.failures import busy
 from fairlead.api.versions import component_text
-from fairlead.client.plane import Change, Expired
+from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import ResourcePlane, Unreachable
 from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
@@ -145,7 +146,7 @@ class Member:
         return name.removeprefix(f"{self.name}.") if name.startswith(f"{self.name}.") else None
 
     async def ask(self, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Raises Unreachable when there is no answer in time."""
+        """Raises Unreachable when there is no answer in time, and 429 where the plane has too much to do to be asked."""
         if not self.plane.connected:
             raise Unreachable(self.name)
         try:
@@ -153,6 +154,8 @@ class Member:
                 answer = await question()
         except TimeoutError as error:
             raise Unreachable(self.name) from error
+        except Overloaded as error:
+            raise busy(self.name, error.retry_after_s) from error
         except Expired as error:
             if not self.plane.connected:
                 raise Unreachable(self.name) from error

@@ -19,6 +19,7 @@ from fairlead.client.channel import (
     CHANGES_MAX,
     ENDED,
     REFUSAL,
+    REQUESTS_MAX,
     VERSION,
     Channel,
     Closed,
@@ -38,7 +39,6 @@ from fairlead.ports import Clock, Tasks
 
 log = logging.getLogger(__name__)
 
-REQUESTS_MAX: Final = 128  # of one connection, under way at once
 PAGE: Final = 2_000
 TICK_S: Final = 0.5  # how often a quiet feed says how far it has come
 

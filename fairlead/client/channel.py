@@ -21,6 +21,7 @@ ENDED: Final = 3
 ASKED: Final = 4  # the server asks whoever attends: [number, ASKED, question, operation, arguments]; answered by a request
 
 VERSION: Final = 1  # of this protocol; told in hello, so that versions N and N-1 can speak with each other
+REQUESTS_MAX: Final = 128  # of one connection, under way at once; one more is refused as Overloaded
 FRAME_BYTES_MAX: Final = 8 << 20
 CHANGES_MAX: Final = 2_000  # in one frame: about half a megabyte
 

@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 from fairlead.client.answers import Ended, Hello, Question, Refusal, Told, as_a, nothing
 from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, VERSION, Channel, Closed, decode, encode
-from fairlead.client.plane import Expired
+from fairlead.client.places import READS_MAX, READS_S, SYSTEM_MAX, SYSTEM_S, WRITES_MAX, WRITES_S, Places
+from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.remote_feed import RemoteFeed
 from fairlead.model import codec
 from fairlead.ports import Clock, Random, Tasks
@@ -39,6 +40,13 @@ class Ask(Exception):
         self.reason = reason
 
 
+class NotSent(Closed):
+    """There is no connection to send it over, so nothing has come of it."""
+
+
+NO_ANSWER: Final = (Closed, Ask, Overloaded)
+
+
 class Line:
     def __init__(self, addresses: Sequence[str], dial: Dial, clock: Clock, random: Random, name: str = "component") -> None:
         assert addresses, "a plane has at least one address"
@@ -53,7 +61,10 @@ class Line:
         self._broken = asyncio.Event()
         self._distrusted = False  # the other end of this connection said what makes no sense
         self._number = 0
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._asked: dict[int, tuple[asyncio.Future[Any], Places | None]] = {}
+        self._reads = Places(READS_MAX, READS_S)
+        self._writes = Places(WRITES_MAX, WRITES_S)
+        self._system = Places(SYSTEM_MAX, SYSTEM_S)
         self._feeds: dict[int, RemoteFeed] = {}
         self._attended: tuple[str, ...] = ()
         self._answerer: Answerer | None = None
@@ -129,7 +140,7 @@ class Line:
         """False: whoever is there does not lead."""
         try:
             hello = await self._ask("hello", VERSION, self._name, read=as_a(Hello))
-        except (Closed, Ask):
+        except NO_ANSWER:
             return False
         if not hello.leading:
             self._prefer(hello.leader)
@@ -153,7 +164,9 @@ class Line:
         self._channel = self._tasks = None
         self._connected.clear()
         asked, self._asked = self._asked, {}
-        for future in asked.values():
+        for future, places in asked.values():
+            if places is not None:
+                places.give_back()
             if not future.done():
                 future.set_exception(Closed("the connection broke"))
         feeds, self._feeds = self._feeds, {}
@@ -176,14 +189,15 @@ class Line:
                 self._answered(number, kind, rest)
 
     def _answered(self, number: int, kind: int, rest: Sequence[Any]) -> None:
-        future = self._asked.pop(number, None)
+        future, places = self._asked.pop(number, (None, None))
+        if places is not None:
+            places.give_back()
         if future is None or future.done():
             return
         if kind == ANSWER:
             future.set_result(rest[0])
-            return
-        refusal = codec.convert(rest, Refusal)
-        future.set_exception(Ask(refusal.reason, refusal.detail))
+        else:
+            future.set_exception(_refused(codec.convert(rest, Refusal)))
 
     def _told(self, number: int, kind: int, rest: Sequence[Any]) -> None:
         feed = self._feeds.get(number)
@@ -197,21 +211,30 @@ class Line:
         feed.end(_end_of(kind, rest))
         del self._feeds[number]
 
-    async def _ask(self, operation: str, *arguments: Any, read: Callable[[Any], T]) -> T:
-        """Raises Ask or Closed; Closed also for an answer that cannot be read."""
+    async def _ask(self, operation: str, *arguments: Any, read: Callable[[Any], T], places: Places | None = None) -> T:
+        """Raises Ask, Overloaded or Closed; Closed also for an answer that cannot be read. Without places, for what the other end
+        answers at once."""
         if self._channel is None:
-            raise Closed("there is no connection")
-        self._number += 1
-        number = self._number
+            raise NotSent("there is no connection")
+        number, frame = self._numbered(operation, arguments)
+        if places is not None:
+            await places.take()
+            if not self._connected.is_set():  # it broke meanwhile
+                places.give_back()
+                raise NotSent("there is no connection")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = future
-        self._outgoing.put_nowait(encode([number, operation, *arguments]))
+        self._asked[number] = (future, places)
+        self._outgoing.put_nowait(frame)
         answer = await future
         try:
             return read(answer)
         except Exception as error:
             self._distrust(error)
             raise Closed(f"{operation} was answered with what makes no sense") from error
+
+    def _numbered(self, operation: str, arguments: Sequence[Any]) -> tuple[int, bytes]:
+        self._number += 1
+        return self._number, encode([self._number, operation, *arguments])
 
     async def _connection(self) -> bool:
         if self._channel is not None and self._connected.is_set():
@@ -236,8 +259,7 @@ class Line:
 
     def _tell_attendance(self) -> None:
         if self._attended and self._connected.is_set():
-            self._number += 1
-            self._outgoing.put_nowait(encode([self._number, "attend", [*self._attended]]))
+            self._outgoing.put_nowait(self._numbered("attend", [[*self._attended]])[1])
 
     def _put_to_us(self, question: Question) -> None:
         if self._tasks is not None:
@@ -250,7 +272,7 @@ class Line:
             good, result = True, await self._answerer(question.operation, question.arguments)
         except Exception as error:  # what is asked is the other end's to choose, and ends nothing here
             good, result = False, str(error)
-        with contextlib.suppress(Closed, Ask):
+        with contextlib.suppress(*NO_ANSWER):
             await self._ask("answered", question.number, good, result, read=nothing)
 
 
@@ -259,5 +281,9 @@ def _end_of(kind: int, rest: Sequence[Any]) -> Expired:
     if kind == ENDED:
         ended = codec.convert(rest, Ended)
         return Expired(ended.detail, ended.oldest)
-    refusal = codec.convert(rest, Refusal)
-    return Expired(f"{refusal.reason}: {refusal.detail}", 0)
+    refused = _refused(codec.convert(rest, Refusal))
+    return refused if isinstance(refused, Expired) else Expired(str(refused), 0)
+
+
+def _refused(refusal: Refusal) -> Ask | Overloaded:
+    return Overloaded(refusal.detail) if refusal.reason == "Overloaded" else Ask(refusal.reason, refusal.detail)

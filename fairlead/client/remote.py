@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -28,28 +28,36 @@ from fairlead.client.answers import (
 )
 from fairlead.client.channel import Closed, encode
 from fairlead.client.decisions import DecisionQuery, ExplainedPage
-from fairlead.client.line import Ask, Line
+from fairlead.client.line import NO_ANSWER, Ask, Line, NotSent
 from fairlead.client.line import Dial as Dial
 from fairlead.client.outcomes import encode_commands
-from fairlead.client.plane import Expired
+from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.remote_feed import Heard, RemoteChange, RemoteFeed, change_of, heard_or_none
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Command, Outcome, Refused, Unknown
+from fairlead.model.lifecycle import Role
 from fairlead.observe.timeline import Step
 
 T = TypeVar("T")
+
+_PEOPLE: Final = frozenset({Role.USER, Role.OPERATOR})
 
 
 class RemotePlane(Line):
     async def submit(self, commands: list[Command]) -> list[Outcome]:
         if not commands:
             return []
+        nobody = Refused("NotLeader", "no leader of this plane can be reached", retry_after_s=1.0)
         if not await self._connection():
-            no = Refused("NotLeader", "no leader of this plane can be reached", retry_after_s=1.0)
-            return [no for _ in commands]
+            return [nobody for _ in commands]
         try:
-            return await self._ask("submit", encode_commands(commands), read=outcomes_of(len(commands)))
+            places = self._writes if commands[0].caller.role in _PEOPLE else self._system
+            return await self._ask("submit", encode_commands(commands), read=outcomes_of(len(commands)), places=places)
+        except Overloaded as error:
+            return [Refused("Overloaded", str(error), retry_after_s=error.retry_after_s) for _ in commands]
+        except NotSent:
+            return [nobody for _ in commands]
         except Closed as error:
             return [Unknown(str(error)) for _ in commands]
         except Ask as error:
@@ -61,7 +69,7 @@ class RemotePlane(Line):
         while True:
             try:
                 await self._connection()
-                page = await self._ask("list", plural, tenant, name, read=as_a(Rows))
+                page = await self._ask("list", plural, tenant, name, read=as_a(Rows), places=self._system)
             except (Closed, Ask) as error:
                 raise Expired(f"{plural} could not be listed: {error}", 0) from error
             self._revision = max(self._revision, page.revision)
@@ -73,7 +81,7 @@ class RemotePlane(Line):
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> RemoteChange | None:
         try:
             await self._connection()
-            found = await self._ask("get", plural, tenant, name, revision, read=row_or_none)
+            found = await self._ask("get", plural, tenant, name, revision, read=row_or_none, places=self._reads)
         except (Closed, Ask) as error:
             raise Expired(f"{plural}/{tenant}/{name} could not be read: {error}", 0) from error
         return None if found is None else change_of(found)
@@ -101,7 +109,7 @@ class RemotePlane(Line):
         """How far the plane has come, as it says itself; 0: it cannot be asked just now."""
         try:
             now = await self._ask("now", read=as_a(Now))
-        except (Closed, Ask):
+        except NO_ANSWER:
             return 0
         self._note(now.revision, now.plane_ms)
         return now.revision
@@ -111,19 +119,19 @@ class RemotePlane(Line):
             now = await self._ask("now", read=as_a(Now))
             self._note(now.revision, now.plane_ms)
             return await self._ask("heard", since_ms, read=as_a(list[tuple[str, int]]))
-        except (Closed, Ask):
+        except NO_ANSWER:
             return []  # soft: nothing was heard
 
     async def heartbeat(self, nodes: Sequence[tuple[str, int]]) -> Heard | None:
         """None where no leader vouches for it."""
         try:
             return await self._ask("heartbeat", [*nodes], read=heard_or_none)
-        except (Closed, Ask):
+        except NO_ANSWER:
             return None
 
     async def tell(self, figures: dict[str, float]) -> None:
         """What this end counts of itself. Soft: told again later."""
-        with contextlib.suppress(Closed, Ask):
+        with contextlib.suppress(*NO_ANSWER):
             await self._ask("figures", figures, read=nothing)
 
     async def bound_to(self, nodes: Sequence[str]) -> tuple[int, Sequence[RemoteChange]]:
@@ -139,7 +147,7 @@ class RemotePlane(Line):
     async def _found(self, operation: str, *arguments: Any) -> Rows:
         try:
             await self._connection()
-            return await self._ask(operation, *arguments, read=as_a(Rows))
+            return await self._ask(operation, *arguments, read=as_a(Rows), places=self._system)
         except (Closed, Ask) as error:
             raise Expired(f"{operation}: {error}", 0) from error
 
@@ -182,7 +190,7 @@ class RemotePlane(Line):
         """(offset, text, where to go on) of what a slot wrote. Raises FileNotFoundError or Unreachable."""
         try:
             await self._connection()
-            found = await self._ask("logs", tenant, name, stream, offset, limit, read=as_a(Output))
+            found = await self._ask("logs", tenant, name, stream, offset, limit, read=as_a(Output), places=self._reads)
         except Ask as error:
             raise FileNotFoundError(str(error)) if error.reason in ("NotFound", "Invalid") else Unreachable(str(error)) from error
         except Closed as error:
@@ -193,7 +201,7 @@ class RemotePlane(Line):
         if not await self._connection():
             raise Unreachable("no leader of this plane can be reached")
         try:
-            return await self._ask(operation, *arguments, read=read)
+            return await self._ask(operation, *arguments, read=read, places=self._reads)
         except Closed as error:
             raise Unreachable(str(error)) from error
         except Ask as error:

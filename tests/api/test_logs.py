@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from fairlead.client.plane import Change
+from fairlead.client.plane import Change, Overloaded
 from fairlead.client.resources import Unreachable
 from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.compose.logs import log_route
 from fairlead.model.lifecycle import SlotState
 from fairlead.ports import SystemClock, Tasks
 from tests.agent.processes import Driven, driven, instance, sh
-from tests.api.doors import Answer, Bare, Door, Stream, allow_all, authenticate, call, own_tenant_only
+from tests.api.doors import Answer, Bare, Door, Stream, allow_all, authenticate, call, own_tenant_only, scope_of
 
 PATH = "/apis/fairlead.dev/v1alpha1/namespaces/risk/workloads/api/log"
 STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
@@ -32,6 +32,7 @@ class OneRegion:
     def __init__(self, made: Driven) -> None:
         self._made = made
         self.away = False
+        self.busy = 0  # the question that is turned away, counted from now
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
         found = await self.list(plural)
@@ -43,6 +44,9 @@ class OneRegion:
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
         if self.away:
             raise Unreachable("the agent of n1 does not answer")
+        self.busy -= 1
+        if self.busy == 0:
+            raise Overloaded("as many questions as may be are under way")
         chunk = await self._made.driver.logs(instance(), stream, offset, limit)  # type: ignore[arg-type]
         return chunk.offset, chunk.data, chunk.next
 
@@ -142,6 +146,30 @@ async def test_who_may_not_read_them_and_who_cannot_be_reached(tmp_path: Path) -
         logs.source.away = True
         got = await logs.get()
         assert (got.status, got.headers["retry-after"]) == (503, "2")
+
+
+async def test_a_region_with_too_much_to_do_is_429_and_in_the_middle_of_it_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.compose.logs.CHUNK", 4)
+    monkeypatch.setattr("fairlead.compose.logs.POLL_S", 0)
+    async with two_runs(tmp_path) as logs:
+        scope = scope_of("GET", PATH, "stream=stdout&timestamps=true")
+        for question in range(3, 9):
+            logs.source.busy, stream = question, Stream()
+            async with asyncio.timeout(30):
+                await logs.door.app(scope, stream.receive, stream.send)
+            got = [await stream.line() for _ in range(4)]
+            assert [STAMP.sub(b"", line) for line in got] == [b"one", b"two", b"three", b"four\rfive"], question
+        logs.source.busy = 1
+        got_nothing = await logs.get()
+        assert (got_nothing.status, got_nothing.headers["retry-after"]) == (429, "1"), "before anything is promised"
+
+        async def refused(*arguments: Any) -> Any:
+            raise Overloaded("as many questions as may be are under way")
+
+        monkeypatch.setattr(logs.source, "list", refused)
+        assert (await logs.get()).status == 429
 
 
 # --- which part of a stream ------------------------------------------------------------------------------------------------
