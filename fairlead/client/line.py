@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from fairlead.client.answers import Ended, Hello, Question, Refusal, Told, as_a, nothing
-from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, VERSION, Channel, Closed, decode, encode
+from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, UNFOLLOWS, VERSION, Channel, Closed, decode, encode
 from fairlead.client.places import READS_MAX, READS_S, SYSTEM_MAX, SYSTEM_S, WRITES_MAX, WRITES_S, Places
 from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.remote_feed import RemoteFeed
@@ -66,6 +66,7 @@ class Line:
         self._writes = Places(WRITES_MAX, WRITES_S)
         self._system = Places(SYSTEM_MAX, SYSTEM_S)
         self._feeds: dict[int, RemoteFeed] = {}
+        self._unfollows = False
         self._attended: tuple[str, ...] = ()
         self._answerer: Answerer | None = None
         self._tasks: Tasks | None = None
@@ -145,6 +146,7 @@ class Line:
         if not hello.leading:
             self._prefer(hello.leader)
             return False
+        self._unfollows = hello.version >= UNFOLLOWS
         self._note(hello.revision, hello.plane_ms)
         self.connects_total += 1
         self._tasks = tasks

@@ -26,7 +26,7 @@ from fairlead.client.answers import (
     row_or_none,
     steps_of,
 )
-from fairlead.client.channel import Closed, encode
+from fairlead.client.channel import Closed
 from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.line import NO_ANSWER, Ask, Line, NotSent
 from fairlead.client.line import Dial as Dial
@@ -87,17 +87,18 @@ class RemotePlane(Line):
         return None if found is None else change_of(found)
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> RemoteFeed:
-        self._number += 1
-        feed = RemoteFeed(self.forget, self._number, after)
+        number, frame = self._numbered("follow", [[*plurals], after, [*nodes]])
+        feed = RemoteFeed(self.forget, number, after)
         if self._channel is None or not self._connected.is_set():
             feed.end(Expired("there is no connection", 0))
             return feed
-        self._feeds[self._number] = feed
-        self._outgoing.put_nowait(encode([self._number, "follow", [*plurals], after, [*nodes]]))
+        self._feeds[number] = feed
+        self._outgoing.put_nowait(frame)
         return feed
 
     def forget(self, number: int) -> None:
-        self._feeds.pop(number, None)
+        if self._feeds.pop(number, None) is not None and self._unfollows:
+            self._outgoing.put_nowait(self._numbered("unfollow", [number])[1])
 
     def revision(self) -> int:
         return self._revision
