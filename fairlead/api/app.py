@@ -21,14 +21,14 @@ from fairlead.api import asking, decided, discovery, explaining, openapi, planni
 from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody, refuse_impersonation
 from fairlead.api.calls import JSON, Call, Services, Target
 from fairlead.api.catalogue import GROUPS, VERSION
-from fairlead.api.failures import GROUP, Failure
+from fairlead.api.failures import GROUP, Failure, busy
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.negotiation import discovery_version
 from fairlead.api.reading import expired
 from fairlead.api.room import Room
 from fairlead.api.rules import Rules, rules_of
 from fairlead.api.watching import Watches, watch
-from fairlead.client.plane import Expired
+from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.planning import Planner
 from fairlead.client.resources import Unreachable
 from fairlead.ports import Clock, Ids, SystemIds
@@ -58,6 +58,8 @@ class Api:
             response = await self._answer(request)
         except Failure as failure:
             response = refusal(failure)
+        except Overloaded as error:
+            response = refusal(busy("a plane", error.retry_after_s))
         except Expired as error:
             response = refusal(expired(str(error)))
         except Unreachable as error:  # went away in the middle of it; what was sent may have been done

@@ -113,6 +113,12 @@ def not_found(plural: str, name: str, group: str = GROUP) -> Failure:
     return Failure(404, f'{where} "{name}" not found', kind=plural, name=name, group=group)
 
 
+def busy(where: str, retry_after_s: float) -> Failure:
+    """More is asked of a plane at once than it takes. Nothing that was asked for then was done."""
+    cause = {"reason": "Overloaded", "message": f"{where} has too much to do", "field": ""}
+    return Failure(429, f"{where} has too much to do just now; ask again later", causes=[cause], retry_after_s=retry_after_s)
+
+
 def unacceptable(kind: str, name: str, faults: Sequence[Fault]) -> Failure:
     """The object cannot be taken; each fault with its field."""
     causes = [{"reason": "FieldValueInvalid", "message": f.message, "field": f.path} for f in faults]

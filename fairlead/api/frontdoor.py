@@ -7,15 +7,15 @@ with its age and a warning, and the rest is never held up. Called by the handler
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from fairlead.api.failures import Failure
 from fairlead.api.members import OWN_ON_EVERY_PLANE, PATIENCE_S, Item, Member
 from fairlead.api.versions import COMPONENT_BITS, vector_text
-from fairlead.client.plane import Change
+from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import ChangePage, ResourcePlane, Unreachable
 from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.registry import GLOBAL, KindInfo
@@ -23,6 +23,8 @@ from fairlead.ports import Clock, Tasks
 
 CATCH_UP_S: Final = 0.05  # between two looks at a plane that has not reached the wanted revision yet
 PAGE: Final = 1_000
+
+T = TypeVar("T")
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -89,12 +91,7 @@ class FrontDoor:
         members = [m for m in self.serving(info, region) if m.inner_name(info.plural, name) is not None]
         if at is not None:
             members = [m for m in members if m.index in at]
-        if len(members) == 1:
-            answers = [await self._get_from(members[0], info, tenant, name, at)]
-        else:
-            async with Tasks() as tasks:
-                asked = [tasks.start(self._get_from(m, info, tenant, name, at), m.name) for m in members]
-            answers = [task.result() for task in asked]
+        answers = await _of_all(members, lambda member: self._get_from(member, info, tenant, name, at))
         for member, answer in zip(members, answers, strict=True):
             if isinstance(answer, Item):
                 return answer, []
@@ -168,10 +165,10 @@ class FrontDoor:
         size = limit or PAGE
         firsts: dict[int, ChangePage | None] = {}
         if cursor is None:
-            firsts = await self._first_pages(members, info, tenant, size, pins, not_older or {})
-            for member in members:
-                page = firsts[member.index]
-                pins[member.index] = page.revision if page is not None else member.revision()
+            pages = await _of_all(members, lambda member: self._first_page(member, info, tenant, size, pins, not_older or {}))
+            for member, page in zip(members, pages, strict=True):
+                firsts[member.index] = page
+                pins[member.index] = page.revision if page is not None else 0
         items: list[Item] = []
         for member in members:
             after = ("", "")
@@ -183,22 +180,11 @@ class FrontDoor:
             reader = _Reader(member, info, tenant, pins.get(member.index, 0), size, present=not at)
             stopped = await reader.read(items, accepts, limit, after, firsts.get(member.index), cursor is None)
             warnings += reader.warnings
+            pins[member.index] = reader.revision
             if stopped is not None:
                 next_cursor = Cursor(tuple(sorted(pins.items())), member.index, *stopped)
                 return Listing(items, vector_text(pins), pins, next_cursor, warnings)
         return Listing(items, vector_text(pins), pins, None, warnings)
-
-    async def _first_pages(
-        self, members: Sequence[Member], info: KindInfo, tenant: str | None, size: int, at: dict[int, int],
-        not_older: Mapping[int, int],
-    ) -> dict[int, ChangePage | None]:  # fmt: skip
-        """Of all planes at once: the answer takes as long as the slowest, not as all of them."""
-        if len(members) == 1:
-            only = members[0]
-            return {only.index: await self._first_page(only, info, tenant, size, at, not_older)}
-        async with Tasks() as tasks:
-            asked = {m.index: tasks.start(self._first_page(m, info, tenant, size, at, not_older), m.name) for m in members}
-        return {index: task.result() for index, task in asked.items()}
 
     async def _first_page(
         self, member: Member, info: KindInfo, tenant: str | None, size: int, at: dict[int, int],
@@ -222,6 +208,30 @@ class FrontDoor:
             await self._clock.sleep(CATCH_UP_S)
 
 
+async def _of_all(members: Sequence[Member], ask: Callable[[Member], Coroutine[Any, Any, T]]) -> list[T]:
+    """Of all planes at once: the answer takes as long as the slowest, not as all of them. Where planes refuse, the refusal of the
+    first of them is the answer: whoever asks again must not hear now this, now that."""
+    if len(members) == 1:
+        return [await ask(members[0])]
+    async with Tasks() as tasks:
+        asked = [tasks.start(_answer_or_refusal(ask(member)), member.name) for member in members]
+    answers: list[T] = []
+    for task in asked:
+        answer, refusal = task.result()
+        if refusal is not None:
+            raise refusal
+        answers.append(answer)
+    return answers
+
+
+async def _answer_or_refusal(asked: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
+    """As data, for a group of tasks would wrap it in what no handler knows."""
+    try:
+        return await asked, None
+    except (Expired, Failure) as refusal:
+        return None, refusal
+
+
 class _Reader:
     """Reads one plane's part of a list."""
 
@@ -230,7 +240,7 @@ class _Reader:
         self._member = member
         self._info = info
         self._tenant = tenant
-        self._revision = revision
+        self.revision = revision  # at which everything it has shown stood; 0: it has not shown everything
         self._size = size
         self.warnings: list[str] = []
 
@@ -246,7 +256,8 @@ class _Reader:
         if page is None:
             age_s = self._member.age_s(self._info.plural, self._tenant)
             self.warnings.append(self._member.warning(self._info.plural, self._tenant))
-            page = ChangePage(self._kept(after), self._revision)
+            self.revision = self._member.remembered_at(self._info.plural, self._tenant)
+            page = ChangePage(self._kept(after), self.revision)
         while True:
             whole += page.items
             for change in page.items:
@@ -259,11 +270,12 @@ class _Reader:
                 after = (change.tenant, change.name)
             if not page.next_name:
                 if asked and self._present and not self.warnings:
-                    self._member.remember(self._info.plural, self._tenant, whole)
+                    self._member.remember(self._info.plural, self._tenant, whole, self.revision)
                 return None
             following = await self._page((page.next_tenant, page.next_name))
             if following is None:
                 self.warnings.append(self._member.warning(self._info.plural, self._tenant))
+                self.revision = 0
                 return None
             page = following
 
@@ -271,7 +283,7 @@ class _Reader:
         plane = self._member.plane
         try:
             return await self._member.ask(
-                lambda: plane.page(self._info.plural, self._tenant, after=after, limit=self._size, revision=self._revision)
+                lambda: plane.page(self._info.plural, self._tenant, after=after, limit=self._size, revision=self.revision)
             )
         except Unreachable:
             return None

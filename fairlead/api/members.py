@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from fairlead.api import served
+from fairlead.api.failures import busy
 from fairlead.api.versions import component_text
-from fairlead.client.plane import Change, Expired
+from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import ResourcePlane, Unreachable
 from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
@@ -95,6 +96,14 @@ class _Shown:
         self.metadata: bytes | None = None
 
 
+class _Remembered(NamedTuple):
+    """A list of a plane's objects, to be shown while it is away."""
+
+    at_s: float
+    changes: list[Change]
+    revision: int
+
+
 class Member:
     """One plane of the door. Its index is its place in every resourceVersion, so it never changes."""
 
@@ -107,7 +116,7 @@ class Member:
         self._heard = clock.monotonic()
         self._cache: dict[tuple[str, str, str], _Shown] = {}
         self._known = 0  # the newest revision seen; stands still while the plane is away
-        self._remembered: dict[tuple[str, str | None], tuple[float, list[Change]]] = {}
+        self._remembered: dict[tuple[str, str | None], _Remembered] = {}
 
     @property
     def incarnation(self) -> int:
@@ -147,7 +156,7 @@ class Member:
         return name.removeprefix(f"{self.name}.") if name.startswith(f"{self.name}.") else None
 
     async def ask(self, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Raises Unreachable when there is no answer in time."""
+        """Raises Unreachable when there is no answer in time, and 429 where the plane has too much to do to be asked."""
         if not self.plane.connected:
             raise Unreachable(self.name)
         try:
@@ -155,6 +164,8 @@ class Member:
                 answer = await question()
         except TimeoutError as error:
             raise Unreachable(self.name) from error
+        except Overloaded as error:
+            raise busy(self.name, error.retry_after_s) from error
         except Expired as error:
             if not self.plane.connected:
                 raise Unreachable(self.name) from error
@@ -162,24 +173,30 @@ class Member:
         self._heard = self._clock.monotonic()
         return answer
 
-    def remember(self, plural: str, tenant: str | None, changes: list[Change]) -> None:
-        """Of a kind, all of one tenant or of every tenant (None)."""
+    def remember(self, plural: str, tenant: str | None, changes: list[Change], revision: int) -> None:
+        """Of a kind, all of one tenant or of every tenant (None), as they stood at that revision."""
         if not self._prefixed:
             return  # one of its own process is never away
         self._remembered.pop((plural, tenant), None)
         if len(changes) <= REMEMBERED_MAX:
-            self._remembered[plural, tenant] = (self._clock.monotonic(), changes)
+            self._remembered[plural, tenant] = _Remembered(self._clock.monotonic(), changes, revision)
             if len(self._remembered) > REMEMBERED_LISTS_MAX:
                 del self._remembered[next(iter(self._remembered))]
 
     def remembered(self, plural: str, tenant: str | None) -> list[Change]:
         kept = self._kept(plural, tenant)
-        return [] if kept is None else [c for c in kept[1] if tenant in (None, c.tenant)]
+        return [] if kept is None else [c for c in kept.changes if tenant in (None, c.tenant)]
 
-    def _kept(self, plural: str, tenant: str | None) -> tuple[float, list[Change]] | None:
+    def remembered_at(self, plural: str, tenant: str | None) -> int:
+        """The revision at which that stood; 0: nothing is remembered. Whoever is shown it goes on from there, and from no later
+        one: what happened since was not shown."""
+        kept = self._kept(plural, tenant)
+        return 0 if kept is None else kept.revision
+
+    def _kept(self, plural: str, tenant: str | None) -> _Remembered | None:
         """The newer of the list of just this tenant and the list of all."""
         found = [kept for key in {tenant, None} if (kept := self._remembered.get((plural, key))) is not None]
-        return max(found, key=lambda kept: kept[0]) if found else None
+        return max(found, key=lambda kept: kept.at_s) if found else None
 
     def age_s(self, plural: str, tenant: str | None) -> float | None:
         """How old what is remembered is; None: nothing is."""
@@ -190,5 +207,5 @@ class Member:
         kept = self._kept(plural, tenant)
         now = self._clock.monotonic()
         if kept is not None:
-            return f"{self.name} is unreachable; its {plural} are shown as of {now - kept[0]:.0f} seconds ago"
+            return f"{self.name} is unreachable; its {plural} are shown as of {now - kept.at_s:.0f} seconds ago"
         return f"{self.name} is unreachable since {now - self._heard:.0f} seconds; its {plural} are not shown"

@@ -18,10 +18,10 @@ from starlette.responses import Response
 from fairlead.api.access import Identity
 from fairlead.api.calls import JSON, Call, Services, moment_of
 from fairlead.api.columns import instant_of
-from fairlead.api.failures import Failure, bad_request
+from fairlead.api.failures import Failure, bad_request, busy
 from fairlead.api.members import Member
 from fairlead.api.rules import Ask
-from fairlead.client.plane import Expired
+from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.resources import Unreachable
 from fairlead.decide.access_roles import AUDIT
 from fairlead.model.registry import KINDS
@@ -92,5 +92,7 @@ async def _asked(member: Member, question: Callable[[], Coroutine[Any, Any, T]])
             return await question()
     except TimeoutError as error:
         raise Unreachable(member.name) from error
+    except Overloaded as error:
+        raise busy(member.name, error.retry_after_s) from error
     except Expired as error:
         raise Failure(410, f"{member.name}: {error}") from None

@@ -199,9 +199,12 @@ async def stored(call: Call, member: Member, accepted: Accepted, tenant: str, na
     """The object as the command left it; None: it is gone."""
     plane, plural = member.plane, call.info.plural
     try:
-        change = await member.ask(lambda: plane.get(plural, tenant, name, accepted.revision))
-    except Expired:
-        change = await member.ask(lambda: plane.get(plural, tenant, name))
+        try:
+            change = await member.ask(lambda: plane.get(plural, tenant, name, accepted.revision))
+        except Expired:
+            change = await member.ask(lambda: plane.get(plural, tenant, name))
+    except Failure as failure:  # the plane has too much to do to show it, and has done it: 429 would say otherwise
+        raise Unreachable(member.name) from failure
     return Item(member, change) if change is not None else None
 
 

@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol
 
 from fairlead.authority.attending import Attending
 from fairlead.authority.authority import Authority
+from fairlead.authority.feeds import Feeds
 from fairlead.authority.local import LocalPlane
 from fairlead.client.channel import (
     ANSWER,
-    CHANGES,
-    CHANGES_MAX,
-    ENDED,
     REFUSAL,
+    REQUESTS_MAX,
+    UNFOLLOWS,
     VERSION,
     Channel,
     Closed,
@@ -40,10 +40,8 @@ from fairlead.ports import Clock, Tasks
 
 log = logging.getLogger(__name__)
 
-REQUESTS_MAX: Final = 128  # of one connection, under way at once
 PAGE: Final = 2_000
 LIVES_MAX: Final = 3  # of a slot that is over: the agents asked for what it wrote
-TICK_S: Final = 0.5  # how often a quiet feed says how far it has come
 
 
 class Gate(Protocol):
@@ -167,6 +165,7 @@ class _Connection:
         self._gate = gate
         self._tasks = tasks
         self._under_way = 0
+        self._feeds = Feeds(local, clock, tasks, self._send, self._known, self._rows)
         self._ops: dict[str, Callable[..., Awaitable[Any]]] = {
             "hello": self._hello,
             "now": self._now,
@@ -196,37 +195,51 @@ class _Connection:
             except (ValueError, TypeError) as error:
                 await self._channel.send(encode([0, REFUSAL, "Invalid", str(error)]))
                 return
+            if await self._at_once(number, operation, arguments):
+                continue
             if self._under_way >= REQUESTS_MAX:
                 await self._channel.send(
                     encode([number, REFUSAL, "Overloaded", f"{REQUESTS_MAX} requests are under way already"])
                 )
                 continue
-            if operation == "attend":
-                self._attend(number, arguments)
-                continue
             self._under_way += 1
-            if operation == "heartbeat":  # waits for nothing, and there are more of them than of all others
-                await self._answer(number, operation, arguments)
-                continue
-            work = self._follow if operation == "follow" else self._answer
-            self._tasks.start(work(number, operation, arguments), f"{operation} {number}")
+            self._tasks.start(self._answer(number, operation, arguments), f"{operation} {number}")
+
+    async def _at_once(self, number: int, operation: str, arguments: list[Any]) -> bool:
+        """What waits for nothing is none of the requests under way: feeds have a bound of their own, and of heartbeats there are
+        more than of all others."""
+        match operation:
+            case "attend":
+                self._attend(number, arguments)
+            case "follow":
+                await self._feeds.follow(number, arguments)
+            case "unfollow":
+                self._feeds.unfollow(arguments)
+            case "heartbeat":
+                await self._send(await self._frame(number, operation, arguments))
+            case _:
+                return False
+        return True
 
     async def _answer(self, number: int, operation: str, arguments: list[Any]) -> None:
         try:
-            known = self._ops.get(operation)
-            if known is None:
-                frame = [number, REFUSAL, "Invalid", f"there is no operation {operation!r}"]
-            else:
-                frame = [number, ANSWER, await known(*arguments)]
-        except Expired as error:
-            frame = [number, REFUSAL, "Expired", str(error)]
-        except (Unreachable, FileNotFoundError) as error:
-            frame = [number, REFUSAL, "NotFound" if isinstance(error, FileNotFoundError) else "Unreachable", str(error)]
-        except (ValueError, TypeError, KeyError) as error:
-            frame = [number, REFUSAL, "Invalid", f"{operation}: {error}"]
+            frame = await self._frame(number, operation, arguments)
         finally:
             self._under_way -= 1
         await self._send(frame)
+
+    async def _frame(self, number: int, operation: str, arguments: list[Any]) -> list[Any]:
+        try:
+            known = self._ops.get(operation)
+            if known is None:
+                return [number, REFUSAL, "Invalid", f"there is no operation {operation!r}"]
+            return [number, ANSWER, await known(*arguments)]
+        except Expired as error:
+            return [number, REFUSAL, "Expired", str(error)]
+        except (Unreachable, FileNotFoundError) as error:
+            return [number, REFUSAL, "NotFound" if isinstance(error, FileNotFoundError) else "Unreachable", str(error)]
+        except (ValueError, TypeError, KeyError) as error:
+            return [number, REFUSAL, "Invalid", f"{operation}: {error}"]
 
     async def _send(self, frame: list[Any]) -> None:
         try:
@@ -239,6 +252,7 @@ class _Connection:
     async def _hello(self, version: int = VERSION, name: str = "") -> dict[str, Any]:
         authority = self._authority
         fence = authority.fence
+        self._feeds.can_end = version >= UNFOLLOWS
         return {
             "version": min(version, VERSION),
             "leading": authority.leading,
@@ -345,45 +359,7 @@ class _Connection:
             raise ValueError(f"no slot {tenant}/{name} is bound here")
         return await self._service.output(tenant, name, stream, offset, limit)
 
-    # --- feeds -----------------------------------------------------------------------------------------------------------
-
-    async def _follow(self, number: int, operation: str, arguments: list[Any]) -> None:
-        self._under_way -= 1  # a feed stands; it is not one of the requests under way
-        try:
-            plurals, after, *rest = arguments
-            for plural in plurals:
-                self._known(plural)
-            feed = self._local.follow(plurals, after, nodes=rest[0] if rest else ())
-        except Expired as error:
-            await self._send([number, ENDED, str(error), error.oldest])
-            return
-        except (ValueError, TypeError, KeyError) as error:
-            await self._send([number, REFUSAL, "Invalid", f"follow: {error}"])
-            return
-        # Whoever follows nodes acts on what changes there, and is not told every moment that nothing did: agents are many.
-        ticking = self._tasks.start(self._tick(feed.poke), "tick") if not (rest and rest[0]) else None
-        told = 0
-        try:
-            while True:
-                await feed.wait()
-                rows = self._rows(feed.take_nowait())
-                if not rows and feed.revision == told:
-                    continue
-                told = feed.revision
-                for start in range(0, len(rows) or 1, CHANGES_MAX):
-                    last = start + CHANGES_MAX >= len(rows)
-                    await self._send([number, CHANGES, told if last else 0, rows[start : start + CHANGES_MAX]])
-        except (Expired, Unreachable) as error:
-            await self._send([number, ENDED, str(error), error.oldest if isinstance(error, Expired) else 0])
-        finally:
-            if ticking is not None:
-                ticking.cancel()
-            feed.close()
-
-    async def _tick(self, poke: Callable[[], None]) -> None:
-        while True:
-            await self._clock.sleep(TICK_S)
-            poke()
+    # --- what may be seen ------------------------------------------------------------------------------------------------
 
     def _known(self, plural: str) -> None:
         if plural not in KINDS or not self._gate.lists(plural):

@@ -2,8 +2,9 @@
 production (fairlead/api/socket.py), a simulated link in the simulator, a pair of queues in tests.
 
 A request is [number, operation, arguments]; its answer [number, ANSWER, result] or [number, REFUSAL, reason, detail]. A feed
-is a request whose answers go on: [number, CHANGES, revision, changes] until [number, ENDED, detail, oldest]. Fields may only be
-added at the end. Owns the frames' shape; knows nothing of planes.
+is a request whose answers go on: [number, CHANGES, revision, changes] until [number, ENDED, detail, oldest], or until whoever
+follows says [another number, "unfollow", number], which is not answered. Fields may only be added at the end. Owns the frames'
+shape; knows nothing of planes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ CHANGES: Final = 2
 ENDED: Final = 3
 ASKED: Final = 4  # the server asks whoever attends: [number, ASKED, question, operation, arguments]; answered by a request
 
-VERSION: Final = 1  # of this protocol; told in hello, so that versions N and N-1 can speak with each other
+VERSION: Final = 2  # of this protocol; told in hello, so that versions N and N-1 can speak with each other
+UNFOLLOWS: Final = 2  # since this version a feed is ended by whoever follows; before, by the end of the connection alone
+REQUESTS_MAX: Final = 128  # of one connection, under way at once; one more is refused as Overloaded
 FRAME_BYTES_MAX: Final = 8 << 20
 CHANGES_MAX: Final = 2_000  # in one frame: about half a megabyte
 

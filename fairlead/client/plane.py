@@ -32,6 +32,15 @@ class Expired(Exception):
         self.oldest = oldest
 
 
+class Overloaded(Expired):
+    """More is asked of the plane at once than it takes. Nothing is gone: ask again later (429). Whoever keeps a picture of the
+    plane begins anew, as after everything that cost it sight of it."""
+
+    def __init__(self, detail: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(detail, 0)
+        self.retry_after_s = retry_after_s
+
+
 class Feed(Protocol):
     """The changes of several kinds since a revision. Within a kind they come in order; what one batch changed comes together."""
 

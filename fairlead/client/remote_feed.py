@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,11 @@ class Heard(NamedTuple):
     grants: GrantWord | None = None  # and what is above that which stays when the lease of a grant ends (P13)
 
 
+def heard_or_none(answer: Any) -> Heard | None:
+    word, *rest = answer
+    return msgspec.convert(rest[: len(Heard._fields)], Heard) if word == "heard" else None
+
+
 class RemoteChange(msgspec.Struct, gc=False):
     """A change as it came, decoded as far as a component keeps it."""
 
@@ -41,18 +46,29 @@ def change_of(row: Row) -> RemoteChange:
     return RemoteChange(row.plural, row.tenant, row.name, row.position, row.raw, hot)
 
 
+WAITING_BYTES_MAX: Final = 32 << 20  # of one feed: some 20,000 changes, about as many as a topic of the plane itself keeps
+ROW_BYTES: Final = 400  # what a change weighs beside the object: names, and what Python adds
+
+
 class RemoteFeed:
     def __init__(self, forget: Callable[[int], None], number: int, after: int) -> None:
         self._forget = forget
         self._number = number
         self._signal = Signal()
         self._rows: list[Row] = []
+        self._bytes = 0  # of those
         self._ended: Expired | None = None
         self._seen = after
         self.revision = after
 
     def told(self, revision: int, rows: list[Row]) -> None:
         self._rows += rows
+        self._bytes += sum(ROW_BYTES + len(row.raw or b"") for row in rows)
+        if self._bytes > WAITING_BYTES_MAX:
+            self._rows = []
+            self.end(Expired("this feed fell too far behind; list again", 0))
+            self.close()
+            return
         if revision:
             self._seen = revision
         self._signal.set()
@@ -67,7 +83,7 @@ class RemoteFeed:
             if not self._rows:
                 raise self._ended
             self._signal.set()  # what came before the end is given first; whoever waits again must hear of the end
-        rows, self._rows = self._rows, []
+        rows, self._rows, self._bytes = self._rows, [], 0
         self.revision = self._seen
         return [change_of(row) for row in rows]
 

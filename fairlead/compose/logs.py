@@ -19,9 +19,9 @@ from starlette.routing import Route
 
 from fairlead.api.access import Authenticate, Authorise, refuse_impersonation
 from fairlead.api.app import refusal
-from fairlead.api.failures import Failure
+from fairlead.api.failures import Failure, busy
 from fairlead.client.decisions import DecisionQuery, ExplainedPage
-from fairlead.client.plane import Change, Expired
+from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import Unreachable
 from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.model.lifecycle import SlotState
@@ -76,6 +76,8 @@ async def _answer(
     streams = [_Stream(*slot, tenant, stream, wanted, clock) for stream in wanted.streams]
     try:
         kept = [stream for stream in streams if await stream.begin()]
+    except Overloaded as error:
+        raise busy("its region", error.retry_after_s) from None
     except Unreachable as error:
         raise Failure(503, str(error), retry_after_s=2.0) from None
     if not kept:
@@ -95,7 +97,7 @@ async def _find(
 ) -> tuple[LogSource, str] | None:  # fmt: skip
     """The slot asked for, else the lowest one that runs. A plane that is away is passed over."""
     best: tuple[int, LogSource, str] | None = None
-    for source in sources.values():
+    for region, source in sources.items():
         try:
             if slot is not None:
                 if await source.get("bindings", tenant, f"{workload}-{slot}") is not None:
@@ -106,6 +108,8 @@ async def _find(
                 live = change.hot is not None and change.hot.state.value in _LIVE
                 if (change.tenant, name) == (tenant, workload) and live and (best is None or int(index) < best[0]):
                     best = (int(index), source, change.name)
+        except Overloaded as error:
+            raise busy(region, error.retry_after_s) from None
         except (Expired, Unreachable):
             continue
     return (best[1], best[2]) if best is not None else None
@@ -200,11 +204,14 @@ class _Stream:
             return None
         limit = CHUNK if end is None else min(CHUNK, end - self._offset)
         try:
-            at, data, self._offset = await self._logs(self._name, self._offset, limit)
+            at, data, following = await self._logs(self._name, self._offset, limit)
             if data and wanted.needs_times and wanted.follow:
                 await self._read_marks()
+        except Overloaded:
+            return []  # asked again in a while
         except (FileNotFoundError, Unreachable):
             return None
+        self._offset = following
         if not data and not wanted.follow:
             return None
         out: list[tuple[int, bytes]] = []

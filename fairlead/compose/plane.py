@@ -61,10 +61,12 @@ log = logging.getLogger(__name__)
 _AGAIN_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # before a part that failed begins again
 
 
-class Part(Protocol):
-    """Something that works while this server leads."""
-
+class Endless(Protocol):
     async def run(self) -> None: ...
+
+
+class Part(Endless, Protocol):
+    """Something that works while this server leads."""
 
     def stop(self) -> None: ...
 
@@ -129,7 +131,7 @@ class PlaneServer:
             async with Tasks() as tasks:
                 authority = tasks.start(self.authority.run(), "authority")
                 for name, peer in self.peers.items():
-                    tasks.start(peer.run(), f"peer {name}")
+                    tasks.start(self._keep(peer), f"peer {name}")
                 tasks.start(self.local.run(), "leader")
                 tasks.start(self._directory.run(), "access")
                 tasks.start(self._metering.run(), "stalls")
@@ -170,7 +172,7 @@ class PlaneServer:
             self._forget_slot_lease()
             self._service.hang_up()
 
-    async def _keep(self, part: Part) -> None:
+    async def _keep(self, part: Endless) -> None:
         """Whatever one part raises ends nobody else: it is logged, and the part begins again, later each time."""
         for pause_s in itertools.chain(_AGAIN_S, itertools.repeat(_AGAIN_S[-1])):
             try:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.versions import component, parse
 from fairlead.authority.local import LocalPlane
-from fairlead.client.resources import Unreachable
+from fairlead.client.plane import Expired, Overloaded
+from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Node, NodeSpec
 from fairlead.model.meta import Metadata
 from fairlead.model.registry import BY_KIND
 from fairlead.model.resources import Resources
 from fairlead.ports import SystemClock
-from tests.api.doors import GROUP, call, node, open_door, workload
+from tests.api.doors import GROUP, call, node, open_door, watching, workload
 from tests.authority.planes import OPERATOR, ok
 
 POOLS = f"{GROUP}/nodepools"
@@ -177,3 +180,73 @@ async def test_a_regions_own_server_serves_everything_from_its_one_plane() -> No
         assert [m.name for m in front.serving(BY_KIND["Node"])] == ["us"]
         listing = await front.list(BY_KIND["Plane"], None)
         assert [item.served.metadata.name for item in listing.items] == ["self"]
+
+
+async def test_what_planes_refuse_is_the_same_answer_behind_several_as_behind_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.api.frontdoor.PATIENCE_S", 0.1)
+    async with open_door("us", "eu") as door:
+        for region in ("us", "eu"):
+            await call(door, "POST", NODES, node(f"{region}-n1", region))
+        version = int((await call(door, "GET", NODES)).json["metadata"]["resourceVersion"])
+        forgotten = (1 << 64) + (1 << 128)
+        asked = {
+            f"{NODES}?resourceVersion={version + (5000 << 64)}": (504, "Timeout"),
+            f"{NODES}?resourceVersion={forgotten}&resourceVersionMatch=Exact": (410, "Expired"),
+            f"{NODES}/eu-n1?at={forgotten}": (410, "Expired"),
+        }
+        for path, answer in asked.items():
+            got = await call(door, "GET", path)
+            assert (got.status, got.json["reason"]) == answer, path
+
+        async def busy(*_: object, **__: object) -> None:
+            raise Overloaded("too much")
+
+        async def expired(*_: object, **__: object) -> None:
+            raise Expired("too old", 0)
+
+        monkeypatch.setattr(door.cuttable["us"], "page", busy)
+        monkeypatch.setattr(door.cuttable["eu"], "page", expired)
+        assert {(await call(door, "GET", NODES)).status for _ in range(5)} == {429}, "the first plane's"
+
+
+async def test_whoever_was_shown_what_is_remembered_goes_on_from_there() -> None:
+    async with open_door("us", "eu") as door:
+        for region in ("us", "eu"):
+            await call(door, "POST", NODES, node(f"{region}-n1", region))
+        await call(door, "GET", NODES)
+        assert (await call(door, "DELETE", f"{NODES}/eu-n1")).status == 200
+        door.cuttable["eu"].cut()
+        listed = await call(door, "GET", NODES)
+        assert [item["metadata"]["name"] for item in listed.json["items"]] == ["us-n1", "eu-n1"]
+        door.cuttable["eu"].mend()
+        async with watching(door, f"{NODES}?resourceVersion={listed.json['metadata']['resourceVersion']}") as stream:
+            event = await stream.next()
+            assert (event["type"], event["object"]["metadata"]["name"]) == ("DELETED", "eu-n1")
+
+
+async def test_whoever_was_shown_nothing_of_a_region_lists_again_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.api.frontdoor.PAGE", 1)
+    async with open_door("us", "eu") as door:
+        for name in ("us-n1", "eu-n1", "eu-n2"):
+            await call(door, "POST", NODES, node(name, name[:2]))
+        eu = door.cuttable["eu"]
+        eu.cut()
+        nothing = await call(door, "GET", NODES)
+        eu.mend()
+        real, asked = eu.page, list[str]()
+
+        async def first_page_only(*arguments: Any, **options: Any) -> ChangePage:
+            asked.append("page")
+            if len(asked) > 1:
+                raise Unreachable("eu")
+            return await real(*arguments, **options)
+
+        monkeypatch.setattr(eu, "page", first_page_only)
+        half = await call(door, "GET", NODES)
+        monkeypatch.setattr(eu, "page", real)
+        assert [[item["metadata"]["name"] for item in got.json["items"]] for got in (nothing, half)] == [
+            ["us-n1"], ["us-n1", "eu-n1"],
+        ]  # fmt: skip
+        for listed in (nothing, half):
+            got = await call(door, "GET", f"{NODES}?watch=true&resourceVersion={listed.json['metadata']['resourceVersion']}")
+            assert got.status == 410

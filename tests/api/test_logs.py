@@ -14,7 +14,7 @@ import pytest
 from starlette.applications import Starlette
 
 from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
-from fairlead.client.plane import Change
+from fairlead.client.plane import Change, Overloaded
 from fairlead.client.resources import Unreachable
 from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.compose.logs import log_route
@@ -22,7 +22,7 @@ from fairlead.model.decision import Attempt, Decided, Result
 from fairlead.model.lifecycle import SlotState
 from fairlead.ports import SystemClock, Tasks
 from tests.agent.processes import Driven, driven, instance, sh
-from tests.api.doors import Answer, Bare, Door, Stream, allow_all, authenticate, call, own_tenant_only
+from tests.api.doors import Answer, Bare, Door, Stream, allow_all, authenticate, call, own_tenant_only, scope_of
 
 PATH = "/apis/fairlead.dev/v1alpha1/namespaces/risk/workloads/api/log"
 STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
@@ -35,6 +35,7 @@ class OneRegion:
         self._made = made
         self.away = False
         self.bound = True
+        self.busy = 0  # the question that is turned away, counted from now
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
         found = await self.list(plural)
@@ -46,6 +47,9 @@ class OneRegion:
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
         if self.away:
             raise Unreachable("the agent of n1 does not answer")
+        self.busy -= 1
+        if self.busy == 0:
+            raise Overloaded("as many questions as may be are under way")
         chunk = await self._made.driver.logs(instance(), stream, offset, limit)  # type: ignore[arg-type]
         return chunk.offset, chunk.data, chunk.next
 
@@ -169,6 +173,30 @@ async def test_a_slot_that_is_not_there_is_told_with_those_that_are_and_what_is_
         got = await logs.get("slot=2")
         assert (got.status, got.json["message"].rpartition("; ")[2]) == (404, "its slots are 0")
         assert "ended more than 10 minutes ago" in (await logs.get()).json["message"]
+
+
+async def test_a_region_with_too_much_to_do_is_429_and_in_the_middle_of_it_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.compose.logs.CHUNK", 4)
+    monkeypatch.setattr("fairlead.compose.logs.POLL_S", 0)
+    async with two_runs(tmp_path) as logs:
+        scope = scope_of("GET", PATH, "stream=stdout&timestamps=true")
+        for question in range(3, 9):
+            logs.source.busy, stream = question, Stream()
+            async with asyncio.timeout(30):
+                await logs.door.app(scope, stream.receive, stream.send)
+            got = [await stream.line() for _ in range(4)]
+            assert [STAMP.sub(b"", line) for line in got] == [b"one", b"two", b"three", b"four\rfive"], question
+        logs.source.busy = 1
+        got_nothing = await logs.get()
+        assert (got_nothing.status, got_nothing.headers["retry-after"]) == (429, "1"), "before anything is promised"
+
+        async def refused(*arguments: Any) -> Any:
+            raise Overloaded("as many questions as may be are under way")
+
+        monkeypatch.setattr(logs.source, "list", refused)
+        assert (await logs.get()).status == 429
 
 
 # --- which part of a stream ------------------------------------------------------------------------------------------------

@@ -6,12 +6,17 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
 
 from fairlead.api.app import make_app
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
+from fairlead.client.channel import REQUESTS_MAX
+from fairlead.client.plane import Overloaded
 from fairlead.client.remote import RemotePlane
 from fairlead.ports import SystemClock, Tasks
 from tests.api.doors import GROUP, Door, allow_all, authenticate, call, node, watching, workload
@@ -86,3 +91,46 @@ async def test_a_watch_goes_on_over_a_broken_connection_and_a_list_says_what_it_
             event = await stream.next()
             assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "eu-n3")
         assert (await call(door, "GET", NODES)).warnings == []
+
+
+async def test_more_readers_at_once_than_a_region_takes_requests_all_get_the_whole_answer() -> None:
+    async with door_to_a_region() as (door, _, _):
+        for name in ("eu-n1", "eu-n2"):
+            await call(door, "POST", NODES, node(name, "eu"))
+        async with Tasks() as tasks:
+            reading = [tasks.start(call(door, "GET", f"{NODES}/eu-n1"), "get") for _ in range(REQUESTS_MAX)]
+            reading += [tasks.start(call(door, "GET", NODES), "list") for _ in range(REQUESTS_MAX)]
+        assert {task.result().status for task in reading} == {200}
+        assert {len(task.result().json["items"]) for task in reading[REQUESTS_MAX:]} == {2}
+
+
+async def test_a_region_with_too_much_to_do_is_429_and_neither_past_nor_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with door_to_a_region() as (door, remote, _):
+        await call(door, "POST", NODES, node("eu-n1", "eu"))
+        await call(door, "GET", NODES)
+
+        async def refused(*arguments: Any, **options: Any) -> Any:
+            raise Overloaded("128 requests are under way already")
+
+        for name in ("get", "page", "exported"):
+            monkeypatch.setattr(remote, name, refused)
+        for path in (f"{NODES}/eu-n1", NODES, f"{NODES}?watch=true", f"{NODES}/eu-n1?at={1 << 64}", "/history?region=eu"):
+            got = await call(door, "GET", path)
+            assert (got.status, got.json["details"]["causes"][0]["reason"]) == (429, "Overloaded"), path
+            assert int(got.headers["retry-after"]) >= 1
+            assert got.warnings == []
+
+
+async def test_what_is_written_and_cannot_be_shown_for_want_of_room_is_not_said_to_be_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with door_to_a_region() as (door, remote, _):
+
+        async def refused(*arguments: Any, **options: Any) -> Any:
+            if len(arguments) > 3:  # as it was left: the reads before the write are answered
+                raise Overloaded("128 requests are under way already")
+            return None
+
+        monkeypatch.setattr(remote, "get", refused)
+        assert (await call(door, "POST", NODES, node("eu-n1", "eu"))).status == 503
+        assert door.planes["eu"].authority.view().get("nodes", "", "eu-n1") is not None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fairlead.client.remote import RemotePlane
+from fairlead.compose.config import Peer, PlaneConfig
 from fairlead.compose.plane import PlaneServer
+from fairlead.ports import SystemClock, SystemIds, Tasks
 from fairlead.scheduler.cycle import Cycle, Run
+from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import FakeClock
 from tests.scheduler.running import rig
 
@@ -34,6 +41,25 @@ async def test_a_part_that_fails_begins_again_later_each_time_until_it_ends() ->
     assert (began, len(pauses)) == (5, 4)
     assert pauses == sorted(pauses)
     assert pauses[0] > 0
+
+
+async def test_a_line_to_another_plane_that_raises_ends_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = asyncio.Event()
+
+    async def run(self: RemotePlane) -> None:
+        began.set()
+        raise ZeroDivisionError("a planted mistake")
+
+    monkeypatch.setattr(RemotePlane, "run", run)
+    peers = (Peer(region="eu", addresses=("http://127.0.0.1:1",)),)
+    config = PlaneConfig(plane="global", store="memory:", data=str(tmp_path), peers=peers)
+    server = PlaneServer(config, MemoryStore(MemoryDisk()), SystemClock(), SystemIds(), random.Random(1))
+    async with Tasks() as tasks, asyncio.timeout(60):
+        running = tasks.start(server.run(), "server")
+        await began.wait()
+        await server.authority.wait_leading()
+        assert not running.done()
+        server.stop()
 
 
 async def test_a_scheduler_that_raises_starts_over_and_its_lease_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
