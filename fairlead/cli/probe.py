@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from fairlead.cli.frame import CHECK_FAILED, OK, Told, World
+from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, Told, World
+from fairlead.cli.kinds import named, of_model
 from fairlead.cli.output import json_option, put_json, put_table
 from fairlead.cli.programs import state_option
 from fairlead.cli.session import DURATION
 from fairlead.ports import system_random
-from fairlead.serving.prober import ProbeOptions, Resolve, probe, rows, through_dns, through_file
+from fairlead.serving.dns_client import Unresolved, knows
+from fairlead.serving.prober import ProbeOptions, probe, rows, through_dns, through_file
 
 
 @click.command("probe")
@@ -45,13 +48,13 @@ def command(
     fairlead probe risk-api -n risk
     fairlead probe risk-api -n risk --rate 50 --duration 1m --max-outage 1s --json
 
-    Exit code 8 if no request succeeded, or if an outage was longer than --max-outage.
+    Exit code 3 if there is no such workload, 8 if no request succeeded, or if an outage was longer than --max-outage.
     """
-    options = ProbeOptions(workload, tenant, rate, duration, port, path, timeout, region, max_outage)
+    options = ProbeOptions(_named(workload), tenant, rate, duration, port, path, timeout, region, max_outage)
     faults = options.faults()
     if faults:
         raise Told("; ".join(faults))
-    shown, passed = world.run(probe(options, _resolve(options, dns, documents, state), world.clock()))
+    shown, passed = world.run(_probed(world, options, dns, documents, state))
     if as_json:
         put_json(shown)
     else:
@@ -60,11 +63,41 @@ def command(
     return OK if passed else CHECK_FAILED
 
 
-def _resolve(options: ProbeOptions, dns: str, documents: str | None, state: str) -> Resolve:
+def _named(word: str) -> str:
+    """NAME, or KIND/NAME as other verbs take it."""
+    kind, slash, name = word.rpartition("/")
+    found = named(kind, of_model()) if slash else None
+    if slash and (found is None or found.plural != "workloads" or not name):
+        raise Told(f"{word!r} is no workload", hint="write its name, or wl/NAME")
+    return name
+
+
+async def _probed(
+    world: World, options: ProbeOptions, dns: str, documents: str | None, state: str
+) -> tuple[dict[str, Any], bool]:  # fmt: skip
+    """A name that nobody knows is no outage; it is asked for first, where that can be known."""
     if dns and documents:
         raise Told("--dns and --documents: say one of them")
-    if documents:
-        return through_file(options, Path(documents))
+    place = Path(documents) if documents else None
+    if place is None:
+        server = _server(dns, state)
+        try:
+            known = await knows(server, options.tenant, options.workload, system_random())
+        except Unresolved:
+            known = True  # nobody can say
+        resolve = through_dns(options, server, system_random())
+    else:
+        known = not place.is_dir() or (place / options.tenant / f"{options.workload}.json").exists()
+        resolve = through_file(options, place)
+    if not known:
+        raise Told(
+            f"there is no workload {options.workload} in tenant {options.tenant} that has endpoints", code=NOT_FOUND,
+            hint="check the name and -n TENANT; a workload without ports has none",
+        )  # fmt: skip
+    return await probe(options, resolve, world.clock())
+
+
+def _server(dns: str, state: str) -> tuple[str, int]:
     host, _, number = (dns or _local_dns(state)).rpartition(":")
     try:
         ipaddress.ip_address(host.strip("[]"))
@@ -72,7 +105,7 @@ def _resolve(options: ProbeOptions, dns: str, documents: str | None, state: str)
         raise Told(f"--dns {dns}: write the IP address and the port of a DNS server, such as 127.0.0.1:5300") from None
     if not number.isdecimal() or not 0 < int(number) < 65536:
         raise Told(f"--dns {dns}: {number or 'nothing'} is no port")
-    return through_dns(options, (host.strip("[]"), int(number)), system_random())
+    return host.strip("[]"), int(number)
 
 
 class _Dns(msgspec.Struct):

@@ -94,6 +94,11 @@ def _is_answer(reply: Reply, number: int, name: Name, type_: int) -> bool:
     return reply.id == number and reply.question == (name, type_)
 
 
+async def knows(server: tuple[str, int], tenant: str, workload: str, random: Random, zone: str = "svc.fairlead.local") -> bool:
+    """Whether there is such a workload, also one that has no endpoint just now. Raises Unresolved."""
+    return (await ask(server, name_of(f"{workload}.{tenant}.{zone}"), A, random)).rcode != NXDOMAIN
+
+
 async def find(
     server: tuple[str, int], tenant: str, workload: str, port: str, random: Random, zone: str = "svc.fairlead.local"
 ) -> Sequence[Found]:

@@ -200,7 +200,7 @@ async def probe(
         "environment": {
             "cores": os.cpu_count(),
             "python": platform.python_version(),
-            "load": [round(load, 2) for load in os.getloadavg()],
+            "load": round(os.getloadavg()[0], 2),
         },
         "results": results,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fairlead.cli import frame
@@ -227,3 +229,13 @@ def test_every_field_that_people_write_into_a_workload_is_explained() -> None:
     assert not silent, "say beside the field, in a comment, what it means"
     out = talk("explain", "wl.spec.placement.regions").out
     assert "At least so many replicas in each of them." in out
+
+
+def test_probe_takes_a_workload_as_other_verbs_do_and_knows_one_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "risk").mkdir()
+    (tmp_path / "risk" / "api.json").write_text("{}")
+    quick = ("-n", "risk", "--documents", tmp_path, "--rate", 50, "--duration", "0.1s")
+    assert talk("probe", "wl/api", *quick).code == frame.CHECK_FAILED, "it is there, and nothing of it answers"
+    gone = talk("probe", "wl/nope", *quick)
+    assert (gone.code, "no workload nope in tenant risk" in gone.err) == (frame.NOT_FOUND, True)
+    assert "is no workload" in talk("probe", "nodes/api", *quick).err

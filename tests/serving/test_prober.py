@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.ports import SystemClock
 from fairlead.serving.dns import DnsServer, DnsSettings
-from fairlead.serving.dns_client import Unresolved
+from fairlead.serving.dns_client import Unresolved, knows
 from fairlead.serving.dns_zone import Zone
 from fairlead.serving.feed import document
 from fairlead.serving.http_get import Got, get
@@ -271,6 +271,7 @@ async def test_the_command_probes_through_dns_and_through_a_file(tmp_path: Path)
             assert succeeded + got["results"]["skipped"] == 10, "a busy machine is late with some"
             assert (got["name"], got["params"]["workload"]) == ("probe", "api")
             assert sorted(got["environment"]) == ["cores", "load", "python"]
+            assert isinstance(got["environment"]["load"], float), "one number, as every other command has"
             table = rows(got["results"])
             count = str(succeeded)
             assert [row[:3] for row in table[1:]] == [("east", "4", count), ("east", "all", count), ("all", "all", count)]
@@ -322,3 +323,13 @@ async def test_a_probe_that_is_stopped_tells_what_it_has() -> None:
     options = ProbeOptions(workload="api", tenant="risk", rate_per_s=1000, duration_s=600)
     measures = await Prober(options, World(EAST).resolve, SystemClock(), send).run(stop)
     assert 1 <= measures.all.succeeded < 10
+
+
+async def test_a_workload_that_nobody_knows_is_told_from_one_without_endpoints() -> None:
+    found = picture(regions={"east": 0.0})
+    server = DnsServer(Zone(Pictures(found), random.Random(1)), SystemClock(), DnsSettings(port=0))
+    await server.start()
+    where = ("127.0.0.1", server.port)
+    assert await knows(where, "risk", "api", random.Random(1))
+    assert not await knows(where, "risk", "nope", random.Random(1))
+    await server.close()
