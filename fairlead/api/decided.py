@@ -15,6 +15,7 @@ from starlette.responses import Response
 from fairlead.api.calls import Call
 from fairlead.api.columns import instant_of
 from fairlead.api.failures import bad_request
+from fairlead.api.masking import Mask, mask_of
 from fairlead.api.members import Member
 from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
 from fairlead.client.resources import Unreachable
@@ -23,6 +24,7 @@ from fairlead.wire.json_codec import API_VERSION
 
 LIMIT: Final = 20  # attempts of each region, unless asked for more
 LIMIT_MAX: Final = 500
+SLOT_DIGITS_MAX: Final = 12
 
 _Token = dict[str, str]  # region -> where its list goes on
 _token_decoder: Final = msgspec.json.Decoder(_Token)
@@ -44,12 +46,13 @@ async def decisions(call: Call) -> Response:
         for damage in page.damaged:
             call.warn(f"{member.name} cannot read some of its decisions: {damage}")
     items.sort(key=lambda pair: -pair[1].decided.time_ms)
+    mask = mask_of(call)
     more = base64.urlsafe_b64encode(msgspec.json.encode(following)).decode().rstrip("=") if following else ""
     body = {
         "kind": "DecisionRecordList",
         "apiVersion": API_VERSION,
         "metadata": {"continue": more} if more else {},
-        "items": [record_of(region, one) for region, one in items],
+        "items": [record_of(region, one, mask) for region, one in items],
     }
     return call.answer(body)
 
@@ -60,7 +63,7 @@ def regions_of(call: Call) -> list[Member]:
 
 def slot_asked(call: Call) -> int | None:
     text = call.query.get("slot", "")
-    if text and not (text.isascii() and text.isdigit()):
+    if text and not (text.isascii() and text.isdigit() and len(text) <= SLOT_DIGITS_MAX):
         raise bad_request(f"slot: expected the index of a replica, got {text[:40]!r}")
     return int(text) if text else None
 
@@ -109,7 +112,7 @@ def _token_of(call: Call) -> _Token | None:
     return found
 
 
-def record_of(region: str, one: Explained) -> dict[str, Any]:
+def record_of(region: str, one: Explained, mask: Mask) -> dict[str, Any]:
     decided, attempt, result = one.decided, one.attempt, one.result
     spec: dict[str, Any] = {
         "id": one.id,
@@ -134,7 +137,7 @@ def record_of(region: str, one: Explained) -> dict[str, Any]:
         },
         "candidates": [{"node": c.node, "total": c.total, "scores": _scores(c.rates)} for c in decided.candidates],
         "quota": decided.quota.get(attempt.tenant, ""),
-        "victims": list(attempt.victims),
+        "victims": list(mask(attempt.victims)),
     }  # fmt: skip
     return {"kind": "DecisionRecord", "spec": {key: value for key, value in spec.items() if value not in (None, "", [], {})}}
 

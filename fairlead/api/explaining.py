@@ -18,6 +18,7 @@ from fairlead.api.columns import instant_of
 from fairlead.api.decided import ask_decisions, record_of, regions_of, slot_asked
 from fairlead.api.failing import SHOWN_S, last_failure
 from fairlead.api.failures import not_found
+from fairlead.api.masking import mask_of
 from fairlead.api.members import Item, Member
 from fairlead.api.moments import Moment, moment_of, of_generation
 from fairlead.api.reading import expired, find
@@ -248,7 +249,7 @@ async def _slot(
         page = await ask_decisions(call, member, DecisionQuery(tenant=tenant, slot=name, until_ms=moment.until_ms, limit=1))
         decision = page.items[0] if page.items else None
     if decision is not None:
-        shown["lastDecision"] = record_of(member.name, decision)["spec"]
+        shown["lastDecision"] = record_of(member.name, decision, mask_of(call))["spec"]
     if plural == "schedulingrequests":
         age_s = decision.decided.age_ms / 1000 if decision is not None else None
         shown["nextAttemptTime"] = following = _next_look(one, decision)

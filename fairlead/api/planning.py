@@ -22,6 +22,7 @@ from fairlead.api.calls import APPLY_PATCH, JSON, MERGE_PATCH, Call, Services, T
 from fairlead.api.catalogue import OWN
 from fairlead.api.failures import Failure, bad_request, of_refusal
 from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.masking import OTHERS
 from fairlead.api.members import Item, Member
 from fairlead.api.rules import Ask
 from fairlead.api.writes import stored_record
@@ -45,6 +46,9 @@ async def answer(request: Request, identity: Identity, services: Services) -> Re
     asked = _asked(parse(await read_body(request), JSON))
     if asked.unblock is not None:
         return await _unblock(asked.unblock, identity, services, services.planner)
+    if not asked.changes and not services.rules.allows(identity, Ask("list", "workloads")):
+        # Nothing else would be asked of the caller, and a trial takes the server's time.
+        raise Failure(403, f"{identity.name} may not try the planes without a change; name one that it may make")
     noted = _Noting(services.front)
     warnings: list[str] = []
     objects = []
@@ -283,7 +287,7 @@ def _status(found: Planned, objects: Sequence[Mapping[str, str]], sees: _Sight) 
             row["fromNode"] = row["toNode"] = ""
     for row in plain["slots"]:
         if row["by"] and not sees("workloads", row["by"].partition("/")[0]):
-            row["by"] = "another tenant's"
+            row["by"] = OTHERS
     plain["readiness"] = plain["readiness"] if sees("regionoutlooks") else []
     for row in plain["readiness"]:
         row["services"] = of_tenant(row["services"], "workloads")

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.api.failures import Failure
 from fairlead.api.identity import PEER_LOCAL
-from fairlead.api.meters import is_watch
+from fairlead.api.meters import is_watch, labels_of
 from fairlead.ports import Clock
 from fairlead.wire.json_codec import encode
 
@@ -107,4 +107,10 @@ class Room:
 def _may_be_turned_away(scope: Scope) -> bool:
     if scope["type"] != "http" or not scope["path"].startswith(_TURNED_AWAY):
         return False
-    return not is_watch(scope.get("query_string", b"")) and PEER_LOCAL not in scope.get("state", ())
+    return not _watches(scope) and PEER_LOCAL not in scope.get("state", ())
+
+
+def _watches(scope: Scope) -> bool:
+    """A word in the query makes no watch of anything else."""
+    query = scope.get("query_string", b"")
+    return scope["method"] == "GET" and is_watch(query) and labels_of("GET", scope["path"], query)[0] == "watch"

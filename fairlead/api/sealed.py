@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fairlead.api.masking import masker
 from fairlead.api.members import Item
 from fairlead.api.rules import Ask
 from fairlead.model import codec
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 
 def opener(call: Call) -> Callable[[Item], Item] | None:
-    """For forms: how an item of this call's kind is shown whole; None: as it is."""
-    info = call.resource.info
-    return partial(shown, call) if info is not None and info.plural == "secrets" and call.services.secrets is not None else None
+    """For forms: how an item of this call's kind is shown to this caller; None: as it is."""
+    plural = call.resource.info.plural if call.resource.info is not None else ""
+    if plural == "bindings":
+        return masker(call)
+    return partial(shown, call) if plural == "secrets" and call.services.secrets is not None else None
 
 
 def shown(call: Call, item: Item) -> Item:

@@ -29,7 +29,7 @@ class Form:
     def __init__(
         self, resource: Resource, form: As, include: str, now: Callable[[], int], opener: Callable[[Item], Item] | None = None
     ) -> None:
-        """`opener` shows an item whole to whoever may see all of it."""
+        """`opener` shows an item as this caller may see it."""
         self._resource = resource
         self._opener = opener
         self._form = form

@@ -177,7 +177,7 @@ async def test_decisions_are_listed_by_workload_slot_and_node_and_in_pages(tmp_p
     [
         "/workloads/api/decisions?limit=9999", "/workloads/api/decisions?slot=x", "/workloads/api/decisions?since=now",
         "/workloads/api/decisions?continue=%00", "/workloads/api/decisions?continue=eyJhIjoiYiJ9",
-        "/workloads/api/decisions?at=5",
+        "/workloads/api/decisions?at=5", f"/workloads/api/decisions?slot={'9' * 5000}", f"/workloads/api/why?slot={'9' * 5000}",
     ],
 )  # fmt: skip
 async def test_a_question_that_cannot_be_answered_is_400(path: str) -> None:

@@ -170,6 +170,15 @@ async def test_a_trial_that_did_not_come_to_rest_and_a_plane_left_out_are_warned
         assert not got.json["status"]["changed"]
 
 
+@pytest.mark.parametrize("more", [{}, {"baseOnly": True}])
+async def test_no_change_at_all_is_tried_for_those_alone_who_may_see_all_of_it(more: dict[str, Any]) -> None:
+    async with door() as (made, planner):
+        planner.fails = AssertionError("nobody is to be asked")
+        assert (await call(made, "POST", PATH, asked(**more), token="eve-token")).status == 403
+        planner.fails = None
+        assert (await call(made, "POST", PATH, asked(**more))).status == 200
+
+
 async def test_a_change_after_which_an_object_would_say_the_same_is_none() -> None:
     async with door() as (made, planner):
         path = f"{GROUP}/namespaces/risk/workloads"

@@ -51,7 +51,7 @@ class Server:
         if scope["path"] != "/apis/dies":
             await send(OK)
 
-    async def ask(self, path: str = PATH, query: bytes = b"", **state: Any) -> None:
+    async def ask(self, path: str = PATH, query: bytes = b"", method: str = "GET", **state: Any) -> None:
         came = self.clock.now_s
 
         async def send(message: Message) -> None:
@@ -64,7 +64,8 @@ class Server:
         async def receive() -> Message:
             raise AssertionError("nothing of a request is read by the room")
 
-        await self.room({"type": "http", "path": path, "query_string": query, "state": state}, receive, send)
+        scope = {"type": "http", "method": method, "path": path, "query_string": query, "state": state}
+        await self.room(scope, receive, send)
 
     def answer(self, count: int) -> None:
         for _ in range(min(count, len(self.asked))):
@@ -211,6 +212,32 @@ async def test_watches_health_metrics_joining_and_the_local_socket_are_never_tur
         assert len(server.asked) == REQUESTS_MAX + 1
         server.answer(REQUESTS_MAX + 1)
     assert server.count(200) == REQUESTS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("POST", PATH, b"watch=1"),
+        ("DELETE", PATH, b"watch=true"),
+        ("HEAD", PATH, b"watch=true"),
+        ("GET", f"{PATH}/namespaces/risk", b"watch=1"),
+        ("GET", "/apis/fairlead.dev/v1alpha1/namespaces/risk/workloads/api", b"watch=1"),
+        ("GET", "/apis/fairlead.dev/v1alpha1/plans", b"watch=1"),
+        ("GET", PATH, b"watch=1&watch=0"),
+        ("GET", PATH, b"watch=1&watc%68=false"),
+    ],
+)
+async def test_a_word_in_the_query_makes_no_watch_of_anything_else(method: str, path: str, query: bytes) -> None:
+    server = Server()
+    async with Tasks() as tasks:
+        for _ in range(REQUESTS_MAX):
+            tasks.start(server.ask(), "request")
+        await settle()
+        tasks.start(server.ask(path, query, method), "one more")
+        await settle()
+        refused = server.count(429)
+        server.answer(REQUESTS_MAX + 1)
+    assert refused == 1
 
 
 async def test_a_request_that_ends_without_an_answer_leaves_the_room() -> None:
