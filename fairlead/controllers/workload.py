@@ -220,7 +220,8 @@ class WorkloadController:
             slots = slots_kept(blocks[region], had, moves.given.get(region, ()), count)
             spec = self._order(workload, region, slots, blocks[region], sum(choice.counts.values()))
             borrow = rules is not None and rules.may_borrow
-            spec = replace(spec, generation=generation, priority=priority, may_borrow=borrow)
+            patience_s = policy.spec.gang_timeout_seconds if spec.gang else spec.gang_timeout_seconds
+            spec = replace(spec, generation=generation, priority=priority, may_borrow=borrow, gang_timeout_seconds=patience_s)
             grew = count > (moves.left(old) if old is not None else 0)
             asked, noted = moves.asks.get(region, 0), self.overflowing.note(region, old, moves, grew, now_ms)
             spec = replace(spec, give_up=asked, overflow=noted)
