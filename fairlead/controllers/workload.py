@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES
+from fairlead.controllers.given import GivenTotals, Waiting
 from fairlead.controllers.overflowing import Moves, Overflowing, Where
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.saying import Saying, is_news
@@ -31,7 +32,7 @@ from fairlead.decide.assigning import (
     spare_in,
 )
 from fairlead.decide.folding import fold, owner_of, revision_for, same_but_for_times
-from fairlead.decide.overflow import fits_in
+from fairlead.decide.overflow import waiting
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.decide.spans import Spans, size
@@ -43,55 +44,9 @@ from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
 from fairlead.model.kinds.recovery import RecoveryOrder
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
 from fairlead.model.meta import Metadata
-from fairlead.model.resources import NOTHING, Resources
+from fairlead.model.resources import Resources
 
 FINALIZER: Final = "fairlead.dev/slots-released"
-
-
-class GivenTotals:
-    """What each tenant was given in each region, and what waits for capacity there, kept in step with the assignments: a tenant
-    may have thousands of workloads."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._totals: dict[Name, Resources] = {}  # (tenant, region)
-        self._short: dict[str, dict[Resources, int]] = {}  # region -> what slots that wait ask for -> in how many assignments
-        for item in cache.all("assignments"):
-            self.told(None, item)
-
-    def told(self, old: Item | None, new: Item | None) -> None:
-        for item, by in ((old, -1), (new, 1)):
-            if item is not None and item.plural == "assignments" and _waits_for_capacity(item.hot):
-                here, ask = self._short.setdefault(item.hot.spec.region, {}), item.hot.spec.requests
-                here[ask] = here.get(ask, 0) + by
-                if not here[ask]:
-                    del here[ask]
-        if old is not None and new is not None and old.plural == "assignments" and old.hot.spec == new.hot.spec:
-            return  # its status, as most changes are
-        for item, sign in ((old, -1), (new, 1)):
-            if item is not None and item.plural == "assignments":
-                place = (item.tenant, item.hot.spec.region)
-                self._totals[place] = self._totals.get(place, NOTHING) + given_by(item.hot.spec).times(sign)
-
-    def is_crowded(self, region: str, ask: Resources, own: Assignment | None) -> bool:
-        """Something else that is no larger waits for capacity there."""
-        mine = own.spec.requests if own is not None and _waits_for_capacity(own) else None
-        return any(count > (small == mine) and fits_in(small, ask) for small, count in self._short.get(region, {}).items())
-
-    def beside(self, place: Name, own: Iterable[AssignmentSpec]) -> Resources:
-        """Without what these were given."""
-        total = self._totals.get(place, NOTHING)
-        for order in own:
-            total = total - given_by(order)
-        return total
-
-
-def _waits_for_capacity(assignment: Assignment) -> bool:
-    return any(why.reason == "WaitingForCapacity" for why in assignment.status.pending)
-
-
-def given_by(order: AssignmentSpec) -> Resources:
-    running = min(order.job.parallelism, size(order.slots)) if order.job is not None else size(order.slots)
-    return order.requests.times(running)
 
 
 class WorkloadController:
@@ -106,11 +61,13 @@ class WorkloadController:
         "revisions": SLOT_INDEXES["revisions"],
     }
     indexes_other: Indexes = {}
+    by_spec = ("grants",)  # what a tenant may use; what it was given is in its assignments
     hears = False
 
     def __init__(self, registry: Registry = BUILT_INS) -> None:
         self._saying = Saying()
         self._looked_at: dict[Name, tuple[object, ...]] = {}  # what users said when a workload was looked at last
+        self._waiting = Waiting()
         self._policies = PoliciesInForce(registry)
         self.overflowing = Overflowing()
 
@@ -120,9 +77,10 @@ class WorkloadController:
                 return (item.key,) if self._looked_at.get(item.key) != _spoken(item.hot) else ()
             case "assignments" | "revisions":
                 key = workload_in_spec(item)
-                return (key,) if self._looks_at(view.cache, key, item) else ()
-            case "grants":  # its status as well: that less of one is used may be room which another workload has given back
-                return [each.key for each in view.cache.by("workloads", "tenant", item.tenant)]
+                own = (key,) if self._looks_at(view.cache, key, item) else ()
+                return (*own, *self._waiting.helped(view.cache, item.tenant))
+            case "grants":
+                return self._waiting.granted(view.cache, item)
             case "recoveryorders":
                 return (item.key,)
             case _:
@@ -151,6 +109,7 @@ class WorkloadController:
             self._saying.forget(key)
             self._looked_at.pop(key, None)
             self.overflowing.forget(key)
+            self._waiting.note(key, False)
             return Result(self._end(cache, key, workload, assignments))
         self._looked_at[key] = _spoken(workload)
         stale = [a for a in assignments if a.spec.workload_uid != workload.metadata.uid]
@@ -163,6 +122,7 @@ class WorkloadController:
         revision, new = revision_for(workload, priority, [item.hot for item in cache.by("revisions", "workload", key)])
         bodies: list[Body] = [Put("Revision", revision, mode="create")] if new else []
         choice, moves = self._choose(cache, workload, assignments, policy, now_ms)
+        self._waiting.note(key, any(a.spec.give_up or waiting(a.status) for a in assignments))
         generation = revision.spec.generation
         order: RecoveryOrder | None = cache.get("recoveryorders", *key)
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
@@ -231,12 +191,11 @@ class WorkloadController:
             name = region.metadata.name
             grant: Grant | None = cache.get("grants", workload.metadata.namespace, name)
             room = 0
-            if grant is not None and grant.spec.lease_seconds and not grant.spec.during.amounts():
-                grant = None  # nothing of the quota is for this region, as it stands
-            if grant is not None:
+            granted = self._waiting.has_something(grant, (workload.metadata.namespace, name))
+            if grant is not None and granted:
                 room = room_for(grant.spec.during, self._given(cache, workload, name), workload.spec.resources.requests)
             lost = region.status.health == "Lost"
-            facts[name] = RegionFacts(name, frozenset(region.spec.areas), grant is not None, room, lost)
+            facts[name] = RegionFacts(name, frozenset(region.spec.areas), granted, room, lost)
         return facts
 
     def _totals(self, cache: Cache) -> GivenTotals:
@@ -252,8 +211,8 @@ class WorkloadController:
     def _given(self, cache: Cache, workload: Workload, region: str) -> Resources:
         """What this tenant's other workloads were given in a region."""
         meta = workload.metadata
-        found = [item.hot.spec for item in cache.by("assignments", "workload", (meta.namespace, meta.name))]
-        own = [order for order in found if order.workload_uid == meta.uid and order.region == region]
+        found: list[Assignment] = [item.hot for item in cache.by("assignments", "workload", (meta.namespace, meta.name))]
+        own = [each for each in found if each.spec.workload_uid == meta.uid and each.spec.region == region]
         return self._totals(cache).beside((meta.namespace, region), own)
 
     def _assign(
@@ -278,7 +237,9 @@ class WorkloadController:
             slots = slots_kept(blocks[region], had, moves.given.get(region, ()), count)
             spec = self._order(workload, region, slots, blocks[region], total)
             borrow = rules is not None and rules.may_borrow
-            spec = replace(spec, generation=generation[1].get(region, generation[0]), priority=priority, may_borrow=borrow)
+            patience_s = policy.spec.gang_timeout_seconds if spec.gang else spec.gang_timeout_seconds
+            turn = generation[1].get(region, generation[0])
+            spec = replace(spec, generation=turn, priority=priority, may_borrow=borrow, gang_timeout_seconds=patience_s)
             grew = count > (moves.left(old) if old is not None else 0)
             asked, noted = moves.asks.get(region, 0), self.overflowing.note(region, old, moves, grew, now_ms)
             spec = replace(spec, give_up=asked, overflow=noted)

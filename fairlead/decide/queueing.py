@@ -46,6 +46,7 @@ def request_for(assignment: Assignment, revision: Revision, index: int, epoch: i
             priority=order.priority,
             gang=order.workload if gang_size else "",
             gang_size=gang_size,
+            gang_timeout_seconds=order.gang_timeout_seconds,
             deadline_time=order.job.deadline_time if order.job is not None else None,
             may_borrow=order.may_borrow,
             budget_name=order.budget_name if stands_in else "",

@@ -15,9 +15,10 @@ from fairlead.controllers import disruption as disruption_module
 from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.contract import Controller, View
 from fairlead.controllers.disruption import DisruptionController
+from fairlead.controllers.given import GivenTotals
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.rollout import RolloutController
-from fairlead.controllers.workload import GivenTotals, WorkloadController
+from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.assigning import spare_in
 from fairlead.model.commands import Enqueue, Move, Put, PutStatus
 from fairlead.model.hot import BindingHot

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from fairlead.compose.metrics import ServerMetrics
 from fairlead.controllers.cache import Cache
+from fairlead.controllers.given import GivenTotals
 from fairlead.controllers.overflowing import Overflowing, Where
-from fairlead.controllers.workload import GivenTotals, WorkloadController
+from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.assigning import RegionFacts
 from fairlead.decide.slots import instant
 from fairlead.decide.spans import indices, size, spans_of

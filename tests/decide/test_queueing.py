@@ -115,6 +115,12 @@ def test_a_gang_is_queued_whole_and_its_single_members_without_it() -> None:
     assert request_for(assignment(3, gang=True), revision(2), 1, 2).spec.gang == ""
 
 
+def test_a_gang_waits_for_its_members_as_long_as_its_assignment_says() -> None:
+    (whole,) = bodies(assignment(3, gang=True, gang_timeout_seconds=300.0), {}, {0: 2, 1: 2, 2: 2})
+    assert isinstance(whole, Enqueue)
+    assert whole.request.spec.gang_timeout_seconds == 300.0
+
+
 def waiting_gang(count: int, size: int, generation: int = 2) -> dict[int, Slot]:
     def asked(index: int) -> SchedulingRequest:
         return request_for(assignment(size, gang=True), revision(generation), index, 1, size)

@@ -62,6 +62,7 @@ class AssignmentSpec(Record, frozen=True):
     superseded: tuple[SlotRange, ...] = ()  # this region's own that another one stands in for: they start here no more
     give_up: int = 0  # how many slots that find no place here are to be given up, for another region
     overflow: Overflow = Overflow()
+    gang_timeout_seconds: float = 60.0  # of a gang: how long it may wait for its members, by the policy in force
 
 
 class AssignmentStatus(Record, frozen=True):
