@@ -110,7 +110,6 @@ async def test_it_finds_its_way_about(tmp_path: Path) -> None:
 
 async def test_get_shows_objects_in_every_form(tmp_path: Path) -> None:
     async with opened(tmp_path) as kubectl:
-        await kubectl("create", "namespace", "risk")
         assert "created" in await kubectl("create", "-f", kubectl.file("api", 2))
         table = (await kubectl("get", "wl")).splitlines()
         assert table[0].split() == ["NAME", "TENANT", "CLASS", "DESIRED", "BOUND", "READY", "SERVING", "REASON", "AGE"]
@@ -312,9 +311,15 @@ async def test_wait_sees_a_condition_of_the_present_generation_only(tmp_path: Pa
 
 async def test_namespaces_are_tenants(tmp_path: Path) -> None:
     async with opened(tmp_path) as kubectl:
-        assert "namespace/risk created" in await kubectl("create", "namespace", "risk")
+        early = await kubectl.run("apply", "-n", "search", "-f", kubectl.file("api", 1))
+        assert early.code == 1
+        assert 'tenants.fairlead.dev "search" not found' in early.err
+        assert "create Tenant search, or name another with -n" in early.err
+        assert "namespace/search created" in await kubectl("create", "namespace", "search")
+        assert "created" in await kubectl("apply", "-n", "search", "-f", kubectl.file("api", 1))
         assert "Active" in await kubectl("get", "ns")
-        assert (await kubectl("get", "tenants", "-o", "name")).strip() == "tenant.fairlead.dev/risk"
+        names = (await kubectl("get", "tenants", "-o", "name")).split()
+        assert names == ["tenant.fairlead.dev/risk", "tenant.fairlead.dev/search"]
         assert "deleted" in await kubectl("delete", "ns", "risk")
 
 

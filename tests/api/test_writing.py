@@ -312,20 +312,20 @@ async def test_a_dry_run_of_a_status_is_judged_shown_and_not_stored() -> None:
 async def test_a_namespace_is_a_tenant() -> None:
     async with open_door() as door:
         made = await call(
-            door, "POST", "/api/v1/namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "risk"}}
+            door, "POST", "/api/v1/namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "hunt"}}
         )
         assert made.status == 201
         assert made.json["status"] == {"phase": "Active"}
-        assert (await call(door, "GET", f"{GROUP}/tenants/risk")).json["kind"] == "Tenant"
+        assert (await call(door, "GET", f"{GROUP}/tenants/hunt")).json["kind"] == "Tenant"
         names = [item["metadata"]["name"] for item in (await call(door, "GET", "/api/v1/namespaces")).json["items"]]
-        assert names == ["risk"]
-        assert (await call(door, "DELETE", "/api/v1/namespaces/risk")).status == 200
-        assert (await call(door, "GET", f"{GROUP}/tenants/risk")).status == 404
+        assert names == ["hunt", "risk"]
+        assert (await call(door, "DELETE", "/api/v1/namespaces/hunt")).status == 200
+        assert (await call(door, "GET", f"{GROUP}/tenants/hunt")).status == 404
 
 
 async def test_a_namespace_comes_in_protobuf_too() -> None:
     async with open_door() as door:
-        metadata = b"\x0a\x04risk" + b"\x5a\x08\x0a\x01a\x12\x03b-c"
+        metadata = b"\x0a\x04hunt" + b"\x5a\x08\x0a\x01a\x12\x03b-c"
         obj = b"\x0a" + bytes([len(metadata)]) + metadata
         kind = b"\x0a\x02v1\x12\x09Namespace"
         body = b"k8s\x00" + b"\x0a" + bytes([len(kind)]) + kind + b"\x12" + bytes([len(obj)]) + obj

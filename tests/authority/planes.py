@@ -27,7 +27,7 @@ from fairlead.model.commands import (
     Reserve,
 )
 from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec, NodeStatus
-from fairlead.model.kinds.intent import Placement
+from fairlead.model.kinds.intent import Placement, Tenant
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Ask, InstanceStatus, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.lifecycle import Role, SlotState
@@ -40,6 +40,7 @@ from fairlead.store.memory import MemoryDisk, MemoryStore
 
 GI = 1 << 30
 REGION = "local"
+TENANTS = ("risk",)  # that every global plane has: nothing is made in a tenant that is not there
 OPERATOR = Caller("ada", Role.OPERATOR)
 
 
@@ -178,7 +179,10 @@ async def running_plane(
     async with Tasks() as tasks:
         task = tasks.start(authority.run(), "authority")
         await authority.wait_leading()
-        yield PlaneForTest(authority, clock)
+        plane = PlaneForTest(authority, clock)
+        for name in TENANTS if settings.plane == "global" else ():
+            ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name=name)))))
+        yield plane
         authority.stop()
         await task
     await store.close()

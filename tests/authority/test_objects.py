@@ -286,3 +286,17 @@ async def test_a_replay_finds_nothing_where_an_older_server_stored_the_same_in_a
     replay = judged_again(disk)
     assert replay.differences == []
     assert replay.hashes[0] == replay.hashes[1]
+
+
+async def test_people_make_no_workload_in_a_tenant_that_is_not_there() -> None:
+    elsewhere = msgspec.structs.replace(workload(), metadata=Metadata(name="api", namespace="serach"))
+    uma = Caller("uma", Role.USER, tenant="serach")
+    async with running_plane(settings=Settings(plane="global")) as plane:
+        for caller in (uma, OPERATOR, Caller("root", Role.BREAK_GLASS)):
+            refused = no(await plane.send(caller, Put("Workload", elsewhere)), "NotFound")
+            assert refused.facts["missing"] == "tenants//serach"
+            assert "create Tenant serach" in refused.detail
+        ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name="serach")))))
+        ok(await plane.send(uma, Put("Workload", elsewhere)))
+    async with running_plane() as region:
+        ok(await region.send(OPERATOR, Put("Workload", elsewhere)))

@@ -77,6 +77,12 @@ def applied(contexts_file: Path, tmp_path: Path) -> Path:
     return file
 
 
+def written_with(file: Path, old: str, new: str) -> Path:
+    other = file.with_name(f"other-{file.name}")
+    other.write_text(file.read_text().replace(old, new))
+    return other
+
+
 def test_a_workload_is_applied_looked_at_changed_and_deleted(applied: Path) -> None:
     assert "workload/risk-api unchanged" in talk("apply", "-f", applied).out
     lines = talk("get", "workloads").out.splitlines()
@@ -89,10 +95,11 @@ def test_a_workload_is_applied_looked_at_changed_and_deleted(applied: Path) -> N
     assert "workload/risk-api configured" in talk("apply", "-f", applied).out
     assert talk("diff", "-f", applied).code == 0
     assert talk("scale", "wl/risk-api", "--replicas", 6).code == 0
-    conflict = talk("apply", "-f", applied)
-    assert conflict.code == frame.CONFLICT, "the file says 5 and somebody else said 6 since"
+    assert "workload/risk-api configured" in talk("apply", "-f", applied).out, "the tool is not in its own way"
+    conflict = talk("apply", "-f", written_with(applied, "replicas: 5", "replicas: 7"), "--field-manager", "other")
+    assert conflict.code == frame.CONFLICT, "the file says 7 and somebody else said 5 since"
     assert "--force-conflicts" in conflict.err
-    assert talk("apply", "-f", applied, "--force-conflicts").code == 0
+    assert talk("diff", "-f", applied).code == 0
     assert talk("scale", "wl/risk-api", "--replicas", 4).out == "workload/risk-api scaled from 5 to 4, 1 to drain\n"
     assert talk("patch", "wl/risk-api", "-p", "spec: {gang: true}").out == "workload/risk-api patched\n"
     assert talk("patch", "wl/risk-api", "-p", "spec: {gang: true}").out == "workload/risk-api patched (no change)\n"

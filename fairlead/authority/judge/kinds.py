@@ -15,7 +15,8 @@ from fairlead.authority.state import Rec
 from fairlead.decide.access_agent import others_part
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.policy import CompiledPolicy
-from fairlead.model.commands import Caller, Refused
+from fairlead.model.commands import MISSING, Caller, Refused
+from fairlead.model.ids import key
 from fairlead.model.kinds.capacity import Grant, Node
 from fairlead.model.kinds.intent import Region, Tenant, Workload
 from fairlead.model.kinds.work import SchedulingRequest
@@ -28,6 +29,7 @@ _FINISHED = frozenset({SlotState.RELEASED, SlotState.SUCCEEDED})
 _OF_A_TENANT: Final = (
     "workloads", "autoscalers", "quotas", "recoverybudgets", "overrides", "configs", "secrets", "serviceaccounts", "tokens",
 )  # fmt: skip
+_PEOPLE: Final = frozenset({Role.USER, Role.OPERATOR, Role.BREAK_GLASS})
 _NAMED_MAX: Final = 3
 _QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
@@ -56,6 +58,8 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
             return refuse_override(ctx, caller, new, old)
         case "workloads" if caller.role is Role.AUTOSCALER:
             return _refuse_scaling(new, old)
+        case "workloads" if ctx.settings.plane != REGION and caller.role in _PEOPLE and old is None:
+            return _refuse_tenantless(ctx, new)
         case _:
             return None
 
@@ -65,6 +69,16 @@ def _refuse_scaling(new: Workload, old: Workload | None) -> Refused | None:
     if old is not None and replace(new.spec, replicas=old.spec.replicas) == old.spec:
         return None
     return Refused("NotOwner", f"of {new.metadata.name} an autoscaler may set the replicas, and nothing else")
+
+
+def _refuse_tenantless(ctx: Context, new: Workload) -> Refused | None:
+    """Nobody would ever grant it anything; a name that was mistyped should be told at once. What is there already stays anybody's
+    to change and to end."""
+    tenant = new.metadata.namespace
+    if ctx.state.get("tenants", "", tenant) is not None:
+        return None
+    detail = f"the tenant of workload {new.metadata.name} must be there first: create Tenant {tenant}, or name another with -n"
+    return Refused("NotFound", detail, {MISSING: key("tenants", "", tenant)})
 
 
 def _refuse_mirror() -> Refused:
