@@ -37,7 +37,7 @@ from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.decide.spans import Spans, size
 from fairlead.decide.succession import with_successors
-from fairlead.decide.turns import waiting
+from fairlead.decide.turns import kept_back
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
@@ -128,7 +128,7 @@ class WorkloadController:
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
             order = None
         service = workload.spec.job is None and not workload.spec.suspend
-        later = waiting(generation, assignments, _silent(cache)) if service else {}
+        later = kept_back(generation, assignments, _silent(cache)) if service else {}
         bodies += self._assign(workload, assignments, choice, order, (generation, later), priority, policy, moves, now_ms)
         # One that was written off is counted no more, but for what waits for somebody to delete the workload itself.
         counted = [a for a in assignments if _is_known(cache, a) or a.spec.region in choice.counts]

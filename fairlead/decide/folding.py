@@ -136,7 +136,8 @@ def _merged(assignments: Iterable[Assignment]) -> tuple[PendingReason, ...]:
 
 
 def _conditions(
-    workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice, revision: str, silent: Collection[str]
+    workload: Workload, total: StageCounts, assignments: Sequence[Assignment], choice: Choice, revision: str,
+    silent: Collection[str],
 ) -> list[Condition]:  # fmt: skip
     if workload.spec.job is not None:
         return [_of_regions(kind, assignments) for kind in ("Complete", "Failed")]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from fairlead.model.kinds.work import Assignment
 
 
-def waiting(generation: int, assignments: Iterable[Assignment], silent: Collection[str]) -> dict[str, int]:
+def kept_back(generation: int, assignments: Iterable[Assignment], silent: Collection[str]) -> dict[str, int]:
     """Regions whose turn has not come, and the generation each keeps until then. One that is silent waits until it is heard, and
     holds up nobody."""
     placed = [a for a in assignments if a.spec.slots and not a.spec.suspend]

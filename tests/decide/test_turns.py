@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.decide.turns import waiting
+from fairlead.decide.turns import kept_back
 from fairlead.model.kinds.intent import StageCounts
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.meta import Metadata
@@ -27,30 +27,30 @@ def at(
 
 
 def test_the_first_by_name_begins_and_the_others_keep_what_they_run() -> None:
-    found = waiting(NEW, [at("b", OLD), at("a", OLD), at("c", OLD)], ())
+    found = kept_back(NEW, [at("b", OLD), at("a", OLD), at("c", OLD)], ())
     assert found == {"b": OLD, "c": OLD}
 
 
 def test_the_next_begins_when_nothing_old_is_left_and_all_that_has_a_place_serves() -> None:
     rest = [at("b", OLD), at("c", OLD)]
     both = {"b": OLD, "c": OLD}
-    assert waiting(NEW, [at("a", NEW, left=(OLD,)), *rest], ()) == both
-    assert waiting(NEW, [at("a", NEW, serving=1), *rest], ()) == both
-    assert waiting(NEW, [at("a", NEW, heard=False), *rest], ()) == both, "it has not answered to the order yet"
-    assert waiting(NEW, [at("a", NEW, serving=0, bound=0), *rest], ()) == both, "nothing of it has a place"
-    assert waiting(NEW, [at("a", NEW), *rest], ()) == {"c": OLD}
-    assert waiting(NEW, [at("a", NEW, serving=1, bound=1), *rest], ()) == {"c": OLD}, "what waits for a place keeps nobody"
-    assert waiting(NEW, [at("a", NEW), at("b", NEW), at("c", NEW)], ()) == {}
+    assert kept_back(NEW, [at("a", NEW, left=(OLD,)), *rest], ()) == both
+    assert kept_back(NEW, [at("a", NEW, serving=1), *rest], ()) == both
+    assert kept_back(NEW, [at("a", NEW, heard=False), *rest], ()) == both, "it has not answered to the order yet"
+    assert kept_back(NEW, [at("a", NEW, serving=0, bound=0), *rest], ()) == both, "nothing of it has a place"
+    assert kept_back(NEW, [at("a", NEW), *rest], ()) == {"c": OLD}
+    assert kept_back(NEW, [at("a", NEW, serving=1, bound=1), *rest], ()) == {"c": OLD}, "what waits for a place keeps nobody"
+    assert kept_back(NEW, [at("a", NEW), at("b", NEW), at("c", NEW)], ()) == {}
 
 
 def test_whoever_does_not_serve_what_it_has_is_mended_first() -> None:
-    assert waiting(3, [at("a", OLD), at("b", NEW, serving=0), at("c", OLD)], ()) == {"a": OLD, "c": OLD}
+    assert kept_back(3, [at("a", OLD), at("b", NEW, serving=0), at("c", OLD)], ()) == {"a": OLD, "c": OLD}
 
 
 def test_a_silent_region_waits_until_it_is_heard_and_keeps_nobody() -> None:
-    assert waiting(NEW, [at("a", OLD), at("b", OLD)], ("a",)) == {"a": OLD}
-    assert waiting(NEW, [at("a", NEW, serving=0), at("b", OLD)], ("a",)) == {}
+    assert kept_back(NEW, [at("a", OLD), at("b", OLD)], ("a",)) == {"a": OLD}
+    assert kept_back(NEW, [at("a", NEW, serving=0), at("b", OLD)], ("a",)) == {}
 
 
 def test_an_undo_touches_only_where_the_rollout_had_come() -> None:
-    assert waiting(OLD, [at("a", NEW, serving=0, left=(OLD,)), at("b", OLD), at("c", OLD)], ()) == {}
+    assert kept_back(OLD, [at("a", NEW, serving=0, left=(OLD,)), at("b", OLD), at("c", OLD)], ()) == {}
