@@ -207,8 +207,8 @@ class DisruptionRule(Record, frozen=True):
 
 
 class RolloutRule(Record, frozen=True):
-    max_surge: int = 1  # replicas more than wanted while rolling out
-    max_unavailable: int = 0  # replicas fewer than wanted while rolling out
+    max_surge: int = 1  # replicas more than wanted while rolling out; regions take turns
+    max_unavailable: int = 0  # replicas fewer than wanted while rolling out; regions take turns
     progress_deadline_seconds: int = 300  # without progress for so long, the rollout counts as stuck
     paused: bool = False  # nothing more is replaced until resumed
 
