@@ -26,10 +26,11 @@ from typing import Final, Literal
 import msgspec
 
 from fairlead.agent.drivers.contract import Chunk, InstanceId, MountedFile, Stream, parse_instance_id
-from fairlead.ports import KeptFile
+from fairlead.ports import KeptFile, write_all
 
 log = logging.getLogger(__name__)
 
+EXIT_BYTES: Final = 4096  # a thousand characters of message at most, and some numbers
 GONE: Final = "gone."  # how directories are named that are being cleared away
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -130,8 +131,18 @@ class Directories:
             run = f"run.{kept.run}"
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(f"{run}/control", 0o600, dir_fd=home)
+            self._reserve(f"{run}/exit.new", home)
         self._keep(kept)
         return self.path(kept.id) / run
+
+    @staticmethod
+    def _reserve(path: str, home: int) -> None:
+        """Room for the last word of the shim, who writes over it: how a run ended is told on a full disk too."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=home)
+        try:
+            write_all(fd, bytes(EXIT_BYTES))
+        finally:
+            os.close(fd)
 
     def _mount(self, work: int, file: MountedFile, uid: int | None) -> None:
         folder_path, _, name = file.path.rpartition("/")
@@ -145,12 +156,15 @@ class Directories:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(fresh, flags, 0o400 if file.secret else 0o440, dir_fd=folder)
             try:
-                os.write(fd, file.data)
+                write_all(fd, file.data)
                 if uid is not None:
                     os.fchown(fd, uid, uid)
+                os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.unlink(fresh, dir_fd=folder)  # half of a secret is one too
+                raise
             finally:
                 os.close(fd)
-            os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
 

@@ -28,7 +28,7 @@ from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, 
 from fairlead.agent.drivers.directories import Directories, Kept
 from fairlead.agent.drivers.processes import boot_id, kill_found, kill_marked, open_same
 from fairlead.agent.drivers.watched import Watched, watch_child
-from fairlead.ports import Clock
+from fairlead.ports import Clock, write_all
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +143,12 @@ class ProcessDriver:
             self._order(self._runs[id].folder, f"kill {cause}\n")
 
     async def prolong(self, id: InstanceId, lasts: float) -> None:
-        if id in self._runs:
+        if id not in self._runs:
+            return
+        try:
             self._dirs.prolong(id, lasts)
+        except OSError as error:  # it ends at the time written before
+            log.warning("how long %s may run cannot be written: %s", id.text, error, extra=id.about)
 
     def status(self, id: InstanceId) -> Literal["running", "gone"]:
         return "running" if id in self._runs else "gone"
@@ -265,7 +269,7 @@ class ProcessDriver:
         python = self._settings.python
         errors = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
-            os.write(given, spec)
+            write_all(given, spec)
             os.lseek(given, 0, os.SEEK_SET)
             pid = os.posix_spawn(
                 python,
