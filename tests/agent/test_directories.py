@@ -1,10 +1,12 @@
-"""An instance's directory: what is in it is whole or not there when a disk is full."""
+"""An instance's directory: reached by its user whatever the umask; what is in it is whole or not there when a disk is full."""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,64 @@ import pytest
 
 from fairlead.agent.drivers import shim
 from fairlead.agent.drivers.contract import Exit, MountedFile
-from fairlead.agent.drivers.directories import Directories, Kept
+from fairlead.agent.drivers.directories import Directories, Kept, make_passable
 from fairlead.agent.drivers.process import _parse_exit
 from fairlead.agent.drivers.shim import Log, leave_word
 from fairlead.ports import SystemClock
-from tests.agent.processes import driven, instance, sh
+from tests.agent.processes import as_root, driven, instance, sh
 
 
 def full(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def strict() -> Iterator[None]:
+    """As the shipped unit has it."""
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+# --- who reaches it ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_instance_reaches_its_home_under_a_strict_umask(tmp_path: Path, strict: None) -> None:
+    if not as_root():
+        pytest.skip("only root gives instances users of their own")
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)  # pytest keeps these from others
+    (tmp_path / "state").mkdir()
+    async with driven(tmp_path / "state", cgroups=False) as made:
+        await made.start(sh('touch "$HOME/x" && ls "$FAIRLEAD_DIR"; echo end $?'))
+        assert await made.output(wanted=b"end") == "x\nend 0\n"
+
+
+def test_directories_let_others_through_and_tell_them_nothing(tmp_path: Path, strict: None) -> None:
+    make_passable(tmp_path / "a" / "state")
+    dirs = Directories(tmp_path / "a" / "state")
+    home = dirs.prepare(Kept(instance(), 1, {}), ()).parent
+    assert [mode_of(path) & 0o007 for path in (tmp_path / "a", tmp_path / "a" / "state", home.parent, home)] == [1, 1, 1, 1]
+    assert (mode_of(home), mode_of(home.parent)) == (0o711, 0o711)
+    assert [mode_of(home / name) for name in ("work", "logs", "run.1")] == [0o750, 0o700, 0o700]
+
+
+def test_a_directory_that_an_earlier_agent_made_too_narrow_is_widened_and_no_further_than_needed(
+    tmp_path: Path, strict: None
+) -> None:
+    state = tmp_path / "state"
+    (state / "instances" / instance().text).mkdir(parents=True)
+    state.chmod(0o700)
+    dirs = Directories(state)
+    dirs.prepare(Kept(instance(), 1, {}), ())
+    assert [mode_of(path) for path in (state, state / "instances", dirs.path(instance()))] == [0o711, 0o751, 0o711]
+
+
+# --- a full disk ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("room", [0, 5])
