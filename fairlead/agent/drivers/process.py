@@ -73,6 +73,7 @@ class ProcessDriver:
         self._runs: dict[InstanceId, _Run] = {}
         self._kept: dict[InstanceId, Kept] = {}
         self._probes = 0
+        self._uids_given = 0
         self._lock: int | None = None
         self._ended: Ended = lambda *_: None
 
@@ -92,9 +93,11 @@ class ProcessDriver:
         self._ended = ended
         self._lock = os.open(self._settings.state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises BlockingIOError: another agent uses this directory
-        found = []
+        found, uids = [], self._uids()
         for kept in self._dirs.all():
             self._kept[kept.id] = kept
+            if uids is not None and kept.uid is not None:
+                self._uids_given = max(self._uids_given, kept.uid - uids[0] + 1)
             folder = self._dirs.path(kept.id) / f"run.{kept.run}"
             running = self._find(folder)
             if running is not None:
@@ -218,13 +221,17 @@ class ProcessDriver:
         return self._settings.uids if os.getuid() == 0 else None
 
     def _free_uid(self) -> int | None:
+        """Going round: what somebody left where all may write does not belong to whoever comes next."""
         uids = self._uids()
         if uids is None:
             return None
         taken = {kept.uid for kept in self._kept.values()}
-        free = next((uid for uid in range(uids[0], uids[0] + uids[1]) if uid not in taken), None)
-        assert free is not None, f"all {uids[1]} users for instances are taken"
-        return free
+        for _ in range(uids[1]):
+            uid = uids[0] + self._uids_given % uids[1]
+            self._uids_given += 1
+            if uid not in taken:
+                return uid
+        raise AssertionError(f"all {uids[1]} users for instances are taken")
 
     def _group(self, kept: Kept) -> Group:
         if not self._cgroups.version:
