@@ -6,6 +6,7 @@ Everything else takes these as parameters, so that the simulator can supply its 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random as _random
 import secrets
@@ -48,6 +49,17 @@ class Kept(Protocol):
         """Durable: returns when it would survive a power cut. Raises OSError."""
 
 
+def write_all(fd: int, data: bytes, at: int | None = None) -> None:
+    """All of it, or OSError: a disk that is nearly full takes a part and says so only when it is asked again. `at`: in place."""
+    done = 0
+    while done < len(data):
+        rest = data[done:]
+        took = os.write(fd, rest) if at is None else os.pwrite(fd, rest, at + done)
+        if not took:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        done += took
+
+
 class KeptFile:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +74,7 @@ class KeptFile:
         fresh = self._path.with_suffix(".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, data)
+            write_all(fd, data)
             if durable:
                 os.fsync(fd)
         finally:
@@ -78,7 +90,7 @@ class InPlaceFile(KeptFile):
     def write(self, data: bytes, *, durable: bool) -> None:
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(fd, data, 0)
+            write_all(fd, data, 0)
             if durable:
                 os.fdatasync(fd)
         finally:

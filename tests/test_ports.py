@@ -1,12 +1,15 @@
-"""What the ports themselves promise: a wait for a signal or a moment, and groups of tasks. In virtual time."""
+"""What the ports themselves promise: a wait for a signal or a moment, and groups of tasks, in virtual time; files kept whole."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+from pathlib import Path
 
 import pytest
 
-from fairlead.ports import TASKS_DONE_MAX, Signal, Tasks, wait_signal
+from fairlead.ports import TASKS_DONE_MAX, InPlaceFile, KeptFile, Signal, Tasks, wait_signal
 from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimLoop, sleep
 
@@ -102,3 +105,44 @@ def test_a_group_forgets_those_who_are_done_and_ends_the_others_in_the_order_of_
     kept, ended = sim.run(main, 1).value
     assert kept <= 2 * TASKS_DONE_MAX
     assert ended == ["a", "b", "c"]
+
+
+class NearlyFull:
+    """A disk that takes a few bytes at a time, and after `room` of them none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self._room, self._write, self._pwrite = room, os.write, os.pwrite
+        monkeypatch.setattr(os, "write", lambda fd, data: self._write(fd, self._taken(data)))
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, at: self._pwrite(fd, self._taken(data), at))
+
+    def _taken(self, data: bytes) -> bytes:
+        if not self._room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        part = data[: min(3, self._room)]
+        self._room -= len(part)
+        return part
+
+
+@pytest.mark.parametrize("kind", [KeptFile, InPlaceFile])
+def test_a_kept_file_is_written_whole_by_a_disk_that_takes_it_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[KeptFile]
+) -> None:
+    kept = kind(tmp_path / "kept")
+    kept.write(b"0123456789", durable=False)
+    with monkeypatch.context() as patched:
+        NearlyFull(patched, 100)
+        kept.write(b"abcdefghij", durable=True)
+    assert kept.read() == b"abcdefghij"
+
+
+@pytest.mark.parametrize("kind", [KeptFile, InPlaceFile])
+def test_a_disk_that_takes_a_part_only_has_not_taken_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[KeptFile]
+) -> None:
+    kept = kind(tmp_path / "kept")
+    kept.write(b"0123456789", durable=False)
+    with monkeypatch.context() as patched:
+        NearlyFull(patched, 5)
+        with pytest.raises(OSError, match="No space"):
+            kept.write(b"abcdefghij", durable=True)
+    assert kept.read() == (b"0123456789" if kind is KeptFile else b"abcde56789")

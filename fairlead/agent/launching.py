@@ -99,6 +99,8 @@ class Launcher:
         taken: dict[str, int] = {}
         try:
             for port in template.ports:
+                if port.port:
+                    self._ports.hold([port.port])
                 taken[port.name or DEFAULT_PORT] = port.port or self._ports.take()
         except NoPort as error:
             self._ports.give_back(taken.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Iterable
 
 
@@ -16,7 +17,7 @@ class PortRange:
         given a port does not listen there yet: they had better not all begin with the same."""
         self._first, self._last = first, last
         self._next = begin if first <= begin <= last else first
-        self._taken: set[int] = set()
+        self._taken: Counter[int] = Counter()  # how often: a port that a template names may have been given to another
 
     def take(self) -> int:
         """The next free one, going round, so that a port just given back is not the next to be given out."""
@@ -24,7 +25,7 @@ class PortRange:
             port = self._next
             self._next = port + 1 if port < self._last else self._first
             if port not in self._taken and _is_free(port):
-                self._taken.add(port)
+                self._taken[port] += 1
                 return port
         raise NoPort(f"every port from {self._first} to {self._last} is taken")
 
@@ -32,7 +33,8 @@ class PortRange:
         self._taken.update(ports)
 
     def give_back(self, ports: Iterable[int]) -> None:
-        self._taken.difference_update(ports)
+        """Each as often as it was taken or held: it is free when the last has given it back."""
+        self._taken -= Counter(ports)
 
 
 def _is_free(port: int) -> bool:

@@ -203,6 +203,7 @@ class Works:
             return
         if slot.driver:
             await self._drivers[slot.driver].forget(slot.id)
+        self._launcher.release(slot)  # of one that was prepared and not started after all
         self._waiting.get(slot.node, {}).pop(slot.id, None)
         node.remove(slot)
         self._by_id.pop(slot.id, None)

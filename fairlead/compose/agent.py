@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.agent.drivers.directories import make_passable
 from fairlead.agent.drivers.process import ProcessDriver, ProcessSettings
 from fairlead.agent.host import Host
 from fairlead.agent.over_plane import PlaneRegion
@@ -82,7 +83,7 @@ class AgentProgram:
         self.config = config
         self._clock = clock
         state = Path(config.state)
-        state.mkdir(parents=True, exist_ok=True)
+        make_passable(state)
         fence = state / "fence"
         settings = AgentSettings(
             node_lease_s=config.node_lease_s,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -213,3 +215,31 @@ async def test_an_agent_writes_no_other_nodes_status(state: NodeStatus) -> None:
         made.start(made.agent({"simulated": simulated()}))
         await made.schedulable()
         assert {command.caller.node for command in made.region.submitted} == {"n1"}
+
+
+async def test_a_slot_that_is_withdrawn_while_it_is_prepared_keeps_no_port() -> None:
+    async with rig() as made:
+        driver = simulated()
+        host = made.agent({"simulated": driver})
+        prepared, go, prepare = asyncio.Event(), asyncio.Event(), host._launcher.prepare
+
+        async def slow(*args: Any) -> Launch:
+            launch = await prepare(*args)
+            prepared.set()
+            await go.wait()
+            return launch
+
+        host._launcher.prepare = slow  # type: ignore[method-assign, assignment]
+        made.start(host)
+        await made.schedulable()
+        name = await made.place("api", msgspec.structs.replace(SIMULATED, ports=(Port(name="http"), Port(name="own", port=80))))
+        await prepared.wait()
+        assert len(host._launcher._ports._taken) == 2
+        await made.move(name, SlotState.DRAINING, Role.DISRUPTION, deadline_s=0.1)
+        await until(lambda: host.nodes["n1"].slots[id_of(name)].binding.status.drain_deadline_time is not None)  # type: ignore[union-attr]
+        go.set()
+        await made.reaches(name, "Released")
+        node = host.nodes["n1"]
+        await host.works._forget(node, node.slots[id_of(name)], 0.0)
+        assert driver.world.starts == {}
+        assert not host._launcher._ports._taken

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from fairlead.agent.drivers.cgroups import detect, own_groups
 from fairlead.agent.drivers.contract import InstanceId, parse_instance_id
 from fairlead.agent.fence import read_fence, write_fence
+from fairlead.agent.launching import Launcher
 from fairlead.agent.port_range import NoPort, PortRange
+from fairlead.agent.region import Region
 from fairlead.agent.remembered import TOKENS_MAX, Remembered
 from fairlead.agent.settings import LOOPBACK, _reachable, detect_address, detect_capacity
+from fairlead.model.kinds.intent import Port, Template
 from fairlead.model.kinds.slot import Token
 
 
@@ -62,6 +66,21 @@ def test_ports_are_given_once_and_never_one_that_is_in_use() -> None:
         ports.take()
     ports.give_back([port])
     assert ports.take() == port
+
+
+def test_a_port_is_free_when_the_last_who_has_it_gives_it_back() -> None:
+    ports = PortRange(20_100, 20_199)
+    launcher = Launcher(cast(Region, None), ports, ())
+    given = ports.take()
+    named = launcher._take_ports(Template(ports=(Port(name="http", port=given), Port(name="admin", port=given + 1))))
+    assert named == {"http": given, "admin": given + 1}
+    assert [ports.take() for _ in range(3)] == [given + 2, given + 3, given + 4], "a port that a template names is not given away"
+    ports.give_back(named.values())
+    assert {ports.take() for _ in range(96)} == {*range(20_100, 20_200)} - {*range(given, given + 5)} | {given + 1}
+    with pytest.raises(NoPort):
+        ports.take()  # it still belongs to whom it was given
+    ports.give_back([given])
+    assert ports.take() == given
 
 
 def test_two_ranges_that_begin_apart_do_not_give_out_the_same_first() -> None:

@@ -6,11 +6,13 @@ import math
 import os
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fairlead.agent.drivers.contract import Adopted, Exit, MountedFile, Started
+from fairlead.agent.drivers.directories import Directories, Kept
 from fairlead.agent.drivers.process import ProcessDriver
 from fairlead.agent.drivers.processes import open_same, start_time
 from fairlead.ports import SystemClock
@@ -214,6 +216,36 @@ async def test_a_probe_runs_in_the_instances_surroundings_and_ends_at_its_limit(
         slow = await made.driver.execute(instance(), ("/bin/sleep", "300"), 0.1)
         assert slow.cause == "timeout"
         assert not list(made.work().parent.glob("probe.*"))
+
+
+async def test_a_user_is_not_given_again_before_its_turn(tmp_path: Path) -> None:
+    if not as_root():
+        pytest.skip("only root gives instances users of their own")
+
+    async def user_of(made: Driven, name: str) -> int:
+        await made.start(sh("id -u; sleep 300", id=instance(name)))
+        return int(await made.output(instance(name)))
+
+    def gone(made: Driven, name: str) -> bool:
+        return made.driver.status(instance(name)) == "gone"
+
+    async with driven(tmp_path, uids=(200_000, 4), cgroups=False) as made:
+        assert [await user_of(made, name) for name in ("a-0", "b-0", "c-0")] == [200_000, 200_001, 200_002]
+        for name in ("a-0", "b-0", "c-0"):
+            await made.driver.kill(instance(name), "stopped")
+            await until(partial(gone, made, name))
+            await made.driver.forget(instance(name))
+        assert [await user_of(made, f"d-{n}") for n in range(4)] == [200_003, 200_000, 200_001, 200_002]
+        with pytest.raises(AssertionError, match="all 4 users"):
+            made.driver._free_uid()
+
+
+async def test_a_later_agent_goes_on_after_the_users_that_are_taken(tmp_path: Path) -> None:
+    if not as_root():
+        pytest.skip("only root gives instances users of their own")
+    Directories(tmp_path).prepare(Kept(instance(), 1, {}, uid=200_005), ())
+    async with driven(tmp_path, cgroups=False) as made:
+        assert made.driver._free_uid() == 200_006
 
 
 async def test_a_later_agent_finds_what_runs_and_what_ended_while_nobody_looked(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import contextlib
 import logging
 import math
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,10 +27,12 @@ from typing import Final, Literal
 import msgspec
 
 from fairlead.agent.drivers.contract import Chunk, InstanceId, MountedFile, Stream, parse_instance_id
-from fairlead.ports import KeptFile
+from fairlead.ports import KeptFile, write_all
 
 log = logging.getLogger(__name__)
 
+PASSABLE: Final = 0o111
+EXIT_BYTES: Final = 4096  # a thousand characters of message at most, and some numbers
 GONE: Final = "gone."  # how directories are named that are being cleared away
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -85,10 +88,22 @@ def open_below(top: int, path: str, make: bool = False, uid: int | None = None) 
     return current
 
 
+def make_passable(path: Path, mode: int = 0o755) -> None:
+    """The directory, and that instances, which have users of their own, get through it: a umask may have taken that away."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode, parents=True, exist_ok=True)
+    for folder in {path, *made}:
+        found = stat.S_IMODE(folder.stat().st_mode)
+        if found & PASSABLE != PASSABLE:
+            with contextlib.suppress(PermissionError):  # it is another's, as where somebody only looks
+                folder.chmod(found | PASSABLE)
+
+
 class Directories:
     def __init__(self, state_dir: Path) -> None:
         self._top = state_dir / "instances"
-        self._top.mkdir(parents=True, exist_ok=True, mode=0o711)
+        make_passable(state_dir)
+        make_passable(self._top, 0o711)  # who else runs here is nobody's business
 
     @property
     def marker(self) -> str:
@@ -119,6 +134,7 @@ class Directories:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path(kept.id), 0o711)
         with opened(str(self.path(kept.id))) as home:
+            os.fchmod(home, 0o711)
             for name, mode in (("work", 0o750), ("logs", 0o700), (f"run.{kept.run}", 0o700)):
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, mode, dir_fd=home)
@@ -130,8 +146,18 @@ class Directories:
             run = f"run.{kept.run}"
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(f"{run}/control", 0o600, dir_fd=home)
+            self._reserve(f"{run}/exit.new", home)
         self._keep(kept)
         return self.path(kept.id) / run
+
+    @staticmethod
+    def _reserve(path: str, home: int) -> None:
+        """Room for the last word of the shim, who writes over it: how a run ended is told on a full disk too."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=home)
+        try:
+            write_all(fd, bytes(EXIT_BYTES))
+        finally:
+            os.close(fd)
 
     def _mount(self, work: int, file: MountedFile, uid: int | None) -> None:
         folder_path, _, name = file.path.rpartition("/")
@@ -145,12 +171,15 @@ class Directories:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(fresh, flags, 0o400 if file.secret else 0o440, dir_fd=folder)
             try:
-                os.write(fd, file.data)
+                write_all(fd, file.data)
                 if uid is not None:
                     os.fchown(fd, uid, uid)
+                os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.unlink(fresh, dir_fd=folder)  # half of a secret is one too
+                raise
             finally:
                 os.close(fd)
-            os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(folder)
 

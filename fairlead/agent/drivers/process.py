@@ -28,7 +28,7 @@ from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, 
 from fairlead.agent.drivers.directories import Directories, Kept
 from fairlead.agent.drivers.processes import boot_id, kill_found, kill_marked, open_same
 from fairlead.agent.drivers.watched import Watched, watch_child
-from fairlead.ports import Clock
+from fairlead.ports import Clock, write_all
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class ProcessDriver:
         self._runs: dict[InstanceId, _Run] = {}
         self._kept: dict[InstanceId, Kept] = {}
         self._probes = 0
+        self._uids_given = 0
         self._lock: int | None = None
         self._ended: Ended = lambda *_: None
 
@@ -92,9 +93,11 @@ class ProcessDriver:
         self._ended = ended
         self._lock = os.open(self._settings.state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises BlockingIOError: another agent uses this directory
-        found = []
+        found, uids = [], self._uids()
         for kept in self._dirs.all():
             self._kept[kept.id] = kept
+            if uids is not None and kept.uid is not None:
+                self._uids_given = max(self._uids_given, kept.uid - uids[0] + 1)
             folder = self._dirs.path(kept.id) / f"run.{kept.run}"
             running = self._find(folder)
             if running is not None:
@@ -143,8 +146,12 @@ class ProcessDriver:
             self._order(self._runs[id].folder, f"kill {cause}\n")
 
     async def prolong(self, id: InstanceId, lasts: float) -> None:
-        if id in self._runs:
+        if id not in self._runs:
+            return
+        try:
             self._dirs.prolong(id, lasts)
+        except OSError as error:  # it ends at the time written before
+            log.warning("how long %s may run cannot be written: %s", id.text, error, extra=id.about)
 
     def status(self, id: InstanceId) -> Literal["running", "gone"]:
         return "running" if id in self._runs else "gone"
@@ -214,13 +221,17 @@ class ProcessDriver:
         return self._settings.uids if os.getuid() == 0 else None
 
     def _free_uid(self) -> int | None:
+        """Going round: what somebody left where all may write does not belong to whoever comes next."""
         uids = self._uids()
         if uids is None:
             return None
         taken = {kept.uid for kept in self._kept.values()}
-        free = next((uid for uid in range(uids[0], uids[0] + uids[1]) if uid not in taken), None)
-        assert free is not None, f"all {uids[1]} users for instances are taken"
-        return free
+        for _ in range(uids[1]):
+            uid = uids[0] + self._uids_given % uids[1]
+            self._uids_given += 1
+            if uid not in taken:
+                return uid
+        raise AssertionError(f"all {uids[1]} users for instances are taken")
 
     def _group(self, kept: Kept) -> Group:
         if not self._cgroups.version:
@@ -265,7 +276,7 @@ class ProcessDriver:
         python = self._settings.python
         errors = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
-            os.write(given, spec)
+            write_all(given, spec)
             os.lseek(given, 0, os.SEEK_SET)
             pid = os.posix_spawn(
                 python,

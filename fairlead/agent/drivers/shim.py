@@ -19,23 +19,18 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 1, 15, 24, 36
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
-CAPABILITY_VERSION_3 = 0x20080522
-CAPABILITIES_MAX = 64
+CAPABILITY_VERSION_3, CAPABILITIES_MAX = 0x20080522, 64
 FENCE_POLL_S = 0.5  # a sleep stops while the machine sleeps; the clock it is compared with does not
 LOOK_S = 5.0  # between two looks whether anybody could still find this run
 CHUNK = 65536
 MARK_S = 1.0  # between two marks of time in a stream of output
 TIMES_BYTES, TIMES_SEGMENTS = 2048 * 32, 4  # marks of 32 bytes: more than two hours of output in every second
-LIMITS = {
-    "core": resource.RLIMIT_CORE,
-    "nofile": resource.RLIMIT_NOFILE,
-    "nproc": resource.RLIMIT_NPROC,
-    "data": resource.RLIMIT_DATA,
-}
+EXIT_TRIES, EXIT_PAUSE_S = 60, 1.0  # of a disk that takes nothing: it may be cleaned up, or be read again by then
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -45,8 +40,16 @@ def now() -> float:
 
 
 def start_time(pid: int) -> int:
-    with open(f"/proc/{pid}/stat", "rb") as file:
+    """0: it is gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
+    return 0
+
+
+def signal_each(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def fence_time(path: str, column: int) -> float:
@@ -59,12 +62,26 @@ def fence_time(path: str, column: int) -> float:
 
 
 def write_atomically(folder: int, name: str, text: str) -> None:
-    file = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    """Over what lies there, which the agent may have reserved: cut to its length at the end, it asks for no room of its own."""
+    file = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
-        os.write(file, text.encode())
+        data = text.encode()
+        if os.write(file, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(file, len(data))
     finally:
         os.close(file)
     os.rename(f"{name}.new", name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def leave_word(folder: int, text: str) -> None:
+    for _ in range(EXIT_TRIES):
+        if os.fstat(folder).st_nlink == 0:
+            return  # its directory is gone
+        with contextlib.suppress(OSError):
+            write_atomically(folder, "exit", text)
+            return
+        time.sleep(EXIT_PAUSE_S)
 
 
 class Log:
@@ -73,9 +90,7 @@ class Log:
     def __init__(self, folder: int, stream: str, segment_bytes: int, segments_max: int) -> None:
         self._folder, self._stream = folder, stream
         self._segment_bytes, self._segments_max = segment_bytes, segments_max
-        names = self._names()
-        self._start = int(names[-1].rpartition(".")[2]) if names else 0
-        self._open()
+        self._open(max((int(name.rpartition(".")[2]) for name in self._names()), default=0))
         self._times: Log | None = None
         self._marked = 0.0
 
@@ -93,10 +108,10 @@ class Log:
     def _names(self) -> list[str]:
         return sorted(name for name in os.listdir(self._folder) if name.startswith(self._stream + "."))
 
-    def _open(self) -> None:
-        name = f"{self._stream}.{self._start:015d}"
+    def _open(self, start: int) -> None:
+        name = f"{self._stream}.{start:015d}"
         self._file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640, dir_fd=self._folder)
-        self._written = os.fstat(self._file).st_size
+        self._start, self._written = start, os.fstat(self._file).st_size
 
     def write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk costs output, never the instance
@@ -110,9 +125,9 @@ class Log:
                 data = data[done:]
 
     def _rotate(self) -> None:
-        os.close(self._file)
-        self._start += self._written
-        self._open()
+        full = self._file
+        self._open(self._start + self._written)  # raises where there is no room; the next to write tries again
+        os.close(full)
         for name in self._names()[: -self._segments_max]:
             os.unlink(name, dir_fd=self._folder)
 
@@ -128,8 +143,7 @@ def drop_capabilities() -> None:
 
 
 def clear_capabilities() -> None:
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
+    header, nothing = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     _libc.capset(header, nothing)
 
 
@@ -143,9 +157,10 @@ def enter(spec: dict[str, Any], parent: int) -> None:
         with open(procs, "wb", buffering=0) as file:
             file.write(b"0")
     for name, value in spec["limits"].items():
-        hard = resource.getrlimit(LIMITS[name])[1]
+        which = getattr(resource, f"RLIMIT_{name.upper()}")
+        hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(LIMITS[name], (value, value))
+        resource.setrlimit(which, (value, value))
     os.umask(0o027)
     drop_capabilities()
     if spec["uid"] is not None:
@@ -233,22 +248,17 @@ class Shim:
         if self.message:
             self.cause = "unstartable"
             return
-        mine = start_time(parent)
-        try:
-            theirs = start_time(self.main)
-        except OSError:
-            theirs = 0
-        write_atomically(self.folder, "started", f"{parent} {mine} {self.main} {theirs} {spec['boot_id']} {now():.3f}\n")
+        pids = f"{parent} {start_time(parent)} {self.main} {start_time(self.main)}"
+        write_atomically(self.folder, "started", f"{pids} {spec['boot_id']} {now():.3f}\n")
 
     def run(self) -> None:
-        control = self.control
         poll = select.poll()
-        for file in (control, self.wake_r, *self.pipes):
+        for file in (self.control, self.wake_r, *self.pipes):
             poll.register(file, select.POLLIN)
         while not self._over():
             for file, _ in poll.poll(self._wait_ms()):
-                if file == control:
-                    self._obey(os.read(control, 256))
+                if file == self.control:
+                    self._obey(os.read(file, 256))
                 elif file == self.wake_r:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self.wake_r, 256)
@@ -276,7 +286,7 @@ class Shim:
                 self.cause = self.cause or "stopped"
                 grace_s = max(0.0, float(rest or 0))
                 self.kill_at = min(self.kill_at or float("inf"), now() + grace_s)
-                self._signal_all(signal.SIGTERM)
+                signal_each(self._tree(), signal.SIGTERM)
             elif word == "kill":
                 self.cause = rest or self.cause or "stopped"
                 self.kill_at = 0.0
@@ -295,11 +305,6 @@ class Shim:
         elif self.status is not None:
             self._kill_tree()  # what it left behind goes with it
 
-    def _signal_all(self, number: int) -> None:
-        for pid in self._tree():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
     def _kill_tree(self) -> None:
         """Stopped first, until no new one appears, so that a forking tree cannot run away from the kill."""
         seen: set[int] = set()
@@ -307,13 +312,9 @@ class Shim:
             found = set(self._tree()) - seen
             if not found:
                 break
-            for pid in found:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
+            signal_each(found, signal.SIGSTOP)
             seen |= found
-        for pid in seen:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_each(seen, signal.SIGKILL)
         if self.spec["kill_file"] and seen:
             with contextlib.suppress(OSError), open(self.spec["kill_file"], "wb", buffering=0) as file:
                 file.write(b"1")
@@ -372,8 +373,7 @@ class Shim:
         cause = self.cause or ("exited" if code >= 0 else "signalled")
         code = code if code >= 0 else 128 - code
         message = self.message.replace("\n", " ")[:1000]
-        with contextlib.suppress(FileNotFoundError):  # its directory is gone
-            write_atomically(self.folder, "exit", f"{code} {cause} {now():.3f} {message}\n")
+        leave_word(self.folder, f"{code} {cause} {now():.3f} {message}\n")
         for procs in self.spec["cgroups"]:
             group = os.path.dirname(procs)
             with contextlib.suppress(OSError):
