@@ -6,7 +6,7 @@ Owned and fed by the runtime; read by reconcile functions, which never change it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from fairlead.client.plane import Change
 from fairlead.model.hot import DECODERS
@@ -186,6 +186,10 @@ class Cache:
     def values(self, plural: str, index: str) -> list[Hashable]:
         """What items are found under."""
         return list(self._indexes[plural, index])
+
+    def names(self, plural: str, index: str) -> list[Name]:
+        """The same, where that is an object each."""
+        return cast(list[Name], self.values(plural, index))
 
 
 def _reindex(table: Table, function: IndexOf, name: Name, old: Item | None, new: Item | None) -> None:

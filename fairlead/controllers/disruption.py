@@ -40,6 +40,7 @@ from fairlead.model.lifecycle import ON_NODE, SlotState
 from fairlead.model.meta import Condition, Metadata, set_condition
 
 DRAIN_DEFAULT_S: Final = 600.0
+DRAIN_LEAST_S: Final = 0.001  # at once: a step without a deadline would say nothing of one
 _NAMED_MAX: Final = 5
 
 
@@ -120,7 +121,7 @@ class DisruptionController:
         rulings = rule(asked, slots, budget, now_ms, over)
         bodies: list[Body] = []
         wakes: list[int] = [ends_ms(frozen)] if frozen is not None else []
-        grace_s = float(assignment.spec.drain_timeout_seconds) if assignment is not None else DRAIN_DEFAULT_S
+        grace_s = max(assignment.spec.drain_timeout_seconds, DRAIN_LEAST_S) if assignment is not None else DRAIN_DEFAULT_S
         for ruling in rulings:
             eviction: EvictionRequest = items[ruling.asked.name].hot
             slot = slots.get(ruling.asked.slot)
@@ -135,7 +136,8 @@ class DisruptionController:
             changed = _ruled(eviction, ruling, now_ms)
             if changed is not None:
                 bodies.append(changed)
-        return Result(bodies, min(wakes, default=None))
+        # What waits for a silent node is past its time: it goes on when that is heard again, or lost.
+        return Result(bodies, min((ms for ms in wakes if ms > now_ms), default=None))
 
     # --- nodes -------------------------------------------------------------------------------------------------------------
 

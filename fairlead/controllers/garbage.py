@@ -75,6 +75,11 @@ class _Events:
         return [Delete("Event", tenant, name) for _, tenant, name in going[:_EVENTS_AT_ONCE]]
 
 
+def _ended(item: Item) -> Name | None:
+    """The workload of a slot that may be removed with the last of its assignments."""
+    return workload_of(item) if item.hot.state in ENDED else None
+
+
 class GarbageController(_Events):
     """A region's."""
 
@@ -82,7 +87,7 @@ class GarbageController(_Events):
     named = ("assignments", "bindings", "endpoints")
     follows = ("assignments", "evictionrequests", "bindings", "endpoints")
     follows_other: tuple[str, ...] = ()
-    indexes: Indexes = SLOT_INDEXES
+    indexes: Indexes = {**SLOT_INDEXES, "bindings": {**SLOT_INDEXES["bindings"], "ended": _ended}}
     indexes_other: Indexes = {}
     hears = False
 
@@ -106,9 +111,7 @@ class GarbageController(_Events):
     def resync(self, view: View) -> Iterable[Name]:
         cache = view.cache
         keys = {item.key: None for item in cache.all("endpoints")}
-        keys |= {workload_of(item): None for item in cache.all("evictionrequests")}
-        keys |= {workload_of(item): None for item in cache.all("bindings") if item.hot.state in ENDED}
-        return keys
+        return keys | dict.fromkeys([*cache.names("evictionrequests", "workload"), *cache.names("bindings", "ended")])
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
@@ -116,8 +119,7 @@ class GarbageController(_Events):
         if now_ms >= self._due.get(key, 0):
             bodies += self._evictions(key, view, now_ms)
         if not cache.by("assignments", "workload", key):
-            ended = [item for item in cache.by("bindings", "workload", key) if item.hot.state in ENDED]
-            bodies += [Delete("Binding", *item.key) for item in ended]
+            bodies += [Delete("Binding", *item.key) for item in cache.by("bindings", "ended", key)]
             if cache.item("endpoints", *key) is not None:
                 bodies.append(Delete("Endpoints", *key))
         return Result(bodies, self._due.get(key))

@@ -86,8 +86,7 @@ class RepairController:
         return (key,) if cache.any("bindings", "broken", key) else ()
 
     def resync(self, view: View) -> Iterable[Name]:
-        broken = {workload_of(item): None for item in view.cache.all("bindings") if item.hot.state in _BROKEN}
-        return broken | dict.fromkeys(sorted(self._left))
+        return dict.fromkeys([*view.cache.names("bindings", "broken"), *sorted(self._left)])
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache

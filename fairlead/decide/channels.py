@@ -28,13 +28,20 @@ def promoted(channel: PolicyChannelSpec) -> PolicyChannelSpec | None:
 
 
 def rolled_back(channel: PolicyChannelSpec, to: int = 0) -> PolicyChannelSpec | None:
-    """Without its canary, where one is tried; else as before the last promotion; or at the one named. None: nowhere to go."""
+    """Without its canary, where one is tried; else as before the last promotion; or at the one named. None: nowhere to go. What
+    is gone back from is not gone back to: the next step back goes to the one before that."""
     if to:
-        return _moved(channel, to) if to != channel.current or channel.canary is not None else None
+        back = _back(channel, to) if to in channel.history else _moved(channel, to)
+        return back if to != channel.current or channel.canary is not None else None
     if channel.canary is not None:
         return replace(channel, canary=None)
     before = next((revision for revision in channel.history if revision != channel.current), None)
-    return _moved(channel, before) if before is not None else None
+    return _back(channel, before) if before is not None else None
+
+
+def _back(channel: PolicyChannelSpec, current: int) -> PolicyChannelSpec:
+    earlier = channel.history[channel.history.index(current) + 1 :]
+    return PolicyChannelSpec(current=current, canary=None, history=earlier)
 
 
 def _moved(channel: PolicyChannelSpec, current: int) -> PolicyChannelSpec:

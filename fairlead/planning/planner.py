@@ -100,6 +100,8 @@ class TrialPlanner:
                 unreachable.append(name)
                 continue
             copies[name] = copy
+        if not copies:  # of nothing there is neither a time nor anything to try
+            raise Unreachable(", ".join(unreachable) or "every plane")
         return copies, unreachable
 
     async def _read(self, plane: Readable, copy: Copy, only: Sequence[str] | None, room: int) -> int:

@@ -198,7 +198,8 @@ def test_a_fault_never_repeats_a_strangers_text_at_length() -> None:
         (example("NodePool", min_nodes=4), "spec.minNodes", "may be at most maxNodes, which is 3, got 4"),
         (example("NodePool", allowed_tenants=("a", "a")), "spec.allowedTenants[1]", "repeats spec.allowedTenants[0]"),
         (example("EvictionRequest", reason=" "), "spec.reason", "is required: say why"),
-        (example("EvictionRequest", slot=SlotRef(workload="api", uid="", index=0)), "spec.slot.uid", "is required"),
+        (example("EvictionRequest", slot=SlotRef(workload="api", uid="u", index=0)), "metadata.name", "must be 'api-0', as spec"),
+        (example("EvictionRequest", slot=SlotRef(workload="api", uid="", index=3)), "spec.slot.uid", "is required"),
         (example("Endpoints", version=-1), "spec.version", "must be 0 to"),
         (
             example("Endpoints", endpoints=(work.Endpoint(slot=0, node="n", address=""),)),

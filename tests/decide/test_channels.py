@@ -15,9 +15,28 @@ def test_a_canary_is_promoted_or_taken_back_and_the_way_back_is_remembered() -> 
     assert rolled_back(trial) == first
     second = promoted(trial)
     assert second == PolicyChannelSpec(current=2, history=(1,))
-    assert rolled_back(second) == PolicyChannelSpec(current=1, history=(2,))
+    assert rolled_back(second) == PolicyChannelSpec(current=1)
     assert rolled_back(second, to=7) == PolicyChannelSpec(current=7, history=(2, 1))
     assert rolled_back(second, to=2) is None
+
+
+def test_each_step_back_goes_to_the_one_before_and_never_to_one_that_was_gone_back_from() -> None:
+    third = PolicyChannelSpec(current=3, history=(2, 1))
+    second = rolled_back(third)
+    assert second == PolicyChannelSpec(current=2, history=(1,))
+    first = rolled_back(second)
+    assert first == PolicyChannelSpec(current=1)
+    assert rolled_back(first) is None
+    assert rolled_back(third, to=1) == first, "in one step as in two"
+    assert rolled_back(first, to=3) == PolicyChannelSpec(current=3, history=(1,)), "whoever names it may have it again"
+    again = promoted(tried(second, Canary(revision=4, share_percent=5)))
+    assert again == PolicyChannelSpec(current=4, history=(2, 1))
+
+
+def test_a_revision_named_while_one_is_on_trial_ends_the_trial() -> None:
+    trial = PolicyChannelSpec(current=3, canary=Canary(revision=4), history=(2, 1))
+    assert rolled_back(trial, to=3) == PolicyChannelSpec(current=3, history=(2, 1))
+    assert rolled_back(trial, to=2) == PolicyChannelSpec(current=2, history=(1,))
 
 
 def test_the_history_is_bounded_and_names_each_revision_once() -> None:

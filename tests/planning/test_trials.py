@@ -105,6 +105,18 @@ async def test_a_plane_that_goes_away_while_it_is_read_is_left_out() -> None:
         await TrialPlanner(tried_on, SystemClock()).unblock(Away(copies["east"]), "east", "risk", "more-0", 3)
 
 
+async def test_where_no_plane_can_be_read_nothing_is_planned_and_all_are_named() -> None:
+    copies = empty(1, Resources(1000, GI))
+    away = {GLOBAL: Away(copies[GLOBAL]), "east": Away(copies["east"])}
+    planner = TrialPlanner(tried_on, SystemClock())
+    with pytest.raises(Unreachable, match=f"{GLOBAL}, east"):
+        await planner.plan(away, [more()])
+    with pytest.raises(Unreachable):
+        await planner.base(away)
+    with pytest.raises(Unreachable):
+        await planner.plan({}, [more()])
+
+
 async def test_more_than_one_plan_reads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "OBJECTS_MAX", 3)
     with pytest.raises(TooLarge):

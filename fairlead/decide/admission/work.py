@@ -129,7 +129,11 @@ def check_eviction_request(report: Report, new: EvictionRequest, old: EvictionRe
         report.add("spec.reason", "is required: say why, for whoever is moved")
     elif len(new.spec.reason) > REASON_MAX:
         report.add("spec.reason", f"may have {REASON_MAX} characters, has {len(new.spec.reason)}")
-    if old is not None:
+    if old is None:
+        wanted = new.spec.slot.object_name
+        message = f"must be {shown(wanted)}, as spec.slot says, got {shown(new.metadata.name)}"
+        report.need(new.metadata.name == wanted, "metadata.name", message)
+    else:
         # Of another workload under the same name it is: slots are named, and requests with them.
         same = (new.spec.slot.workload, new.spec.slot.index) == (old.spec.slot.workload, old.spec.slot.index)
         report.need(same, "spec.slot", "may not change; file another request")
