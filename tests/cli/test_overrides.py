@@ -11,6 +11,7 @@ from tests.cli.runs import Ran, fairlead
 from tests.cli.test_real_door import applied as applied
 from tests.cli.test_real_door import contexts_file as contexts_file
 from tests.cli.test_real_door import door as door
+from tests.client.fake_api import FakeApi
 
 POLICY = """
 apiVersion: fairlead.dev/v1alpha1
@@ -90,3 +91,12 @@ def test_a_policy_is_tried_promoted_and_gone_back_from(contexts_file: Path, tmp_
     assert (channel["spec"]["current"], channel["spec"]["history"]) == (1, [2])
     assert run("policy", "rollback", "--to", "2").out == "revision 2 decides\n"
     assert "probeSize: 8" in run("policy", "show", "2").out
+
+
+def test_what_follows_an_approved_override_says_whether_it_is_in_force(api: FakeApi) -> None:
+    for kind, said in (("hold", "is in force at once, approved by nobody"), ("emergency-quota", "has no effect until another")):
+        name = f"{kind}-1"
+        api.put("overrides", name, "default", spec={"kind": kind, "approver": "eve", "requester": "ann", "reason": "x"})
+        ran = run("override", "extend", name, "--for", "20m", "--dry-run", "client", "-n", "default")
+        assert ran.out.startswith(f"override/{kind}-2 created")
+        assert said in ran.err
