@@ -11,7 +11,10 @@ def age(text: str, now_s: float) -> str:
         seconds = int(now_s - datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
     except ValueError:
         return "<unknown>"
-    seconds = max(0, seconds)
+    return span(max(0, seconds))
+
+
+def span(seconds: int) -> str:
     if seconds < 120:
         return f"{seconds}s"
     if seconds < 3600:

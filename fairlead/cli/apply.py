@@ -68,7 +68,7 @@ async def apply(session: Session, files: tuple[str, ...], recursive: bool, valid
         if files or dry_run == "client":
             raise Told("a plan is carried out by itself, on a server", hint="leave out -f and --dry-run=client")
         return await apply_plan(session, plan_file, how(session, dry_run, ""), dry_run)
-    documents = load(files, recursive=recursive, field_validation=validate)
+    documents = load(files, recursive=recursive, field_validation=validate, tenant=session.said_tenant)
     if dry_run == "client":
         admitted(documents, session.namespace)
         return _shown(form, documents, [(each.tree, "valid") for each in documents], dry_run)
@@ -147,7 +147,7 @@ async def create(session: Session, files: tuple[str, ...], recursive: bool, vali
     """Create objects from files. One that exists already is a conflict (exit code 4)."""
     from fairlead.cli.manifests import admitted, load
 
-    documents = load(files, recursive=recursive, field_validation=validate)
+    documents = load(files, recursive=recursive, field_validation=validate, tenant=session.said_tenant)
     if dry_run == "client":
         admitted(documents, session.namespace)
         return _shown(form, documents, [(each.tree, "valid") for each in documents], dry_run)
@@ -205,7 +205,7 @@ async def diff(
 
     write = Write(True, "", field_manager, validate.capitalize(), force_conflicts, session.region)
     changed = False
-    for each in load(files, recursive=recursive, field_validation=validate):
+    for each in load(files, recursive=recursive, field_validation=validate, tenant=session.said_tenant):
         namespace = each.namespace(session.namespace)
         try:
             live = await session.client.get(each.resource, namespace, each.name, region=session.region)

@@ -54,6 +54,7 @@ async def command(session: Session, words: tuple[str, ...], slot: int | None, ge
         return OK
     records = [one["spec"] for one in got.get("items") or ()]
     if not records:
+        await session.client.get(target.resource, session.namespace_of(target.resource), target.name)  # a misspelt name ends here
         note(f"nothing was decided about {target} that is kept and looked for")
         return OK
     put_lines(laid_out(HEADINGS, [_row(one, now_s) for one in records]))

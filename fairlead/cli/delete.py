@@ -100,9 +100,8 @@ async def _doomed(session: Session, words: tuple[str, ...], files: tuple[str, ..
     if files:
         from fairlead.cli.manifests import load
 
-        named = [
-            (Target(each.resource, each.name), each.namespace(session.namespace)) for each in load(files, recursive=recursive)
-        ]
+        documents = load(files, recursive=recursive, tenant=session.said_tenant)
+        named = [(Target(each.resource, each.name), each.namespace(session.namespace)) for each in documents]
         named.reverse()  # what others live in goes last
     else:
         named = [(target, session.namespace_of(target.resource, everywhere)) for target in await targets(session.client, words)]

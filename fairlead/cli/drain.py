@@ -146,6 +146,7 @@ async def _empty(session: Session, targets: list[Target], deadline_s: float) -> 
     end = clock.monotonic() + deadline_s + GRACE_S
     waiting = {target.name: target for target in targets}
     said: dict[str, str] = {}
+    here: dict[str, str] = {}  # what is left, where the controller does not name it
     with progress("draining") as told:
         while waiting:
             for name in list(waiting):
@@ -159,16 +160,20 @@ async def _empty(session: Session, targets: list[Target], deadline_s: float) -> 
                 if blocked and said.get(name) != blocked:
                     note(f"{waiting[name]}: {blocked}")
                 said[name] = blocked or f"{len(left)} slots left: {blast.by_workload(left)}"
+                here[name] = f"; here: {blast.by_workload(left)}" if blocked and "blocked:" not in blocked else ""
                 if condition.get("reason") == "DeadlinePassed":
                     end = min(end, clock.monotonic())
             if waiting and clock.monotonic() >= end:
-                lines = [f"{target} is not empty at its deadline: {said[name]}" for name, target in waiting.items()]
-                hint = (
-                    "lower that workload's disruption.minServing or add replicas, then drain again; 'fairlead uncordon' gives up"
-                )
-                raise WaitTimedOut("\n".join(lines), hint)
+                lines = [f"{target} is not empty at its deadline: {said[name]}{here[name]}" for name, target in waiting.items()]
+                raise WaitTimedOut("\n".join(lines), _hint(lines))
             if waiting:
                 await clock.sleep(LOOK_S)
+
+
+def _hint(lines: list[str]) -> str:
+    budget = "lower that workload's disruption.minServing or add replicas, then drain again"
+    order = "see whether a freeze or a hold covers it: 'fairlead override list -A'; then drain again"
+    return f"{budget if any('must keep' in line for line in lines) else order}; 'fairlead uncordon' gives up"
 
 
 async def _drained(session: Session, target: Target) -> dict[str, Any]:

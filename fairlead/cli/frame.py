@@ -237,7 +237,7 @@ def _ended(error: Exception) -> int:
         case click.UsageError():
             where = error.ctx.command_path if error.ctx else "fairlead"
             tell(error.format_message(), f"see '{where} --help'")
-            return ERROR
+            return NOT_FOUND if _names_no_file(error) else ERROR
         case click.ClickException():
             tell(error.format_message())
             return error.exit_code
@@ -255,6 +255,12 @@ def _ended(error: Exception) -> int:
             detail = str(error).partition("\n")[0]
             tell(f"unexpected {type(error).__name__}: {detail}", f"this is a fault of Fairlead; set {DEBUG}=1 to see where")
             return ERROR
+
+
+def _names_no_file(error: click.UsageError) -> bool:
+    """A file that must be there, and is not: told as any other that cannot be found."""
+    wanted = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
+    return isinstance(wanted, click.Path) and "does not exist" in error.message
 
 
 def tell(message: str, hint: str = "") -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fairlead.cli import selectors, tables
 from fairlead.cli.complete import kinds as complete_kinds
-from fairlead.cli.frame import OK, Told
+from fairlead.cli.frame import OK, Told, tell
 from fairlead.cli.jsonpath import parse, relaxed
 from fairlead.cli.kinds import Target, targets
 from fairlead.cli.session import Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, put
 from fairlead.client.rest_shapes import Query, Tabled
+
+if TYPE_CHECKING:
+    from fairlead.client.rest_errors import NotFound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,13 +92,15 @@ async def get(session: Session, words: tuple[str, ...], form: Format, watch: boo
         return await _watch(asked, found)
     if form.is_table:
         return await _tables(asked, found, ignore_not_found)
-    objects, single = await _objects(asked, found, ignore_not_found)
+    missing: list[NotFound] = []
+    objects, single = await _objects(asked, found, missing)
     if sort_by:
         from fairlead.cli.jsonpath import first
 
         objects.sort(key=lambda each: tables.order_of(first(look.sort_by, each)))
-    if objects or not single:
+    if objects or not (single or missing):
         put(form, objects, single=single, headings=not no_headers)
+    _say_missing(missing, ignore_not_found)
     return OK
 
 
@@ -117,8 +122,9 @@ async def _tables(asked: Asked, found: list[Target], ignore_not_found: bool) -> 
     for target in found:
         by_kind.setdefault(target.resource.plural, []).append(target)
     begun = False
+    missing: list[NotFound] = []
     for plural, ones in by_kind.items():
-        tabled = await _table(asked, ones, ignore_not_found)
+        tabled = await _table(asked, ones, missing)
         if not tabled.rows:
             if not any(target.name for target in ones) and len(by_kind) == 1:
                 tables.note_empty(asked.query(ones[0]).namespace, plural)
@@ -128,10 +134,19 @@ async def _tables(asked: Asked, found: list[Target], ignore_not_found: bool) -> 
         begun = True
         prefix = f"{ones[0].resource.singular}/" if len(by_kind) > 1 else ""
         tables.put_table(tabled.columns, tabled.rows, asked.look._replace(prefix=prefix))
+    _say_missing(missing, ignore_not_found)
     return OK
 
 
-async def _table(asked: Asked, ones: list[Target], ignore_not_found: bool) -> Tabled:
+def _say_missing(missing: list[NotFound], ignore: bool) -> None:
+    """After what was found, so that one misspelt name hides nothing."""
+    if missing and not ignore:
+        for error in missing[:-1]:
+            tell(error.message)
+        raise missing[-1]
+
+
+async def _table(asked: Asked, ones: list[Target], missing: list[NotFound]) -> Tabled:
     client, whole = asked.session.client, bool(asked.look.sort_by)
     if not ones[0].name:
         return await client.table(asked.query(ones[0]), whole_objects=whole)
@@ -139,16 +154,14 @@ async def _table(asked: Asked, ones: list[Target], ignore_not_found: bool) -> Ta
     rows: list[dict[str, Any]] = []
     params = asked.params() | ({"includeObject": "Object"} if whole else {})
     for target in ones:
-        got = await _or_none(
-            client.table_of_one(target.resource, asked.query(target).namespace, target.name, params), ignore_not_found
-        )
+        got = await _or_none(client.table_of_one(target.resource, asked.query(target).namespace, target.name, params), missing)
         if got is not None:
             columns = columns or got.columns
             rows += got.rows
     return Tabled(columns, rows, "")
 
 
-async def _objects(asked: Asked, found: list[Target], ignore_not_found: bool) -> tuple[list[dict[str, Any]], bool]:
+async def _objects(asked: Asked, found: list[Target], missing: list[NotFound]) -> tuple[list[dict[str, Any]], bool]:
     client = asked.session.client
     objects: list[dict[str, Any]] = []
     for target in found:
@@ -157,19 +170,18 @@ async def _objects(asked: Asked, found: list[Target], ignore_not_found: bool) ->
             continue
         namespace = asked.query(target).namespace
         reading = client.get(target.resource, namespace, target.name, at=asked.at, region=asked.session.region)
-        got = await _or_none(reading, ignore_not_found)
+        got = await _or_none(reading, missing)
         objects += [got] if got is not None else []
     return objects, len(found) == 1 and bool(found[0].name)
 
 
-async def _or_none(reading: Any, ignore_not_found: bool) -> Any:
+async def _or_none(reading: Any, missing: list[NotFound]) -> Any:
     from fairlead.client.rest_errors import NotFound
 
     try:
         return await reading
-    except NotFound:
-        if not ignore_not_found:
-            raise
+    except NotFound as error:
+        missing.append(error)
         return None
 
 

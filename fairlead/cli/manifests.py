@@ -54,8 +54,11 @@ class Document(NamedTuple):
         return f"{self.resource.singular}/{self.name}"
 
 
-def load(paths: Sequence[str], *, recursive: bool = False, field_validation: str = "strict") -> list[Document]:
-    """Every object of every file, in the order they are to be made. All or none: one Told with the faults of all."""
+def load(
+    paths: Sequence[str], *, recursive: bool = False, field_validation: str = "strict", tenant: str = ""
+) -> list[Document]:  # fmt: skip
+    """Every object of every file, in the order they are to be made. All or none: one Told with the faults of all. `tenant`: what
+    -n says; an object that says another is refused, because one of the two is a mistake."""
     if not paths:
         raise Told("name at least one file with -f", hint="-f FILE, -f DIRECTORY or -f - for stdin")
     documents: list[Document] = []
@@ -73,6 +76,12 @@ def load(paths: Sequence[str], *, recursive: bool = False, field_validation: str
         raise Told("\n".join([f"{len(said)} {many}; nothing was sent", *said]), hint="see 'fairlead explain KIND'", code=ERROR)
     if not documents:
         raise Told(f"there is no object in {', '.join(paths)}", code=NOT_FOUND)
+    others = [each for each in documents if tenant and each.namespace(tenant) not in ("", tenant)]
+    if others:
+        lines = [f"  {each.where}: {each} says namespace {each.namespace(tenant)}" for each in others]
+        raise Told(
+            "\n".join([f"-n says {tenant}, and files say another; nothing was sent", *lines]), hint="leave out one of them"
+        )
     return sorted(documents, key=lambda each: FIRST.get(each.decoded.info.kind, 2))
 
 

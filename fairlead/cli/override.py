@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from fairlead.cli.access_work import WHOAMI
+from fairlead.cli.ages import span
 from fairlead.cli.frame import CONFLICT, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
@@ -133,7 +134,7 @@ def _row(each: dict[str, Any], wall: float) -> tuple[str, ...]:
     )
     left = max(0, int(_born(each) + int(spec.get("ttlSeconds") or 0) - wall))
     return (
-        meta["name"], meta.get("namespace", ""), spec.get("kind", ""), shown, f"{left}s", spec.get("requester") or "-",
+        meta["name"], meta.get("namespace", ""), spec.get("kind", ""), shown, span(left), spec.get("requester") or "-",
         spec.get("approver") or "-", scope, spec.get("reason", ""),
     )  # fmt: skip
 
@@ -177,7 +178,8 @@ async def approve(session: Session, name: str, dry_run: str, idempotency_key: st
 async def extend(session: Session, name: str, more: float, dry_run: str, idempotency_key: str) -> int:
     """Let an override last that much longer from now, within 4h of its beginning. One that has ended stays ended.
 
-    What was approved may not change: then another one, NAME-2, is ordered, which has to be approved in its turn.
+    What was approved may not change: then another one, NAME-2, is ordered. If its kind needs approval, so does that one; of
+    other kinds it is in force at once.
     """
     overrides = of_model()["overrides"]
     found = await session.client.get(overrides, session.namespace, name)
@@ -191,7 +193,11 @@ async def extend(session: Session, name: str, more: float, dry_run: str, idempot
         if dry_run != "client":
             await session.client.create(overrides, session.namespace, after, write)
         click.echo(f"override/{after['metadata']['name']} created{suffix(dry_run)}")
-        note(f"{name} was approved and stays as it is; the new one needs 'fairlead override approve {after['metadata']['name']}'")
+        needs = f"has no effect until another person says 'fairlead override approve {_next_name(name)} -n {session.namespace}'"
+        works = (
+            needs if spec.get("kind") in APPROVED_KINDS else "is in force at once, approved by nobody: its kind does not need it"
+        )
+        note(f"{name} was approved and stays as it is; the new one {works}")
         return OK
     if _condition(found, "Expired").get("status") == "True":
         raise Told(f"override/{name} has ended", hint="order another one with 'fairlead override create'", code=CONFLICT)

@@ -97,7 +97,7 @@ def _manifests(session: Session, files: tuple[str, ...], recursive: bool) -> lis
         return []
     from fairlead.cli.manifests import load
 
-    documents = load(files, recursive=recursive)
+    documents = load(files, recursive=recursive, tenant=session.said_tenant)
     return [{"apply": sent_as(each, each.namespace(session.namespace))} for each in documents]
 
 

@@ -62,6 +62,7 @@ class Session(NamedTuple):
     namespace: str
     region: str
     wait_s: float  # how long a command that waits may do so; negative: for ever
+    said_tenant: str = ""  # what -n says itself, not the context
 
     def moment(self, at: str) -> str:
         """What --at names: a revision or a time as they are, a duration such as 5m as so long ago."""
@@ -108,7 +109,7 @@ def on_server(
             server = _by_socket(local_socket, context_name, server)
         chosen = chosen_context(context_name, server, alone=needs_none(parameters))
         where = (namespace or chosen.namespace or "default", region or chosen.region)
-        code: int = world.run(_within(world, chosen, where, timeout, wait_s, work, parameters))
+        code: int = world.run(_within(world, chosen, where, timeout, (wait_s, namespace or ""), work, parameters))
         return code
 
     return call
@@ -156,12 +157,12 @@ def chosen_context(name: str | None, server: str | None, *, alone: bool = False)
 
 
 async def _within(
-    world: World, chosen: Context, where: tuple[str, str], timeout_s: float, wait_s: float,
+    world: World, chosen: Context, where: tuple[str, str], timeout_s: float, rest: tuple[float, str],
     work: Callable[..., Awaitable[int]], parameters: dict[str, Any],
 ) -> int:  # fmt: skip
     try:
         async with client_of(world, chosen, max(timeout_s, 0.001)) as client:
-            return await work(Session(world, client, *where, wait_s), **parameters)
+            return await work(Session(world, client, *where, *rest), **parameters)
     except Exception as error:
         first: BaseException = error
         while isinstance(first, BaseExceptionGroup):  # what matters is what went wrong, not that it did so in a task group

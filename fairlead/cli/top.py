@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from fairlead.cli import copies, jsonpath, selectors
-from fairlead.cli.frame import OK, LazyGroup
-from fairlead.cli.kinds import of_model
+from fairlead.cli.frame import OK, LazyGroup, Told
+from fairlead.cli.kinds import named, of_model
 from fairlead.cli.session import Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put_lines
 from fairlead.cli.tables import order_of
@@ -21,7 +21,15 @@ GONE = ("Released", "Succeeded")
 SIZES = {"cpu": -3, "memory": 0}
 
 
-@click.group("top", cls=LazyGroup)
+class _Kinds(LazyGroup):
+    """Its commands are kinds, which people call by their short names."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = named(cmd_name, of_model())
+        return super().get_command(ctx, found.plural if found is not None else cmd_name)
+
+
+@click.group("top", cls=_Kinds)
 def command() -> None:
     """Show how full nodes are and what workloads use."""
 
@@ -123,6 +131,8 @@ def _show(
 ) -> int:
     if sort_by:
         path = jsonpath.parse(jsonpath.relaxed(sort_by))
+        if facts and all(jsonpath.first(path, row) is None for row in facts):
+            raise Told(f"--sort-by {sort_by}: there is no such field", hint=f"there are {', '.join(names)}")
         facts.sort(key=lambda row: order_of(jsonpath.first(path, row)), reverse=True)
     if form.is_table:
         rows = [[str(row[name]) for name in names] for row in facts]

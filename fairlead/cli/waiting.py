@@ -34,5 +34,5 @@ async def until(session: Session, target: Target, namespace: str, holds: Callabl
                 if (event.type != "ADDED" or seen is not None) and holds(seen):
                     return seen
     except TimeoutError:
-        raise WaitTimedOut(f"{target}: not {wanted} after {within_s:g} s", hint(seen)) from None
+        raise WaitTimedOut(f"{target}: not {wanted} after {within_s:.3g} s", hint(seen)) from None
     raise AssertionError("a watch ended by itself")

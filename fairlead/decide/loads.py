@@ -27,9 +27,11 @@ _ITS_PLACE: Final = re.compile(r'("f:replicas":\{\},)|(,"f:replicas":\{\})|("f:r
 
 def reported(metadata: Metadata, now_ms: int) -> tuple[int | None, str]:
     """The load in thousandths, or None and why there is none to go by."""
-    found = _SHAPE.fullmatch(metadata.annotations.get(LOAD, ""))
+    text = metadata.annotations.get(LOAD, "")
+    found = _SHAPE.fullmatch(text)
     if found is None:
-        return None, f"nobody reports a load: annotation {LOAD}, such as 850@2030-01-01T12:00:00Z"
+        said = f"{text[:60]!r} is not a load" if text else "nobody reports a load"
+        return None, f"{said}: annotation {LOAD}, such as 850@2030-01-01T12:00:00Z"
     try:
         when = datetime.fromisoformat(found[2])
     except ValueError:

@@ -229,3 +229,22 @@ def test_a_client_dry_run_needs_no_server_and_everything_else_says_how_to_get_on
         assert "`fairlead up`" in missing.err
         assert "set-context NAME --server URL" in missing.err
     assert talk("apply", "-f", file, "--dry-run=client", "--context", "nowhere").code == frame.ERROR
+
+
+def test_a_tenant_on_the_command_line_and_another_in_the_file_is_refused(api: FakeApi, tmp_path: Path) -> None:
+    file = tmp_path / "svc.yaml"
+    file.write_text(
+        "apiVersion: fairlead.dev/v1alpha1\nkind: Workload\nmetadata: {name: a, namespace: demo}\n"
+        "spec: {template: {command: [x]}}\n"
+    )
+    for verb in ("apply", "create", "diff", "delete"):
+        ran = talk(verb, "-f", file, "-n", "billing")
+        assert ran.code == frame.ERROR
+        assert "workload/a says namespace demo" in ran.err
+    assert ("workloads", "demo", "a") not in api.objects
+    assert talk("apply", "-f", file, "-n", "demo").code == 0
+
+
+def test_a_file_that_is_not_there_is_not_found_whoever_is_to_read_it() -> None:
+    for verb in (("apply", "-f", "/no/such"), ("replay", "/no/such"), ("agent", "--config", "/no/such")):
+        assert talk(*verb).code == frame.NOT_FOUND

@@ -276,6 +276,14 @@ def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeAp
     assert ran.err.count(f"node/n1: {said}\n") == 1, "said once, not every second"
 
 
+def test_a_drain_that_no_budget_blocks_names_what_is_left_and_where_to_look(node: FakeApi) -> None:
+    node.on_write = lambda *_: drained(node, "False", "DeadlinePassed", "1 slots are still here")
+    ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")
+    assert "1 slots are still here; here: risk/a (1)" in ran.err, "what is left is named"
+    assert "disruption.minServing" not in ran.err
+    assert "fairlead override list" in ran.err
+
+
 def test_what_was_said_of_an_earlier_drain_is_not_believed(node: FakeApi) -> None:
     node.on_write = lambda *_: drained(node, "False", "DeadlinePassed", "blocked last year", generation=0)
     ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")

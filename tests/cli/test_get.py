@@ -120,6 +120,18 @@ def test_json_and_yaml_are_the_servers_object_without_its_bookkeeping(filled: Fa
     assert (listed["kind"], len(listed["items"])) == ("List", 2)
 
 
+def test_a_name_that_is_not_there_hides_none_that_is(filled: FakeApi) -> None:
+    names = [name for plural, _, name in filled.objects if plural == "nodes"]
+    filled.put("nodes", "n-there", spec={})
+    for form in ("table", "json"):
+        ran = talk("get", "nodes", "n-there", "nope", *names, "-o", form)
+        assert ran.code == frame.NOT_FOUND
+        assert "n-there" in ran.out
+        assert "nope" in ran.err
+    assert talk("get", "nodes", "nope", "n-there", "--ignore-not-found").code == 0
+    assert talk("get", "nodes", "nope", "-o", "json").out == ""
+
+
 def test_a_read_of_the_past_asks_for_it(filled: FakeApi) -> None:
     assert talk("get", "wl", "--at", "2026-01-31T12:00:00Z", "--region", "eu").code == 0
     assert talk("get", "wl/batch", "-o", "yaml", "--at", "123").code == 0

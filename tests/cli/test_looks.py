@@ -105,6 +105,9 @@ def test_top_adds_up_what_is_bound(api: FakeApi) -> None:
     lines = talk("top", "workloads", "--sort-by", "bound").out.splitlines()
     assert [line.split()[1] for line in lines] == ["NAME", "b", "a"]
     assert lines[2].split()[-2:] == ["3000m", "2048Mi"]
+    assert talk("top", "wl").out == talk("top", "workloads").out
+    slip = talk("top", "nodes", "--sort-by", "foo")
+    assert (slip.code, "there are name, slots, cpu" in slip.err) == (frame.ERROR, True)
     assert talk("top", "nodes", "-o", "json").json["items"][0]["slots"] == 2
 
 

@@ -16,6 +16,7 @@ from tests.cli.runs import Ran, fairlead
 from tests.cli.test_real_door import applied as applied
 from tests.cli.test_real_door import contexts_file as contexts_file
 from tests.cli.test_real_door import door as door
+from tests.client.fake_api import FakeApi
 
 POLICY = """
 apiVersion: fairlead.dev/v1alpha1
@@ -160,3 +161,12 @@ def test_what_another_revision_changes_is_said_line_by_line_what_is_lost_first()
         "probeSize 4 -> 8",
     ]
     assert changes(before, replace(before, revision=9, scores=BUILT_IN.scores)) == [], "what is left out is built in"
+
+
+def test_what_follows_an_approved_override_says_whether_it_is_in_force(api: FakeApi) -> None:
+    for kind, said in (("hold", "is in force at once, approved by nobody"), ("emergency-quota", "has no effect until another")):
+        name = f"{kind}-1"
+        api.put("overrides", name, "default", spec={"kind": kind, "approver": "eve", "requester": "ann", "reason": "x"})
+        ran = run("override", "extend", name, "--for", "20m", "--dry-run", "client", "-n", "default")
+        assert ran.out.startswith(f"override/{kind}-2 created")
+        assert said in ran.err

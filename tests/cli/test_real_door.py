@@ -363,3 +363,7 @@ def test_kinds_events_and_version_come_from_the_server(contexts_file: Path) -> N
     assert "workloads" in talk("api-resources", "-o", "name").out.split()
     assert talk("events").code == 0
     assert "fairlead" in talk("version", "--remote", "--json").json["server"]
+
+
+def test_decisions_of_a_workload_that_is_not_there_are_not_found(applied: Path) -> None:
+    assert talk("decisions", "wl/nope").code == frame.NOT_FOUND

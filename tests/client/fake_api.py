@@ -30,6 +30,7 @@ KINDS = {
     "recoverybudgets": ("RecoveryBudget", True, []),
     "regions": ("Region", False, []),
     "regionoutlooks": ("RegionOutlook", False, []),
+    "overrides": ("Override", True, []),
     "gadgets": ("Gadget", True, ["gd"]),  # a kind this program does not know
 }
 Object = dict[str, Any]

@@ -215,6 +215,8 @@ def test_who_managed_the_replicas_before_does_not_any_more_and_keeps_the_rest() 
 def test_a_load_beyond_reason_is_a_wrong_unit() -> None:
     assert reported(Metadata(name="s", annotations=load(850)), NOW) == (850, "")
     assert reported(Metadata(name="s", annotations=load(900_000)), NOW)[0] is None
+    assert reported(Metadata(name="s", annotations={LOAD: "85%"}), NOW)[1].startswith("'85%' is not a load")
+    assert reported(Metadata(name="s"), NOW)[1].startswith("nobody reports a load")
 
 
 @pytest.mark.parametrize(
