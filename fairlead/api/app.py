@@ -27,7 +27,8 @@ from fairlead.api.negotiation import discovery_version
 from fairlead.api.reading import expired
 from fairlead.api.room import Room
 from fairlead.api.rules import Rules, rules_of
-from fairlead.api.watching import Watches, watch
+from fairlead.api.watches import Watches
+from fairlead.api.watching import watch
 from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.planning import Planner
 from fairlead.client.resources import Unreachable

@@ -1,7 +1,8 @@
 """watch: a stream of changes from a resourceVersion on, of one or several planes, until client, clock or server end it.
 
 Every event carries a resourceVersion from which the client can go on. An object that leaves the selection is DELETED, one that
-enters it is ADDED. History that is gone is an ERROR event with 410. A region that is away is waited for, the others go on.
+enters it is ADDED. History that is gone is an ERROR event with 410; so is a change of which nobody can say what it replaced: no
+change is passed over. A region that is away is waited for, the others go on.
 Called by the dispatcher. An ASGI response of its own, so that a stream ends with a last chunk and never with a broken one.
 """
 
@@ -19,59 +20,28 @@ from starlette.types import Receive, Scope, Send
 from fairlead.api.calls import JSON, Call, add_warnings
 from fairlead.api.failures import Failure, bad_request
 from fairlead.api.frontdoor import Listing
+from fairlead.api.identity import PEER_LOCAL
 from fairlead.api.members import Item, Member
 from fairlead.api.reading import accepts_of, components, expired, selection_of
-from fairlead.api.sharing import Stretches, Turn, Turns, chunked
+from fairlead.api.sharing import Stretches, Turn, chunked
 from fairlead.api.versions import parse, vector_text
-from fairlead.client.plane import Change, Expired
+from fairlead.api.watches import GONE, QUEUE_MAX, Watches
+from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import Unreachable
 from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
-from fairlead.ports import Clock, Tasks
+from fairlead.ports import Tasks
 from fairlead.wire.json_codec import encode
 
 TIMEOUT_S: Final = 1800.0  # where the client names none
 TIMEOUT_MAX_S: Final = 3600.0
 BOOKMARK_S: Final = 30.0
 SEND_S: Final = 30.0  # a client that takes nothing for so long has gone
-QUEUE_MAX: Final = 4  # takes of a feed that wait for a slow client; then its feed falls behind and ends
 AWAY_S: Final = 0.5  # between two looks at a plane that is away
 
 log = logging.getLogger(__name__)
 
-_GONE: Final = object()  # the client went, or the server goes
 _Message = tuple[Member, Sequence[Change], int]
-
-
-class Watches:
-    """All streams of this server, so that a shutdown ends them cleanly; and what they have in common."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._open: dict[int, asyncio.Queue[Any]] = {}
-        self.draining = False
-        self.stretches = Stretches()
-        self._turns = Turns(clock)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    @property
-    def behind(self) -> int:
-        """How many clients take changes more slowly than they come: their feeds fall behind, and end when they fall too far."""
-        return sum(queue.qsize() >= QUEUE_MAX for queue in self._open.values())
-
-    def opened(self, queue: asyncio.Queue[Any]) -> Turn:
-        self._open[id(queue)] = queue
-        return self._turns.join()
-
-    def closed(self, queue: asyncio.Queue[Any], turn: Turn) -> None:
-        self._open.pop(id(queue), None)
-        self._turns.leave(turn)
-
-    def drain(self) -> None:
-        self.draining = True
-        for queue in self._open.values():
-            queue.put_nowait(_GONE)
 
 
 async def watch(call: Call, watches: Watches) -> Response:
@@ -80,9 +50,15 @@ async def watch(call: Call, watches: Watches) -> Response:
         raise Failure(503, "this server is shutting down", retry_after_s=1.0)
     if call.query.get("resourceVersionMatch") and not call.query.get("sendInitialEvents"):
         raise bad_request("resourceVersionMatch is forbidden for watch unless sendInitialEvents is set")
-    stream = _Stream(call, watches.stretches)
-    await stream.begin()
-    return WatchResponse(call, stream, watches)
+    caller = call.services.rules.actor(call.identity)
+    watches.admit(caller, always=PEER_LOCAL in call.request.scope.get("state", ()))
+    try:
+        stream = _Stream(call, watches.stretches)
+        await stream.begin()
+        return WatchResponse(call, stream, watches, caller)
+    except BaseException:
+        watches.left(caller)
+        raise
 
 
 class _Stream:
@@ -101,6 +77,7 @@ class _Stream:
         self._known: set[tuple[int, str, str]] = set()  # of planes that do not say what a change replaced
         self.bookmarks = call.flag("allowWatchBookmarks")
         self.first: list[bytes] = []
+        self.failure: Failure | None = None  # why it cannot go on from `seen`
         self._scope = self._scope_of(call)
 
     def _scope_of(self, call: Call) -> Hashable | None:
@@ -161,13 +138,15 @@ class _Stream:
         found = self._stretches.find(key)
         if found is None:
             found = chunked(await self.events(member, changes, upto))
-            self._stretches.keep(key, found)
+            if self.failure is None:
+                self._stretches.keep(key, found)
         else:
             self.seen[member.index] = max(self.seen[member.index], upto)
         return found
 
     async def events(self, member: Member, changes: Sequence[Change], upto: int) -> list[bytes]:
-        out = []
+        """Up to the first change that cannot be told, which is then neither told nor seen."""
+        out: list[bytes] = []
         incarnation = split_revision(upto)[0]
         for change in changes:
             revision = revision_of(incarnation, change.position)
@@ -175,7 +154,11 @@ class _Stream:
                 continue
             event = None
             if self._tenant is None or change.tenant == self._tenant:
-                event = await self._of_change(member, change, vector_text({**self.seen, member.index: revision}))
+                try:
+                    event = await self._of_change(member, change, vector_text({**self.seen, member.index: revision}))
+                except Failure as failure:
+                    self.failure = failure
+                    return out
             self.seen[member.index] = revision
             if event is not None:
                 out.append(event)
@@ -193,8 +176,15 @@ class _Stream:
         if is_in and selection.by_name_only and self._call.rows is None and key in self._known:
             assert after is not None
             return self._event("MODIFIED", after, version)
-        before = await self._before(member, change)
-        was_in = before is not None and (self._accepts is None or self._accepts(before))
+        before: Item | None = None
+        try:
+            before = await self._before(member, change)
+            was_in = before is not None and (self._accepts is None or self._accepts(before))
+        except (Expired, Unreachable, Failure) as error:
+            if after is None or key not in self._known:
+                lost = f"what {change.plural} {change.name} was before cannot be read: {error}"
+                raise error if isinstance(error, Failure) else expired(lost) from error
+            was_in = True  # it was shown, and has not left since
         if is_in:
             assert after is not None
             if not _says_before(change):
@@ -208,17 +198,15 @@ class _Stream:
         return self._event("DELETED", last, version)
 
     async def _before(self, member: Member, change: Change) -> Item | None:
-        """The version this change replaced: kept beside it in the plane's own process, asked for from afar."""
+        """The version this change replaced: kept beside it in the plane's own process, asked for from afar. Raises Expired or
+        Unreachable, and 429 where the plane has too much to do."""
         previous = getattr(change, "previous", None)
         if previous is not None:
             return Item(member, previous) if previous.raw is not None else None
         if getattr(change, "change", None) == 0:  # added, so there was none
             return None
         revision = revision_of(member.incarnation, change.position) - 1
-        try:
-            found = await member.ask(partial(member.plane.get, change.plural, change.tenant, change.name, revision))
-        except (Expired, Unreachable):
-            return None
+        found = await member.ask(partial(member.plane.get, change.plural, change.tenant, change.name, revision))
         return Item(member, found) if found is not None else None
 
 
@@ -230,7 +218,8 @@ def _says_before(change: Change) -> bool:
 class WatchResponse(Response):
     media_type = JSON
 
-    def __init__(self, call: Call, stream: _Stream, watches: Watches) -> None:
+    def __init__(self, call: Call, stream: _Stream, watches: Watches, caller: str) -> None:
+        """`caller` was admitted, and has left when this ends."""
         super().__init__(b"", 200, media_type=JSON)
         del self.headers["content-length"]
         add_warnings(self, call.warnings)
@@ -238,6 +227,7 @@ class WatchResponse(Response):
         self._clock = call.services.clock
         self._stream = stream
         self._watches = watches
+        self._caller = caller
         timeout_s = call.number("timeoutSeconds")
         self._timeout_s = min(float(timeout_s), TIMEOUT_MAX_S) if timeout_s else TIMEOUT_S
         self._queue: asyncio.Queue[_Message | Failure | object] = asyncio.Queue()
@@ -262,11 +252,12 @@ class WatchResponse(Response):
             log.info("a watch of %s was dropped: its client took nothing", self._call.resource.plural)
         finally:
             self._watches.closed(self._queue, turn)
+            self._watches.left(self._caller)
 
     async def _listen(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._queue.put_nowait(_GONE)
+        self._queue.put_nowait(GONE)
 
     async def _pump(self, member: Member, turn: Turn) -> None:
         """The changes of one plane, for as long as there are any. A broken connection is dialled again by the plane; one
@@ -281,6 +272,8 @@ class WatchResponse(Response):
                 return
             try:
                 await self._follow(member, after, turn)
+            except Overloaded as error:
+                await self._clock.sleep(error.retry_after_s)
             except Expired as error:
                 if failed_at == after and member.plane.connected:
                     self._queue.put_nowait(expired(str(error)))
@@ -320,17 +313,18 @@ class WatchResponse(Response):
         marked = clock.monotonic()
         while clock.monotonic() < self._end_s:
             got = await self._queue.get()
-            if got is _GONE:
+            if got is GONE:
                 break
             over = self._call.services.rules.ended(self._call.identity)
             if over:
                 got = Failure(401, over)
-            if isinstance(got, Failure):
-                await self._write(send, [b'{"type":"ERROR","object":' + encode(got.status()) + b"}\n"])
-                break
             if isinstance(got, tuple):
                 self._room.release()
                 await self._write(send, await stream.told(*got))
+                got = stream.failure
+            if isinstance(got, Failure):
+                await self._write(send, [b'{"type":"ERROR","object":' + encode(got.status()) + b"}\n"])
+                break
             now = clock.monotonic()
             if now >= marked + BOOKMARK_S:
                 marked = now

@@ -23,7 +23,7 @@ from fairlead.api.app import refusal
 from fairlead.api.failures import Failure
 from fairlead.api.identity import Authenticator
 from fairlead.api.meters import ApiMeters, Metered
-from fairlead.api.watching import Watches
+from fairlead.api.watches import Watches
 from fairlead.authority.authority import Authority
 from fairlead.authority.figures import Figures
 from fairlead.authority.service import PlaneService

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.api.app import make_app
@@ -16,11 +17,14 @@ from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import REQUESTS_MAX
-from fairlead.client.plane import Overloaded
+from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.remote import RemotePlane
+from fairlead.client.remote_feed import RemoteChange, RemoteFeed
+from fairlead.client.resources import Unreachable
+from fairlead.model.commands import Delete, Put
 from fairlead.ports import SystemClock, Tasks
 from tests.api.doors import GROUP, Door, allow_all, authenticate, call, node, watching, workload
-from tests.authority.planes import running_plane
+from tests.authority.planes import OPERATOR, ok, running_plane
 from tests.client.queues import Exchange
 
 NODES = f"{GROUP}/nodes"
@@ -134,3 +138,88 @@ async def test_what_is_written_and_cannot_be_shown_for_want_of_room_is_not_said_
         monkeypatch.setattr(remote, "get", refused)
         assert (await call(door, "POST", NODES, node("eu-n1", "eu"))).status == 503
         assert door.planes["eu"].authority.view().get("nodes", "", "eu-n1") is not None
+
+
+def unread(remote: RemotePlane, monkeypatch: pytest.MonkeyPatch, error: Exception, name: str) -> None:
+    """What that node was before can no longer be read."""
+    real = remote.get
+
+    async def get(plural: str, tenant: str, asked: str, revision: int = 0) -> RemoteChange | None:
+        if asked == name:
+            raise error
+        return await real(plural, tenant, asked, revision)
+
+    monkeypatch.setattr(remote, "get", get)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(Expired("the history is gone", 0), 410), (Unreachable("eu"), 410), (Overloaded("too much"), 429)],
+    ids=["expired", "unreachable", "overloaded"],
+)
+async def test_a_deletion_of_what_cannot_be_read_any_more_ends_the_watch_and_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    async with door_to_a_region() as (door, remote, _):
+        for name in ("eu-n1", "eu-n2"):
+            await call(door, "POST", NODES, node(name, "eu"))
+        version = (await call(door, "GET", NODES)).json["metadata"]["resourceVersion"]
+        with monkeypatch.context() as broken:
+            async with watching(door, f"{NODES}?resourceVersion={version}&allowWatchBookmarks=true") as stream:
+                unread(remote, broken, error, "eu-n2")
+                async with Tasks() as tasks:
+                    for name in ("eu-n1", "eu-n2"):
+                        tasks.start(door.planes["eu"].send(OPERATOR, Delete("Node", "", name)), name)
+                told = await stream.next()
+                assert (told["type"], told["object"]["metadata"]["name"]) == ("DELETED", "eu-n1")
+                ended = await stream.next()
+                assert (ended["type"], ended["object"]["code"]) == ("ERROR", code)
+                last = (await stream.next())["object"]["metadata"]["resourceVersion"]
+                async with asyncio.timeout(30):
+                    await stream.ended.wait()
+        async with watching(door, f"{NODES}?resourceVersion={last}") as stream:
+            again = await stream.next()
+            assert (again["type"], again["object"]["metadata"]["name"]) == ("DELETED", "eu-n2"), "nothing was lost by it"
+
+
+async def relabel(door: Door, labels: dict[str, str]) -> None:
+    """At the region itself."""
+    region = door.planes["eu"]
+    found = region.authority.view().get("nodes", "", "eu-n1")
+    assert found is not None
+    metadata = msgspec.structs.replace(found.hot.metadata, labels=labels)
+    ok(await region.send(OPERATOR, Put("Node", msgspec.structs.replace(found.hot, metadata=metadata), "update")))
+
+
+async def test_of_what_was_shown_it_is_known_that_it_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with door_to_a_region() as (door, remote, _):
+        labelled = node("eu-n1", "eu")
+        labelled["metadata"]["labels"] = {"rack": "7"}
+        await call(door, "POST", NODES, labelled)
+        async with watching(door, f"{NODES}?labelSelector=rack%3D7") as stream:
+            assert (await stream.next())["type"] == "ADDED"
+            unread(remote, monkeypatch, Unreachable("eu"), "eu-n1")
+            for labels in ({"rack": "7", "row": "1"}, {"rack": "8"}):
+                await relabel(door, labels)
+            events = [await stream.next() for _ in range(2)]
+            assert [event["type"] for event in events] == ["MODIFIED", "DELETED"]
+            assert events[1]["object"]["metadata"]["labels"] == {"rack": "8"}
+
+
+async def test_a_watch_whose_feed_is_refused_for_want_of_room_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with door_to_a_region() as (door, remote, _):
+        version = (await call(door, "GET", NODES)).json["metadata"]["resourceVersion"]
+        real, refused = remote.follow, list[RemoteFeed]()
+
+        def follow(plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> RemoteFeed:
+            feed = real(plurals, after, nodes=nodes)
+            if len(refused) < 3:
+                refused.append(feed)
+                feed.end(Overloaded("128 requests are under way already", 0.001))
+            return feed
+
+        monkeypatch.setattr(remote, "follow", follow)
+        async with watching(door, f"{NODES}?resourceVersion={version}") as stream:
+            await call(door, "POST", NODES, node("eu-n1", "eu"))
+            assert (await stream.next())["type"] == "ADDED"
+        assert len(refused) == 3

@@ -13,10 +13,13 @@ from fairlead.api import watching as watching_module
 from fairlead.api.calls import Call, Services, Target
 from fairlead.api.catalogue import OWN
 from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.identity import PEER_LOCAL
 from fairlead.api.rules import PlainRules
+from fairlead.api.watches import CALLER_MAX, WATCHES_MAX
+from fairlead.authority.feeds import FEEDS_MAX
 from fairlead.authority.local import LocalPlane
-from fairlead.ports import SystemClock, SystemIds
-from tests.api.doors import ADA, GROUP, Door, allow_all, call, node, open_door, watching, workload
+from fairlead.ports import SystemClock, SystemIds, Tasks
+from tests.api.doors import ADA, GROUP, Door, Stream, allow_all, call, node, open_door, scope_of, watching, workload
 
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
 MERGE = "application/merge-patch+json"
@@ -242,3 +245,41 @@ async def test_a_version_of_one_plane_alone_is_enough_for_one_name_and_too_littl
         async with watching(door, f"{nodes}?resourceVersion={own}&fieldSelector=metadata.name%3Dus-n1") as stream:
             await label(door, f"{nodes}/us-n1", x="1")
             assert (await stream.next())["type"] == "MODIFIED"
+
+
+async def test_a_caller_with_too_many_watches_is_told_to_come_back_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.api.watches.CALLER_MAX", 2)
+    monkeypatch.setattr("fairlead.api.watches.WATCHES_MAX", 3)
+    async with open_door() as door:
+        path = f"{WORKLOADS}?watch=true&resourceVersion=0"
+        assert (await call(door, "GET", f"{WORKLOADS}?watch=true&resourceVersion=x")).status == 400
+        async with watching(door, WORKLOADS), watching(door, WORKLOADS):
+            while len(door.app.state.watches) < 2:
+                await asyncio.sleep(0.001)
+            got = await call(door, "GET", path)
+            assert (got.status, got.json["details"]["causes"][0]["reason"], got.headers["retry-after"]) == (
+                429,
+                "Overloaded",
+                "5",
+            )
+            assert "ada has 2 watches open" in got.json["message"]
+            async with watching(door, WORKLOADS, token="eve-token"):
+                while len(door.app.state.watches) < 3:
+                    await asyncio.sleep(0.001)
+                other = await call(door, "GET", path, token="node-token")
+                assert (other.status, other.json["message"]) == (429, "this server has 3 watches open already")
+                scope = scope_of("GET", WORKLOADS, "watch=true&resourceVersion=0&timeoutSeconds=1")
+                scope["state"], stream = {PEER_LOCAL: object()}, Stream()
+                async with Tasks() as tasks:
+                    tasks.start(door.app(scope, stream.receive, stream.send), "local")
+                    while len(door.app.state.watches) < 4:
+                        await asyncio.sleep(0.001)
+                    stream.leave()
+        async with watching(door, WORKLOADS) as stream:
+            while not stream.status:
+                await asyncio.sleep(0.001)
+            assert stream.status == 200, "those that have ended count no longer"
+
+
+def test_the_watches_of_one_server_find_room_for_their_feeds_in_a_region() -> None:
+    assert CALLER_MAX < WATCHES_MAX < FEEDS_MAX

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api.meters import labels_of
-from fairlead.api.watching import QUEUE_MAX, Watches
+from fairlead.api.watches import QUEUE_MAX, Watches
 from fairlead.cli.reference import FOLDER
 from fairlead.observe.exposition import Page
 from fairlead.observe.histogram import Histogram
