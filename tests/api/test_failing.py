@@ -11,13 +11,13 @@ from fairlead.api.failing import last_failure
 from fairlead.api.moments import NOW as PRESENT
 from fairlead.client.resources import Unreachable
 from fairlead.model import codec
+from fairlead.model.ids import Uid
 from fairlead.model.kinds.ledger import Event, EventSpec
 from fairlead.model.meta import Metadata
 
 NOW = datetime(2027, 1, 15, 8, tzinfo=UTC)
-WORKLOAD: Any = SimpleNamespace(
-    served=SimpleNamespace(metadata=Metadata(name="api", namespace="risk", uid="u-1", creation_time=NOW - timedelta(hours=1)))
-)
+MADE = Metadata(name="api", namespace="risk", uid=Uid("u-1"), creation_time=NOW - timedelta(hours=1))
+WORKLOAD: Any = SimpleNamespace(served=SimpleNamespace(metadata=MADE))
 
 
 class Region:
