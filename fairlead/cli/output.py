@@ -8,15 +8,36 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
+F = TypeVar("F", bound=Callable[..., Any])
+_AS_JSON = "fairlead.cli.json"
+
+
+def json_option(work: F) -> F:
+    """--json, and -o json for whoever is used to the verbs on objects. The command is told `as_json`."""
+    form = click.option(
+        "-o", "as_form", type=click.Choice(["table", "json"]), is_eager=True, expose_value=False, callback=_note_form,
+        help="How to write it; json is --json.",
+    )  # fmt: skip
+    flag = click.option(
+        "--json", "as_json", is_flag=True, callback=_as_json, help="Print one JSON object on stdout and nothing else."
+    )
+    return flag(form(work))
+
+
+def _note_form(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_AS_JSON] = value == "json"
+
+
+def _as_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    return value or bool(ctx.meta.get(_AS_JSON))
 
 
 def put_json(value: Any) -> None:

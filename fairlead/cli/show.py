@@ -82,8 +82,14 @@ FORMAT = FormatType()
 
 
 def format_option(default: str = "table") -> Callable[[F], F]:
-    return click.option("-o", "--output", "form", type=FORMAT, default=default, show_default=True, metavar="FORMAT",
+    form = click.option("-o", "--output", "form", type=FORMAT, default=default, show_default=True, metavar="FORMAT",
                         help=f"How to write it: {', '.join(NAMES)}.")  # fmt: skip
+    flag = click.option("--json", "form", flag_value=Format("json"), type=FORMAT, help="The same as -o json.")
+
+    def decorate(work: F) -> F:
+        return form(flag(work))
+
+    return decorate
 
 
 def put(form: Format, objects: Sequence[dict[str, Any]], *, single: bool, headings: bool = True) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import fairlead.cli.bench as bench
 from bench.registry import Option
 from fairlead import main
 from fairlead.cli import frame
+from fairlead.cli.output import json_option
+from fairlead.cli.show import Format, format_option
 from fairlead.store.contract import StoreError
 from tests.cli.runs import fairlead, world
 
@@ -312,3 +315,22 @@ def test_no_verb_imports_the_http_library_the_model_or_a_terminal_before_it_runs
     heavy = ("aiohttp", "asyncio", "ssl", "rich", "yaml", "numpy", "uvloop", "fairlead.model.registry", "fairlead.decide")
     code = f"import sys, {', '.join(modules)}\nprint([name for name in {heavy} if name in sys.modules])"
     assert run_python("-c", code).stdout.strip() == "[]"
+
+
+def test_json_is_asked_for_in_both_ways_wherever_it_can_be() -> None:
+    assert fairlead("version", "--json").out == fairlead("version", "-o", "json").out
+    for command in (show_command, measured_command):
+        said = [CliRunner().invoke(command, words).output for words in ([], ["--json"], ["-o", "json"])]
+        assert said == ["table\n", "json\n", "json\n"]
+
+
+@click.command()
+@format_option()
+def show_command(form: Format) -> None:
+    click.echo(form.name)
+
+
+@click.command()
+@json_option
+def measured_command(as_json: bool) -> None:
+    click.echo("json" if as_json else "table")
