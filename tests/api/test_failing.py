@@ -16,16 +16,8 @@ from fairlead.model.kinds.ledger import Event, EventSpec
 from fairlead.model.meta import Metadata
 
 NOW = datetime(2027, 1, 15, 8, tzinfo=UTC)
-<<<<<<< HEAD
-WORKLOAD: Any = SimpleNamespace(
-    served=SimpleNamespace(
-        metadata=Metadata(name="api", namespace="risk", uid=Uid("u-1"), creation_time=NOW - timedelta(hours=1))
-    )
-)
-=======
 MADE = Metadata(name="api", namespace="risk", uid=Uid("u-1"), creation_time=NOW - timedelta(hours=1))
 WORKLOAD: Any = SimpleNamespace(served=SimpleNamespace(metadata=MADE))
->>>>>>> fixF
 
 
 class Region:
