@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
+import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -104,10 +105,16 @@ def place() -> Path:
 
 
 def load(path: Path | None = None) -> ClientConfig:
-    """What the file says; an empty config where there is no file."""
+    """What the file says; an empty config where there is no file. One that merely lies in the current directory counts if nobody
+    else could have put it there: it says to whom tokens are sent."""
+    merely_here = path is None and _lies_here(place().parent)
     path = path or place()
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            if merely_here:
+                _check_own(path.parent, path.parent.stat())
+                _check_own(path, os.fstat(file.fileno()))
+            text = file.read()
     except FileNotFoundError:
         return ClientConfig()
     except OSError as error:
@@ -121,6 +128,23 @@ def load(path: Path | None = None) -> ClientConfig:
             f"{path}: kind: expected {KIND}, got {config.kind!r}", "a kubeconfig is another file: use kubectl with that"
         )
     return config
+
+
+def _lies_here(folder: Path) -> bool:
+    """Nobody named it: it was found in the current directory, which may be anybody's."""
+    return folder == LOCAL.parent and not os.environ.get(PLACE)
+
+
+def _check_own(path: Path, found: os.stat_result) -> None:
+    if not _is_own(found):
+        hint = f"read it, and if you mean it name it: {PLACE}={LOCAL}"
+        raise BadConfig(f"{path}: others can write it, so what it says is not followed", hint)
+
+
+def _is_own(found: os.stat_result) -> bool:
+    """Of this user or of root, and nobody else may write it. A group's directory may be: what lies in it is looked at itself."""
+    loose = stat.S_IWOTH if stat.S_ISDIR(found.st_mode) else stat.S_IWOTH | stat.S_IWGRP
+    return found.st_uid in (os.geteuid(), 0) and not found.st_mode & loose
 
 
 def _tree(text: bytes) -> object:
@@ -153,7 +177,11 @@ def token_of(context: Context, base: Path) -> str:
         return os.environ[TOKEN]
     if context.token or not context.token_file:
         return context.token
-    return _read(context, "tokenFile", base / context.token_file).decode().strip()
+    path = base / context.token_file
+    text = _read(context, "tokenFile", path).decode().strip()
+    if _lies_here(base) and base.resolve() not in path.resolve().parents and not _is_own(path.stat()):
+        raise BadConfig(f"context {context.name!r}: tokenFile: {path} is neither beside the config nor yours", _how(context))
+    return text
 
 
 def tls_of(context: Context, base: Path) -> ssl.SSLContext | None:

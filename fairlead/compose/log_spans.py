@@ -5,6 +5,7 @@ Times come from the marks that an instance's shim keeps beside its output, one a
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ MARK_MS: Final = 1000  # lines of this time after a mark have no mark of their o
 TAIL_BYTES: Final = 256 * 1024  # looked through for the last lines
 STREAMS: Final = ("stdout", "stderr")
 ALL: Final = "all"  # of both, what was written first comes first, as exactly as marks tell
+_MARK: Final = re.compile(rb"([0-9]{15}) ([0-9]{13}) ([SW])\n")
 _FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
 
 
@@ -92,12 +94,8 @@ def _flag(given: Mapping[str, str], name: str) -> bool:
 
 
 def marks_of(data: bytes) -> Marks:
-    """Whole records only: the last one may be on its way to the disk."""
-    out = []
-    for start in range(0, len(data) - MARK_BYTES + 1, MARK_BYTES):
-        offset, ms, what = data[start : start + MARK_BYTES].split()
-        out.append(Mark(int(offset), int(ms), what == b"S"))
-    return out
+    """Whole records only: the last one may be on its way to the disk, and one before it may have stopped halfway."""
+    return [Mark(int(offset), int(ms), what == b"S") for offset, ms, what in _MARK.findall(data)]
 
 
 def span_of(wanted: Wanted, marks: Marks, now_ms: int) -> Span:

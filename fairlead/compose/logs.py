@@ -2,7 +2,7 @@
 
 GET /apis/fairlead.dev/v1alpha1/namespaces/TENANT/workloads/NAME/log, with Kubernetes' parameters (docs/cli.md lists them). Plain
 text, byte for byte as it was written; failures are `Status` objects. The caller must be allowed `get workloads/logs` in that
-tenant. What of a stream is wanted is decided in log_spans.py.
+tenant, and is asked again for as long as it follows. What of a stream is wanted is decided in log_spans.py.
 """
 
 from __future__ import annotations
@@ -16,22 +16,33 @@ from typing import Any, Final, Protocol
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from fairlead.api.access import Authenticate, Authorise, refuse_impersonation
+from fairlead.api.access import Authenticate, Authorise, Identity, refuse_impersonation
 from fairlead.api.app import refusal
 from fairlead.api.failures import Failure, busy
+from fairlead.api.rules import Ask, Rules, rules_of
 from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.plane import Change, Expired, Overloaded
-from fairlead.client.resources import Unreachable
+from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.model.lifecycle import SlotState
 from fairlead.ports import Clock
 
 PATH: Final = "/apis/fairlead.dev/v1alpha1/namespaces/{tenant}/workloads/{name}/log"
+TEXT: Final = "text/plain; charset=utf-8"
 CHUNK: Final = 64 * 1024
+AGAIN_S: Final = 10.0  # after which another stream may have ended
 POLL_S: Final = 0.25
 SLOTS_SHOWN: Final = 20
 KEPT_MIN: Final = 10  # agents keep what has ended so long, unless they are told otherwise
+LOOK_S: Final = 1.0  # between two looks at whether who follows may still read
+REFUSALS_MAX: Final = 2  # in a row: rules that are just read anew refuse everybody for a moment
+FOLLOW_S: Final = 4 * 3600.0  # then whoever still wants it asks again
+FOLLOWERS_MAX: Final = 500  # each asks an agent four times a second
+FOLLOWING_MAX: Final = 50  # of one caller
+PAGE: Final = 1_000
+PAGES_MAX: Final = 5  # of slots of one workload on one plane
 _LIVE: Final = frozenset({"Starting", "Ready", "Serving", "Draining", "Failed", "Succeeded"})
 
 
@@ -40,7 +51,9 @@ class LogSource(Protocol):
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None: ...
 
-    async def list(self, plural: str) -> Any: ...
+    async def page(
+        self, plural: str, tenant: str | None = None, *, after: tuple[str, str] = ("", ""), limit: int = 500, revision: int = 0
+    ) -> ChangePage: ...
 
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]: ...
 
@@ -48,9 +61,11 @@ class LogSource(Protocol):
 
 
 def log_route(sources: Mapping[str, LogSource], authenticate: Authenticate, authorise: Authorise, clock: Clock) -> Route:
+    rules, followers = rules_of(authorise), Followers()
+
     async def endpoint(request: Request) -> Response:
         try:
-            return await _answer(request, sources, authenticate, authorise, clock)
+            return await _answer(request, sources, authenticate, rules, followers, clock)
         except Failure as failure:
             return refusal(failure.about("workloads", request.path_params["name"]))
 
@@ -58,17 +73,21 @@ def log_route(sources: Mapping[str, LogSource], authenticate: Authenticate, auth
 
 
 async def _answer(
-    request: Request, sources: Mapping[str, LogSource], authenticate: Authenticate, authorise: Authorise, clock: Clock
-) -> Response:
+    request: Request, sources: Mapping[str, LogSource], authenticate: Authenticate, rules: Rules, followers: Followers,
+    clock: Clock,
+) -> Response:  # fmt: skip
     tenant, name = request.path_params["tenant"], request.path_params["name"]
     found: Any = authenticate(request)
     identity = await found if inspect.isawaitable(found) else found
     if identity is None:
         raise Failure(401, "Unauthorized: no token and no client certificate")
     refuse_impersonation(request, identity)
-    if not authorise(identity, "get", "workloads", tenant, name, "logs"):
+    ask = Ask("get", "workloads", tenant, name, "logs")
+    if not rules.allows(identity, ask):
         raise Failure(403, f'User "{identity.name}" cannot get resource "workloads/logs" in the namespace "{tenant}"')
     wanted = Wanted.of(request.query_params)
+    if wanted.follow:
+        followers.check(identity.name)
     asked = _asked(sources, request.query_params.get("region", ""))
     slot = await _find(asked, tenant, name, wanted.slot) or await _find_ended(asked, tenant, name, wanted.slot)
     if slot is None:
@@ -82,8 +101,79 @@ async def _answer(
         raise Failure(503, str(error), retry_after_s=2.0) from None
     if not kept:
         raise Failure(404, f"nothing that {slot[1]} wrote is kept: it did not start, or ended more than {KEPT_MIN} minutes ago")
-    text = _limited(_in_order(kept, wanted, clock), wanted)
-    return StreamingResponse(text, media_type="text/plain; charset=utf-8")
+    text = _limited(_in_order(kept, _Leave(rules, identity, ask, clock), clock), wanted)
+    if not wanted.follow:
+        return StreamingResponse(text, media_type=TEXT)
+    followers.check(identity.name)  # others may have come meanwhile
+    return _Following(text, followers, identity.name)
+
+
+# --- who follows -----------------------------------------------------------------------------------------------------------
+
+
+class Followers:
+    """How many streams are followed at this server, and by whom."""
+
+    def __init__(self) -> None:
+        self.by: dict[str, int] = {}
+
+    def check(self, name: str) -> None:
+        if self.by.get(name, 0) >= FOLLOWING_MAX:
+            raise Failure(429, f"{name} follows {FOLLOWING_MAX} streams here already; end one of them", retry_after_s=AGAIN_S)
+        if sum(self.by.values()) >= FOLLOWERS_MAX:
+            raise Failure(429, f"{FOLLOWERS_MAX} streams are followed here already", retry_after_s=AGAIN_S)
+
+    def come(self, name: str) -> None:
+        self.by[name] = self.by.get(name, 0) + 1
+
+    def gone(self, name: str) -> None:
+        self.by[name] -= 1
+        if not self.by[name]:
+            del self.by[name]
+
+
+class _Following(StreamingResponse):
+    """Counted until it has ended, in whichever way."""
+
+    def __init__(self, text: AsyncIterator[bytes], followers: Followers, name: str) -> None:
+        super().__init__(text, media_type=TEXT)
+        self._followers = followers
+        self._name = name
+        followers.come(name)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._followers.gone(self._name)
+
+
+class _Leave:
+    """Whether a caller may read on: its credential and the rules are looked at again, and nothing is followed for ever."""
+
+    def __init__(self, rules: Rules, identity: Identity, ask: Ask, clock: Clock) -> None:
+        self._rules = rules
+        self._identity = identity
+        self._ask = ask
+        self._clock = clock
+        self._until = clock.monotonic() + FOLLOW_S
+        self._next = clock.monotonic() + LOOK_S
+        self._refusals = 0
+
+    def lasts(self) -> bool:
+        now = self._clock.monotonic()
+        if now >= self._until:
+            return False
+        if now < self._next:
+            return True
+        self._next = now + LOOK_S
+        if self._rules.ended(self._identity):
+            return False
+        self._refusals = 0 if self._rules.allows(self._identity, self._ask) else self._refusals + 1
+        return self._refusals < REFUSALS_MAX
+
+
+# --- which slot ------------------------------------------------------------------------------------------------------------
 
 
 def _asked(sources: Mapping[str, LogSource], region: str) -> Mapping[str, LogSource]:
@@ -103,11 +193,9 @@ async def _find(
                 if await source.get("bindings", tenant, f"{workload}-{slot}") is not None:
                     return source, f"{workload}-{slot}"
                 continue
-            for change in await source.list("bindings"):
-                name, _, index = change.name.rpartition("-")
-                live = change.hot is not None and change.hot.state.value in _LIVE
-                if (change.tenant, name) == (tenant, workload) and live and (best is None or int(index) < best[0]):
-                    best = (int(index), source, change.name)
+            lowest = await _lowest(source, tenant, workload)
+            if lowest is not None and (best is None or lowest < best[0]):
+                best = (lowest, source, f"{workload}-{lowest}")
         except Overloaded as error:
             raise busy(region, error.retry_after_s) from None
         except (Expired, Unreachable):
@@ -139,11 +227,33 @@ async def _no_such(sources: Mapping[str, LogSource], tenant: str, workload: str,
     there: set[int] = set()
     for source in sources.values():
         with suppress(Expired, Unreachable):
-            names = [change.name.rpartition("-") for change in await source.list("bindings") if change.tenant == tenant]
-            there |= {int(index) for name, _, index in names if name == workload}
+            there |= (await _slots(source, tenant, workload)).keys()
     shown = ", ".join(map(str, sorted(there)[:SLOTS_SHOWN])) + (", ..." if len(there) > SLOTS_SHOWN else "")
     known = f"its slots are {shown}" if there else f"nor is any other; {why}"
     return f"slot {slot} of {tenant}/{workload} is not bound anywhere that can be reached; {known}"
+
+
+async def _lowest(source: LogSource, tenant: str, workload: str) -> int | None:
+    slots = await _slots(source, tenant, workload)
+    return min((index for index, slot in slots.items() if slot.hot is not None and slot.hot.state.value in _LIVE), default=None)
+
+
+async def _slots(source: LogSource, tenant: str, workload: str) -> dict[int, Change]:
+    """By index. Names are WORKLOAD-INDEX, so a workload's slots lie together."""
+    prefix = f"{workload}-"
+    after, found = (tenant, prefix), dict[int, Change]()
+    for _ in range(PAGES_MAX):
+        page = await source.page("bindings", tenant, after=after, limit=PAGE)
+        for change in page.items:
+            if not change.name.startswith(prefix):
+                return found
+            index = change.name.removeprefix(prefix)
+            if index.isdecimal():
+                found[int(index)] = change
+        if not page.next_name:
+            break
+        after = (page.next_tenant, page.next_name)
+    return found
 
 
 class _Stream:
@@ -221,11 +331,11 @@ class _Stream:
         return out
 
 
-async def _in_order(streams: list[_Stream], wanted: Wanted, clock: Clock) -> AsyncIterator[bytes]:
+async def _in_order(streams: list[_Stream], leave: _Leave, clock: Clock) -> AsyncIterator[bytes]:
     """Of several streams, whichever piece was written first."""
     waiting: dict[_Stream, deque[tuple[int, bytes]]] = {stream: deque() for stream in streams}
     idle: set[_Stream] = set()  # said that there is nothing just now; asked again when the others have nothing either
-    while waiting:
+    while waiting and leave.lasts():
         for stream in [one for one, pieces in waiting.items() if not pieces and one not in idle]:
             got = await stream.more()
             if got is None:

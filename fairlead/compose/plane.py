@@ -32,7 +32,7 @@ from fairlead.client.leased import Leased
 from fairlead.client.plane import Change, Plane
 from fairlead.client.providing import Providing
 from fairlead.client.remote import RemotePlane
-from fairlead.client.resources import ResourcePlane
+from fairlead.client.resources import ChangePage, ResourcePlane
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.controllers import Placed, controllers_of, tried_on
 from fairlead.compose.forwarding import ForwardingPlane
@@ -306,8 +306,10 @@ class OwnLogs:
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
         return await self._plane.get(plural, tenant, name, revision)
 
-    async def list(self, plural: str) -> Sequence[Change]:
-        return await self._plane.list(plural)
+    async def page(
+        self, plural: str, tenant: str | None = None, *, after: tuple[str, str] = ("", ""), limit: int = 500, revision: int = 0
+    ) -> ChangePage:
+        return await self._plane.page(plural, tenant, after=after, limit=limit, revision=revision)
 
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
         leader = self._plane.leader

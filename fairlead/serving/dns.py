@@ -150,16 +150,20 @@ class DnsServer:
 
     def may_ask(self, address: str) -> bool:
         """Loopback, or one of the networks; and not more often than its share."""
+        client = self._client(address)
+        return bool(client) and self._pace.allows(client)
+
+    def _client(self, address: str) -> str:
+        """As whom an address is counted: itself, or its network of IPv6; empty: it is not served here."""
         try:
             ip = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
-            return False
+            return ""
         if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
         if not ip.is_loopback and not any(ip in network for network in self._networks):
-            return False
-        client = str(ip) if ip.version == 4 else str(ipaddress.ip_network((ip, 64), strict=False))
-        return self._pace.allows(client)
+            return ""
+        return str(ip) if ip.version == 4 else str(ipaddress.ip_network((ip, 64), strict=False))
 
     def reply(self, packet: bytes, *, datagram: bool) -> bytes | None:
         """Any bytes in; an answer, or None where none is due."""
@@ -191,9 +195,10 @@ class DnsServer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
-        client = peer[0] if peer else ""
-        total = sum(self._open.values())
-        if total >= self.settings.connections_max or self._open.get(client, 0) >= self.settings.connections_per_client:
+        address = peer[0] if peer else ""
+        client = self._client(address)  # a stranger takes nobody's place
+        full = sum(self._open.values()) >= self.settings.connections_max
+        if not client or full or self._open.get(client, 0) >= self.settings.connections_per_client:
             self.dropped_total += 1
             writer.transport.abort()
             return
@@ -201,7 +206,7 @@ class DnsServer:
         self._writers.add(writer)
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                await self._converse(client, reader, writer)
+                await self._converse(address, reader, writer)
         finally:
             self._writers.discard(writer)
             self._open[client] -= 1
@@ -209,12 +214,12 @@ class DnsServer:
                 del self._open[client]
             writer.close()
 
-    async def _converse(self, client: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             async with asyncio.timeout(self.settings.idle_s):
                 (length,) = struct.unpack("!H", await reader.readexactly(2))
                 packet = await reader.readexactly(length)
-            answer = self.reply(packet, datagram=False) if self.may_ask(client) else None
+            answer = self.reply(packet, datagram=False) if self.may_ask(address) else None
             if answer is None:
                 self.dropped_total += 1
                 return

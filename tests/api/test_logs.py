@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
+from fairlead.api.rules import PlainRules
 from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
 from fairlead.client.plane import Change, Overloaded
-from fairlead.client.resources import Unreachable
+from fairlead.client.resources import ChangePage, Unreachable
+from fairlead.compose import logs as followed
 from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.compose.logs import log_route
 from fairlead.model.decision import Attempt, Decided, Result
@@ -28,6 +30,10 @@ PATH = "/apis/fairlead.dev/v1alpha1/namespaces/risk/workloads/api/log"
 STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 
 
+def bound(name: str, state: SlotState = SlotState.SERVING) -> Bare:
+    return Bare("bindings", "risk", name, 1, b"", SimpleNamespace(state=state))
+
+
 class OneRegion:
     """A plane with the slot api-0, whose agent is a process driver right here."""
 
@@ -38,11 +44,10 @@ class OneRegion:
         self.busy = 0  # the question that is turned away, counted from now
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
-        found = await self.list(plural)
-        return next((one for one in found if (one.tenant, one.name) == (tenant, name)), None)
+        return bound("api-0") if self.bound and (tenant, name) == ("risk", "api-0") else None
 
-    async def list(self, plural: str) -> Any:
-        return [Bare("bindings", "risk", "api-0", 1, b"", SimpleNamespace(state=SlotState.SERVING))] if self.bound else []
+    async def page(self, plural: str, tenant: str | None = None, **_: Any) -> ChangePage:
+        return ChangePage([bound("api-0")] if self.bound and tenant == "risk" else [], 1)
 
     async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
         if self.away:
@@ -74,6 +79,16 @@ class Logs:
         got = await self.get(query)
         assert got.status == 200, got.body
         return got.body
+
+
+@asynccontextmanager
+async def following(logs: Logs, query: str, token: str = "ada-token") -> AsyncIterator[Stream]:
+    stream = Stream()
+    scope = scope_of("GET", PATH, query, {"authorization": f"Bearer {token}"})
+    async with asyncio.timeout(30), Tasks() as tasks:
+        tasks.start(logs.door.app(scope, stream.receive, stream.send), "logs")
+        yield stream
+        stream.leave()
 
 
 @asynccontextmanager
@@ -111,20 +126,101 @@ async def test_a_stream_is_followed_with_times(tmp_path: Path) -> None:
     async with driven(tmp_path) as made:
         await made.start(sh("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo again >&2; sleep 300"))
         await made.output(wanted=b"begun")
-        logs, stream = Logs(made), Stream()
-        scope = {
-            "type": "http", "method": "GET", "path": PATH, "raw_path": PATH.encode(), "root_path": "", "scheme": "https",
-            "query_string": b"follow=true&timestamps=true", "headers": [(b"authorization", b"Bearer ada-token")],
-            "server": ("door", 443), "client": ("test", 1), "http_version": "1.1", "asgi": {"version": "3.0"},
-        }  # fmt: skip
-        async with asyncio.timeout(30), Tasks() as tasks:
-            tasks.start(logs.door.app(scope, stream.receive, stream.send), "logs")
+        async with following(Logs(made), "follow=true&timestamps=true") as stream:
             assert (await stream.line()).endswith(b"Z begun")
             (made.work() / "go").touch()
             again = await stream.line()
             assert STAMP.match(again)
             assert again.endswith(b"Z again")
-            stream.leave()
+
+
+async def test_what_is_followed_ends_when_its_reader_may_not_read_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "LOOK_S", 0.02)
+    looked: list[bool] = []  # the rules are read anew for a moment, and later taken away
+    taken: list[bool] = []
+
+    def authorise(*_: Any) -> bool:
+        looked.append(True)
+        return len(looked) != 2 and not taken
+
+    async with driven(tmp_path) as made:
+        await made.start(sh("echo begun; sleep 300"))
+        await made.output(wanted=b"begun")
+        async with following(Logs(made, authorise), "follow=true") as stream:
+            assert await stream.line() == b"begun"
+            while len(looked) < 6:
+                await asyncio.sleep(0.01)
+            assert not stream.ended.is_set(), "one refusal is none"
+            taken.append(True)
+            await stream.ended.wait()
+
+
+async def test_what_is_followed_ends_with_the_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "LOOK_S", 0.02)
+    rules = PlainRules(allow_all)
+    async with driven(tmp_path) as made:
+        await made.start(sh("echo begun; sleep 300"))
+        await made.output(wanted=b"begun")
+        async with following(Logs(made, rules), "follow=true") as stream:
+            assert await stream.line() == b"begun"
+            monkeypatch.setattr(rules, "ended", lambda _: "the token was revoked")
+            await stream.ended.wait()
+
+
+async def test_nothing_is_followed_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "FOLLOW_S", 0.3)
+    async with driven(tmp_path) as made:
+        await made.start(sh("echo begun; sleep 300"))
+        await made.output(wanted=b"begun")
+        async with following(Logs(made), "follow=true") as stream:
+            await stream.ended.wait()
+
+
+async def test_so_many_are_followed_at_once_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "FOLLOWING_MAX", 1)
+    monkeypatch.setattr(followed, "FOLLOWERS_MAX", 2)
+    async with driven(tmp_path) as made:
+        await made.start(sh("echo begun; sleep 300"))
+        await made.output(wanted=b"begun")
+        logs = Logs(made)
+        async with following(logs, "follow=true") as first:
+            await first.line()
+            assert (await logs.get("follow=true")).status == 429
+            async with following(logs, "follow=true", "eve-token") as second:
+                await second.line()
+                assert (await logs.get("follow=true", token="node-token")).status == 429
+                assert (await logs.get(token="node-token")).status == 200, "what is not followed comes to an end"
+        async with following(logs, "follow=true") as third:
+            assert await third.line() == b"begun"
+
+
+class TwoPages:
+    """A plane with more slots than a page holds."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self._pages = [
+            ChangePage([bound("api-1", SlotState.BOUND), bound("api-10"), bound("api-2")], 1, "risk", "api-2"),
+            ChangePage([bound("api-3"), bound("api-x-0"), bound("apis-0")], 1, "risk", "apis-0"),
+        ]
+
+    async def page(self, plural: str, tenant: str | None = None, *, after: tuple[str, str], **_: Any) -> ChangePage:
+        self.asked.append((plural, tenant, after))
+        return self._pages[len(self.asked) - 1]
+
+
+async def test_the_lowest_slot_that_runs_is_looked_for_in_its_tenant_alone() -> None:
+    source: Any = TwoPages()
+    assert await followed._lowest(source, "risk", "api") == 2
+    assert source.asked == [("bindings", "risk", ("risk", "api-")), ("bindings", "risk", ("risk", "api-2"))]
+
+
+async def test_the_slots_that_are_there_are_told_from_every_page_whether_or_not_they_run() -> None:
+    source: Any = TwoPages()
+    assert (await followed._no_such({"us": source}, "risk", "api", 7)).endswith("; its slots are 1, 2, 3, 10")
+    assert source.asked == [("bindings", "risk", ("risk", "api-")), ("bindings", "risk", ("risk", "api-2"))]
 
 
 @pytest.mark.parametrize(
@@ -192,10 +288,10 @@ async def test_a_region_with_too_much_to_do_is_429_and_in_the_middle_of_it_asked
         got_nothing = await logs.get()
         assert (got_nothing.status, got_nothing.headers["retry-after"]) == (429, "1"), "before anything is promised"
 
-        async def refused(*arguments: Any) -> Any:
+        async def refused(*arguments: Any, **more: Any) -> Any:
             raise Overloaded("as many questions as may be are under way")
 
-        monkeypatch.setattr(logs.source, "list", refused)
+        monkeypatch.setattr(logs.source, "page", refused)
         assert (await logs.get()).status == 429
 
 
@@ -227,6 +323,8 @@ def test_nothing_young_begins_at_the_end_and_times_nobody_kept_leave_nothing_out
 def test_a_mark_that_is_half_written_is_not_read() -> None:
     record = b"000000000000010 0000000002000 W\n"
     assert marks_of(record + record[:-5]) == [Mark(10, 2_000, False)]
+    for cut in range(len(record)):
+        assert marks_of(record + record[:cut] + record * 2) == [Mark(10, 2_000, False)] * 3, "nor does it hide those after it"
 
 
 def test_the_last_lines_begin_after_a_line_feed() -> None:

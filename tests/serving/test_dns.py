@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import random
 import shutil
@@ -121,6 +122,19 @@ async def test_too_many_connections_of_one_client_are_closed_at_once() -> None:
         assert await over_tcp(server.port, question(NAME, "SRV")) == []
         for _, writer in held:
             writer.close()
+
+
+async def test_a_connection_from_elsewhere_takes_nobody_s_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(FEW, connections_max=1) as server:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(DnsServer, "_client", lambda *_: "")
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(10):
+                    assert await reader.read() == b"", "closed before it asks anything"
+            writer.close()
+        assert server.dropped_total == 1
+        assert len(await over_tcp(server.port, question(NAME, "SRV"))) == 1
 
 
 async def test_an_idle_connection_is_closed() -> None:
