@@ -59,7 +59,8 @@ class BoundedHttp(PeerProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport)
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+        # uvicorn tells the last one that there is room for, when it asks; whoever comes after it is not waited for.
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
             self.connections.discard(self)  # it takes nobody's place while it goes
             self._refuse("503 Service Unavailable")
             return
@@ -282,7 +283,7 @@ def make_server(
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
-        limit_concurrency=connections_max + 1,  # from which number on one is turned away
+        limit_concurrency=connections_max,
     )
     config.context = tls
     return Server(config)

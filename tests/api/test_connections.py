@@ -221,16 +221,17 @@ async def test_a_body_behind_another_request_comes_whole(monkeypatch: pytest.Mon
 
 
 async def test_one_connection_too_many_is_refused_before_it_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with turning_away(monkeypatch, connections_max=2) as listener:
-        held = [await listener.connect() for _ in range(2)]
-        await until(lambda: len(listener.protocols) == 2)
+    async with turning_away(monkeypatch, connections_max=3) as listener:
+        held = [await listener.connect() for _ in range(3)]
+        await until(lambda: len(listener.protocols) == 3)
         reader, writer = await listener.connect()
         assert (await ended(reader)).startswith(b"HTTP/1.1 503")
         writer.close()
-        held[0][1].close()
+        for _, other in held[:2]:
+            other.close()
         await until(lambda: len(listener.protocols[0].connections) == 1)
         reader, writer = await listener.connect()
         writer.write(GET)
         assert b"401" in await reader.readline()
-        for _, other in (held[1], (reader, writer)):
+        for _, other in (held[2], (reader, writer)):
             other.close()
