@@ -24,7 +24,7 @@ from fairlead.authority.local import LocalPlane
 from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, Put
 from fairlead.model.decision import DecisionRecord
 from fairlead.model.kinds.capacity import Grant, GrantSpec
-from fairlead.model.kinds.intent import ResourceSpec, Template, Workload, WorkloadSpec
+from fairlead.model.kinds.intent import ResourceSpec, Template, Tenant, Workload, WorkloadSpec
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.lifecycle import Role
@@ -86,6 +86,7 @@ async def _waits(authorities: dict[str, Authority], record: DecisionRecord) -> t
     first = record.decided.attempts[0]
     tenant, workload = first.tenant, first.name.rpartition("-")[0]
     metadata = Metadata(name=workload, namespace=tenant)
+    await _send(authorities[GLOBAL], Command(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name=tenant)))))
     (made,) = await _send(
         authorities[GLOBAL],
         Command(OPERATOR, Put("Workload", Workload(metadata=metadata, spec=_SPEC))),

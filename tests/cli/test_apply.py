@@ -245,6 +245,6 @@ def test_a_tenant_on_the_command_line_and_another_in_the_file_is_refused(api: Fa
     assert talk("apply", "-f", file, "-n", "demo").code == 0
 
 
-def test_a_file_that_is_not_there_is_not_found_whoever_is_to_read_it() -> None:
+def test_a_file_that_is_not_there_is_not_found_whoever_is_to_read_it(api: FakeApi) -> None:
     for verb in (("apply", "-f", "/no/such"), ("replay", "/no/such"), ("agent", "--config", "/no/such")):
         assert talk(*verb).code == frame.NOT_FOUND

@@ -168,7 +168,8 @@ async def reached(site: Site, session: aiohttp.ClientSession) -> dict[str, int]:
     for one in answer.body["items"] if answer.status == 200 else ():
         for slot in one["spec"].get("endpoints", ()):
             port = next(iter(slot["ports"].values()))
-            assert slot["address"] == OWN
+            if slot["address"] != OWN:  # the seed knows a node before its agent has said where it is
+                continue
             try:
                 async with aiohttp.ClientSession() as plain, plain.get(f"http://{slot['address']}:{port}/") as page:
                     if page.status == 200:
