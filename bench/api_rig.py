@@ -184,8 +184,14 @@ class Rig:
                     await asyncio.sleep(0.02)
 
     async def _is_ready(self, session: aiohttp.ClientSession, plane: str) -> bool:
+        """It leads, and knows whom it may believe."""
+        who = {"Authorization": f"Bearer {self.token}"}
+        known = f"{self.address(plane)}/apis/fairlead.dev/v1alpha1/tenants?limit=1"
         try:
             async with session.get(f"{self.address(plane)}/readyz", ssl=self.tls()) as answer:
+                if answer.status != 200:
+                    return False
+            async with session.get(known, ssl=self.tls(), headers=who) as answer:
                 return answer.status == 200
         except (aiohttp.ClientError, OSError, TimeoutError):
             return False
