@@ -2,7 +2,8 @@
 
 `maxUnavailable` and `maxSurge` are the workload's. A region keeps them by itself, and knows nothing of the others; so only one at
 a time replaces anything, and the others keep the generation they run. One in which nothing comes up keeps its turn: what would
-fail in one region does not fail in all. Stated: first whoever does not serve what it has, then in order of name.
+fail in one region does not fail in all. Stated: first whoever does not serve what it has, then in order of
+name; where nothing serves nobody waits.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ def kept_back(generation: int, assignments: Iterable[Assignment], silent: Collec
     """Regions whose turn has not come, and the generation each keeps until then. One that is silent waits until it is heard, and
     holds up nobody."""
     placed = [a for a in assignments if a.spec.slots and not a.spec.suspend]
-    behind = {a.spec.region: a for a in placed if a.spec.generation != generation}
-    under_way = any(
-        a.spec.generation == generation and a.spec.region not in silent and not _has_done(a) for a in placed
-    )  # fmt: skip
+    # Where nothing serves there is nothing to lose: an undo mends all of them at once, before anybody else begins.
+    behind = {a.spec.region: a for a in placed if a.spec.generation != generation and a.status.replicas.serving}
+    begun = [a for a in placed if a.spec.region not in behind and a.spec.region not in silent]
+    under_way = any(a.spec.generation != generation or not _has_done(a) for a in begun)
     heard = sorted((_serves_all(a), region) for region, a in behind.items() if region not in silent)
     if heard and not under_way:
         del behind[heard[0][1]]

@@ -44,7 +44,13 @@ def test_the_next_begins_when_nothing_old_is_left_and_all_that_has_a_place_serve
 
 
 def test_whoever_does_not_serve_what_it_has_is_mended_first() -> None:
-    assert kept_back(3, [at("a", OLD), at("b", NEW, serving=0), at("c", OLD)], ()) == {"a": OLD, "c": OLD}
+    assert kept_back(3, [at("a", OLD), at("b", NEW, serving=1), at("c", OLD)], ()) == {"a": OLD, "c": OLD}
+
+
+def test_where_nothing_serves_nobody_waits() -> None:
+    failed = [at("a", NEW, serving=0), at("b", NEW, serving=0), at("c", OLD)]
+    assert kept_back(OLD, failed, ()) == {}
+    assert kept_back(3, failed, ()) == {"c": OLD}, "what serves begins when those are through"
 
 
 def test_a_silent_region_waits_until_it_is_heard_and_keeps_nobody() -> None:
