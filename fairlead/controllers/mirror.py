@@ -17,6 +17,7 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_s
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import is_true
 from fairlead.decide.leasing import VERSION, VERSIONED, version_of
+from fairlead.decide.leftovers import RELEASED
 from fairlead.decide.overrides import AGE_MS, MIRRORED_UID
 from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, record_of
 from fairlead.decide.slots import millis
@@ -28,7 +29,7 @@ from fairlead.model.registry import KINDS
 
 UID: Final = MIRRORED_UID
 GENERATION: Final = "fairlead.dev/mirrored-generation"
-FINALIZER: Final = "fairlead.dev/region-released"
+FINALIZER: Final = RELEASED
 UP: Final = MIRROR_UP  # and the region: the lease under which it reports; its renewals are the region's sign of life
 
 # In this order: a channel names policies, an assignment its revision.

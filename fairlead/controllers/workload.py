@@ -32,6 +32,7 @@ from fairlead.decide.assigning import (
     spare_in,
 )
 from fairlead.decide.folding import fold, owner_of, revision_for, same_but_for_times
+from fairlead.decide.leftovers import SLOTS
 from fairlead.decide.overflow import waiting
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
@@ -46,7 +47,7 @@ from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 
-FINALIZER: Final = "fairlead.dev/slots-released"
+FINALIZER: Final = SLOTS
 
 
 class WorkloadController:

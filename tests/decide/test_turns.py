@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from fairlead.decide.folding import _progressing
 from fairlead.decide.turns import kept_back
 from fairlead.model.kinds.intent import StageCounts
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import Condition, Metadata
 
 OLD, NEW = 1, 2
 
@@ -60,3 +63,12 @@ def test_a_silent_region_waits_until_it_is_heard_and_keeps_nobody() -> None:
 
 def test_an_undo_touches_only_where_the_rollout_had_come() -> None:
     assert kept_back(OLD, [at("a", NEW, serving=0, left=(OLD,)), at("b", OLD), at("c", OLD)], ()) == {}
+
+
+def test_a_rollout_is_not_complete_while_a_region_waits_for_its_turn() -> None:
+    through = Condition(type="Progressing", status="True", reason="Complete", message="2 of 2 serve")
+    done, waits = (replace(a, status=replace(a.status, conditions=(through,))) for a in (at("a", NEW), at("b", OLD)))
+    said = _progressing([done, waits], f"api.g{NEW}", ())
+    assert (said.reason, said.message) == ("RollingOut", f"b: keeps generation {OLD} until its turn comes")
+    assert _progressing([done, replace(waits, spec=done.spec)], f"api.g{NEW}", ()).reason == "RollingOut", "it has not answered"
+    assert _progressing([done], f"api.g{NEW}", ()).reason == "Complete"
