@@ -136,6 +136,18 @@ def _put(parent: _Open, value: object, event: Any) -> None:
         parent.key = None
 
 
+class _Writer(_DUMPER):  # type: ignore[misc]  # the base is chosen above
+    """Quotes what `_scalar` would not read as text: a token may be named 71e4902513407769, which is no number to PyYAML."""
+
+
+def _written(writer: Any, text: str) -> Any:
+    number = _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text) or _NOT_A_NUMBER.fullmatch(text)
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style="'" if number or text in _WORDS else None)
+
+
+_Writer.add_representer(str, _written)
+
+
 def encode_yaml(plain: object) -> str:
     """A plain tree as YAML, fields in the order they have."""
-    return str(yaml.dump(plain, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120))
+    return str(yaml.dump(plain, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=120))

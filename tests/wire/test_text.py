@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.wire.limits import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
 from fairlead.wire.manifest import Media, decode_object, decode_objects
+from fairlead.wire.yaml_codec import encode_yaml, parse_yaml
 from tests.wire.manifests import decoded, plain, told
 
 DEEP_JSON = b'{"a":' * 100_000
@@ -124,3 +125,10 @@ def test_faults_of_a_file_name_the_document_and_the_item() -> None:
 
 def test_a_file_of_one_document_needs_no_number() -> None:
     assert set(told(decode_objects(json.dumps(plain(replicas="x")).encode(), media="json"))) == {"spec.replicas"}
+
+
+@pytest.mark.parametrize(
+    "text", ["71e4902513407769", "12e3", "1_000", "0x1f", "null", "yes", "1.5", ".inf", "a: b", "", "two\nlines\n"]
+)
+def test_text_that_looks_like_something_else_is_read_back_as_text(text: str) -> None:
+    assert parse_yaml(encode_yaml({"name": text}).encode()) == [{"name": text}]
