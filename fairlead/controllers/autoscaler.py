@@ -65,15 +65,16 @@ class AutoscalerController:
         paused = in_force(
             (each.hot for each in view.cache.all("overrides")), "autoscaler-pause", now_ms, Where(key[0], scaler.spec.workload)
         )
-        busy, silent = reported(scaler.metadata, now_ms)
-        held = _held(view, key, scaler, workload, paused, silent)
-        if held is not None or workload is None or item is None or busy is None:
-            reason, message = held or ("NoLoad", silent)
+        said = reported(scaler.metadata, now_ms)
+        held = _held(view, key, scaler, workload, paused, said.silent)
+        if held is not None or workload is None or item is None or said.permille is None:
+            reason, message = held or ("NoLoad", said.silent)
             status = _said(scaler.status, scaler, workload, reason, message, now_ms)
             wake_ms = min(now_ms + LOOK_MS, ends_ms(paused)) if paused is not None else now_ms + LOOK_MS
             return Result(_status(key, scaler, status), wake_ms)
-        found = replicas(_rule(scaler, workload), _load(scaler, workload, busy, now_ms))
-        status = _after(scaler, workload, busy, found, now_ms)
+        load = _load(scaler, workload, said.permille, said.age_s, now_ms)
+        found = replicas(_rule(scaler, workload), load)
+        status = _after(scaler, workload, said.permille, found, now_ms)
         bodies: list[Body] = []
         if found.replicas != workload.spec.replicas:
             managed = taken_over(workload.metadata.managed_fields, MANAGER, _API)
@@ -113,7 +114,7 @@ def _rule(scaler: Autoscaler, workload: Workload) -> ReplicaRule:
     )  # fmt: skip
 
 
-def _load(scaler: Autoscaler, workload: Workload, busy: int, now_ms: int) -> Load:
+def _load(scaler: Autoscaler, workload: Workload, busy: int, age_s: float, now_ms: int) -> Load:
     status = scaler.status
     since_up_s = (now_ms - millis(status.last_up_time)) / 1000 if status.last_up_time is not None else 1e9
     lately = [((now_ms - millis(then.time)) / 1000, then.replicas) for then in status.wanted_lately]
@@ -122,7 +123,7 @@ def _load(scaler: Autoscaler, workload: Workload, busy: int, now_ms: int) -> Loa
         if ago_s - followed_s > gap_s:
             break
         followed_s = ago_s
-    return Load(workload.spec.replicas, workload.status.replicas.serving, busy, since_up_s, lately, followed_s)
+    return Load(workload.spec.replicas, workload.status.replicas.serving, busy, since_up_s, lately, followed_s, age_s)
 
 
 def _part(scaler: Autoscaler) -> timedelta:

@@ -25,15 +25,27 @@ from fairlead.controllers.gathering import (
 )
 from fairlead.controllers.saying import EVERY_MS, GATHER_MS, Saying, is_news
 from fairlead.decide.admission import OBJECT_BYTES_MAX
-from fairlead.decide.rollout import Progress, fitting, leaving, progress, serving_steps, traffic, wanted
+from fairlead.decide.proving import Proof, ServedThroughout
+from fairlead.decide.rollout import (
+    Progress,
+    fitting,
+    is_replacing,
+    leaving,
+    progress,
+    serving_steps,
+    serving_wanted,
+    traffic,
+    wanted,
+)
 from fairlead.decide.slots import Slot, Table, instant, millis
-from fairlead.decide.spans import holds
+from fairlead.decide.spans import holds, size
 from fairlead.model import codec
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import (
     Assignment,
+    AssignmentSpec,
     Endpoint,
     Endpoints,
     EndpointsSpec,
@@ -90,6 +102,7 @@ class RolloutController:
             Name, tuple[str, int, bool]
         ] = {}  # what was looked at last; of assignments the statuses change more often
         self._versions: dict[Name, int] = {}  # of Endpoints, likewise
+        self._served: dict[Name, ServedThroughout] = {}  # of workloads that are rolled out: how many serve what is wanted
         self._doubted: dict[Name, set[int]] = {}  # slots that changed since what is said of them was found to be right
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -141,7 +154,8 @@ class RolloutController:
         self._orders[key] = _order(assignment)
         slots = slots_of(cache, key, REQUESTER)
         deleting = assignment.metadata.deletion_time is not None
-        plan = leaving(assignment.spec, slots, wanted(assignment.spec, slots, deleting=deleting))
+        proof = self._proof(key, assignment.spec, slots, now_ms)
+        plan = leaving(assignment.spec, slots, wanted(assignment.spec, slots, deleting=deleting), proof.lacking)
         bodies: list[Body] = [self._ask(assignment, slots[index], reason) for index, reason in plan.evict]
         bodies += [Delete("EvictionRequest", key[0], f"{key[1]}-{index}") for index in plan.cancel]
         before = endpoints_of(cache, key)
@@ -154,12 +168,38 @@ class RolloutController:
             return Result(bodies, self._saying.due_ms(key, now_ms))
         # Who is named now will serve in a moment: that is worth waiting for.
         gather_ms = GATHER_MS if named is None else EVERY_MS
-        result = self._with_progress(key, assignment, before, slots, bodies, gather_ms, now_ms)
-        return result if wait_ms is None else Result(result.bodies, min(wait_ms, result.wake_ms or wait_ms))
+        result = self._with_progress(key, assignment, before, slots, bodies, gather_ms, proof.lacking, now_ms)
+        wakes = [each for each in (result.wake_ms, wait_ms, proof.wake_ms) if each is not None]
+        return result._replace(wake_ms=min(wakes, default=None))
+
+    def _proof(self, key: Name, order: AssignmentSpec, slots: Table, now_ms: int) -> Proof:
+        """How many serve the new generation, and not for long enough to count. Asked of a rollout only: nobody waits for a first
+        start, or for one that comes back."""
+        while_ms = (order.rollout.min_ready_seconds or 0) * 1000
+        known = self._served.get(key)
+        if not while_ms or (known is None and not is_replacing(order, slots)):
+            self._served.pop(key, None)
+            return Proof(0, None)
+        serving = serving_wanted(order, slots)
+        if known is None or known.generation != order.generation:
+            known = self._served[key] = ServedThroughout(order.generation, serving, now_ms)
+        proof = known.look(serving, while_ms, now_ms)
+        if proof.wake_ms is None and serving >= size(order.slots) and not is_replacing(order, slots):
+            del self._served[key]
+        return proof
 
     def _forget(self, key: Name) -> None:
         self._saying.forget(key)
-        for kept in (self._named, self._named_ms, self._sizes, self._left_out, self._doubted, self._orders, self._versions):
+        for kept in (
+            self._named,
+            self._named_ms,
+            self._sizes,
+            self._left_out,
+            self._doubted,
+            self._orders,
+            self._versions,
+            self._served,
+        ):
             kept.pop(key, None)
 
     def _ask(self, assignment: Assignment, slot: Slot, reason: str) -> Put:
@@ -224,10 +264,10 @@ class RolloutController:
 
     def _with_progress(
         self, key: Name, assignment: Assignment, before: Endpoints | None, slots: Table, bodies: list[Body], gather_ms: int,
-        now_ms: int,
+        unproven: int, now_ms: int,
     ) -> Result:  # fmt: skip
         since_ms = millis(before.status.progress_time) if before is not None else now_ms
-        found = progress(assignment.spec, slots, before, since_ms, now_ms)
+        found = progress(assignment.spec, slots, before, since_ms, now_ms, unproven)
         old = before.status if before is not None else EndpointsStatus()
         status = self._status(assignment, old, found, self._left_out.get(key, 0), now_ms)
         if status == old:

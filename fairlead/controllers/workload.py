@@ -19,6 +19,7 @@ from fairlead.controllers.given import GivenTotals, Waiting
 from fairlead.controllers.overflowing import Moves, Overflowing, Where
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.saying import Saying, is_news
+from fairlead.controllers.turning import Turn, Turning
 from fairlead.decide.admission.workload import is_alone, slots_of
 from fairlead.decide.assigning import (
     Choice,
@@ -36,9 +37,9 @@ from fairlead.decide.leftovers import SLOTS
 from fairlead.decide.overflow import waiting
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.policy import CompiledPolicy
+from fairlead.decide.proving import seconds_to_prove
 from fairlead.decide.spans import Spans, size
 from fairlead.decide.succession import with_successors
-from fairlead.decide.turns import kept_back
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Region, Workload, WorkloadStatus
@@ -70,6 +71,7 @@ class WorkloadController:
         self._looked_at: dict[Name, tuple[object, ...]] = {}  # what users said when a workload was looked at last
         self._waiting = Waiting()
         self._policies = PoliciesInForce(registry)
+        self._turning = Turning()
         self.overflowing = Overflowing()
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -110,6 +112,7 @@ class WorkloadController:
             self._saying.forget(key)
             self._looked_at.pop(key, None)
             self.overflowing.forget(key)
+            self._turning.forget(key)
             self._waiting.note(key, False)
             return Result(self._end(cache, key, workload, assignments))
         self._looked_at[key] = _spoken(workload)
@@ -128,16 +131,22 @@ class WorkloadController:
         order: RecoveryOrder | None = cache.get("recoveryorders", *key)
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
             order = None
-        service = workload.spec.job is None and not workload.spec.suspend
-        later = kept_back(generation, assignments, _silent(cache)) if service else {}
-        bodies += self._assign(workload, assignments, choice, order, (generation, later), priority, policy, moves, now_ms)
+        turn = self._turn(key, workload, generation, assignments, _silent(cache), now_ms)
+        bodies += self._assign(workload, assignments, choice, order, (generation, turn.later), priority, policy, moves, now_ms)
         # One that was written off is counted no more, but for what waits for somebody to delete the workload itself.
         counted = [a for a in assignments if _is_known(cache, a) or a.spec.region in choice.counts]
         silent = _silent(cache) | {a.spec.region for a in counted if not _is_known(cache, a)}
         status = fold(workload, choice, revision.metadata.name, _slots(workload), counted, now_ms, silent, order)
         result = self._with_status(key, workload, replace(status, policy_revision=policy.revision), bodies, now_ms)
-        wake = [each for each in (result.wake_ms, moves.wake_ms) if each is not None]
+        wake = [each for each in (result.wake_ms, moves.wake_ms, turn.wake_ms) if each is not None]
         return result._replace(wake_ms=min(wake, default=None))
+
+    def _turn(
+        self, key: Name, workload: Workload, generation: int, assignments: list[Assignment], silent: frozenset[str], now_ms: int
+    ) -> Turn:
+        if workload.spec.job is not None or workload.spec.suspend:
+            return Turn({})
+        return self._turning.look(key, generation, assignments, silent, seconds_to_prove(workload.spec) * 1000, now_ms)
 
     def _end(self, cache: Cache, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:
         """Assignments go, and hold their mirrors' finalizers until the regions are empty; then the workload may go. For a region
@@ -276,7 +285,7 @@ class WorkloadController:
             slots=slots,
             workload_generation=workload.metadata.generation,
             spare=spare_in(block, spec.rollout.max_surge),
-            rollout=spec.rollout,
+            rollout=replace(spec.rollout, min_ready_seconds=seconds_to_prove(spec)),
             job=spec.job,
             suspend=spec.suspend,
             gang=spec.gang,

@@ -39,6 +39,7 @@ class Load(NamedTuple):
     since_up_s: float  # since this autoscaler last added some
     wanted_lately: Sequence[tuple[float, int]] = ()  # (seconds ago, replicas wanted then)
     followed_s: float = 1e9  # for how long the load is known without a gap
+    age_s: float = 0.0  # since it was measured
 
 
 class Scaling(NamedTuple):
@@ -56,6 +57,8 @@ def replicas(rule: ReplicaRule, load: Load) -> Scaling:
         return Scaling(settled, wanted, "within its bounds" + _floor(rule, min(load.ordered, rule.maximum)))
     if load.serving * 1000 < load.ordered * rule.ready_permille:
         return Scaling(settled, wanted, f"{load.serving} of {load.ordered} serve: their load says nothing of how many are needed")
+    if _is_of_before(load):
+        return Scaling(settled, wanted, f"added some {load.since_up_s:.0f} s ago; the load was measured before that")
     if bounded > load.ordered:
         held = _hold(rule, load)
         if held:
@@ -78,12 +81,17 @@ def _floor(rule: ReplicaRule, asked: int) -> str:
 
 
 def _by_load(rule: ReplicaRule, load: Load) -> int:
-    """What would bring those that serve to their target. With none serving there is no load to go by."""
-    if not load.serving:
+    """What would bring those that serve to their target. With none serving there is no load to go by, nor where it was that of
+    fewer: asked for twice, it would be answered twice."""
+    if not load.serving or _is_of_before(load):
         return load.ordered
     if abs(load.busy_permille - rule.target_permille) * 1000 <= rule.tolerance_permille * rule.target_permille:
         return max(load.ordered, rule.minimum)
     return -(-load.serving * load.busy_permille // rule.target_permille)
+
+
+def _is_of_before(load: Load) -> bool:
+    return load.age_s >= load.since_up_s
 
 
 def _hold(rule: ReplicaRule, load: Load) -> str:

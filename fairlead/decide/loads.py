@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,27 +25,32 @@ _OWNED: Final = '{"f:spec":{"f:replicas":{}}}'
 _ITS_PLACE: Final = re.compile(r'("f:replicas":\{\},)|(,"f:replicas":\{\})|("f:replicas":\{\})')
 
 
-def reported(metadata: Metadata, now_ms: int) -> tuple[int | None, str]:
-    """The load in thousandths, or None and why there is none to go by."""
+class Reported(NamedTuple):
+    permille: int | None  # None: `silent` says why there is none to go by
+    silent: str = ""
+    age_s: float = 0.0  # negative where the clock of whoever reports it is ahead
+
+
+def reported(metadata: Metadata, now_ms: int) -> Reported:
     text = metadata.annotations.get(LOAD, "")
     found = _SHAPE.fullmatch(text)
     if found is None:
         said = f"{text[:60]!r} is not a load" if text else "nobody reports a load"
-        return None, f"{said}: annotation {LOAD}, such as 850@2030-01-01T12:00:00Z"
+        return Reported(None, f"{said}: annotation {LOAD}, such as 850@2030-01-01T12:00:00Z")
     try:
         when = datetime.fromisoformat(found[2])
     except ValueError:
-        return None, f"{found[2]!r} is not a time"
+        return Reported(None, f"{found[2]!r} is not a time")
     if when.tzinfo is None:
-        return None, f"{found[2]!r} has no time zone: end it with Z, or with an offset such as +02:00"
+        return Reported(None, f"{found[2]!r} has no time zone: end it with Z, or with an offset such as +02:00")
     if int(found[1]) > PERMILLE_MAX:
-        return None, f"{found[1]} thousandths is not a load"
+        return Reported(None, f"{found[1]} thousandths is not a load")
     age_ms = now_ms - millis(when)
     if age_ms < -AHEAD_MS:
-        return None, f"the load is from {-age_ms // 1000} s ahead: the clock of whoever reports it is wrong"
+        return Reported(None, f"the load is from {-age_ms // 1000} s ahead: the clock of whoever reports it is wrong")
     if age_ms > BELIEVED_MS:
-        return None, f"the load was reported {age_ms // 1000} s ago"
-    return int(found[1]), ""
+        return Reported(None, f"the load was reported {age_ms // 1000} s ago")
+    return Reported(int(found[1]), age_s=age_ms / 1000)
 
 
 def taken_over(entries: tuple[ManagedFields, ...], manager: str, api_version: str) -> tuple[ManagedFields, ...]:

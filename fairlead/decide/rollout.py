@@ -78,7 +78,19 @@ class Leaving(NamedTuple):
     cancel: list[int]
 
 
-def leaving(order: AssignmentSpec, slots: Slots, want: dict[int, int]) -> Leaving:
+def serving_wanted(order: AssignmentSpec, slots: Slots) -> int:
+    """How many serve the wanted generation, and nobody is taking away."""
+    table = grouped(slots)
+    right = table.groups.get((_S.SERVING, order.generation), {})
+    return len(right) - sum(index in right for index in table.leaving)
+
+
+def is_replacing(order: AssignmentSpec, slots: Slots) -> bool:
+    return any(of != order.generation and state in _THERE for state, of in grouped(slots).groups)
+
+
+def leaving(order: AssignmentSpec, slots: Slots, want: dict[int, int], unproven: int = 0) -> Leaving:
+    """`unproven`: so many serve, and not for long enough to let others go for them."""
     table = grouped(slots)
     idle, serving = _candidates(order, table, want)
     may_go = idle | serving  # made once: ten thousand may be leaving
@@ -86,7 +98,7 @@ def leaving(order: AssignmentSpec, slots: Slots, want: dict[int, int]) -> Leavin
     own = 0 if not want else size(order.slots)
     least = max(own - order.rollout.max_unavailable, 1 if own and order.rollout.max_surge and order.spare is not None else 0)
     # One whose request is being taken back counts only when that is done: it may be approved first.
-    room = max(0, table.serving() - least)
+    room = max(0, table.serving() - least - (unproven if own else 0))
     # What does not serve costs nothing; of what serves, as many as may be missing.
     going = sorted(idle - table.leaving.keys()) + sorted(serving - table.leaving.keys())[:room]
     return Leaving([(index, _why_leave(order, table[index], want)) for index in going], sorted(cancel))
@@ -155,16 +167,18 @@ def serving_steps(slots: Slots) -> list[tuple[Slot, SlotState]]:
 
 
 class Progress(NamedTuple):
-    updated: int  # of the region's own: serve the wanted generation
+    updated: int  # of the region's own: serve the wanted generation, and have for long enough
     remaining: int  # still to come, or still to go
     since_ms: int  # when it last became better
     deadline_ms: int | None  # when standing still becomes a failure
     condition: Condition
 
 
-def progress(order: AssignmentSpec, slots: Slots, before: Endpoints | None, since_ms: int, now_ms: int) -> Progress:
+def progress(
+    order: AssignmentSpec, slots: Slots, before: Endpoints | None, since_ms: int, now_ms: int, unproven: int = 0
+) -> Progress:
     table, own = grouped(slots), index_set(order.slots)
-    updated = len(own & table.groups.get((_S.SERVING, order.generation), {}).keys())
+    updated = max(0, len(own & table.groups.get((_S.SERVING, order.generation), {}).keys()) - unproven)
     others = 0
     for (state, generation), group in table.groups.items():
         if state in _THERE:
@@ -178,6 +192,8 @@ def progress(order: AssignmentSpec, slots: Slots, before: Endpoints | None, sinc
         done = "Suspended" if order.suspend else "Complete"
         return Progress(updated, remaining, since_ms, None, _condition("True", done, f"{updated} of {len(own)} serve"))
     message = f"{updated} of {len(own)} serve generation {order.generation}, {others} others are still there"
+    if unproven:
+        message += f", {unproven} have served for less than {order.rollout.min_ready_seconds} s"
     if order.rollout.paused:
         return Progress(updated, remaining, since_ms, None, _condition("Unknown", "Paused", message))
     deadline_ms = since_ms + order.rollout.progress_deadline_seconds * 1000

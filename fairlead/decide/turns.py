@@ -2,8 +2,8 @@
 
 `maxUnavailable` and `maxSurge` are the workload's. A region keeps them by itself, and knows nothing of the others; so only one at
 a time replaces anything, and the others keep the generation they run. One in which nothing comes up keeps its turn: what would
-fail in one region does not fail in all. Stated: first whoever does not serve what it has, then in order of
-name; where nothing serves nobody waits.
+fail in one region does not fail in all; one in which all serve keeps it until they have for `minReadySeconds`. Stated: first
+whoever does not serve what it has, then in order of name; where nothing serves nobody waits.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from collections.abc import Collection, Iterable
 from fairlead.model.kinds.work import Assignment
 
 
-def kept_back(generation: int, assignments: Iterable[Assignment], silent: Collection[str]) -> dict[str, int]:
+def kept_back(
+    generation: int, assignments: Iterable[Assignment], silent: Collection[str], unproven: Collection[str] = ()
+) -> dict[str, int]:
     """Regions whose turn has not come, and the generation each keeps until then. One that is silent waits until it is heard, and
-    holds up nobody."""
+    holds up nobody. `unproven`: those that have done, a moment ago."""
     placed = [a for a in assignments if a.spec.slots and not a.spec.suspend]
     # Where nothing serves there is nothing to lose: an undo mends all of them at once, before anybody else begins.
     behind = {a.spec.region: a for a in placed if a.spec.generation != generation and a.status.replicas.serving}
     begun = [a for a in placed if a.spec.region not in behind and a.spec.region not in silent]
-    under_way = any(a.spec.generation != generation or not _has_done(a) for a in begun)
+    under_way = any(a.spec.generation != generation or not has_done(a) or a.spec.region in unproven for a in begun)
     heard = sorted((_serves_all(a), region) for region, a in behind.items() if region not in silent)
     if heard and not under_way:
         del behind[heard[0][1]]
     return {region: a.spec.generation for region, a in behind.items()}
 
 
-def _has_done(assignment: Assignment) -> bool:
+def has_done(assignment: Assignment) -> bool:
     """It says that nothing of another generation is left, and that all it has a place for serves. What waits for a place waits
     there, and is no reason to keep the others."""
     status, order = assignment.status, assignment.spec

@@ -69,6 +69,7 @@ class FakeAgent:
         self.dead: set[str] = set()
         self.broken: set[int] = set()  # generations that start and never become ready
         self.crashing: set[str] = set()  # slots that fail when started
+        self.short_lived: set[int] = set()  # generations that die as soon as they serve
         self.finishing = False  # a job's process ends well as soon as it is ready
         self.stopped = False
         self.starts: list[tuple[str, int]] = []  # (slot, generation) in the order they were started
@@ -103,6 +104,8 @@ class FakeAgent:
                 return [report(_S.READY, ready=True, ports={"http": 8000})]
             case _S.READY if self.finishing:
                 return [report(_S.SUCCEEDED, exit_code=0)]
+            case _S.SERVING if hot.generation in self.short_lived:
+                return [report(_S.FAILED, exit_code=1)]
             case _S.DRAINING if not self.holds_stops:
                 return [report(_S.RELEASED)]
             case _:

@@ -121,6 +121,17 @@ def test_a_maximum_below_what_the_workload_must_have_is_not_held() -> None:
     assert said.conditions[0].message == "within its bounds; at least 6 by disruption.minServing"
 
 
+def test_a_load_of_before_the_last_addition_adds_nothing_more() -> None:
+    status = replace(followed(300), last_up_time=instant(NOW - 40_000))
+
+    def after(measured_s: int) -> int | None:
+        annotations = load(1400, NOW - measured_s * 1000)
+        return decided(("autoscalers", scaler(annotations, status=status)), ("workloads", service(4, 4)))[0]
+
+    assert after(39) == 8
+    assert after(41) is None
+
+
 def test_nothing_goes_before_the_load_is_known_for_the_whole_window() -> None:
     def after(status: AutoscalerStatus) -> int | None:
         return decided(("autoscalers", scaler(load(100), status=status)), ("workloads", service(8, 8)))[0]
@@ -213,7 +224,8 @@ def test_who_managed_the_replicas_before_does_not_any_more_and_keeps_the_rest() 
 
 
 def test_a_load_beyond_reason_is_a_wrong_unit() -> None:
-    assert reported(Metadata(name="s", annotations=load(850)), NOW) == (850, "")
+    assert reported(Metadata(name="s", annotations=load(850)), NOW) == (850, "", 0.0)
+    assert reported(Metadata(name="s", annotations=load(850, NOW - 9_000)), NOW).age_s == 9
     assert reported(Metadata(name="s", annotations=load(900_000)), NOW)[0] is None
     assert reported(Metadata(name="s", annotations={LOAD: "85%"}), NOW)[1].startswith("'85%' is not a load")
     assert reported(Metadata(name="s"), NOW)[1].startswith("nobody reports a load")
@@ -231,14 +243,14 @@ def test_a_load_beyond_reason_is_a_wrong_unit() -> None:
     ],
 )
 def test_a_time_that_is_ahead_or_has_no_zone_is_not_believed(time: str, why: str) -> None:
-    busy, said = reported(Metadata(name="s", annotations={LOAD: f"850@{time}"}), NOW)
+    busy, said, _ = reported(Metadata(name="s", annotations={LOAD: f"850@{time}"}), NOW)
     assert busy is None
     assert why in said
 
 
 def test_clocks_may_differ_by_a_minute_and_zones_are_understood() -> None:
-    assert reported(Metadata(name="s", annotations=load(850, NOW + 60_000)), NOW) == (850, "")
-    assert reported(Metadata(name="s", annotations={LOAD: "850@2023-11-15T00:13:20+02:00"}), NOW) == (850, "")
+    assert reported(Metadata(name="s", annotations=load(850, NOW + 60_000)), NOW) == (850, "", -60.0)
+    assert reported(Metadata(name="s", annotations={LOAD: "850@2023-11-15T00:13:20+02:00"}), NOW) == (850, "", 0.0)
 
 
 def ordered_at_most(naive: bool) -> int:

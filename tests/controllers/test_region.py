@@ -86,6 +86,24 @@ async def test_a_rollout_that_does_not_come_to_serve_says_so_at_its_deadline_and
         await r.quiet()
 
 
+async def test_what_serves_for_a_moment_and_dies_lets_no_more_of_the_old_ones_go_than_may_be_missing() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        rule = RolloutRule(max_surge=0, max_unavailable=1, min_ready_seconds=2)
+        await r.order("api", 3, rollout=rule)
+        await r.until(lambda: r.serving() == [0, 1, 2])
+        r.agent.short_lived.add(2)
+        await r.order("api", 3, 2, rollout=rule)
+        await r.until(lambda: sum(generation == 2 for _, generation in r.agent.starts) >= 4, "it is tried again and again")
+        assert len(r.serving(generation=1)) == 2
+        assert r.condition("Progressing").reason == "RollingOut"  # type: ignore[union-attr]
+        r.agent.short_lived.clear()
+        await r.until(lambda: r.serving(generation=2) == [0, 1, 2])
+        await r.until(lambda: (c := r.condition("Progressing")) is not None and c.reason == "Complete")
+        await r.quiet()
+
+
 async def test_scaling_and_suspending_take_away_the_highest_and_bring_them_back_above_their_epochs() -> None:
     async with region() as r:
         r.schedule()

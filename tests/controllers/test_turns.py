@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.model.kinds.intent import Template
+from fairlead.model.kinds.intent import RolloutRule, Template
 from tests.authority.planes import REGION
 from tests.controllers.test_recovery import two_regions
 
@@ -19,11 +19,18 @@ async def test_while_one_region_rolls_out_the_other_keeps_what_it_runs() -> None
 
         before = carried(REGION)
         await r.west_serves(1, placed=True)  # it serves less than it has: it is first
-        await w.apply(replicas=4, recovery=top.get("workloads", "api").spec.recovery, template=Template(command=("serve", "2")))
+        await w.apply(
+            replicas=4,
+            recovery=top.get("workloads", "api").spec.recovery,
+            template=Template(command=("serve", "2")),
+            rollout=RolloutRule(min_ready_seconds=1),
+        )
         await w.until(lambda: carried("west") > before)
         for _ in range(20):
             await asyncio.sleep(0.02)
             assert carried(REGION) == before
             assert w.condition("Progressing").reason == "RollingOut"  # type: ignore[union-attr]
         await r.west_serves(2, generation=carried("west"))
+        done_s = w.top.plane.clock.monotonic()
         await w.until(lambda: carried(REGION) == carried("west"))
+        assert w.top.plane.clock.monotonic() - done_s >= 1, "a turn ends when all have served for as long as they must"

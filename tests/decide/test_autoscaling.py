@@ -33,13 +33,24 @@ def test_load_above_its_target_adds_what_brings_it_back() -> None:
     [
         (load(serving=4, busy=1000), "4 of 10 serve"),
         (load(serving=8, busy=1000), "2 ordered before are not serving yet"),
-        (load(busy=1000, since=5), "added some 5 s ago"),
+        (load(busy=1000, since=5), "added some 5 s ago; waits 30 s"),
+        (load(busy=1000, since=40)._replace(age_s=40), "added some 40 s ago; the load was measured before that"),
+        (load(busy=100, since=400)._replace(age_s=400), "the load was measured before that"),
     ],
 )
 def test_nothing_is_added_while_the_load_cannot_be_believed(now: Load, why: str) -> None:
     found = replicas(RULE, now)
     assert found.replicas == 10
     assert why in found.why
+
+
+def test_one_load_is_answered_once() -> None:
+    """It may be believed for longer than the wait after an addition."""
+    before = load(ordered=20, serving=20, busy=1400, since=40)
+    assert replicas(RULE, before).replicas == 40
+    assert replicas(RULE, before._replace(age_s=50)) == Scaling(
+        20, 20, "added some 40 s ago; the load was measured before that"
+    ), "nor is it remembered as what was wanted"
 
 
 def test_none_serving_is_no_load_and_a_minimum_holds_all_the_same() -> None:

@@ -43,6 +43,15 @@ def evicted(o: AssignmentSpec, s: Slots) -> list[int]:
     return [index for index, _ in leaving(o, s, wanted(o, s)).evict]
 
 
+def test_those_that_have_not_served_for_long_let_nobody_go() -> None:
+    world = slots(slot(0, generation=2), slot(1), slot(2), slot(SPARE, generation=2))
+    o = order(3, 2)
+    assert [i for i, _ in leaving(o, world, wanted(o, world)).evict] == [1]
+    assert leaving(o, world, wanted(o, world), 1).evict == []
+    gone = order(0, 2)
+    assert len(leaving(gone, world, wanted(gone, world), 2).evict) == 4, "where none are wanted nobody is waited for"
+
+
 # --- who should be there
 
 
@@ -193,6 +202,15 @@ def test_progress_moves_its_deadline_and_standing_still_misses_it() -> None:
 def test_complete_is_said_only_when_nothing_else_is_there() -> None:
     assert progress(order(1), slots(slot(0), slot(SPARE)), None, 0, 0).condition.reason == "RollingOut"
     assert progress(order(1), slots(slot(0)), None, 0, 0).condition.reason == "Complete"
+
+
+def test_a_rollout_is_not_complete_while_some_have_not_served_for_long() -> None:
+    o = order(2, 2)
+    world = slots(slot(0, generation=2), slot(1, generation=2))
+    found = progress(o, world, None, 0, 0, 1)
+    assert (found.updated, found.remaining, found.condition.reason) == (1, 1, "RollingOut")
+    assert "1 have served for less than" in found.condition.message
+    assert progress(o, world, None, 0, 0).condition.reason == "Complete"
 
 
 # --- properties: a world that answers in any order

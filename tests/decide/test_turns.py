@@ -46,6 +46,12 @@ def test_the_next_begins_when_nothing_old_is_left_and_all_that_has_a_place_serve
     assert kept_back(NEW, [at("a", NEW), at("b", NEW), at("c", NEW)], ()) == {}
 
 
+def test_a_region_that_has_done_a_moment_ago_keeps_its_turn() -> None:
+    both = {"b": OLD, "c": OLD}
+    assert kept_back(NEW, [at("a", NEW), at("b", OLD), at("c", OLD)], (), ("a",)) == both
+    assert kept_back(NEW, [at("a", NEW), at("b", OLD), at("c", OLD)], ("a",), ("a",)) == {"c": OLD}, "unless it is silent"
+
+
 def test_whoever_does_not_serve_what_it_has_is_mended_first() -> None:
     assert kept_back(3, [at("a", OLD), at("b", NEW, serving=1), at("c", OLD)], ()) == {"a": OLD, "c": OLD}
 

@@ -128,6 +128,8 @@ def _check_counts(report: Report, spec: WorkloadSpec) -> None:
             report.add(f"spec.{field}.minServing", f"may be at most {counted}, which is {slots}, got {least}")
     if spec.rollout.max_surge == 0 and spec.rollout.max_unavailable == 0:
         report.add("spec.rollout", "maxSurge and maxUnavailable may not both be 0: no rollout could take a step")
+    if spec.rollout.min_ready_seconds is not None:
+        report.within("spec.rollout.minReadySeconds", spec.rollout.min_ready_seconds, 0, SECONDS_MAX)
     if spec.exclusive == "global" and execution_of(spec) != "Exclusive":
         report.add("spec.exclusive", "global needs execution: Exclusive; leave it out or set execution")
     if spec.job is not None:

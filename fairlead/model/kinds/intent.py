@@ -211,6 +211,7 @@ class RolloutRule(Record, frozen=True):
     max_unavailable: int = 0  # replicas fewer than wanted while rolling out; regions take turns
     progress_deadline_seconds: int = 300  # without progress for so long, the rollout counts as stuck
     paused: bool = False  # nothing more is replaced until resumed
+    min_ready_seconds: int | None = None  # a new replica counts once it has served so long; 3 without a readiness probe, else 0
 
 
 class Freshness(Record, frozen=True):
