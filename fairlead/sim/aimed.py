@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fairlead.decide.escrow import within
+from fairlead.decide.lasting import staying
+from fairlead.model.lifecycle import ON_NODE
 from fairlead.model.registry import GLOBAL
+from fairlead.model.resources import NOTHING, Resources
 from fairlead.sim.loop import Draws
+from fairlead.sim.losses import Objects
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Platform
 
@@ -19,13 +24,14 @@ Switch = Callable[[Machine], None]
 class Aimed:
     def __init__(
         self, platform: Platform, left_out: Callable[[], bool], power_off: Switch, power_on: Switch,
-        start_again: Callable[[Program], None],
+        start_again: Callable[[Program], None], objects: Callable[[str], Objects],
     ) -> None:  # fmt: skip
         self._platform = platform
         self._left_out = left_out
         self._power_off, self._power_on, self._start_again = power_off, power_on, start_again
+        self._objects = objects  # of a plane, as they are committed
         self._counts = platform.machines.counts
-        self._stranded = False
+        self._stranded = self._hushed = False
 
     async def usurp(self, draws: Draws) -> None:
         """A leader loses its store and does not know; one node hears this leader only, and all others the next one."""
@@ -79,6 +85,36 @@ class Aimed:
         words = f"{plane.name} is down for {down_s:.1f} s, and its store loses {lost} batches meanwhile"
         self._platform.machines.tell("chaos", words)
 
+    async def hush(self, draws: Draws, lost: str) -> None:
+        """While one region is gone another is cut off, until the end of its lease and not until it is lost as well."""
+        at, for_s = draws.random(), draws.uniform(8.0, 15.0)
+        others = [region for region in self._platform.regions if region != lost]
+        if self._left_out() or not lost or self._hushed:
+            return
+        region = others[int(at * len(others))]
+        self._counts["F5"] += 1
+        self._platform.machines.tell("chaos", f"{region} is not heard for {for_s:.1f} s")
+        self._hushed = True
+        self._platform.loop.after(for_s, self._cut_off(region))
+        self._platform.loop.after(for_s, self._heard_again)
+
+    def _heard_again(self) -> None:
+        self._hushed = False
+
+    def _cut_off(self, region: str) -> Callable[[], None]:
+        """From all others; what is returned joins it to them again."""
+        network, every = self._platform.network, self._platform.machines.all.values()
+        own = [machine for machine in every if machine.name.startswith(f"{region}/")]
+        pairs = [pair for one in own for other in every if other not in own for pair in ((one, other), (other, one))]
+        for source, target in pairs:
+            network.block(source, target)
+
+        def rejoin() -> None:
+            for source, target in pairs:
+                network.unblock(source, target)
+
+        return rejoin
+
     async def strand(self, draws: Draws) -> None:
         """A region in which something runs that ends with the lease of its grant is cut off until that lease is long over. When
         it is, a node with such work loses power, so that places must be found for it."""
@@ -86,26 +122,59 @@ class Aimed:
         found = {region: nodes for region in self._platform.regions if (nodes := self._provisional(region))}
         if self._left_out() or self._stranded or not found:
             return
-        region, network = list(found)[int(at * len(found))], self._platform.network
+        region = list(found)[int(at * len(found))]
         node = found[region][int(node_at * len(found[region]))]
-        every = self._platform.machines.all.values()
-        own = [machine for machine in every if machine.name.startswith(f"{region}/")]
-        pairs = [pair for one in own for other in every if other not in own for pair in ((one, other), (other, one))]
         self._counts["F5"] += 1
         over_s = 1.1 * self._platform.scenario.grant_lease_s
         self._platform.machines.tell("chaos", f"{region} is cut off for {for_s:.1f} s, {node.name} goes in {over_s:.1f} s")
 
-        def rejoin() -> None:
+        rejoin = self._cut_off(region)
+
+        def back() -> None:
             self._stranded = False
-            for source, target in pairs:
-                network.unblock(source, target)
+            rejoin()
 
         self._stranded = True
-        for source, target in pairs:
-            network.block(source, target)
         self._platform.loop.after(over_s, self._power_off, node)
         self._platform.loop.after(for_s, self._power_on, node)
-        self._platform.loop.after(for_s, rejoin)
+        self._platform.loop.after(for_s, back)
+
+    async def behead(self, draws: Draws) -> None:
+        """A region in which something runs that ends with the lease of its grant is cut off, and its servers are down, until that
+        lease is long over and others have what it was given."""
+        at, for_s = draws.random(), draws.uniform(60.0, 75.0)
+        found = [region for region in self._platform.regions if self._above(region)]
+        if self._left_out() or self._stranded or not found:
+            return
+        region = found[int(at * len(found))]
+        self._counts["F5"] += 1
+        self._platform.machines.tell("chaos", f"{region} is cut off without a server for {for_s:.1f} s")
+        rejoin = self._cut_off(region)
+
+        def back() -> None:
+            self._stranded = False
+            rejoin()
+
+        self._stranded = True
+        for server in self._platform.planes[region].servers:
+            if server.alive:
+                self._counts["F9"] += 1
+                server.kill()
+            self._platform.loop.after(for_s, self._start_again, server)
+        self._platform.loop.after(for_s, back)
+
+    def _above(self, region: str) -> bool:
+        """Some tenant uses more there than the limit that stays: by what is committed, whatever agents make of it."""
+        objects, used = self._objects(region), dict[str, Resources]()
+        for (tenant, _), binding in objects.get("bindings", {}).items():
+            if binding.status.state in ON_NODE:
+                used[tenant] = used.get(tenant, NOTHING) + binding.spec.requests
+        grants = {tenant: grant for (tenant, _), grant in objects.get("grants", {}).items() if grant.spec.lease_seconds}
+        return any(
+            not within(used[tenant].amounts(), staying(grant, grant.status.incarnation))
+            for tenant, grant in grants.items()
+            if tenant in used
+        )
 
     def _provisional(self, region: str) -> list[Machine]:
         """Where something runs that ends with a lease."""

@@ -45,7 +45,7 @@ REPEAT_EVERY: Final = 20
 # What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
 MIXED: Final = "mixed"
 SWARM: Final = "swarm"
-RECOVERS: Final = ("regions", "failback")  # what these time is how long services were short
+RECOVERS: Final = ("regions", "failback", "hushed")  # what these time is how long services were short
 MIX: Final = (
     "swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "strays", "twins", "swarm", "echoes",
     "swarm", "crowded",

@@ -38,7 +38,7 @@ class Chaos:
         self.on_loss: Callable[[str, bool], None] | None = None  # is told of the region, and whether it goes or comes back
         self._tasks: list[asyncio.Task[None]] = []
         self._striking = ""
-        self._aimed = Aimed(platform, self._left_out, self.power_off, self.power_on, self._start)
+        self._aimed = Aimed(platform, self._left_out, self.power_off, self.power_on, self._start, strays.objects)
         strays.left_out = self._left_out
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
@@ -49,7 +49,7 @@ class Chaos:
             "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._disk,
             "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
             "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand,
-            "relapse": self._aimed.relapse,
+            "relapse": self._aimed.relapse, "hush": self._hush, "behead": self._aimed.behead,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)
@@ -230,6 +230,9 @@ class Chaos:
         for source, target in pairs:
             self._network.block(source, target)
         self._loop.after(for_s, self._join, region, pairs)
+
+    async def _hush(self, draws: Draws) -> None:
+        await self._aimed.hush(draws, self._lost)
 
     def _light(self, region: str, machines: list[Machine]) -> None:
         for machine in machines:

@@ -43,6 +43,8 @@ class Losses:
         }
         services = {key: found for key, found in objects.get("workloads", {}).items() if key in hit and _is_critical(found)}
         self._losses.append(_Loss(region, now_s, services))
+        for key in hit:
+            self._kept.pop(key, None)  # until it has recovered from this one, too
 
     def ended(self, region: str) -> None:
         """It is back: what had not recovered by then says nothing."""
@@ -77,13 +79,11 @@ class Losses:
         return late
 
     def dips(self) -> list[str]:
-        """Services that had recovered and now have less than their minimum anywhere, with every region there: what stood in went
+        """Services that had recovered and now have less than their minimum in the regions that are there: what stood in went
         before the rest was back. To be asked only where nothing else ends slots."""
-        if self._losses:
-            return []
-        out = []
+        gone, out = {loss.region for loss in self._losses}, []
         for key, workload in list(self._kept.items()):
-            serving = sum(self._serving(key, region) for region in self._regions)
+            serving = sum(self._serving(key, region) for region in self._regions if region not in gone)
             if self._changed(key, workload):
                 del self._kept[key]
             elif serving < workload.spec.recovery.min_serving:

@@ -73,10 +73,10 @@ def _remembers_nothing() -> list[Swap]:
 MUTANTS: Final[dict[str, Mutant]] = {
     "grant-lease-without-end": Mutant("a lease ends by its time", "stranded", ("S4",), _endless, 1.0),
     "grant-lease-agents-forget": Mutant(
-        "an agent ends what is above the limit that stays with its lease", "grants", ("S5",), _agents_forget, 3.0
+        "an agent ends what is above the limit that stays with its lease", "beheaded", ("S5",), _agents_forget, 3.0
     ),
     "grant-firm-at-once": Mutant(
-        "what is above the limit that stays is provisional until it is not", "grants", ("S5",), _firm_at_once, 3.0
+        "what is above the limit that stays is provisional until it is not", "beheaded", ("S5",), _firm_at_once, 3.0
     ),
     "policy-lease-without-end": Mutant("policy is judged by under a lease", "leases", ("S6",), _judges_on, 3.0),
     "policy-effective-at-once": Mutant(

@@ -14,7 +14,7 @@ from fairlead.controllers import recovery as controller
 from fairlead.controllers import slot_lease, workload
 from fairlead.controllers.slot_lease import SlotLease
 from fairlead.decide import recovery
-from fairlead.decide.recovery import Plan
+from fairlead.decide.recovery import Plan, Regions
 from fairlead.decide.slot_lease import free_ms
 from fairlead.model.kinds.work import SlotRange
 from fairlead.model.lifecycle import Role
@@ -71,8 +71,14 @@ def _goes_on_as_before() -> list[Swap]:
     return [(SlotLease, "_has_caught_up", lax)]
 
 
+def _doubt_is_death() -> list[Swap]:
+    """A region that is not heard for a moment is no place to stand in."""
+    return [(controller, "Regions", lambda lost, healthy, settled, unknown: Regions(lost, healthy, settled))]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "recovery-removes-first": Mutant("what stands in stays until its service is well", "failback", ("L5",), _removes_first, 8.0),
+    "stand-in-doubted": Mutant("what stands in stays while its region is doubted", "hushed", ("L5",), _doubt_is_death, 8.0),
     "recovery-same-slots": Mutant("what stands in is new slots", "failback", ("S1", "L5"), _same_slots, 8.0),
     "recovery-never": Mutant("a service that lost its region is given slots", "failback", ("L5",), _recovers_nothing, 9.0),
     "slot-lease-endless": Mutant("a region's slot lease ends", "sole", ("S12",), _region_never_lapses, 5.0),

@@ -41,6 +41,8 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty
     region: float = 0.0  # a whole region goes dark, or is cut off, for a minute or more
     relapse: float = 0.0  # all servers of a plane are down while its store fails over to a replica that was behind
+    hush: float = 0.0  # while a region is gone, another is not heard for long enough to be doubted and too short to be lost
+    behead: float = 0.0  # a region that uses more than stays with it is cut off and has no server until long after its lease
     strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease
 
 
@@ -101,7 +103,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
 
 
 SWARM: Final = tuple(
-    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "strand")
+    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "hush", "behead", "strand")
 )  # directed profiles have those
 
 
@@ -203,6 +205,12 @@ def _stranded(scenario: Scenario) -> Scenario:
     return replace(made, settle_s=180.0, faults=Faults(strand=30.0))
 
 
+def _beheaded(scenario: Scenario) -> Scenario:
+    """The same regions, without a server when their leases end: what is above the limit that stays is ended by agents or by
+    nobody."""
+    return replace(_stranded(scenario), faults=Faults(behead=30.0))
+
+
 def _leases(scenario: Scenario) -> Scenario:
     """Policies change every few seconds while regions are cut off for longer than their leases, and lose nodes and instances."""
     work = replace(scenario.work, workloads=6, actions=30.0, exclusive=0.0, jobs=0.0, operators=0.0)
@@ -230,6 +238,12 @@ def _failback(scenario: Scenario) -> Scenario:
     """Regions that go and come back, and nothing else: whatever serves less than it must does so because of what was decided."""
     made = _regions(scenario)
     return replace(made, servers=1, faults=Faults(region=0.5), work=replace(made.work, actions=1.5, workloads=8, jobs=0.0))
+
+
+def _hushed(scenario: Scenario) -> Scenario:
+    """The same, and while one is gone another is not heard for some seconds: what stands in there must stay."""
+    made = _failback(scenario)
+    return replace(made, faults=Faults(region=0.5, hush=4.0))
 
 
 def _sole(scenario: Scenario) -> Scenario:
@@ -322,6 +336,7 @@ def _echoes(scenario: Scenario) -> Scenario:
 
 
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
+    "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,
     "doubts": _doubts,
@@ -337,6 +352,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "overflow": _overflow,
     "overrides": _overrides,
     "failback": _failback,
+    "hushed": _hushed,
     "regions": _regions,
     "relapses": _relapses,
     "resets": _resets,

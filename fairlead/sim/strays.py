@@ -80,7 +80,7 @@ def effects_of(batch: Batch) -> Iterator[tuple[int, str, bytes | None]]:
 class Strays:
     def __init__(self, platform: Platform, objects: Callable[[str], Objects]) -> None:
         self._platform = platform
-        self._objects = objects
+        self.objects = objects
         self.left_out: Callable[[], bool] = lambda: False  # shrinking found this one to be needless
         self._asked: dict[tuple[str, str, str], SchedulingRequest] = {}  # requests that once waited
 
@@ -90,7 +90,7 @@ class Strays:
             return
         planes = [plane for plane in self._platform.planes.values() if plane.name != GLOBAL]
         plane = planes[int(where * len(planes))]
-        objects = self._objects(plane.name)
+        objects = self.objects(plane.name)
         for (tenant, name), request in objects.get("schedulingrequests", {}).items():
             self._asked[plane.name, tenant, name] = request
         if kind < 0.5:
@@ -114,7 +114,7 @@ class Strays:
         async def spoiled(commands: list[Command]) -> list[Outcome]:
             drawn = [(draws.random(), draws.random(), draws.random()) for _ in commands]
             hits = any(hit < chance for hit, _, _ in drawn)
-            nodes = sorted(name for _, name in self._objects(plane.name).get("nodes", {})) if hits else []
+            nodes = sorted(name for _, name in self.objects(plane.name).get("nodes", {})) if hits else []
             sent: list[Command] = []
             own: list[int] = []  # where this server's commands are among them
             for command, (hit, which, at) in zip(commands, drawn, strict=True):

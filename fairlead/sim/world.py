@@ -203,7 +203,9 @@ class World:
             while self.loop.now < scenario.rough_s and not self.findings:
                 await sleep(1.0)
                 self.look_at_quota()
-                for invariant, detail in self.losses.findings(self.loop.now, strict=self.scenario.profile == "failback"):
+                for invariant, detail in self.losses.findings(
+                    self.loop.now, strict=self.scenario.profile in ("failback", "hushed")
+                ):
                     self.found(invariant, "", detail)
             self.chaos.heal()
         self._safe()
