@@ -281,7 +281,7 @@ def _last_applied(live: dict[str, Any]) -> Any:
     text = live["metadata"].get("annotations", {}).get(LAST_APPLIED)
     try:
         return msgspec.json.decode(text) if text else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # anybody may write an annotation
         return None
 
 

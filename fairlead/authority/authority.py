@@ -171,6 +171,13 @@ class Authority:
         plane: Plane | None = self._state.hot("planes", "", "self")
         return plane.spec.address if plane is not None else ""
 
+    @property
+    def store_silent_s(self) -> float | None:
+        """For how long the store has said nothing; None: not for longer than it may."""
+        heard = max(self._candidate.heard, self._term.heard if self._term is not None else self._candidate.heard)
+        silent_s = self._clock.monotonic() - heard
+        return silent_s if silent_s > self._timing.lease_ttl_s else None
+
     def plane_ms(self) -> int:
         """Plane time now; of a standby, counted on from the last batch it saw happen (P5)."""
         return self._term.plane_ms() if self._term is not None else self._candidate.memory.follower.plane_ms()

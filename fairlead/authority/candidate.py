@@ -62,6 +62,7 @@ class Candidate:
         self._name = name
         self._stopping = stopping
         self.head: Head | None = None
+        self.heard = clock.monotonic()  # when the store last said where it stands
         # In which incarnation the store lost history that was seen here, if it did: whoever leads next begins a new one (P6).
         self._lost_in: int | None = None
         self._own: Fence | None = None  # under which this process led last
@@ -143,6 +144,7 @@ class Candidate:
         return head.fence() == own or (head.incarnation, head.epoch) < (own.incarnation, own.epoch)
 
     def _seen(self, head: Head) -> Head:
+        self.heard = self._clock.monotonic()
         at = (head.incarnation, head.epoch)
         if at < self._latest:  # lost, and nodes and other planes have heard of it: they would refuse it, given out again (P9)
             self.lost_history(self._latest[0])

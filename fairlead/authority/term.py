@@ -40,6 +40,11 @@ class Term:
         """The store confirmed a renewal or a commit that left at `sent`: trust counts from then, not from the answer."""
         self._trusted_until = max(self._trusted_until, sent + self._ttl_s * (1 - CLOCK_RATE_ERROR))
 
+    @property
+    def heard(self) -> float:
+        """When the last request left that the store confirmed."""
+        return self._trusted_until - self._ttl_s * (1 - CLOCK_RATE_ERROR)
+
     async def renew(self, store: Store) -> bool:
         """Raises Deposed where the store says that somebody else leads; False: the store did not say."""
         sent = self._clock.monotonic()

@@ -277,9 +277,10 @@ class PlaneServer:
 
     def readiness(self) -> Sequence[tuple[str, bool, str]]:
         """(check, passed, detail), for /readyz?verbose."""
-        view = self.authority.view()
+        view, silent_s = self.authority.view(), self.authority.store_silent_s
+        words = f"revision {view.revision}" + (f", and nothing heard for {silent_s:.0f} s" if silent_s is not None else "")
         checks = [
-            ("store", True, f"revision {view.revision}"),
+            ("store", silent_s is None, words),
             ("leader", bool(self.authority.leader_address), "leads" if self.authority.leading else self.authority.leader_address),
             ("access", self._directory.ready, "roles and tokens are known" if self._directory.ready else "not read yet"),
             ("seed", self._seeded or not self.authority.leading, "what the plane is born with"),

@@ -181,6 +181,18 @@ async def test_kubectl_may_take_over_what_its_client_side_apply_had_said() -> No
         assert (await applied(door, template, "kubectl")).status == 409, "the annotation does not speak of it"
 
 
+async def test_an_annotation_of_client_side_apply_that_is_none_says_nothing() -> None:
+    async with open_door() as door:
+        for number, text in enumerate(("{", "[" * 20_000, "[" * 20_000 + "]" * 20_000)):
+            body = workload(f"api-{number}", replicas=2)
+            made = {**body, "metadata": {**body["metadata"], "annotations": {LAST_APPLIED: text}}}
+            await call(door, "POST", f"{GROUP}/namespaces/risk/workloads?fieldManager=kubectl-client-side-apply", made)
+            path = f"{GROUP}/namespaces/risk/workloads/api-{number}"
+            got = await call(door, "PATCH", f"{path}?fieldManager=kubectl", workload(f"api-{number}", replicas=4), media=APPLY)
+            assert got.status == 409, "nothing was said of who may take over"
+            assert (await call(door, "GET", path)).status == 200
+
+
 async def test_managed_fields_can_be_rewritten_by_a_json_patch() -> None:
     async with open_door() as door:
         await call(door, "POST", f"{GROUP}/namespaces/risk/workloads?fieldManager=old", workload("api", replicas=2))

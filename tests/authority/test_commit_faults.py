@@ -390,3 +390,23 @@ async def test_what_leaves_a_node_in_a_batch_that_is_not_durable_is_still_listed
         gate.set()
         ok(await leaving)
         assert plane.authority.bound_to("n1") == []
+
+
+async def test_a_store_that_says_nothing_for_a_lease_is_said_to_be_silent_until_it_is_heard_again() -> None:
+    faults, clock = HandFaults(), FakeClock()
+    async with running_plane(MemoryStore(MemoryDisk(), faults), clock) as plane:
+        assert plane.authority.store_silent_s is None
+        gates = [faults.hold(call) for call in ("renew", "head", "commit")]
+        await faults.wait_held("renew")
+        clock.offset += 15.0
+        assert plane.authority.store_silent_s is None, "not for a whole lease yet"
+        clock.offset += 10.0
+        silent_s = plane.authority.store_silent_s
+        assert silent_s is not None
+        assert silent_s > 20
+        for gate in gates:
+            gate.set()
+        while plane.authority.store_silent_s is not None:
+            await clock.sleep(0.01)
+        await plane.authority.wait_leading()
+        ok(await put(plane, "a"))

@@ -136,6 +136,15 @@ class Platform:
                 raise PermissionError(path) from error
             raise AssertionError(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}") from error
 
+    def readiness(self, plane: str) -> str:
+        """What the plane's server says of itself where it is not ready; empty: it is."""
+        tls = ssl.create_default_context(cafile=self.contexts()["admin"]["certificateAuthority"])
+        try:
+            with urllib.request.urlopen(f"{Layout(self.state, PYTHON).address_of(plane)}/readyz", context=tls, timeout=60):
+                return ""
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+
     def items(self, path: str) -> list[Any]:
         found: list[Any] = self.ask(path)["items"]
         return found

@@ -220,6 +220,7 @@ def test_broken_connections_a_held_store_and_a_stopped_agent_are_got_over(platfo
     assert "store stopped" in status
     platform.wait(lambda: not platform.takes_work(node), f"{node} silent")
     assert platform.counts("billing", "steady")["serving"] == 2, "a plane that cannot write places nothing"
+    platform.wait(lambda: "[-]store" in platform.readiness("us-west"), "us-west telling of its store")
     assert int(platform.chaos("drop-watch").split()[1]) > 10
     kill(platform, "links")  # with the network that held all of it
     platform.wait(lambda: platform.processes.pid("links") is None, "the relays gone")
