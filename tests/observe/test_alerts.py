@@ -73,6 +73,11 @@ def spent(objective: str, series: str, fires: str, silent: str) -> Case:
     return simply("FairleadErrorBudgetSpent", series, fires, silent, {"slo": objective}, at="60m")
 
 
+def requests(turned_away: str) -> dict[str, str]:
+    asked = {"verb": "create", "resource": "workloads"}
+    return {of("api_requests_total", **asked, code="201"): "0+100x20", of("api_requests_total", **asked, code="429"): turned_away}
+
+
 def slots(bound_in_time: str) -> dict[str, str]:
     stage = {"stage": "scheduling"}
     return {
@@ -140,6 +145,7 @@ CASES = (
     spent("recovery", of("recovery_ready", "global", **OUTLOOK), "0+0x60", "1+0x60"),
     Case("FairleadErrorBudgetSpent", slots("0+9x60"), slots("0+9.95x60"), {"slo": "queue"}, at="60m"),
     Case("FairleadCommitsSlow", commits("0+0x20"), commits("0+10x20"), EAST, "0.995"),
+    Case("FairleadOverloaded", requests("0+10x20"), requests("0+4x20"), EAST, "9.091%"),
     gauge("FairleadPeerUnreachable", "peer_connected", "0", "1", peer="global"),
     gauge("FairleadControllerStalled", "controller_stalled", "1", "0", controller="repair"),
     grows("FairleadWakeUpsMissed", "resync_only_progress_total", at="30m", controller="node"),
@@ -160,7 +166,7 @@ CASES = (
 
 def rendered(text: str, case: Case) -> str:
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], text)
-    return text.replace("{{ $value }}", case.value)
+    return text.replace("{{ $value }}", case.value).replace("{{ $value | humanizePercentage }}", case.value)
 
 
 def promtool_case(case: Case, series: dict[str, str], fires: bool) -> dict[str, Any]:
