@@ -144,6 +144,7 @@ def workload(tenant: str, name: str, replicas: int, cpu: str = "100m", memory: s
             "template": {"driver": "simulated", "image": spec.pop("image", "one")},
             "resources": {"requests": {"cpu": cpu, "memory": memory}},
             **spec,
+            "rollout": {"minReadySeconds": 0, **spec.get("rollout", {})},  # steps are measured, not how long people wait between
         },
     }
 
