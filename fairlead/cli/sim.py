@@ -101,7 +101,9 @@ def command(ctx: click.Context, path: str | None) -> int | None:
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to run them in.")
 @out_option
 @click.option(
-    "--resume", type=click.Path(dir_okay=False), help="Add each seed's result to this file, and run none again that it has."
+    "--resume",
+    type=click.Path(dir_okay=False),
+    help="Add each seed's result to this file, and run none again that it has of the same code.",
 )
 @click.option("--thin", is_flag=True, help="Do not ask whether every fault and refusal was met often enough.")
 @json_option

@@ -7,6 +7,7 @@ Owns the digest. Called by whoever keeps evidence, and by `fairlead review`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -17,10 +18,17 @@ _DIGITS: Final = 12
 
 def build() -> str:
     """Such as `0.1.0+1f0c9a3be214`. Equal for equal source, wherever it lies and whenever it was written."""
+    return f"{_version()}+{source()}"
+
+
+def source(without: Collection[str] = ()) -> str:
+    """The digest alone, of all packages but these."""
     digest = hashlib.sha256()
     for path in sorted(_ROOT.rglob("*.py")):
-        digest.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"{_version()}+{digest.hexdigest()[:_DIGITS]}"
+        within = path.relative_to(_ROOT)
+        if within.parts[0] not in without:
+            digest.update(str(within).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:_DIGITS]
 
 
 def _version() -> str:

@@ -1,23 +1,28 @@
 """Owns what a campaign keeps of itself while it runs: one line a seed, so that one that was interrupted goes on where it was.
 
-A line is a scenario and its verdict. A seed is known only under the very scenario that is asked for now; a line that was cut
-short is no line. Knows nothing of what was found. Called by campaign.py.
+A line is a scenario, its verdict and the code that was simulated. A seed is known only under the very scenario that is asked for
+now, and for the very code; a line that was cut short is no line. Knows nothing of what was found. Called by campaign.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from fairlead.observe.build import source
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.world import Verdict
+
+NOT_SIMULATED: Final = ("cli", "drills")  # packages that no simulated program loads
 
 
 class Line(msgspec.Struct, frozen=True):
     scenario: Scenario
     verdict: Verdict
+    code: str  # that came to it
 
 
 class Kept:
@@ -25,6 +30,7 @@ class Kept:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._code = source(NOT_SIMULATED)
 
     def known(self, wanted: Iterable[Scenario]) -> dict[int, Verdict]:
         """By seed: what came of those that were run already."""
@@ -37,7 +43,7 @@ class Kept:
                 line = msgspec.json.decode(text, type=Line)
             except msgspec.DecodeError:
                 continue
-            if asked.get(line.scenario.seed) == line.scenario:
+            if asked.get(line.scenario.seed) == line.scenario and line.code == self._code:
                 out[line.scenario.seed] = line.verdict
         return out
 
@@ -45,4 +51,6 @@ class Kept:
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as file:
-                file.write(b"\n" + msgspec.json.encode(Line(scenario, verdict)))  # what was cut short before it ends here
+                file.write(
+                    b"\n" + msgspec.json.encode(Line(scenario, verdict, self._code))
+                )  # what was cut short before it ends here

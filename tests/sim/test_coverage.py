@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ import pytest
 
 from fairlead.model.refusals import REFUSALS
 from fairlead.ports import SystemClock
-from fairlead.sim import campaign
+from fairlead.sim import campaign, kept
 from fairlead.sim.coverage import FAULTS, NOT_INJECTED, NOT_MET, SAFEGUARDS, floor_of, void_reasons
 from fairlead.sim.machines import Machines
 from fairlead.sim.scenario import Scenario
@@ -117,6 +119,20 @@ def test_a_campaign_that_was_interrupted_goes_on_where_it_was(monkeypatch: pytes
     ran.clear()
     assert (go(5)["resumed"], ran) == (5, [])
     assert go(2, minutes=2.0)["resumed"] == 0, "another length is another campaign"
+    ran.clear()
+    monkeypatch.setattr(kept, "source", lambda without: "other")
+    assert go(2)["resumed"] == 0, "nor does what other code came to say anything of this"
+
+
+def test_what_counts_as_not_simulated_is_not_loaded_by_a_worker() -> None:
+    words = (
+        "import sys; from fairlead.sim.campaign import scenario_of; from fairlead.sim.world import run_scenario;"
+        "run_scenario(scenario_of(3, 'regions', 0.2)); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, timeout=120)
+    loaded = {name.split(".")[1] for name in done.stdout.split() if name.startswith("fairlead.")}
+    assert "controllers" in loaded
+    assert loaded.isdisjoint(kept.NOT_SIMULATED)
 
 
 def test_refusals_of_a_life_that_ended_still_count() -> None:
