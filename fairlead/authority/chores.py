@@ -20,11 +20,13 @@ from fairlead.authority.state import DELETED, Rec
 from fairlead.model.commands import Accepted, Caller, Command, Delete, Outcome, Put, ReleaseReservation
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role
-from fairlead.model.registry import KINDS
+from fairlead.model.meta import OwnerReference
+from fairlead.model.registry import BY_KIND, KINDS
 from fairlead.ports import Clock
 
 EVERY_S = 0.5
 ROUND_MAX = 200
+CALL_MAX = 1000
 AGAIN_MS = 5_000
 AUTHORITY = Caller(actor="authority", role=Role.AUTHORITY)
 
@@ -42,6 +44,8 @@ class Chores:
         self._expiries: list[tuple[int, str, str, tuple[int, int, int]]] = []
         self._going: deque[tuple[str, str]] = deque()  # (owner's uid, its key) whose dependents need attention
         ctx.state.derive("reservations", self._reservation_changed)
+        for rec in ctx.state.live("reservations"):  # of the terms before
+            self._reservation_changed(None, rec)
 
     def _reservation_changed(self, old: Rec | None, new: Rec | None) -> None:
         if new is None:
@@ -68,9 +72,7 @@ class Chores:
     def _recheck_owners(self, metadata: Any) -> None:
         """A dependent went: its owner may have been waiting for that."""
         for reference in metadata.owner_references:
-            for plural, info in KINDS.items():
-                if info.kind == reference.kind:
-                    self._going.append((reference.uid, f"{plural}/{metadata.namespace}/{reference.name}"))
+            self._going.append((reference.uid, _owner_key(reference, metadata.namespace)))
 
     def find_dangling(self) -> None:
         """At the start of a term: owners that went while nobody was there to follow."""
@@ -89,8 +91,9 @@ class Chores:
         while True:
             await self._clock.sleep(EVERY_S)
             commands = self._expired_reservations() + self._garbage() + self._old_receipts() + ended_leases(self._ctx)
-            if commands:
-                self._again(commands, await self._submit(commands))
+            for start in range(0, len(commands), CALL_MAX):  # of one that is too large, nothing at all would be done
+                part = commands[start : start + CALL_MAX]
+                self._again(part, await self._submit(part))
 
     def _again(self, commands: list[Command], outcomes: list[Outcome]) -> None:
         """A reservation whose end was not taken (a store that was away) is ended later: nobody else would."""
@@ -127,14 +130,26 @@ class Chores:
             if "orphan" in finalizers:
                 out.extend(_without_owner(rec, uid) for rec in dependents)
             elif owner is None or "foregroundDeletion" in finalizers:
-                out.extend(_delete(rec) for rec in dependents if rec.hot.metadata.deletion_time is None)
-            if dependents:
+                out.extend(self._left_by(rec, uid) for rec in dependents if rec.hot.metadata.deletion_time is None)
+            finished = _finished(owner_key, owner) if owner is not None and not dependents else []
+            out.extend(finished)
+            if dependents or finished:  # looked at until it is so: the store may refuse
                 self._going.append((uid, owner_key))
-            elif owner is not None:
-                out.extend(_finished(owner_key, owner))
             if len(out) >= ROUND_MAX:
                 break
         return out
+
+    def _left_by(self, rec: Rec, uid: str) -> Command:
+        """A dependent whose owner goes: with the last of its owners it goes, too."""
+        metadata = rec.hot.metadata
+        others = [reference for reference in metadata.owner_references if reference.uid != uid]
+        if any(self._is_there(each, metadata.namespace) for each in others):
+            return _without_owner(rec, uid)
+        return _delete(rec)
+
+    def _is_there(self, reference: OwnerReference, namespace: str) -> bool:
+        owner = self._owner(_owner_key(reference, namespace), reference.uid)
+        return owner is not None and owner.metadata.deletion_time is None
 
     def _owner(self, owner_key: str, uid: str) -> Any:
         if not owner_key:
@@ -142,6 +157,12 @@ class Chores:
         plural, tenant, name = owner_key.split("/", 2)
         found = self._ctx.state.hot(plural, tenant, name)
         return found if found is not None and found.metadata.uid == uid else None
+
+
+def _owner_key(reference: OwnerReference, namespace: str) -> str:
+    """Where it is, if it is: an owner lies in the tenant of what it owns, or in none."""
+    info = BY_KIND.get(reference.kind)
+    return f"{info.plural}/{namespace if info.namespaced else ''}/{reference.name}" if info is not None else ""
 
 
 def _delete(rec: Rec) -> Command:

@@ -23,7 +23,7 @@ from fairlead.model.registry import REGION
 
 AUTHORITY: Final = Caller(actor="authority", role=Role.AUTHORITY)
 GRACE_S: Final = 5.0
-ROUND_MAX: Final = 200
+ROUND_MAX: Final = 1000  # the rest goes half a second later
 _GOING: Final = frozenset({SlotState.DRAINING})
 
 
@@ -37,7 +37,7 @@ def ended_leases(ctx: Context) -> list[Command]:
         lease_s = rec.hot.spec.lease_seconds
         # A plane that has been away asks first: its leases may go on.
         if lease_s and now_ms >= ctx.leader_since_ms + margin_ms(lease_s) // 2 and len(out) < ROUND_MAX:
-            out += _above(ctx, rec.hot, now_ms)
+            out += _above(ctx, rec.hot, now_ms)[: ROUND_MAX - len(out)]
     return out
 
 

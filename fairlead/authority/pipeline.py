@@ -136,6 +136,8 @@ class Pipeline:
             call.next += 1
             parts = self._judge_one(call, index)
             judged += parts
+            if self._again:  # it did not fit, and comes before those that were sent after it
+                break
             if (judged % 32 == 0 or parts > 1) and self._clock.monotonic() > until:
                 break
         if call.next < commands:
@@ -369,7 +371,7 @@ class Pipeline:
         self._lanes.history += 1
         self._early.end("a batch was taken back before it was durable; list again")
         self._chain = self._term.chain
-        self._again.extend((call, index) for call, index, _ in follow)
+        self._again.extendleft([(call, index) for call, index, _ in reversed(follow)])  # those were judged before what waits there
         self._meters.unavailable_total += 1
         answer: Outcome = Refused("StoreUnavailable", f"{why.reason}: {why.detail}", {}, (), why.retry_after_s)
         if not self._term.valid(self._clock.monotonic()):
