@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 
 from fairlead.authority.candidate import Candidate, Timing
@@ -178,6 +179,10 @@ class Authority:
         silent_s = self._clock.monotonic() - heard
         return silent_s if silent_s > self._timing.lease_ttl_s else None
 
+    @property
+    def history_failures_total(self) -> int:
+        return self._history.failures_total if self._history is not None else 0
+
     def plane_ms(self) -> int:
         """Plane time now; of a standby, counted on from the last batch it saw happen (P5)."""
         return self._term.plane_ms() if self._term is not None else self._candidate.memory.follower.plane_ms()
@@ -277,10 +282,12 @@ class Authority:
             observed = await candidate.stand_by()
             if observed is None:
                 return
+            took = False
             try:
                 fence, sent = await candidate.acquire(observed)
                 if fence is None:
                     continue
+                took = True
                 self._term, head = await candidate.take_over(fence, sent)
                 await self._lead(self._term, head)
             except* Deposed as deposed:
@@ -291,7 +298,8 @@ class Authority:
             except* StoreUnreachable as lost:
                 log.warning("store out of reach: %s", lost.exceptions[0])
             finally:
-                self._step_down()
+                if took:  # a standby that was not the first keeps what it knows, and who watches here goes on
+                    self._step_down()
 
     async def _lead(self, term: Term, head: Head) -> None:
         memory = self._candidate.memory
@@ -304,7 +312,7 @@ class Authority:
             memory.ctx, memory.receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable,
             memory.early,
         )  # fmt: skip
-        archived = self._history.archived if self._history is not None else None
+        archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, archived)
         await pipeline.commit_own([self._epoch_start(term)])
         async with Tasks() as tasks:

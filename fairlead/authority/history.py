@@ -25,7 +25,7 @@ from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
 from fairlead.model.journal import decode_blob
 from fairlead.ports import Clock
-from fairlead.store.archive import Archive, BeyondHorizon, ChainBroken, Contents, Gap, NotArchived, Point
+from fairlead.store.archive import Archive, ArchiveError, BeyondHorizon, ChainBroken, Contents, Gap, NotArchived, Point
 from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 FEED_S = 0.5
 GATHER_S = 0.25  # while batches come: those of this while are read, written and synced together
 UPKEEP_S = 60.0
+AGAIN_S = 5.0  # after its files could not be written or read
 HANDED_BYTES_MAX = 8 * BATCH_BYTES_MAX  # that wait for the archive's thread; beyond it they are tailed
 _SLICE = 5000
 
@@ -55,6 +56,9 @@ class History:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._began_at: int | None = None  # a checkpoint stands here, and nothing was archived after it yet
+        self._began_in = 0  # the incarnation of that
+        self._trouble = ""  # why its files could not be written, when that was tried last
+        self.failures_total = 0
         self._handed: deque[Handed] = deque()  # in the order of their positions
         self._handed_bytes = 0
 
@@ -62,9 +66,12 @@ class History:
     def directory(self) -> Path:
         return self._archive.directory
 
-    def archived(self) -> int:
-        """Up to this position nothing is lost when the engine's journal is cut."""
-        return max(self._archive.synced().position, self._began_at or 0)
+    def archived(self, incarnation: int) -> int:
+        """Up to this position of that incarnation nothing is lost when the engine's journal is cut. What was archived of another
+        one says nothing: a restore goes back, and the same positions are given out again."""
+        synced = self._archive.synced()
+        began_at = self._began_at if self._began_at is not None and self._began_in == incarnation else 0
+        return max(synced.position if synced.incarnation == incarnation else 0, began_at)
 
     def hand_over(self, batch: Batch, incarnation: int, time_ms: int, images: Sequence[tuple[str, bytes | None]]) -> None:
         """By the leader, of what became durable: so that it is neither read from the store, decoded nor hashed again."""
@@ -88,8 +95,15 @@ class History:
                 if self._clock.monotonic() >= upkeep_at:
                     upkeep_at = self._clock.monotonic() + UPKEEP_S
                     await self._upkeep(view)
+                self._trouble = ""
             except StoreUnreachable as error:
                 log.info("history waits for the store: %s", error)
+            except (OSError, ArchiveError) as error:
+                # A full disk, or a damaged file. The plane goes on; its journal keeps what is not archived.
+                self.failures_total += 1
+                if str(error) != self._trouble:
+                    log.error("history cannot be kept in %s: %s", self.directory, error)
+                self._trouble, pause_s = str(error), AGAIN_S
             await self._clock.sleep(pause_s)
 
     async def _feed(self, view: Callable[[], tuple[View, State, int, int] | None]) -> float:
@@ -157,7 +171,7 @@ class History:
         if at is None:
             return
         await self._checkpoint(*at)
-        self._began_at = split_revision(at[0].revision)[1]
+        self._began_in, self._began_at = split_revision(at[0].revision)
 
     async def _upkeep(self, view: Callable[[], tuple[View, State, int, int] | None]) -> None:
         at = view()

@@ -39,7 +39,8 @@ class View:
 
     def get(self, plural: str, tenant: str, name: str) -> Rec | None:
         self._check()
-        return at(self._state.bucket(plural, tenant).members.get(name), self._position)
+        bucket = self._state.known(plural, tenant)
+        return at(bucket.members.get(name), self._position) if bucket is not None else None
 
     async def page(
         self,
@@ -65,7 +66,9 @@ class View:
         self, plural: str, tenant: str, start: str, limit: int, accepts: Callable[[Rec], bool] | None, items: list[Rec]
     ) -> bool:
         """Appends matches of one bucket; true when the page is full."""
-        bucket = self._state.bucket(plural, tenant)
+        bucket = self._state.known(plural, tenant)
+        if bucket is None:
+            return False
         while not bucket.names.settle(bucket.members):
             await self._clock.sleep(0)
         while True:

@@ -96,6 +96,10 @@ class State:
             self._tenants.setdefault(plural, {})[tenant] = found
         return found
 
+    def known(self, plural: str, tenant: str) -> Bucket | None:
+        """For readers: whoever asks for what is not there leaves nothing behind."""
+        return self._buckets.get((plural, tenant))
+
     def plurals(self) -> list[str]:
         """Every table that holds anything, internal ones too."""
         return sorted(self._tenants)

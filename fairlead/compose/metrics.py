@@ -215,6 +215,7 @@ class ServerMetrics:
         page.put("fenced_writes_total", fenced)
         page.put("overloaded_total", meters.overloaded_total)
         page.put("deposed_total", meters.deposed_total)
+        page.put("history_failures_total", self._server.authority.history_failures_total)
         page.put("materialised_rows_total", meters.materialised_rows_total)
 
     # --- components ------------------------------------------------------------------------------------------------------

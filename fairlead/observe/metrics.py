@@ -77,6 +77,8 @@ _AUTHORITY: Final = Group(
                "lease is not the present one."),
         Metric("stale_commits_rejected_total", _C, "commands", "Commands decided on what is no longer so.", ("reason",)),
         Metric("overloaded_total", _C, "calls", "Calls turned away because their lane was full."),
+        Metric("history_failures_total", _C, "tries", "Tries in which this server's archive of history could not be written; the "
+               "journal keeps what is missing there."),
         Metric("deposed_total", _C, "terms", "Terms of this server that another leader ended."),
         Metric("materialised_rows_total", _C, "rows", "Objects written to the store's checkpoint."),
         Metric("nodes", _G, "nodes", "Nodes by health.", ("health",)),

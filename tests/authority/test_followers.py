@@ -11,6 +11,7 @@ from fairlead.model.commands import Put
 from fairlead.model.kinds.intent import Tenant
 from fairlead.model.meta import Metadata
 from fairlead.ports import SystemClock, SystemIds, Tasks
+from fairlead.store.contract import Contended, Head
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, REGION, PlaneForTest, no, ok, running_plane
 
@@ -49,5 +50,36 @@ async def test_watches_on_a_standby_see_what_the_leader_commits_and_outlive_a_ta
             seen += [rec.name for rec in feed.take_nowait()]
         assert seen == ["billing"]
         assert standby.leader_address == "https://standby:1"
+        standby.stop()
+        await running
+
+
+async def test_a_standby_that_loses_the_race_for_leadership_keeps_what_it_knows() -> None:
+    disk = MemoryDisk()
+
+    class Slow(MemoryStore):
+        """Believes that the leader is gone, and is never the first."""
+
+        raced = 0
+
+        async def leader_gone(self) -> bool:
+            return True
+
+        async def acquire(self, holder: str, observed: Head) -> Contended:  # type: ignore[override]
+            self.raced += 1
+            return Contended(await self.head())
+
+    async with Tasks() as tasks, running_plane(MemoryStore(disk)) as leader:
+        store = Slow(disk)
+        standby = Authority(store, SystemClock(), SystemIds(), Settings(region=REGION), timing=QUICK)
+        running = tasks.start(standby.run(), "standby")
+        while not standby.ready:
+            await asyncio.sleep(0.01)
+        watch = standby.watch("tenants", standby.view().revision)
+        before = store.raced
+        while store.raced < before + 3:
+            await asyncio.sleep(0.01)
+        ok(await leader.send(OPERATOR, tenant("risk")))
+        assert [rec.name for rec in await watch.wait()] == ["risk"]
         standby.stop()
         await running

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
 from fairlead.authority.candidate import Timing
+from fairlead.authority.history import History
 from fairlead.authority.hub import Expired
 from fairlead.authority.truncation import JournalKept
+from fairlead.model import codec
 from fairlead.model.commands import Command, Delete, Put
+from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.meta import Metadata
+from fairlead.store.archive import Archive
+from fairlead.store.contract import FORMAT, NO_HASH, Batch
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, ok, running_plane
 
@@ -32,7 +38,7 @@ async def archived(plane: PlaneForTest) -> None:
     history = plane.authority._history
     assert history is not None
     async with asyncio.timeout(60):
-        while history.archived() < plane.authority._state.durable:
+        while history.archived(plane.authority._ctx.incarnation) < plane.authority._state.durable:
             await asyncio.sleep(0.01)
 
 
@@ -99,14 +105,46 @@ async def test_a_server_that_joins_late_keeps_history_from_then_on(tmp_path: Pat
 async def test_the_journal_is_not_cut_beyond_what_the_archive_has(tmp_path: Path) -> None:
     clock, disk = FakeClock(), MemoryDisk()
     async with running_plane(MemoryStore(disk), clock, timing=SHORT, archive=tmp_path) as plane:
-        history = plane.authority._history
-        assert history is not None
         stuck = 7
-        history.archived = lambda: stuck  # type: ignore[method-assign]
-        plane.authority._truncation._archived = history.archived
+        plane.authority._truncation._archived = lambda: stuck
         await fill(plane, "x")
         for _ in range(10):
             clock.offset += 6.0
             await fill(plane, f"y{disk.head.position}-", 1)
             await asyncio.sleep(0.02)
         assert disk.head.truncated <= stuck
+
+
+async def test_a_disk_that_is_full_holds_up_history_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.authority.history.AGAIN_S", 0.01)
+
+    def full(descriptor: int, parts: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with running_plane(archive=tmp_path) as plane:
+        await fill(plane, "a", 3)
+        await archived(plane)
+        history = plane.authority._history
+        assert history is not None
+        with monkeypatch.context() as disk:
+            disk.setattr("os.writev", full)  # of all that runs here only the archive writes so
+            await fill(plane, "b", 3)
+            while plane.authority.history_failures_total < 3:
+                await asyncio.sleep(0.01)
+            assert history.archived(plane.authority._ctx.incarnation) < plane.authority._state.durable
+            await fill(plane, "c", 3)
+        await archived(plane)
+        assert plane.authority.leading
+        found = await plane.authority.past.get("tenants", "", "b1", plane.authority.view().revision)
+        assert found is not None
+
+
+def test_what_is_archived_of_another_incarnation_does_not_count(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    blob = encode_blob(Header(FORMAT, 1, 1, "x", 1, 1000), [codec.encode(Entry(NO_COMMAND, (("regions//r", b"\x80"),)))])
+    archive.append(Batch(1, 50, NO_HASH, chain_hash(NO_HASH, blob), blob))
+    archive.sync()
+    history = History(archive, MemoryStore(MemoryDisk()), FakeClock())
+    assert history.archived(1) == 50
+    assert history.archived(2) == 0, "a restore went back: its positions are others"
+    archive.close()

@@ -165,3 +165,12 @@ async def test_a_feed_that_begins_in_the_past_gives_what_came_since_with_it_and_
         ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name="b"), spec=TenantSpec()))))
         assert [rec.name for rec in feed.take_nowait()] == ["a", "b"]
         feed.close()
+
+
+async def test_whoever_asks_for_what_nobody_has_leaves_nothing_behind() -> None:
+    async with running_plane() as plane:
+        before = len(plane.authority._state._buckets)
+        for number in range(10):
+            assert plane.authority.view().get("workloads", f"nobody-{number}", "x") is None
+            assert (await plane.authority.view().page("workloads", f"nobody-{number}")).items == []
+        assert len(plane.authority._state._buckets) == before

@@ -145,6 +145,7 @@ CASES = (
     spent("recovery", of("recovery_ready", "global", **OUTLOOK), "0+0x60", "1+0x60"),
     Case("FairleadErrorBudgetSpent", slots("0+9x60"), slots("0+9.95x60"), {"slo": "queue"}, at="60m"),
     Case("FairleadCommitsSlow", commits("0+0x20"), commits("0+10x20"), EAST, "0.995"),
+    grows("FairleadHistoryNotKept", "history_failures_total", at="15m"),
     Case("FairleadOverloaded", requests("0+10x20"), requests("0+4x20"), EAST, "9.091%"),
     gauge("FairleadPeerUnreachable", "peer_connected", "0", "1", peer="global"),
     gauge("FairleadControllerStalled", "controller_stalled", "1", "0", controller="repair"),
