@@ -66,6 +66,8 @@ def _sqlite(url: str, create: bool) -> Store:
         raise _bad_url(url, "this is a directory; name a file in it")
     if not create and not os.path.exists(path):
         raise FileNotFoundError(f"there is no store at {path}")
+    if not create and os.path.getsize(path) == 0 and not os.path.exists(f"{path}-wal"):
+        raise _bad_url(url, "this file is empty; it is no store yet")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise _bad_url(url, "its directory does not exist; create it first")
     from fairlead.store.sqlite import SqliteStore

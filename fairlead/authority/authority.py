@@ -24,6 +24,7 @@ from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
 from fairlead.authority.leases import LeaseTeller
 from fairlead.authority.ledger import NodeAccount
+from fairlead.authority.limits import beyond
 from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
 from fairlead.authority.past import Past
@@ -116,12 +117,17 @@ class Authority:
         for command in commands:
             if command.caller.role is Role.AUTHORITY:
                 return [Refused("NotOwner", "nobody but the authority itself acts as the authority") for _ in commands]
-        if self._door is None:
+        if self._door is None and self._materialiser.limit is None:
             return await self._submit(commands)
-        passed = [self._door(command) for command in commands]
+        passed = [self._admitted(command) for command in commands]
         inside = [command for command in passed if isinstance(command, Command)]
         outcomes = iter(await self._submit(inside))
         return [next(outcomes) if isinstance(each, Command) else each for each in passed]
+
+    def _admitted(self, command: Command) -> Command | Outcome:
+        limit = self._materialiser.limit
+        refused = beyond(limit, self._state, command) if limit is not None else None
+        return refused or (self._door(command) if self._door is not None else command)
 
     async def _submit(self, commands: list[Command]) -> list[Outcome]:
         if not commands:

@@ -14,7 +14,7 @@ from fairlead.authority.pipeline import Deposed
 from fairlead.authority.state import CLOCK, Rec
 from fairlead.model.ids import key
 from fairlead.ports import Clock
-from fairlead.store.contract import Committed, Fence, Fenced, ObjectRow, Store, Superseded
+from fairlead.store.contract import STORE_LIMIT, Committed, Fence, Fenced, ObjectRow, Store, Superseded, Unavailable
 
 CHUNK_ROWS = 1000  # One statement of this size holds the store's writer for about five milliseconds.
 EVERY_S = 2.0  # Objects that change again, or come and go, within this time are written once or not at all.
@@ -32,9 +32,11 @@ class Materialiser:
         self.materialised = 0
         self._flushing = asyncio.Lock()
         self._in_doubt = False  # a piece may still land
+        self.limit: Unavailable | None = None  # the store holds as much as it may: nothing more can be made, only deleted
 
     def start(self, materialised: int) -> None:
         self._pending.clear()
+        self.limit = None
         self._upto = self.materialised = materialised
 
     def note(self, last: int, time_ms: int, keys: Iterable[str], recs: list[Rec]) -> None:
@@ -74,13 +76,22 @@ class Materialiser:
             if isinstance(result, Fenced):
                 return False
             if not isinstance(result, Committed):
-                self._in_doubt = True
+                self._in_doubt |= not isinstance(result, Unavailable)
+                await self._make_room(fence, result, pending, upto)
                 self._restore(pending)
                 return True
             self.materialised = reached
             self._meters.materialised_rows_total += len(chunk)
-        self._in_doubt = False
+        self._in_doubt, self.limit = False, None
         return True
+
+    async def _make_room(self, fence: Fence, why: object, pending: dict[str, Rec], upto: int) -> None:
+        """A store that is full takes deletions, wherever they stand among what is pending. They are sent again with the rest: not
+        before is everything up to a position there."""
+        self.limit = why if isinstance(why, Unavailable) and why.reason == STORE_LIMIT else None
+        gone = [name for name, rec in pending.items() if rec.raw is None] if self.limit is not None else []
+        for start in range(0, len(gone), CHUNK_ROWS):
+            await self._store.materialise(fence, self.materialised, [], gone[start : start + CHUNK_ROWS], upto)
 
     def _chunks(self, pending: dict[str, Rec], upto: int) -> Iterator[tuple[list[tuple[str, Rec]], int]]:
         """Pieces of what is pending, each with the position that the store then has everything up to.

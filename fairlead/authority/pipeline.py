@@ -3,8 +3,7 @@
 Two loops share the work. The judge takes commands from the lanes and applies what it accepts to the speculative state; what is
 made of it right here may join its batch (joining.py). The committer sends one batch at a time to the store, and while it waits
 the next batch grows: that is the group commit. Nothing is answered before the head it was judged on is durable (P3). After
-OutcomeUnknown the same bytes go again (P1).
-Ends with Deposed when the store says that somebody else leads.
+OutcomeUnknown the same bytes go again (P1). Ends with Deposed when the store says that somebody else leads.
 """
 
 from __future__ import annotations
@@ -131,13 +130,11 @@ class Pipeline:
     def _judge_some(self, call: Call, budget: int, until: float) -> int:
         judged = 0
         commands = len(call.commands)
-        while call.next < commands and judged < budget and len(self._ready) < READY_MAX:
+        while call.next < commands and judged < budget and len(self._ready) < READY_MAX and not self._again:
             index = call.next
             call.next += 1
             parts = self._judge_one(call, index)
             judged += parts
-            if self._again:  # it did not fit, and comes before those that were sent after it
-                break
             if (judged % 32 == 0 or parts > 1) and self._clock.monotonic() > until:
                 break
         if call.next < commands:
@@ -171,7 +168,7 @@ class Pipeline:
             return 1
         if outcome is None:
             outcome = self._judge_new(command, encoded, hashed)
-            if outcome is None:  # it did not fit into this batch: the next one takes it, judged on the head it will see
+            if outcome is None:  # it did not fit: the next batch takes it, before all that was sent after it
                 self._seal()
                 self._again.appendleft((call, index))
                 return 1

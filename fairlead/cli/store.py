@@ -323,11 +323,12 @@ def _verdict(report: verification.Report, is_file: bool) -> str:
 
 
 def _is_backup(target: str) -> bool:
-    """A file that is there and is no SQLite database. A store's URL with a scheme is never taken for a file."""
+    """A file that is there and is no SQLite database; an empty one is what a backup's broken copy left. A store's URL
+    with a scheme is never taken for a file."""
     path = Path(target)
     try:
         with path.open("rb") as file:
             start = file.read(len(SQLITE_MAGIC))
     except OSError:
         return False
-    return bool(start) and start != SQLITE_MAGIC
+    return start != SQLITE_MAGIC

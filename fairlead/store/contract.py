@@ -11,7 +11,7 @@ watch that was cut in the middle of a batch resumes exactly (docs/adr/0005).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -87,6 +87,9 @@ class Superseded(msgspec.Struct, frozen=True, gc=False):
 
 class Fenced(msgspec.Struct, frozen=True, gc=False):
     head: Head
+
+
+STORE_LIMIT: Final = "StoreLimit"  # why a store is unavailable that has as many objects as it may: deletions it takes
 
 
 class Unavailable(msgspec.Struct, frozen=True, gc=False):

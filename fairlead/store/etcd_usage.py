@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.store.contract import Unavailable
+from fairlead.store.contract import STORE_LIMIT, Unavailable
 from fairlead.store.etcd_client import EtcdClient, Get, MemberStatus
 from fairlead.store.etcd_faults import UNREACHABLE, EtcdFault
 from fairlead.store.etcd_keys import Keys, end_of
@@ -46,7 +46,7 @@ class UsageMeter:
             f"the plane would have {usage.objects} objects and {usage.bytes} bytes; an etcd plane is limited to "
             f"{self._limit.objects} objects and {self._limit.bytes} bytes. Delete objects, or move the plane to postgres"
         )
-        return Unavailable("StoreLimit", detail, retry_after_s=60.0)
+        return Unavailable(STORE_LIMIT, detail, retry_after_s=60.0)
 
     async def reserve(self, generation: str, puts: Mapping[bytes, bytes], gone: Sequence[bytes]) -> Unavailable | None:
         """Takes the room for these writes, or says that there is none. Only deleting is always allowed: it is the way out."""

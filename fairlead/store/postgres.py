@@ -20,6 +20,7 @@ from fairlead.store.contract import (
     BATCH_BYTES_MAX,
     FORMAT,
     AcquireResult,
+    AlreadyThere,
     Batch,
     Checkpoint,
     CommitResult,
@@ -119,7 +120,20 @@ class PostgresStore:
         if may_commit(head, fence, batch):
             # The batch before this one landed between the two statements; the same call will succeed now.
             return OutcomeUnknown("the head moved to this batch's place while it was being refused")
-        return why_not_committed(head, fence, batch, why[0]["row_hash"])
+        found = why_not_committed(head, fence, batch, why[0]["row_hash"])
+        return await self._is_kept(fence) if isinstance(found, AlreadyThere) else found
+
+    async def _is_kept(self, fence: Fence) -> CommitResult:
+        """A row that an earlier attempt left is seen before a synchronous standby has it. Whatever is written now waits until the
+        standby has everything before it, too."""
+        done = await self._fenced(self._commits, self._sql.renew, fence)
+        match done:
+            case Committed():
+                return AlreadyThere()
+            case Unavailable():
+                return OutcomeUnknown(f"it is there, and perhaps not on every replica that must have it: {done.detail}")
+            case _:
+                return done
 
     def commit_on_the_spot(self, fence: Fence, batch: Batch) -> None:
         return None

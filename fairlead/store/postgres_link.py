@@ -38,7 +38,12 @@ NEXT_STEPS: dict[str, tuple[str, str, float]] = {
     "57P03": ("ServerStarting", "the server is starting, stopping or recovering; wait", 1.0),
     "57P01": ("ServerStopping", "the server is shutting down; wait for it or its successor", 1.0),
     "57014": ("Slow", "the server cancelled the statement at its time limit; look at its load and locks", 0.5),
-    "55P03": ("Locked", "another session holds the plane's head row; see pg_stat_activity for who", 0.5),
+    "55P03": (
+        "Locked",
+        "another session holds the plane's head row; see pg_stat_activity for who (one that waits for SyncRep "
+        "waits for a synchronous standby: bring that back)",
+        0.5,
+    ),
     "28": ("NotAuthorised", "check user, password and pg_hba.conf", 5.0),
     "3D000": ("NoDatabase", "create the database the DSN names", 5.0),
     "42501": ("NotAuthorised", "grant the user rights on the plane's schema", 5.0),

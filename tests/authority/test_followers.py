@@ -65,7 +65,7 @@ async def test_a_standby_that_loses_the_race_for_leadership_keeps_what_it_knows(
         async def leader_gone(self) -> bool:
             return True
 
-        async def acquire(self, holder: str, observed: Head) -> Contended:  # type: ignore[override]
+        async def acquire(self, holder: str, observed: Head) -> Contended:
             self.raced += 1
             return Contended(await self.head())
 

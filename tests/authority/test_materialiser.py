@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -11,10 +13,14 @@ from fairlead.authority import materialiser as module
 from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
 from fairlead.authority.state import ADDED, DELETED, Rec
+from fairlead.model.commands import Command, Delete, Put
+from fairlead.model.kinds.intent import Region, RegionSpec
+from fairlead.model.meta import Metadata
 from fairlead.ports import SystemClock
-from fairlead.store.contract import Fence
+from fairlead.store.contract import STORE_LIMIT, Fence, MaterialiseResult, ObjectRow, Unavailable
 from fairlead.store.memory import Fault, MemoryDisk, MemoryStore
 from tests.authority.faults import LAND_LATER, LOSE_ANSWER, HandFaults
+from tests.authority.planes import OPERATOR, no, ok, running_plane
 
 
 class LateFaults(HandFaults):
@@ -69,3 +75,49 @@ async def test_whatever_lands_late_objects_and_journal_together_are_the_state(se
                 if raw is not None:
                     rebuilt[key] = (where, raw)
         assert rebuilt == truth, f"seed {seed} at {position}, materialised {disk.head.materialised}"
+
+
+class Limited(MemoryStore):
+    """Holds so many objects, and takes deletions whatever it holds."""
+
+    most = 12
+
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> MaterialiseResult:
+        would = self._disk.objects.keys() | {name for name, _, _ in rows}
+        if rows and len(would - set(deleted)) > self.most:
+            return Unavailable(STORE_LIMIT, f"at most {self.most} objects", 60.0)
+        return await super().materialise(fence, upto, rows, deleted, as_of)
+
+
+async def test_a_store_that_is_full_refuses_what_is_new_takes_what_is_deleted_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(module, "EVERY_S", 0.02)
+
+    def put(name: str, **labels: str) -> Put:
+        return Put("Region", Region(metadata=Metadata(name=name, labels=labels), spec=RegionSpec(areas=("us",))))
+
+    disk = MemoryDisk()
+    async with running_plane(Limited(disk)) as plane:
+        for number in range(9):
+            ok(await plane.send(OPERATOR, put(f"m{number}")))
+        while disk.head.materialised < plane.authority._state.durable:
+            await asyncio.sleep(0.01)
+        for outcome in await plane.authority.submit([Command(OPERATOR, put(f"a{number}")) for number in range(8)]):
+            ok(outcome)
+        while plane.authority._materialiser.limit is None:
+            await asyncio.sleep(0.01)
+        refused = no(await plane.send(OPERATOR, put("one-more")), "StoreUnavailable")
+        assert "at most 12 objects" in refused.detail
+        ok(await plane.send(OPERATOR, put("m0", changed="yes")))
+        for number in range(9):
+            ok(await plane.send(OPERATOR, Delete("Region", "", f"m{number}")))
+        while plane.authority._materialiser.limit is not None:
+            await asyncio.sleep(0.01)
+        ok(await plane.send(OPERATOR, put("one-more")))
+        while disk.head.materialised < plane.authority._state.durable:
+            await asyncio.sleep(0.01)
+        assert not any(name.startswith("regions//m") for name in disk.objects)

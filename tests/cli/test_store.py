@@ -195,6 +195,18 @@ def test_verify_names_each_fault_and_ends_with_eight(plane: Path) -> None:
     assert fault["where"] == f"journal row {first}"
 
 
+def test_an_empty_file_is_neither_a_store_nor_a_backup_and_stays_empty(tmp_path: Path) -> None:
+    empty = tmp_path / "plane.backup"
+    empty.touch()
+    assert fairlead("store", "verify", empty).code == frame.CHECK_FAILED
+    for words in (("status", empty), ("backup", empty, tmp_path / "copy"), ("compact", empty)):
+        ran = fairlead("store", *words)
+        assert ran.code != frame.OK
+        assert "this file is empty" in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["plane.backup"]
+    assert empty.stat().st_size == 0
+
+
 def test_verify_takes_a_backup_file(plane: Path, tmp_path: Path) -> None:
     fairlead("store", "backup", plane, tmp_path / "b")
     ran = fairlead("store", "verify", tmp_path / "b", "--json")

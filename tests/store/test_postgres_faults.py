@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 
+import asyncpg
 import pytest
 
 from fairlead.store.contract import (
@@ -263,3 +264,35 @@ async def test_a_stream_of_objects_cut_in_the_middle_is_an_error_never_a_short_l
     with pytest.raises(StoreUnreachable):
         await collect(checkpoint)
     assert len(await collect(await store.load())) == 6000
+
+
+async def test_a_batch_that_a_synchronous_standby_must_have_is_not_durable_because_it_can_be_seen(
+    own_server: PostgresServer,
+) -> None:
+    store = PostgresStore(own_server.dsn(), "kept", Limits(write_s=0.5))
+    await store.open()
+    fence = await lead(store)
+    first, second = chain(2)
+    assert await store.commit(fence, first) == Committed()
+    admin = await asyncpg.connect(own_server.dsn())
+    try:
+        await admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'gone'")
+        await admin.execute("SELECT pg_reload_conf()")
+        while await admin.fetchval("SHOW synchronous_standby_names") != "gone":
+            await asyncio.sleep(0.01)
+        assert isinstance(await store.commit(fence, second), OutcomeUnknown | Unavailable)
+        # The session that waits for the standby ends: from now on everybody sees the row.
+        waiting = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        while not await admin.fetchval(waiting):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        for _ in range(3):
+            assert isinstance(await store.commit(fence, second), OutcomeUnknown), "no standby has it"
+        await admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        await admin.execute("SELECT pg_reload_conf()")
+        while not isinstance(answer := await store.commit(fence, second), AlreadyThere):
+            assert isinstance(answer, OutcomeUnknown)
+            await asyncio.sleep(0.05)
+    finally:
+        await admin.close()
+        await store.close()
