@@ -151,7 +151,7 @@ class Follower:
 
 async def following(store: Store, clock: Clock, after: int, head: Head) -> list[Batch] | Compacted:
     """What the journal has after a position that is before the head: at least one batch. Raises Forked where the store has gone
-    back behind that head meanwhile, Corrupt where it has not."""
+    back behind that head meanwhile, or may have, Corrupt where it has not."""
     for wait_s in (*TAIL_LAG_S, 0.0):
         batches = await store.tail(after)
         if isinstance(batches, Compacted) or batches:
@@ -161,6 +161,8 @@ async def following(store: Store, clock: Clock, after: int, head: Head) -> list[
     now = await store.head()
     if now.position < head.position:
         raise Forked(f"the store was at {head.position} and is at {now.position}: it lost its tail")
+    if now.fence() != head.fence():  # it may have lost its tail, and grown beyond that place again
+        raise Forked(f"the journal ended at {after} when the head was at {head.position}; another one leads since")
     raise Corrupt(f"journal after {after}", f"the head is at {head.position}, but nothing follows")
 
 

@@ -8,8 +8,10 @@ by `fairlead store`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 
@@ -71,6 +73,7 @@ log = logging.getLogger(__name__)
 TAIL_ROWS_FIRST = 8  # A standby that keeps up finds one or two; more are asked for once their size is known.
 TAIL_ROWS_MAX = 2000
 TRUNCATE_ATTEMPTS_MAX = 3
+REVISIONS_KEPT_S = 30.0  # A plane at its limits is read in less, and this much of etcd's history fits beside it.
 
 
 class EtcdStore:
@@ -90,6 +93,7 @@ class EtcdStore:
         # Renewals are counted by a key's version, from a base that only a seed sets; every read of the head confirms it.
         self._renewals_before = 0
         self._all_meta = Get(self._keys.meta, end_of(self._keys.meta))
+        self._truncations: deque[tuple[float, int]] = deque()  # when, and at which of etcd's revisions
 
     async def open(self) -> Head:
         await self._client.open()
@@ -313,7 +317,7 @@ class EtcdStore:
             answer = await self._client.txn(guards, cut, [self._all_meta])
         except EtcdFault as fault:
             if fault.verdict is DISK_FULL:
-                await self._forget_revisions(meta.truncated_revision)  # Still allowed then, and the way out.
+                await self._forget_revisions(meta.truncated_revision, at_once=True)  # Still allowed then, and the way out.
             return unsettled(fault)
         if not answer.succeeded:
             head = self._read_meta(answer).head
@@ -328,9 +332,15 @@ class EtcdStore:
         rows = (await self._client.range(newest)).kvs
         return next((batch for batch in map(keys.read_row, rows) if batch.last <= through), None)
 
-    async def _forget_revisions(self, before: int) -> None:
-        """Compacts etcd's own history up to the *previous* truncation, so that whoever pages through the objects at one revision
-        has a whole interval between two truncations to finish in; slower ones get StoreUnreachable and start again."""
+    async def _forget_revisions(self, truncated: int, *, at_once: bool = False) -> None:
+        """Compacts etcd's own history up to a truncation of some time ago, so that whoever pages through the objects at one
+        revision has that time to finish in; slower ones get StoreUnreachable and start again."""
+        now, before, kept_s = asyncio.get_running_loop().time(), 0, 0.0 if at_once else REVISIONS_KEPT_S
+        self._truncations.append((now, truncated))
+        while self._truncations and self._truncations[0][0] + kept_s <= now:
+            before = self._truncations.popleft()[1]
+        if not before:
+            return
         with contextlib.suppress(EtcdFault):  # Compacted further by somebody else, or unreachable: the next one does it.
             await self._client.compact(before)
 

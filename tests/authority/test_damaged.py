@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fairlead.authority import follower
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
-from fairlead.authority.follower import Follower, Forked, check_history
+from fairlead.authority.follower import Follower, Forked, check_history, following
 from fairlead.authority.hot import hot_of
 from fairlead.authority.judge import Settings
 from fairlead.authority.state import State
@@ -150,10 +150,25 @@ async def test_what_does_not_fit_together_is_no_damage_where_another_leads_since
             with pytest.raises(Corrupt, match="continues another history"):
                 await check_history(store, SystemClock())
         return
-    following = Follower(store, SystemClock(), State(hot_of, 100), lambda recs: None)
-    head = await following.load()
+    reading = Follower(store, SystemClock(), State(hot_of, 100), lambda recs: None)
+    head = await reading.load()
     with pytest.raises(Forked if taken_over else Corrupt, match="continues another history"):
-        await following.catch_up(head)
+        await reading.catch_up(head)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+async def test_a_journal_that_ends_before_its_head_is_no_damage_where_another_leads_since(taken_over: bool) -> None:
+    """Simulator, seed 7003 of `tails`: the store lost its tail, and had grown beyond that place again at the next look."""
+    memory = MemoryEngine()
+    await fill(memory)
+    disk = memory.disk
+    store: Any = await memory.open_store()
+    head = await store.head()
+    last = disk.journal.pop()
+    if taken_over:
+        disk.head = replace(disk.head, epoch=disk.head.epoch + 1, holder="another")
+    with pytest.raises(Forked if taken_over else Corrupt):
+        await following(store, SystemClock(), last.batch.first - 1, head)
 
 
 async def test_an_object_that_cannot_be_read_stops_the_start(engine: Engine) -> None:

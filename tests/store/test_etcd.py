@@ -294,7 +294,10 @@ def make_space(cluster: EtcdCluster, position: int) -> None:
 # Reads
 
 
-async def test_a_load_survives_one_truncation_and_fails_cleanly_when_compacted(tmp_path: Path) -> None:
+async def test_a_load_survives_one_truncation_and_fails_cleanly_when_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.store.etcd.REVISIONS_KEPT_S", 0.0)
     async with opened(tmp_path) as (store, _):
         fence = await lead(store)
         await commit_all(store, fence, chain(6))
@@ -374,3 +377,23 @@ async def test_a_version_that_forks_data_is_warned_of_once(tmp_path: Path, caplo
             await store.stats()
     assert "upgrade to 3.5.3" in stats.detail["version_warning"]
     assert len([record for record in caplog.records if "3.5.0 to 3.5.2" in record.getMessage()]) == 1
+
+
+async def test_etcds_own_history_is_kept_for_a_while_so_that_a_reader_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as (store, client):
+        compacted: list[int] = []
+
+        async def compact(revision: int) -> None:
+            compacted.append(revision)
+
+        monkeypatch.setattr(client, "compact", compact)
+        fence = await lead(store)
+        await commit_all(store, fence, chain(5))
+        assert await store.materialise(fence, 5, rows(1), []) == Committed()
+        for through in (1, 2):
+            assert await store.truncate(fence, through, b"anchor") == Committed()
+        assert compacted == [], "whoever reads at an older revision goes on"
+        await store._forget_revisions(7, at_once=True)
+        assert compacted == [7]
