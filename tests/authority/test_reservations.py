@@ -44,6 +44,8 @@ async def test_only_its_owner_binds_a_reservation_and_only_where_it_was_made() -
         no(await plane.send(other, bind_of("risk", "api-0", "n1")), "NotPending")
         no(await plane.send(other, reserve_of("risk", "api-0", "n2")), "NotPending")
         assert ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1"))).replayed
+        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0")), "StandingGone")
+        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", victims=("risk/api-1",))), "StandingGone")
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
 
 

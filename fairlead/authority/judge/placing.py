@@ -96,6 +96,8 @@ def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in
     effects: list[Effect] = []
     claim: Claim | None = None
     if state is _RESERVED:
+        if body.claims or body.victims:
+            return Refused("StandingGone", f"{name} has its room reserved; it claims none")
         devices = _reserved(ctx, caller, body, request)
         effects.append(drop(_RESERVATIONS, tenant, name))
     else:
