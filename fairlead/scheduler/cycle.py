@@ -255,25 +255,25 @@ class Cycle:
             if picked is None:
                 return Failure(item, "WaitingForCapacity", "the free devices do not combine", {"devices": 1}, shape)
             devices = picked
-        use = self._take(item, shape, row, devices)
+        use = self._take(item, row, devices)
         if shape.ranking.is_made:
             shape.ranking.placed(row)
         return Placement(item, row, snapshot.names[row], shape, version_of(grant), use, devices)
 
-    def _take(self, item: Item, shape: Shape, row: int, devices: tuple[DeviceHold, ...]) -> Use:
+    def _take(self, item: Item, row: int, devices: tuple[DeviceHold, ...]) -> Use:
         spec = item.request.spec
         how = LENT if spec.may_borrow else HELD if spec.standing else FIRM
-        snapshot = self._snapshot
+        snapshot, marks = self._snapshot, self._shapes.marks_of(spec.ask)
         snapshot.assumptions += 1
         use = Use(
-            row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, shape.marks, not spec.standing, spec.min_serving,
+            row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, marks, not spec.standing, spec.min_serving,
             snapshot.now_ms, snapshot.assumptions,
         )  # fmt: skip
         snapshot.set_use((item.tenant, item.name), use)
         return use
 
     def _claim(self, item: Item, shape: Shape, grant: Grant, claimed: Plan) -> Placement:
-        use = self._take(item, shape, claimed.row, claimed.devices)
+        use = self._take(item, claimed.row, claimed.devices)
         self._preempting.assume(item, claimed)
         names = self._snapshot.names
         victims = tuple(f"{tenant}/{name}" for tenant, name in claimed.victims)

@@ -16,7 +16,8 @@ import numpy as np
 from fairlead.decide.fit import GATES, Need, feasible, has_room, reasons
 from fairlead.decide.policy import ClassRules, CompiledPolicy
 from fairlead.decide.topology import marks_of
-from fairlead.model.kinds.work import Ask, SchedulingRequest
+from fairlead.model.hot import intern_marks
+from fairlead.model.kinds.work import Ask, Marks, SchedulingRequest
 from fairlead.model.resources import SHARE_WHOLE, DeviceHold
 from fairlead.scheduler.doors import Doors
 from fairlead.scheduler.fleet import Column, OneRow, Rows
@@ -49,7 +50,6 @@ class Shape:
         self.rules = rules
         self.policy = policy
         self.scores = rules.ranked_by(need)
-        self.marks = marks_of(ask)
         self.gates = (*GATES, *need.extra)
         terms = DomainTerms(self) if need.topology is not None and need.topology.keys else None
         self._own = need if terms is None else terms.own_need
@@ -191,11 +191,25 @@ class ShapeBook:
         self._epoch: Hashable = None
         self._wishes: WishesOf = {}
         self._learning: dict[Any, None] = {}  # scores that any shape was ranked by
+        self._marks: dict[int, tuple[Ask, Marks | None]] = {}
 
     def ended(self, use: Use) -> None:
         """A slot is gone: what learns the mix of work should hear of it."""
         for score in self._learning:
             score.ended(use.requests, use.devices, self._snapshot)
+
+    def marks_of(self, ask: Ask) -> Marks | None:
+        """What a slot with this ask bears, as the authority will say it of its binding. Not the shape's to say: workloads that are
+        decided alike may bear different labels."""
+        found = self._marks.get(id(ask))
+        if found is not None and found[0] is ask:
+            return found[1]
+        if len(self._marks) > _FOUND_MAX:
+            self._marks.clear()
+        made = marks_of(ask)
+        marks = made if made is None else intern_marks(made)
+        self._marks[id(ask)] = (ask, marks)
+        return marks
 
     def shape_of(self, request: SchedulingRequest, policy: CompiledPolicy) -> Shape | None:
         """None: the policy does not know the workload's class."""

@@ -227,8 +227,9 @@ class Snapshot:
             self.set_use(key, None)
             return old is not None
         evictable = placed.state in SERVING_CAPABLE
-        row = self.row_of[placed.node]
-        if old is not None and old.row == row and old.requests == placed.requests and old.devices == placed.devices:
+        row, marks = self.row_of[placed.node], getattr(placed, "marks", None)
+        says = (row, placed.requests, placed.devices, marks)
+        if old is not None and (old.row, old.requests, old.devices, old.marks) == says:
             # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
             # record, so that a refusal on its way does not take it back with the assumption.
             if old.evictable == evictable:
@@ -236,14 +237,11 @@ class Snapshot:
                 return False
             self.set_evictable(key, evictable, assumed=0)
             return True
-        self.set_use(
-            key,
-            Use(
-                row, LENT if placed.borrowed else FIRM, placed.requests, placed.devices, placed.priority, placed.workload_uid,
-                getattr(placed, "marks", None), evictable, getattr(placed, "min_serving", 0),
-                self.now_ms if old is None else old.started_ms,
-            ),
+        new = Use(
+            row, LENT if placed.borrowed else FIRM, placed.requests, placed.devices, placed.priority, placed.workload_uid, marks,
+            evictable, getattr(placed, "min_serving", 0), self.now_ms if old is None else old.started_ms,
         )  # fmt: skip
+        self.set_use(key, new)
         return True
 
     def set_reservation(self, key: SlotKey, reservation: Reservation | None) -> None:
@@ -256,7 +254,7 @@ class Snapshot:
         spec = reservation.spec
         how = HELD if spec.budget else FIRM
         uid = spec.slot.uid if spec.slot is not None else ""
-        self.set_use(key, Use(self.row_of[spec.node], how, spec.requests, spec.devices, uid=uid))
+        self.set_use(key, Use(self.row_of[spec.node], how, spec.requests, spec.devices, uid=uid, marks=spec.marks))
 
     def set_use(self, key: SlotKey, new: Use | None) -> None:
         old = self.uses.get(key)
