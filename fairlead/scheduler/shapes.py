@@ -61,6 +61,7 @@ class Shape:
         if homes is not None:
             rates.append((homes.rate, self._home_weight))
         self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
+        self.around = need.topology.around if need.topology is not None and need.topology.looks_around else None
         self.has_more_rates = homes is not None or bool(policy.extensions.scores)
         self.ranking = Ranking(snapshot, self, terms)
         self.lines_up = Lineup.understands(self)
@@ -199,7 +200,7 @@ class ShapeBook:
             score.ended(use.requests, use.devices, self._snapshot)
 
     def marks_of(self, ask: Ask) -> Marks | None:
-        """What a slot with this ask bears, as the authority will say it of its binding. Not the shape's to say: workloads that are
+        """What a slot with this ask bears, as the authority will say it of its binding. No shape can say it: workloads that are
         decided alike may bear different labels."""
         found = self._marks.get(id(ask))
         if found is not None and found[0] is ask:
