@@ -63,6 +63,7 @@ class Shape:
         self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
         self.around = need.topology.around if need.topology is not None and need.topology.looks_around else None
         self.has_more_rates = homes is not None or bool(policy.extensions.scores)
+        self._terms = terms
         self.ranking = Ranking(snapshot, self, terms)
         self.lines_up = Lineup.understands(self)
         self.placed_unranked = 0
@@ -97,7 +98,7 @@ class Shape:
     def drop(self) -> None:
         """The book needs the room. Whoever still finds this shape by its ask makes another."""
         self.dropped = True
-        self.ranking = Ranking(self.snapshot, self)
+        self.ranking = Ranking(self.snapshot, self, self._terms)
 
     def rate_rows(self, rows: Rows) -> Column:
         columns, view = self._own_columns, self.snapshot

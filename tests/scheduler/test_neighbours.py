@@ -14,7 +14,7 @@ from fairlead.model.resources import Resources
 from fairlead.scheduler.ranking import Ranking
 from fairlead.scheduler.shapes import Shape
 from fairlead.scheduler.snapshot import FIRM, Snapshot, Use
-from tests.scheduler.fleets import GI, node, request, snapshot_of
+from tests.scheduler.fleets import GI, NOW_MS, node, request, snapshot_of
 from tests.scheduler.test_cycle import Table
 from tests.scheduler.test_snapshot import Seen
 
@@ -115,3 +115,14 @@ def _anew(shape: Shape) -> Ranking:
 
 def _whole(ranking: Ranking, names: list[str]) -> list[tuple[int, int]]:
     return ranking.top(len(names))
+
+
+def test_a_shape_that_was_dropped_keeps_its_rules_about_zones() -> None:
+    table = Table(snapshot_of(node("n0", zone="a"), node("n1", zone="b")))
+    _put(table.snapshot, 0, "a-0")
+    zones = Placement(spread=(SpreadRule(topology_key="zone"),))
+    table.queue.upsert(request("a-1", labels=DATA, placement=zones), NOW_MS)
+    (run,) = table.cycle.group(table.queue.take(1, NOW_MS))
+    run.shape.drop()
+    table.cycle.decide_run(run)
+    assert [placement.node for placement in run.placements] == ["n1"]
