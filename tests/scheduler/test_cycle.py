@@ -31,6 +31,7 @@ from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.shapes import ShapeBook
 from fairlead.scheduler.snapshot import FIRM, SlotKey, Snapshot, Use
 from tests.scheduler.fleets import GI, NOW_MS, grant, node, request, snapshot_of
+from tests.scheduler.test_snapshot import Seen
 
 
 class Table:
@@ -239,6 +240,23 @@ def test_what_was_proposed_and_has_been_bound_stays_in_the_picture_whoever_named
     assert table.snapshot.uses[key].evictable, "its claimer was refused"
     table.cycle.take_back(low)
     assert list(table.snapshot.uses) == [key], "a refusal that comes late does not undo what the watch has shown"
+
+
+def test_a_victim_that_drains_by_now_is_not_named_again_when_its_claimer_was_refused() -> None:
+    snapshot = snapshot_of(node("n0"), node("n1"))
+    for row in range(2):
+        snapshot.set_binding(("search", f"low-{row}"), Seen(f"n{row}", requests=Resources(4000, GI)))
+    table = Table(snapshot)
+    (first,) = [placement for run in table.decide(request("hi-0", cpu=4000)) for placement in run.placements]
+    assert first.victims == ("search/low-0",)
+    snapshot.set_binding(("search", "low-0"), Seen("n0", SlotState.DRAINING, Resources(4000, GI)))
+    table.cycle.take_back(first)
+    assert not snapshot.uses["search", "low-0"].evictable
+    table.queue.give_back(first.item, NOW_MS)
+    (second,) = [placement for run in table.decide() for placement in run.placements]
+    assert second.victims == ("search/low-1",)
+    table.cycle.take_back(second)
+    assert snapshot.uses["search", "low-1"].evictable
 
 
 def test_a_slot_that_has_begun_to_leave_is_no_longer_named_as_a_victim() -> None:
