@@ -143,9 +143,11 @@ class Shape:
         return [int(row) for row in left[:count]]
 
     def too_large(self) -> bool:
-        """Larger than every node here, even an empty one: only another node can help."""
+        """Larger than every node that its class, tenant and rules let it use, even an empty one: only another node can help. One
+        that is closed or silent counts, because it may come back."""
         columns, rows, need = self.snapshot.fleet.columns, self.snapshot.fleet.rows, self.need
-        holds = (columns["cpu_total"][:rows] >= need.cpu) & (columns["memory_total"][:rows] >= need.memory)
+        allowed = self.columns.classes.allowed[columns["node_class"][:rows]] == 1
+        holds = allowed & (columns["cpu_total"][:rows] >= need.cpu) & (columns["memory_total"][:rows] >= need.memory)
         return not bool(holds.any())
 
     def pick_devices(self, row: int) -> tuple[DeviceHold, ...] | None:

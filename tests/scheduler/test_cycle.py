@@ -100,6 +100,19 @@ def test_a_slot_larger_than_any_node_is_told_so() -> None:
     assert Table(snapshot).failure(request("a-0", cpu=1000)).reason == "WaitingForCapacity"
 
 
+def test_a_slot_larger_than_any_node_it_may_use_is_told_so_whatever_others_could_hold() -> None:
+    snapshot = snapshot_of(node("n0", zone="a", cpu=4000), node("n1", zone="b", cpu=64_000))
+    failure = Table(snapshot).failure(request("a-0", cpu=5000, placement=Placement(zones=("a",))))
+    assert (failure.reason, failure.gates) == ("NoMatchingCapacity", {"zones": 1, "cpu": 1})
+
+
+@pytest.mark.parametrize("state", [{"cordoned": True}, {"ready": False}])
+def test_a_node_that_may_come_back_is_waited_for(state: dict[str, bool]) -> None:
+    snapshot = snapshot_of(node("n0", cpu=64_000, **state), node("n1", cpu=1000))
+    assert Table(snapshot).failure(request("a-0", cpu=5000)).reason == "WaitingForCapacity"
+    assert Table(snapshot_of(node("n0", **state))).failure(request("a-0")).reason == "WaitingForCapacity"
+
+
 def test_no_grant_and_a_grant_too_small_are_told_apart() -> None:
     snapshot = snapshot_of(node("n0"))
     snapshot.grants["risk"] = grant("risk", cpu=1500)
