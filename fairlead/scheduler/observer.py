@@ -155,7 +155,7 @@ class Observer:
         """Those who wait near to it, or for its spread, can go on now: it came, or it is no longer only assumed."""
         if new is None or not new.uid or not self._queue.awaits_arrivals:
             return
-        if old is None or old.row != new.row or old.assumed != new.assumed or old.marks is not new.marks:
+        if old is None or old.row != new.row or old.assumed != new.assumed or old.marks != new.marks:
             self._came[new.uid, new.marks.labels if new.marks is not None else ()] = None
 
     def _note_usage(self, tenant: str, old: Use | None, new: Use | None) -> None:

@@ -33,7 +33,10 @@ class Rater(Protocol):
     """What a shape brings: totals for many rows, for one, and (for topology) a term per group of rows."""
 
     few: int  # rows up to which it is asked one by one
-    around: Callable[[], Hashable] | None  # what each total takes from all rows together; None, as mostly: nothing
+
+    @property
+    def around(self) -> Callable[[], Hashable] | None:
+        """What each total takes from all rows together; None, as mostly: nothing."""
 
     def rate_rows(self, rows: Rows) -> Column: ...
 

@@ -107,7 +107,7 @@ def test_a_slot_larger_than_any_node_it_may_use_is_told_so_whatever_others_could
 
 
 @pytest.mark.parametrize("state", [{"cordoned": True}, {"ready": False}])
-def test_a_node_that_may_come_back_is_waited_for(state: dict[str, bool]) -> None:
+def test_a_node_that_may_come_back_is_waited_for(state: dict[str, Any]) -> None:
     snapshot = snapshot_of(node("n0", cpu=64_000, **state), node("n1", cpu=1000))
     assert Table(snapshot).failure(request("a-0", cpu=5000)).reason == "WaitingForCapacity"
     assert Table(snapshot_of(node("n0", **state))).failure(request("a-0")).reason == "WaitingForCapacity"

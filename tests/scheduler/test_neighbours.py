@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -60,7 +61,7 @@ def test_only_the_first_of_those_that_must_be_on_one_node_may_go_anywhere() -> N
     assert got == {"a-0": "n0", "a-1": "n0"}
 
 
-def _by_node(otherwise: str) -> Placement:
+def _by_node(otherwise: Literal["DoNotSchedule", "ScheduleAnyway"]) -> Placement:
     return Placement(spread=(SpreadRule(topology_key="hostname", when_unsatisfiable=otherwise),))
 
 
