@@ -35,7 +35,8 @@ from fairlead.model.commands import Reserve as ReserveCommand
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Not now, and why: a reason from the list of pending reasons, and words for people."""
+    """Not now, and why: a reason from the list of pending reasons, and words for people. A reason that is not in the
+    list is told as one of the words, of a slot that waits for capacity."""
 
     reason: str
     detail: str = ""

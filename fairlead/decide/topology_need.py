@@ -42,6 +42,15 @@ class Rule(ABC):
     def why(self, where: int) -> str:
         """Why it may not."""
 
+    @property
+    def looks_around(self) -> bool:
+        """Whether what lies in one domain may decide about another."""
+        return False
+
+    def of_all(self) -> int:
+        """What the verdict on each domain takes from all of them together."""
+        return 0
+
     def place(self, where: int) -> str:
         if self.domains is None:
             return "it"
@@ -61,6 +70,13 @@ class Spread(Rule):
     def check(self, where: Any) -> Any:
         in_domain = where >= (0 if self.domains is None else 1)
         return (self.counts[where] < self.lowest.value() + self.max_skew) & in_domain
+
+    @property
+    def looks_around(self) -> bool:
+        return True
+
+    def of_all(self) -> int:
+        return self.lowest.value()
 
     def above(self, where: Any) -> Any:
         """How many slots more than the emptiest domain has."""
@@ -105,6 +121,13 @@ class Near(Rule):
         any_yet = len(self.counts.by_domain()) > 0
         return ((self.counts[where] > 0) | (self.is_own > any_yet)) & in_domain
 
+    @property
+    def looks_around(self) -> bool:
+        return self.is_own
+
+    def of_all(self) -> int:
+        return bool(self.counts.by_domain())
+
     def why(self, where: int) -> str:
         if self.domains is not None and where == 0:
             return f"it lies in no {self.key}, and must be near to others by {self.key}"
@@ -125,15 +148,17 @@ class Pull:
 
 
 class TopologyNeed:
-    """`keys` are the coarse keys that any part asks about."""
+    """`keys` are the coarse keys that any part asks about; `looks_around`: what is on one node may decide about another."""
 
-    __slots__ = ("_coarse", "_crowds", "_own", "_pulls", "keys")
+    __slots__ = ("_around", "_coarse", "_crowds", "_own", "_pulls", "keys", "looks_around")
 
     def __init__(self, hard: list[Rule], crowds: list[Spread], pulls: list[Pull]) -> None:
         self._coarse = tuple(rule for rule in hard if rule.domains is not None)
         self._own = tuple(rule for rule in hard if rule.domains is None)
         self._crowds = tuple(crowds)
         self._pulls = tuple(pulls)
+        self._around = tuple(rule for rule in (*hard, *crowds) if rule.domains is None and rule.looks_around)
+        self.looks_around = bool(self._around)
         rules: list[Rule] = [*hard, *crowds, *(pull.rule for pull in pulls)]
         self.keys = tuple(sorted({rule.key for rule in rules if rule.domains is not None}))
 
@@ -150,6 +175,11 @@ class TopologyNeed:
         for rule in self._own:
             fits = fits & rule.check(row.number)
         return fits
+
+    def around(self) -> tuple[int, ...]:
+        """What the rules by node take from all nodes together. While it is the same, only what changes on a node changes what
+        `own` and the soft rules say of it."""
+        return tuple([rule.of_all() for rule in self._around])
 
     def check(self, gate: str, row: Row, view: View) -> Any:
         """The rules of one gate, coarse and own."""

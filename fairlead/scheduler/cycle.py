@@ -28,7 +28,7 @@ from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.ranking import Ranking
 from fairlead.scheduler.shapes import Shape, ShapeBook
 from fairlead.scheduler.snapshot import FIRM, HELD, LENT, SlotKey, Snapshot, Use
-from fairlead.scheduler.units import Item
+from fairlead.scheduler.units import Item, known_reason
 
 _STALE_TRIES: Final = 8  # Rows that fell silent since they were rated, looked at before the whole ranking is made again.
 
@@ -206,7 +206,7 @@ class Cycle:
         for point in shape.policy.extensions.post_filters:
             answer = point.post_filter(shape.columns, counts, snapshot.fleet.all(), snapshot)
             if isinstance(answer, Stop):
-                return Failure(item, answer.reason, answer.detail, counts, shape)
+                return Failure(item, *known_reason(answer.reason, answer.detail), counts, shape)
             if answer is not None and answer.node in snapshot.row_of:
                 pairs = [victim.partition("/") for victim in answer.victims]
                 known = tuple((tenant, name) for tenant, _, name in pairs if (tenant, name) in snapshot.uses)
@@ -219,7 +219,8 @@ class Cycle:
         for point in shape.policy.extensions.pre_filters:
             stop = point.pre_filter(shape.columns, snapshot.fleet.all(), snapshot)
             if stop is not None:
-                run.failures += [Failure(item, stop.reason, stop.detail, {"extension": 1}, shape) for item in run.items]
+                reason, detail = known_reason(stop.reason, stop.detail)
+                run.failures += [Failure(item, reason, detail, {"extension": 1}, shape) for item in run.items]
                 return False
         return True
 
@@ -255,25 +256,25 @@ class Cycle:
             if picked is None:
                 return Failure(item, "WaitingForCapacity", "the free devices do not combine", {"devices": 1}, shape)
             devices = picked
-        use = self._take(item, shape, row, devices)
+        use = self._take(item, row, devices)
         if shape.ranking.is_made:
             shape.ranking.placed(row)
         return Placement(item, row, snapshot.names[row], shape, version_of(grant), use, devices)
 
-    def _take(self, item: Item, shape: Shape, row: int, devices: tuple[DeviceHold, ...]) -> Use:
+    def _take(self, item: Item, row: int, devices: tuple[DeviceHold, ...]) -> Use:
         spec = item.request.spec
         how = LENT if spec.may_borrow else HELD if spec.standing else FIRM
-        snapshot = self._snapshot
+        snapshot, marks = self._snapshot, self._shapes.marks_of(spec.ask)
         snapshot.assumptions += 1
         use = Use(
-            row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, shape.marks, not spec.standing, spec.min_serving,
+            row, how, spec.ask.requests, devices, spec.priority, spec.slot.uid, marks, not spec.standing, spec.min_serving,
             snapshot.now_ms, snapshot.assumptions,
         )  # fmt: skip
         snapshot.set_use((item.tenant, item.name), use)
         return use
 
     def _claim(self, item: Item, shape: Shape, grant: Grant, claimed: Plan) -> Placement:
-        use = self._take(item, shape, claimed.row, claimed.devices)
+        use = self._take(item, claimed.row, claimed.devices)
         self._preempting.assume(item, claimed)
         names = self._snapshot.names
         victims = tuple(f"{tenant}/{name}" for tenant, name in claimed.victims)
@@ -392,4 +393,4 @@ class Cycle:
         if reason == "WaitingForCapacity" and shape.too_large():
             reason = "NoMatchingCapacity"
         detail = ", ".join(f"{count} {name}" for name, count in counts.items())
-        return Failure(item, reason, f"of {self._snapshot.fleet.rows} nodes: {detail}", counts, shape)
+        return Failure(item, *known_reason(reason, f"of {self._snapshot.fleet.rows} nodes: {detail}"), counts, shape)

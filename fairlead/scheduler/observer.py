@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead.client.plane import Change
+from fairlead.decide.grants import limits_of
+from fairlead.decide.label_index import Labels
 from fairlead.decide.slots import millis
 from fairlead.model.kinds.work import Marks
 from fairlead.model.lifecycle import SlotState
@@ -15,7 +17,15 @@ from fairlead.scheduler.partition import NEVER, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.snapshot import SlotKey, Snapshot, Use
-from fairlead.scheduler.wakeups import GrantGrew, NodeFreed, NodeOpened, PlacementsChanged, PlaneReached, PolicyPromoted
+from fairlead.scheduler.wakeups import (
+    GrantGrew,
+    NodeFreed,
+    NodeOpened,
+    PlacementsChanged,
+    PlaneReached,
+    PolicyPromoted,
+    SlotsCame,
+)
 
 # What the scheduler looks at. Nodes before what lies on them, so that a list is applied in an order that makes sense.
 FOLLOWED: Final = (
@@ -42,11 +52,13 @@ class Observer:
         self._freed: dict[str, None] = {}
         self._opened: dict[str, None] = {}
         self._moved: dict[str, Marks | None] = {}  # workloads whose placements changed, and what their slots bear
+        self._came: dict[tuple[str, Labels], None] = {}  # workloads that have slots where they had none, and the labels of those
         self._usage: dict[str, None] = {}
+        self._spared: dict[str, None] = {}  # tenants that use less
         self.holding = Holding(queue, policies, region)
         self._apply: dict[str, Callable[[Change], None]] = {
             "regions": self._region_changed,
-            "nodepools": lambda change: self._snapshot.set_pool(change.name, change.hot if change.raw is not None else None),
+            "nodepools": self._pool,
             "nodes": self._node,
             "grants": self._grant,
             "grantterms": self._term,
@@ -82,18 +94,35 @@ class Observer:
         for uid, marks in self._moved.items():
             labels, repels = (marks.labels, bool(marks.repels)) if marks is not None else ((), False)
             queue.wake(PlacementsChanged(uid, labels, repels), now_ms)
+        for uid, labels in self._came:
+            queue.wake(SlotsCame(uid, labels), now_ms)
+        for tenant in self._spared:
+            queue.wake(GrantGrew(tenant, self._room(tenant)), now_ms)
         if self._opened:
             queue.set_capacity(snapshot.capacity)
         for tenant in self._usage:
             queue.set_usage(tenant, snapshot.used.get(tenant, {}), with_taken=True)
-        for seen in (self._opened, self._freed, self._moved, self._usage):
+        for seen in (self._opened, self._freed, self._moved, self._came, self._usage, self._spared):
             seen.clear()
+
+    def _room(self, tenant: str) -> dict[str, int]:
+        """What its grant leaves a tenant: only so much of what waits for quota is worth another try."""
+        grants, snapshot = self._snapshot.grants, self._snapshot
+        grant, used = grants.get(tenant), snapshot.used.get(tenant, {})
+        if grant is None:
+            return {}
+        limits = limits_of(grants.limit(grant, snapshot.revision, snapshot.now_ms))
+        return {name: limit - used.get(name, 0) for name, limit in limits.items()}
 
     # --- kinds -----------------------------------------------------------------------------------------------------------
 
     def _node(self, change: Change) -> None:
         self._snapshot.set_node(change.name, change.hot if change.raw is not None else None)
         self._opened[change.name] = None
+
+    def _pool(self, change: Change) -> None:
+        for node in self._snapshot.set_pool(change.name, change.hot if change.raw is not None else None):
+            self._opened[node] = None
 
     def _region_changed(self, change: Change) -> None:
         region = change.hot if change.raw is not None else None
@@ -108,9 +137,11 @@ class Observer:
         hot = change.hot if change.raw is not None else None
         if hot is not None and hot.state is SlotState.FAILED and old is not None and old.evictable:
             self._snapshot.failed(hot.node)
-        if not self._snapshot.set_binding(key, hot):
-            return
+        is_other = self._snapshot.set_binding(key, hot)
         new = self._snapshot.uses.get(key)
+        self._note_arrival(old, new)
+        if not is_other:
+            return
         if new is not None and self._claimed is not None and (start_after := getattr(hot, "start_after", ())):
             self._claimed(key, change.hot.node, start_after)
         if old is not None and new is None and self._ended is not None:
@@ -118,15 +149,29 @@ class Observer:
         if old is not None and (new is None or new.row != old.row):
             self._freed[self._snapshot.names[old.row]] = None
             self._moved[old.uid] = old.marks
-        self._usage[change.tenant] = None
+        self._note_usage(change.tenant, old, new)
+
+    def _note_arrival(self, old: Use | None, new: Use | None) -> None:
+        """Those who wait near to it, or for its spread, can go on now: it came, or it is no longer only assumed."""
+        if new is None or not new.uid or not self._queue.awaits_arrivals:
+            return
+        if old is None or old.row != new.row or old.assumed != new.assumed or old.marks != new.marks:
+            self._came[new.uid, new.marks.labels if new.marks is not None else ()] = None
+
+    def _note_usage(self, tenant: str, old: Use | None, new: Use | None) -> None:
+        self._usage[tenant] = None
+        if old is not None and (new is None or new.requests != old.requests):
+            self._spared[tenant] = None
 
     def _reservation(self, change: Change) -> None:
         key = (change.tenant, change.name)
         old = self._snapshot.uses.get(key)
         self._snapshot.set_reservation(key, change.hot if change.raw is not None else None)
-        if old is not None and self._snapshot.uses.get(key) is None:
+        new = self._snapshot.uses.get(key)
+        if old is not None and new is None:
             self._freed[self._snapshot.names[old.row]] = None
-        self._usage[change.tenant] = None
+        self._note_arrival(old, new)
+        self._note_usage(change.tenant, old, new)
 
     def _request(self, change: Change) -> None:
         if change.raw is None:

@@ -15,6 +15,7 @@ from fairlead.decide.extensions import NO_EXTENSIONS, Allow, Deny, Extensions, W
 from fairlead.decide.need import View
 from fairlead.model.commands import Bind, BindGang, Outcome, Reserve
 from fairlead.scheduler.cycle import Cycle, Failure, Placement, Run
+from fairlead.scheduler.units import known_reason
 
 
 class Waiting(msgspec.Struct, gc=False):
@@ -122,7 +123,7 @@ class Points:
         for placement in placements:
             self._cycle.take_back(placement)
             run.placements.remove(placement)
-            run.failures.append(Failure(placement.item, reason, detail, {"extension": 1}, placement.shape))
+            run.failures.append(Failure(placement.item, *known_reason(reason, detail), {"extension": 1}, placement.shape))
 
 
 def _points_of(run: Run) -> Extensions | None:

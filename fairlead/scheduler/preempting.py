@@ -5,8 +5,6 @@ The index of evictable slots costs something for every slot that is booked, so i
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from fairlead.decide.preempt import Plan, Preemptor
 from fairlead.decide.preempt_index import Evictable
 from fairlead.decide.preempt_rules import Evictor
@@ -20,7 +18,7 @@ class Preempting:
         self._snapshot = snapshot
         self._evictable: Evictable | None = None
         self._preemptor: Preemptor | None = None
-        self._victims: dict[SlotKey, list[tuple[SlotKey, Use]]] = {}
+        self._victims: dict[SlotKey, list[tuple[SlotKey, Use]]] = {}  # by claimer: those it made unevictable, as they are since
 
     def plan(self, item: Item, shape: Shape, only: int = -1) -> Plan | None:
         """`only`: on this row and no other."""
@@ -50,21 +48,23 @@ class Preempting:
         snapshot = self._snapshot
         left = []
         for key in plan.victims:
-            left.append((key, snapshot.uses[key]))
+            was_evictable = snapshot.uses[key].evictable
             snapshot.set_evictable(key, False)
+            if was_evictable:
+                left.append((key, snapshot.uses[key]))
         key = (item.tenant, item.name)
         evictable.claim(key, plan.row, plan.victims)
         self._victims[key] = left
 
     def take_back(self, item: Item) -> None:
-        """Refused: as before, except for what has changed meanwhile."""
+        """Refused: as before, except for what has changed meanwhile: whatever the watch says of a victim makes another record of
+        it, also that it drains."""
         key = (item.tenant, item.name)
         if self._evictable is not None:
             self._evictable.unclaim(key)
         for victim, use in self._victims.pop(key, ()):
-            present = self._snapshot.uses.get(victim)
-            if present is not None and present == replace(use, evictable=False, assumed=present.assumed):
-                self._snapshot.set_evictable(victim, use.evictable)
+            if self._snapshot.uses.get(victim) is use:
+                self._snapshot.set_evictable(victim, True)
 
     def seen(self, key: SlotKey, node: str, start_after: tuple[str, ...]) -> None:
         """Another scheduler's claim: what it and its leaving victims book is counted once here too."""

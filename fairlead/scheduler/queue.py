@@ -206,6 +206,11 @@ class Queue(Places):
         self._woken += woken
         return woken
 
+    @property
+    def awaits_arrivals(self) -> bool:
+        """Whether it is worth telling it of slots that were bound."""
+        return self._wakeups.awaits_arrivals
+
     def due(self, now_ms: int) -> int:
         """Readies what its timer brings back, looks again at what is held, ends holds, finds the hopeless. Returns how many units
         became ready. Bounded; `next_due_ms` says when to call again."""

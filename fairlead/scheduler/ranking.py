@@ -2,15 +2,16 @@
 
 A ranking holds one total per node: the weighted scores where the slot fits, NOWHERE where it does not. It is computed over
 all nodes once; afterwards only rows that changed are computed again, all together at the start of a run of equal slots (`sync`)
-and one by one as slots of the run are placed (`fix`). The best row is found through the maxima of blocks of rows, so a
-placement costs the same among five thousand nodes and among a hundred thousand.
+and one by one as slots of the run are placed (`fix`). Where a rule about single nodes looks at all of them (spread by hostname),
+all are computed again when what it sees has changed. The best row is found through the maxima of blocks of rows, so a placement
+costs the same among five thousand nodes and among a hundred thousand.
 
 Slots share a ranking when everything that decides about them is equal (see shapes.py). Called by the cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -33,6 +34,10 @@ class Rater(Protocol):
 
     few: int  # rows up to which it is asked one by one
 
+    @property
+    def around(self) -> Callable[[], Hashable] | None:
+        """What each total takes from all rows together; None, as mostly: nothing."""
+
     def rate_rows(self, rows: Rows) -> Column: ...
 
     def rate_row(self, row: OneRow) -> int: ...
@@ -53,6 +58,8 @@ class Ranking:
         self._snapshot = snapshot
         self._rater = rater
         self._groups = groups
+        self._around = rater.around
+        self._stood_on: Hashable = None  # what `around` said when all rows were last computed
         self._read = -1  # how far the log of changed rows was read
         self._rows = 0
         self._epoch = -1
@@ -84,7 +91,7 @@ class Ranking:
         snapshot = self._snapshot
         behind = snapshot.changes - self._read
         stale = self._read < snapshot.changed_base or self._epoch != snapshot.layout
-        if stale or behind * _FULL_SHARE > self._rows:
+        if stale or self._has_shifted() or behind * _FULL_SHARE > self._rows:
             self._compute_all()
         else:
             changed = dict.fromkeys(snapshot.changed[self._read - snapshot.changed_base :])
@@ -95,8 +102,14 @@ class Ranking:
                 self._compute(np.array(sorted(changed), np.int64))
         self._read = snapshot.changes
 
+    def _has_shifted(self) -> bool:
+        """Whether rows that did not change are to be rated again all the same: a slot may have come to the emptiest node."""
+        return self._around is not None and self._around() != self._stood_on
+
     def _compute_all(self) -> None:
         snapshot = self._snapshot
+        if self._around is not None:
+            self._stood_on = self._around()
         rows = snapshot.fleet.rows
         totals = self._rater.rate_rows(snapshot.fleet.all())
         if self._epoch != snapshot.layout or rows != self._rows:
@@ -157,7 +170,10 @@ class Ranking:
 
     def placed(self, row: int) -> None:
         """A slot of this very shape was assumed on `row`: nothing else changed since the last sync."""
-        self.fix(row)
+        if self._has_shifted():
+            self._compute_all()
+        else:
+            self.fix(row)
         self._read = self._snapshot.changes
         if self._groups is not None:
             self._terms = self._groups.terms()

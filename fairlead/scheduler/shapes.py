@@ -16,7 +16,8 @@ import numpy as np
 from fairlead.decide.fit import GATES, Need, feasible, has_room, reasons
 from fairlead.decide.policy import ClassRules, CompiledPolicy
 from fairlead.decide.topology import marks_of
-from fairlead.model.kinds.work import Ask, SchedulingRequest
+from fairlead.model.hot import intern_marks
+from fairlead.model.kinds.work import Ask, Marks, SchedulingRequest
 from fairlead.model.resources import SHARE_WHOLE, DeviceHold
 from fairlead.scheduler.doors import Doors
 from fairlead.scheduler.fleet import Column, OneRow, Rows
@@ -49,7 +50,6 @@ class Shape:
         self.rules = rules
         self.policy = policy
         self.scores = rules.ranked_by(need)
-        self.marks = marks_of(ask)
         self.gates = (*GATES, *need.extra)
         terms = DomainTerms(self) if need.topology is not None and need.topology.keys else None
         self._own = need if terms is None else terms.own_need
@@ -61,7 +61,9 @@ class Shape:
         if homes is not None:
             rates.append((homes.rate, self._home_weight))
         self._rates = (*rates, *((point.rate, weight) for point, weight in policy.extensions.scores))
+        self.around = need.topology.around if need.topology is not None and need.topology.looks_around else None
         self.has_more_rates = homes is not None or bool(policy.extensions.scores)
+        self._terms = terms
         self.ranking = Ranking(snapshot, self, terms)
         self.lines_up = Lineup.understands(self)
         self.placed_unranked = 0
@@ -96,7 +98,7 @@ class Shape:
     def drop(self) -> None:
         """The book needs the room. Whoever still finds this shape by its ask makes another."""
         self.dropped = True
-        self.ranking = Ranking(self.snapshot, self)
+        self.ranking = Ranking(self.snapshot, self, self._terms)
 
     def rate_rows(self, rows: Rows) -> Column:
         columns, view = self._own_columns, self.snapshot
@@ -141,9 +143,11 @@ class Shape:
         return [int(row) for row in left[:count]]
 
     def too_large(self) -> bool:
-        """Larger than every node here, even an empty one: only another node can help."""
+        """Larger than every node that its class, tenant and rules let it use, even an empty one: only another node can help. One
+        that is closed or silent counts, because it may come back."""
         columns, rows, need = self.snapshot.fleet.columns, self.snapshot.fleet.rows, self.need
-        holds = (columns["cpu_total"][:rows] >= need.cpu) & (columns["memory_total"][:rows] >= need.memory)
+        allowed = self.columns.classes.allowed[columns["node_class"][:rows]] == 1
+        holds = allowed & (columns["cpu_total"][:rows] >= need.cpu) & (columns["memory_total"][:rows] >= need.memory)
         return not bool(holds.any())
 
     def pick_devices(self, row: int) -> tuple[DeviceHold, ...] | None:
@@ -191,11 +195,25 @@ class ShapeBook:
         self._epoch: Hashable = None
         self._wishes: WishesOf = {}
         self._learning: dict[Any, None] = {}  # scores that any shape was ranked by
+        self._marks: dict[int, tuple[Ask, Marks | None]] = {}
 
     def ended(self, use: Use) -> None:
         """A slot is gone: what learns the mix of work should hear of it."""
         for score in self._learning:
             score.ended(use.requests, use.devices, self._snapshot)
+
+    def marks_of(self, ask: Ask) -> Marks | None:
+        """What a slot with this ask bears, as the authority will say it of its binding. No shape can say it: workloads that are
+        decided alike may bear different labels."""
+        found = self._marks.get(id(ask))
+        if found is not None and found[0] is ask:
+            return found[1]
+        if len(self._marks) > _FOUND_MAX:
+            self._marks.clear()
+        made = marks_of(ask)
+        marks = made if made is None else intern_marks(made)
+        self._marks[id(ask)] = (ask, marks)
+        return marks
 
     def shape_of(self, request: SchedulingRequest, policy: CompiledPolicy) -> Shape | None:
         """None: the policy does not know the workload's class."""

@@ -148,13 +148,13 @@ class Snapshot:
             dimension = f"device:{device.resource}"
             self.capacity[dimension] = self.capacity.get(dimension, 0) + sign * SHARE_WHOLE
 
-    def set_pool(self, name: str, pool: NodePool | None) -> None:
-        """A pool's rules are part of its nodes' class."""
+    def set_pool(self, name: str, pool: NodePool | None) -> list[str]:
+        """A pool's rules are part of its nodes' class. Answers with the nodes that are of another class now."""
         if pool is None:
             self._pools.pop(name, None)
         else:
             self._pools[name] = pool
-        self._reclassify([node for node in self._nodes.values() if node.spec.pool == name])
+        return self._reclassify([node for node in self._nodes.values() if node.spec.pool == name])
 
     def set_region(self, name: str, region: Region | None) -> None:
         """So are the areas its region lies in."""
@@ -164,11 +164,11 @@ class Snapshot:
             self._regions[name] = region
         self._reclassify([node for node in self._nodes.values() if node.spec.region == name])
 
-    def _reclassify(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            row = self.row_of[node.metadata.name]
-            self._set_class(row, self._class_of(node))
-            self._tell_topology(row, node.metadata.name, known=True)
+    def _reclassify(self, nodes: list[Node]) -> list[str]:
+        other = [node.metadata.name for node in nodes if self._set_class(self.row_of[node.metadata.name], self._class_of(node))]
+        for name in other:
+            self._tell_topology(self.row_of[name], name, known=True)
+        return other
 
     def _occupied(self, row: int, used_by: int, exclusive_to: int) -> None:
         cells = self.fleet.cells
@@ -178,11 +178,11 @@ class Snapshot:
         cells["used_by"][row] = used_by
         cells["exclusive_to"][row] = exclusive_to
 
-    def _set_class(self, row: int, number: int) -> None:
+    def _set_class(self, row: int, number: int) -> bool:
         cells = self.fleet.cells["node_class"]
-        if cells[row] != number:
-            cells[row] = number
-            self.layout += 1
+        old, cells[row] = cells[row], number
+        self.layout += old != number
+        return bool(old != number)
 
     def heard(self, observed: Iterable[tuple[str, int]], max_age_ms: int) -> list[str]:
         """When each node was last heard, softly. Answers with those that were too silent before and are not now; only they
@@ -227,8 +227,9 @@ class Snapshot:
             self.set_use(key, None)
             return old is not None
         evictable = placed.state in SERVING_CAPABLE
-        row = self.row_of[placed.node]
-        if old is not None and old.row == row and old.requests == placed.requests and old.devices == placed.devices:
+        row, marks = self.row_of[placed.node], getattr(placed, "marks", None)
+        says = (row, placed.requests, placed.devices, marks)
+        if old is not None and (old.row, old.requests, old.devices, old.marks) == says:
             # The echo of what was assumed, or a step that changes no capacity. It is a fact now, whoever bound it: another
             # record, so that a refusal on its way does not take it back with the assumption.
             if old.evictable == evictable:
@@ -236,14 +237,11 @@ class Snapshot:
                 return False
             self.set_evictable(key, evictable, assumed=0)
             return True
-        self.set_use(
-            key,
-            Use(
-                row, LENT if placed.borrowed else FIRM, placed.requests, placed.devices, placed.priority, placed.workload_uid,
-                getattr(placed, "marks", None), evictable, getattr(placed, "min_serving", 0),
-                self.now_ms if old is None else old.started_ms,
-            ),
+        new = Use(
+            row, LENT if placed.borrowed else FIRM, placed.requests, placed.devices, placed.priority, placed.workload_uid, marks,
+            evictable, getattr(placed, "min_serving", 0), self.now_ms if old is None else old.started_ms,
         )  # fmt: skip
+        self.set_use(key, new)
         return True
 
     def set_reservation(self, key: SlotKey, reservation: Reservation | None) -> None:
@@ -256,7 +254,7 @@ class Snapshot:
         spec = reservation.spec
         how = HELD if spec.budget else FIRM
         uid = spec.slot.uid if spec.slot is not None else ""
-        self.set_use(key, Use(self.row_of[spec.node], how, spec.requests, spec.devices, uid=uid))
+        self.set_use(key, Use(self.row_of[spec.node], how, spec.requests, spec.devices, uid=uid, marks=spec.marks))
 
     def set_use(self, key: SlotKey, new: Use | None) -> None:
         old = self.uses.get(key)

@@ -116,6 +116,13 @@ class Meters(NamedTuple):
     hopeless: int
 
 
+def known_reason(reason: str, detail: str) -> tuple[str, str]:
+    """What a plug-in says keeps a slot waiting, as the list has it: a reason of its own becomes the first word of the detail."""
+    if reason in NEXT_OWNER:
+        return reason, detail
+    return "WaitingForCapacity", f"{reason}: {detail}" if detail else reason
+
+
 def to_ms(when: datetime) -> int:
     return int(when.timestamp() * 1000 + 0.5)  # as round would, at a third of its cost
 

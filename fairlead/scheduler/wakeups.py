@@ -12,6 +12,7 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, assert_never
 
+from fairlead.model.kinds.intent import AffinityRule
 from fairlead.model.kinds.work import Ask
 from fairlead.scheduler.units import WAITING, Amounts, LazyHeap, Unit
 
@@ -52,21 +53,29 @@ class PolicyPromoted(NamedTuple):
 
 
 class PlacementsChanged(NamedTuple):
-    """A slot of that workload came, went or moved. `repels`: it carries anti-affinity, which holds in both directions."""
+    """A slot of that workload went or moved. `repels`: it carries anti-affinity, which holds in both directions."""
 
     uid: str
     labels: tuple[tuple[str, str], ...] = ()
     repels: bool = False
 
 
+class SlotsCame(NamedTuple):
+    """Slots of that workload are where none of them were: its emptiest domain may have one more, and others may be near to it."""
+
+    uid: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
 class PlaneReached(NamedTuple):
     """The global plane answers again: policy, residency and quota can be checked."""
 
 
-Change = NodeFreed | NodeOpened | ReservationEnded | GrantGrew | PolicyPromoted | PlacementsChanged | PlaneReached
+Change = NodeFreed | NodeOpened | ReservationEnded | GrantGrew | PolicyPromoted | PlacementsChanged | SlotsCame | PlaneReached
 
 CAPACITY, NODES, QUOTA, POLICY, PLACEMENTS, PLANE = "capacity", "nodes", "quota", "policy", "placements", "plane"
-TOPICS: Final = (CAPACITY, NODES, QUOTA, POLICY, PLACEMENTS, PLANE)
+ARRIVALS = "arrivals"
+TOPICS: Final = (CAPACITY, NODES, QUOTA, POLICY, PLACEMENTS, ARRIVALS, PLANE)
 
 # By the names that fairlead/decide/gates gives them.
 TOPICS_OF_GATE: Final[dict[str, tuple[str, ...]]] = {
@@ -75,7 +84,8 @@ TOPICS_OF_GATE: Final[dict[str, tuple[str, ...]]] = {
     "tenancy": (NODES, POLICY),
     **dict.fromkeys(("grant", "quota"), (QUOTA,)),
     **dict.fromkeys(("residency", "policy"), (POLICY, PLANE)),
-    **dict.fromkeys(("spread", "affinity", "anti-affinity", "topology"), (PLACEMENTS,)),
+    "anti-affinity": (PLACEMENTS,),
+    **dict.fromkeys(("spread", "affinity", "topology"), (PLACEMENTS, ARRIVALS)),
     # Freed together with capacity by a neighbour, or by a slot of the same workload.
     **dict.fromkeys(("ports", "max-per-node", "isolation"), (CAPACITY, PLACEMENTS)),
 }
@@ -88,12 +98,13 @@ TOPICS_OF_REASON: Final[dict[str, tuple[str, ...]]] = {
     "ExceedsMaxQuota": (QUOTA,),
     "WaitingForQuota": (QUOTA,),
     "WaitingForCapacity": (CAPACITY, NODES),
-    "TopologyBlocked": (PLACEMENTS, NODES),
+    "TopologyBlocked": (PLACEMENTS, ARRIVALS, NODES),
     "WaitingForVictims": (CAPACITY,),
 }
 
 _MISFITS_MAX = 2  # of one bucket, looked at and passed over for one change; then the bucket's others keep their timers
 _MISFITS_OF_A_LIST_MAX = 16  # a list is not sorted into sizes, so more of its heads may be too large
+_ARRIVALS_WAKE_MAX = 64  # of one workload's arrivals; each of these that finds a place is an arrival and wakes others
 _SHAPES_MAX = 50_000
 _ANY_LABELS, _REPELLED = "any-labels", "repelled"
 
@@ -130,6 +141,7 @@ class Wakeups:
         self._lists: dict[tuple[str, ...], LazyHeap] = {}
         self._buckets: dict[Floor, Bucket] = {}
         self._bucket_of: dict[Amounts, Bucket] = {}
+        self.awaits_arrivals = False  # whether anything ever did: where no rule asks for neighbours, no bind need be told
 
     def add(self, unit: Unit, topics: tuple[str, ...], ask: Ask | None) -> None:
         """Its `stay` is that of this wait."""
@@ -141,6 +153,10 @@ class Wakeups:
                 self._list(QUOTA, unit.tenant).push(entry)
             elif topic == PLACEMENTS:
                 for key in _placement_keys(unit, ask):
+                    self._list(*key).push(entry)
+            elif topic == ARRIVALS:
+                self.awaits_arrivals = True
+                for key in _arrival_keys(unit, ask):
                     self._list(*key).push(entry)
             else:
                 self._list(topic).push(entry)
@@ -169,6 +185,9 @@ class Wakeups:
             case PlacementsChanged(uid=uid, labels=labels, repels=repels):
                 keys = [(PLACEMENTS, uid), *((PLACEMENTS, *pair) for pair in labels), (PLACEMENTS, _ANY_LABELS, "")]
                 return self._first([*keys, (PLACEMENTS, _REPELLED, "")] if repels else keys, limit)
+            case SlotsCame(uid=uid, labels=labels):
+                keys = [(ARRIVALS, uid), *((ARRIVALS, *pair) for pair in labels), (ARRIVALS, _ANY_LABELS, "")]
+                return self._first(keys, min(limit, _ARRIVALS_WAKE_MAX))
             case PlaneReached():
                 return self._first([(PLANE,)], limit)
             case _:
@@ -284,6 +303,18 @@ def _placement_keys(unit: Unit, ask: Ask | None) -> list[tuple[str, ...]]:
     keys: list[tuple[str, ...]] = [(PLACEMENTS, unit.uid), (PLACEMENTS, _REPELLED, "")]
     place = ask.placement if ask is not None else None
     for rule in (*place.affinity, *place.anti_affinity) if place is not None else ():
-        pairs = [(PLACEMENTS, e.key, value) for e in rule.match if e.operator == "In" for value in e.values]
-        keys.extend(pairs or [(PLACEMENTS, _ANY_LABELS, "")])
+        keys += _named(PLACEMENTS, rule)
     return list(dict.fromkeys(keys))
+
+
+def _arrival_keys(unit: Unit, ask: Ask | None) -> list[tuple[str, ...]]:
+    """Its own workload's slots, which level its spread, and those it is to be near to. Who keeps away is helped by no arrival."""
+    keys: list[tuple[str, ...]] = [(ARRIVALS, unit.uid)]
+    for rule in ask.placement.affinity if ask is not None else ():
+        keys += _named(ARRIVALS, rule)
+    return list(dict.fromkeys(keys))
+
+
+def _named(topic: str, rule: AffinityRule) -> list[tuple[str, ...]]:
+    pairs: list[tuple[str, ...]] = [(topic, e.key, value) for e in rule.match if e.operator == "In" for value in e.values]
+    return pairs or [(topic, _ANY_LABELS, "")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from fairlead.decide.fit import GATES, DeviceNeed, Gate, Need, feasible
 from fairlead.decide.fit import reasons as reasons_at
 from fairlead.decide.tiers import Tier
 
+SCHEDULING = Path(__file__).parents[2] / "docs" / "scheduling.md"
 CLASSES = 4
 FIELDS = (
     "cpu_free", "memory_free", "cpu_unlent", "memory_unlent", "slots_free", "node_class", "schedulable", "healthy", "cordoned",
@@ -279,3 +282,9 @@ def test_gates_have_names_of_their_own_a_tier_and_the_reason_a_slot_waits_for() 
     assert (reason["residency"], reason["cpu"], reason["spread"], reason["labels"]) == (
         "ResidencyBlocked", "WaitingForCapacity", "TopologyBlocked", "NoMatchingCapacity",
     )  # fmt: skip
+
+
+def test_the_documentation_says_to_which_reason_each_gate_leads() -> None:
+    rows = [line.split("|") for line in SCHEDULING.read_text().splitlines() if line.startswith("| `")]
+    told = {name: row[3].strip() for row in rows if len(row) == 5 for name in re.findall("`([a-z-]+)`", row[1])}
+    assert {gate.name: told.get(gate.name) for gate in GATES} == {gate.name: gate.reason for gate in GATES}

@@ -31,6 +31,7 @@ from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.shapes import ShapeBook
 from fairlead.scheduler.snapshot import FIRM, SlotKey, Snapshot, Use
 from tests.scheduler.fleets import GI, NOW_MS, grant, node, request, snapshot_of
+from tests.scheduler.test_snapshot import Seen
 
 
 class Table:
@@ -97,6 +98,19 @@ def test_a_slot_larger_than_any_node_is_told_so() -> None:
     snapshot = snapshot_of(node("n0", cpu=4000))
     fill(snapshot, 0, "w-0", 3500, priority=900)
     assert Table(snapshot).failure(request("a-0", cpu=1000)).reason == "WaitingForCapacity"
+
+
+def test_a_slot_larger_than_any_node_it_may_use_is_told_so_whatever_others_could_hold() -> None:
+    snapshot = snapshot_of(node("n0", zone="a", cpu=4000), node("n1", zone="b", cpu=64_000))
+    failure = Table(snapshot).failure(request("a-0", cpu=5000, placement=Placement(zones=("a",))))
+    assert (failure.reason, failure.gates) == ("NoMatchingCapacity", {"zones": 1, "cpu": 1})
+
+
+@pytest.mark.parametrize("state", [{"cordoned": True}, {"ready": False}])
+def test_a_node_that_may_come_back_is_waited_for(state: dict[str, Any]) -> None:
+    snapshot = snapshot_of(node("n0", cpu=64_000, **state), node("n1", cpu=1000))
+    assert Table(snapshot).failure(request("a-0", cpu=5000)).reason == "WaitingForCapacity"
+    assert Table(snapshot_of(node("n0", **state))).failure(request("a-0")).reason == "WaitingForCapacity"
 
 
 def test_no_grant_and_a_grant_too_small_are_told_apart() -> None:
@@ -239,6 +253,23 @@ def test_what_was_proposed_and_has_been_bound_stays_in_the_picture_whoever_named
     assert table.snapshot.uses[key].evictable, "its claimer was refused"
     table.cycle.take_back(low)
     assert list(table.snapshot.uses) == [key], "a refusal that comes late does not undo what the watch has shown"
+
+
+def test_a_victim_that_drains_by_now_is_not_named_again_when_its_claimer_was_refused() -> None:
+    snapshot = snapshot_of(node("n0"), node("n1"))
+    for row in range(2):
+        snapshot.set_binding(("search", f"low-{row}"), Seen(f"n{row}", requests=Resources(4000, GI)))
+    table = Table(snapshot)
+    (first,) = [placement for run in table.decide(request("hi-0", cpu=4000)) for placement in run.placements]
+    assert first.victims == ("search/low-0",)
+    snapshot.set_binding(("search", "low-0"), Seen("n0", SlotState.DRAINING, Resources(4000, GI)))
+    table.cycle.take_back(first)
+    assert not snapshot.uses["search", "low-0"].evictable
+    table.queue.give_back(first.item, NOW_MS)
+    (second,) = [placement for run in table.decide() for placement in run.placements]
+    assert second.victims == ("search/low-1",)
+    table.cycle.take_back(second)
+    assert snapshot.uses["search", "low-1"].evictable
 
 
 def test_a_slot_that_has_begun_to_leave_is_no_longer_named_as_a_victim() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from fairlead.decide.extensions import ALLOW, Allow, Deny, Extensions, Proposal, Stop, Wait
 from fairlead.decide.policy import CompiledPolicy, built_in_policy
@@ -128,6 +129,52 @@ def test_a_pre_filter_stops_a_shape_with_its_reason() -> None:
 
     table, points = table_of(None, pre_filters=(Closed(),))
     assert failed(points.admit(table.decide(request("a-0"), request("a-1")), table.snapshot)) == {"a-0": "Gated", "a-1": "Gated"}
+
+
+class Odd:
+    """Stops everything wherever it is asked, for a reason that is in no list."""
+
+    name = "example.rack-power"
+    reason = "RackPower"
+
+    def check(self, need: Any, row: Any, view: Any) -> Any:
+        return row.number < 0
+
+    def why(self, need: Any, row: Any, view: Any) -> str:
+        return "its rack has no power left"
+
+    def pre_filter(self, need: Any, columns: Any, view: Any) -> Stop:
+        return Stop("RackPower", "its rack has no power left")
+
+    def post_filter(self, need: Any, ruled_out: Any, columns: Any, view: Any) -> Stop:
+        return Stop("RackPower")
+
+    def reserve(self, placements: Sequence[Placement]) -> list[Stop]:
+        return [Stop("RackPower") for _ in placements]
+
+    def unreserve(self, placements: Sequence[Placement]) -> None: ...
+
+    def permit(self, placements: Sequence[Placement], view: Any) -> list[Deny]:
+        return [Deny("RackPower", "not today") for _ in placements]
+
+
+@pytest.mark.parametrize(
+    ("point", "cpu", "detail"),
+    [
+        ("filters", 1000, "RackPower: of 2 nodes: 2 example.rack-power"),
+        ("pre_filters", 1000, "RackPower: its rack has no power left"),
+        ("post_filters", 5000, "RackPower"),
+        ("reserves", 1000, "RackPower"),
+        ("permits", 1000, "RackPower: not today"),
+    ],
+)
+def test_a_reason_of_a_plug_ins_own_is_told_as_waiting_for_capacity_in_its_words(point: str, cpu: int, detail: str) -> None:
+    table, points = table_of(None, **{point: (Odd(),)})
+    (run,) = points.admit(table.decide(request("a-0", cpu=cpu)), table.snapshot)
+    (failure,) = run.failures
+    table.queue.failed(failure.item, failure.reason, failure.gates, failure.detail, NOW_MS)
+    (said,) = table.queue.pending()
+    assert (said.reason, said.detail, said.next_owner) == ("WaitingForCapacity", detail, "scheduler")
 
 
 def test_a_filter_and_a_score_decide_among_nodes() -> None:

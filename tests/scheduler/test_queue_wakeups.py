@@ -22,6 +22,7 @@ from fairlead.scheduler.wakeups import (
     PlaneReached,
     PolicyPromoted,
     ReservationEnded,
+    SlotsCame,
     topics_of,
 )
 from tests.scheduler.queues import GI, T0, names, queue, request
@@ -35,6 +36,7 @@ EVERYTHING: dict[str, Any] = {
     "grant": GrantGrew("risk"),
     "policy": PolicyPromoted(2),
     "placements": PlacementsChanged("u-api"),
+    "came": SlotsCame("u-api"),
     "plane": PlaneReached(),
 }
 
@@ -59,8 +61,10 @@ def blocked(gates: tuple[str, ...], reason: str = "WaitingForCapacity", **spec: 
         ("tenancy", {"opened", "policy"}),
         ("quota", {"grant"}),
         ("residency", {"policy", "plane"}),
-        ("spread", {"placements"}),
+        ("spread", {"placements", "came"}),
+        ("affinity", {"placements", "came"}),
         ("anti-affinity", {"placements"}),
+        ("max-per-node", {"freed", "opened", "ended", "placements"}),
         ("ports", {"freed", "opened", "ended", "placements"}),
         ("a-plug-in-of-theirs", set(EVERYTHING)),
     ],
@@ -177,6 +181,26 @@ def test_placements_wake_their_own_workload_and_those_whose_rules_name_them() ->
     assert made(Placement(anti_affinity=(rule,))).wake(PlacementsChanged("u-x", (("app", "web"),)), T0) == 0
     assert made(Placement(anti_affinity=(odd,))).wake(PlacementsChanged("u-x", (("tier", "1"),)), T0) == 1
     assert made().wake(PlacementsChanged("u-x", repels=True), T0) == 1, "what repels it went away"
+
+
+def test_slots_that_come_wake_those_who_are_to_be_near_them_and_not_those_who_keep_away() -> None:
+    rule = AffinityRule(match=(LabelExpression(key="app", operator="In", values=("db", "cache")),))
+    odd = AffinityRule(match=(LabelExpression(key="app", operator="Exists"),))
+
+    def made(placement: Placement) -> Queue:
+        return blocked(("affinity",), placement=placement)
+
+    db = SlotsCame("u-db", (("app", "db"), ("tier", "1")))
+    assert made(Placement(affinity=(rule,))).wake(db, T0) == 1
+    assert made(Placement(affinity=(odd,))).wake(db, T0) == 1
+    assert made(Placement(affinity=(rule,))).wake(SlotsCame("u-x", (("app", "web"),)), T0) == 0
+    assert made(Placement(anti_affinity=(rule,))).wake(db, T0) == 0
+
+
+def test_slots_that_come_wake_a_few_of_those_who_wait_for_them() -> None:
+    made = many(200, "spread")
+    assert made.wake(SlotsCame("u-w"), T0) == 64
+    assert made.wake(SlotsCame("u-other"), T0) == 0
 
 
 def test_the_end_of_its_own_reservation_wakes_a_request_by_name() -> None:

@@ -22,6 +22,7 @@ class ByCpu:
     """Fits where 1,000 is free; the fuller the better."""
 
     few = FEW
+    around = None
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.rows_rated = 0

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from fairlead.model.kinds.capacity import NodePool, NodePoolSpec, Reservation, ReservationSpec
+from fairlead.model.kinds.slot import SlotRef
+from fairlead.model.kinds.work import Marks
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Device, DeviceHold, Resources
@@ -25,6 +27,7 @@ class Seen(msgspec.Struct):
     borrowed: bool = False
     priority: int = 0
     workload_uid: str = "u"
+    marks: Marks | None = None
 
 
 def cells(snapshot: Snapshot, row: int = 0) -> dict[str, int]:
@@ -41,6 +44,21 @@ def test_the_echo_of_an_assumed_placement_changes_nothing() -> None:
     assert snapshot.changes == changes
     snapshot.set_binding(("risk", "w-0"), None)
     assert cells(snapshot)["cpu_free"] == 4000
+
+
+def test_what_the_watch_says_a_slot_bears_is_believed() -> None:
+    snapshot = snapshot_of(node("n0"))
+    snapshot.set_use(("risk", "w-0"), Use(0, FIRM, Resources(1000, GI), uid="u", marks=Marks(ports=(80,)), evictable=True))
+    assert snapshot.set_binding(("risk", "w-0"), Seen("n0", marks=Marks(ports=(443,))))
+    assert [snapshot.topology.of_port(port)[0] for port in (80, 443)] == [0, 1]
+
+
+def test_a_reserved_place_bears_what_its_slot_will() -> None:
+    snapshot = snapshot_of(node("n0"))
+    slot = SlotRef(workload="w", uid="u", index=0)
+    spec = ReservationSpec(node="n0", requests=Resources(1000, GI), slot=slot, marks=Marks(ports=(80,)))
+    snapshot.set_reservation(("risk", "w-0"), Reservation(metadata=Metadata(name="w-0", namespace="risk"), spec=spec))
+    assert snapshot.topology.of_port(80)[0] == 1
 
 
 def test_a_slot_bound_elsewhere_by_another_moves_in_the_picture() -> None:
