@@ -255,6 +255,7 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "replicas": replicas,
         "template": {"command": ["serve", name]},
+        "rollout": {"minReadySeconds": 1},  # as without a probe, and quick: several regions in turn end within L4's bounds
         "resources": {
             "requests": {"cpu": cpu, "memory": "512Mi"},
             **({"devices": [{"resource": "gpu", "count": 1}]} if gpus else {}),
@@ -268,7 +269,7 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         if kind % 10 < work.everywhere * 10:
             spec["exclusive"] = "global"
     if gpus:
-        spec["rollout"] = {"maxSurge": 0, "maxUnavailable": 1}
+        spec["rollout"] |= {"maxSurge": 0, "maxUnavailable": 1}
     if not gpus and "job" not in spec and kind >= 100 - work.critical * 100:
         least = replicas if "exclusive" in spec else min(replicas, 4)  # none of those is a copy of another
         spec["recovery"] = {"budgetName": BUDGET, "minServing": least}
