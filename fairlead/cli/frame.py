@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import click
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
     from fairlead.cli.drill import Drills
     from fairlead.cli.sim import Simulator
+    from fairlead.observe.audit import History
     from fairlead.observe.evidence import Evidence
     from fairlead.ports import Clock, Ids
-    from fairlead.store.contract import Batch, Store
+    from fairlead.store.contract import Store
     from fairlead.store.export import Plane
 
 # The exit codes that docs/reference/cli.md lists. Code 2 belongs to `plan` and `diff`, so a wrong usage is a plain error here.
@@ -75,7 +76,7 @@ class World(NamedTuple):
     run_plane: Callable[[Coroutine[Any, Any, Any]], Any]
     programs: Programs | None = None
     simulator: Simulator | None = None
-    archived: Callable[[str], Iterable[Batch]] | None = None  # an archive's batches, from the beginning
+    archived: Callable[[str], History] | None = None  # an archive's batches, from the beginning
     decided_again: Callable[[Path, str], dict[str, Any]] | None = None  # an exported history, and a fork of it
     evidence: Callable[[], Evidence] | None = None  # where this command line leaves what `fairlead review` looks at
 
