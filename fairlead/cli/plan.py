@@ -131,13 +131,14 @@ async def _deciding(session: Session, names: tuple[str, ...]) -> Change:
     from fairlead.decide.channels import rolled_back
     from fairlead.model.kinds.policy import PolicyChannelSpec
 
-    if len(names) != 1 or not names[0].lstrip("r").isdecimal():
-        raise Told("name one policy revision", hint="see 'fairlead policy list'")
+    revision = int(names[0].removeprefix("r")) if len(names) == 1 and names[0].removeprefix("r").isdecimal() else 0
+    if revision < 1:
+        raise Told("name one policy revision, such as 7", hint="see 'fairlead policy list'")
     channel = await session.client.get(of_model()["policychannels"], "", "default")
     before = msgspec.convert(channel["spec"], PolicyChannelSpec)
-    made = rolled_back(before, int(names[0].lstrip("r"))) or before
-    # What is left out of a patch stays: a canary that would be no more is taken out by name.
-    spec = {"canary": None, **msgspec.to_builtins(made)}
+    made = rolled_back(before, revision) or before
+    # What is left out of a patch stays: a canary and a history that would be no more are taken out by name.
+    spec = {"canary": None, "history": [], **msgspec.to_builtins(made)}
     return {"patch": _named("PolicyChannel", "default") | {"spec": spec}}
 
 
