@@ -20,13 +20,15 @@ from fairlead.cli.session import DURATION, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 from fairlead.cli.touching import override_of, touched
 from fairlead.cli.writing import confirmed, how, suffix, write_options, yes_option
-from fairlead.client.rest_shapes import GROUP, VERSION, Query
+from fairlead.client.rest_errors import Conflict
+from fairlead.client.rest_shapes import GROUP, VERSION, Query, Write
 from fairlead.decide.overrides import APPROVED_KINDS
 from fairlead.model.kinds.policy import OverrideSpec
 
 KINDS = tuple(get_args(get_type_hints(OverrideSpec)["kind"]))
 TTL_S = 3600.0
-HEADINGS = ("NAME", "TENANT", "KIND", "ACTIVE", "LEFT", "REQUESTER", "APPROVER", "SCOPE", "REASON")
+ATTEMPTS = 5  # statuses are written all the time: one that alone has changed is no change of what was read
+HEADINGS = ("NAME", "TENANT", "KIND", "ACTIVE", "LEFT", "REQUESTER", "APPROVER", "SCOPE", "PARAMETERS", "REASON")
 
 
 @click.group("override", cls=LazyGroup)
@@ -123,7 +125,6 @@ async def list_overrides(session: Session, everywhere: bool, form: Format) -> in
 
 def _row(each: dict[str, Any], wall: float) -> tuple[str, ...]:
     meta, spec = each["metadata"], each.get("spec") or {}
-    scope = "; ".join(f"{field} {','.join(names)}" for field, names in (spec.get("scope") or {}).items() if names)
     active = _condition(each, "Active")
     shown = (
         active.get("reason", "Unknown")
@@ -132,11 +133,19 @@ def _row(each: dict[str, Any], wall: float) -> tuple[str, ...]:
         if active["reason"] == "InForce"
         else "EndsSoon"
     )
-    left = max(0, int(_born(each) + int(spec.get("ttlSeconds") or 0) - wall))
+    left = max(0, int(_end_s(each) - wall))
     return (
         meta["name"], meta.get("namespace", ""), spec.get("kind", ""), shown, span(left), spec.get("requester") or "-",
-        spec.get("approver") or "-", scope, spec.get("reason", ""),
+        spec.get("approver") or "-", _scope(spec), _parameters(spec), spec.get("reason", ""),
     )  # fmt: skip
+
+
+def _scope(spec: dict[str, Any]) -> str:
+    return "; ".join(f"{field} {','.join(names)}" for field, names in (spec.get("scope") or {}).items() if names)
+
+
+def _parameters(spec: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in (spec.get("parameters") or {}).items()) or "-"
 
 
 def _condition(each: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -149,24 +158,69 @@ def _born(each: dict[str, Any]) -> float:
     return datetime.fromisoformat(text).astimezone(UTC).timestamp()
 
 
+def _end_s(each: dict[str, Any]) -> float:
+    return _born(each) + int((each.get("spec") or {}).get("ttlSeconds") or 0)
+
+
 @command.command("approve")
 @name_argument
+@yes_option
 @write_options
 @server_options()
 @on_server
-async def approve(session: Session, name: str, dry_run: str, idempotency_key: str) -> int:
-    """Agree to what another person asked for, as it stands. It may not change afterwards."""
+async def approve(session: Session, name: str, yes: bool, dry_run: str, idempotency_key: str) -> int:
+    """Agree to what another person asked for. Says first what that is, and asks; off a terminal it needs --yes.
+
+    What was told is what is approved: exit code 4 if it was changed meanwhile. It may not change afterwards.
+    """
+    found = await session.client.get(of_model()["overrides"], session.namespace, name, region=session.region)
+    _tell_asked(session, found)
+    if dry_run == "none":
+        confirmed(yes, f"Approve {found['spec'].get('kind')} {name}?")
+    me = await _me(session)
+    if dry_run != "client" and found["spec"].get("approver") != me:
+        await _approve(session, found, me, how(session, dry_run, idempotency_key))
+    click.echo(f"override/{name} approved by {me}{suffix(dry_run)}")
+    return OK
+
+
+def _tell_asked(session: Session, found: dict[str, Any]) -> None:
+    meta, spec = found["metadata"], found["spec"]
+    ends_s = _end_s(found)
+    left_s = ends_s - session.client.clock.wall()
+    note(f"override {meta.get('namespace', '')}/{meta['name']}, {spec.get('kind')}, asked for by {spec.get('requester') or '-'}")
+    note(f"  reason      {spec.get('reason', '')}")
+    note(f"  scope       {_scope(spec)}")
+    note(f"  parameters  {_parameters(spec)}")
+    when = datetime.fromtimestamp(ends_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note(f"  ends        {when}, {f'in {span(int(left_s))}' if left_s > 0 else 'which is over'}")
+
+
+async def _me(session: Session) -> str:
     review = await session.client.post(WHOAMI, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     username = ((review.get("status") or {}).get("userInfo") or {}).get("username", "")
     me = username.rpartition(":")[2]  # `user:ann` is ann in overrides, as everywhere in objects
     if not me:
         raise Told("the server does not say who you are", hint="log in with a token of your own")
-    body = {"spec": {"approver": me}}
-    if dry_run != "client":
-        write = how(session, dry_run, idempotency_key)
-        await session.client.patch(of_model()["overrides"], session.namespace, name, body, write)
-    click.echo(f"override/{name} approved by {me}{suffix(dry_run)}")
-    return OK
+    return str(me)
+
+
+async def _approve(session: Session, told: dict[str, Any], me: str, write: Write) -> None:
+    """On the version that was told, or a later one that asks for the same."""
+    overrides, name = of_model()["overrides"], told["metadata"]["name"]
+    found = told
+    for attempt in range(1, ATTEMPTS + 1):
+        if found["metadata"].get("uid") != told["metadata"].get("uid") or found["spec"] != told["spec"]:
+            hint = "look at what is asked for now: say 'approve' again"
+            raise Told(f"override/{name} was changed while you read it; nothing was approved", hint=hint, code=CONFLICT)
+        body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": {"approver": me}}
+        try:
+            await session.client.patch(overrides, session.namespace, name, body, write)
+            return
+        except Conflict:
+            if write.key or attempt == ATTEMPTS:  # Under a key that was chosen, the refusal is what is remembered.
+                raise
+        found = await session.client.get(overrides, session.namespace, name, region=session.region)
 
 
 @command.command("extend")
