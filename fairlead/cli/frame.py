@@ -106,7 +106,20 @@ def _heard(meta: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:
+        if not _is_unheard():
+            raise ConnectionError("a connection was closed by its other end") from error
         raise Unheard(ERROR if meta.get(WRITES) else OK) from error
+
+
+def _is_unheard() -> bool:
+    """Whether it is our own output that nobody is at the other end of."""
+    import select  # Here, not above: hardly any run needs it.
+
+    looked = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # text kept in memory has no descriptor
+            looked.register(stream.fileno(), 0)
+    return any(found & (select.POLLERR | select.POLLHUP) for _, found in looked.poll(0))
 
 
 class LazyGroup(click.Group):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 import fairlead.cli.bench as bench
 from bench.registry import Option
 from fairlead import main
-from fairlead.cli import frame
+from fairlead.cli import frame, version
 from fairlead.cli.output import json_option
 from fairlead.cli.show import Format, format_option
 from fairlead.store.contract import StoreError
@@ -362,6 +363,15 @@ def test_a_change_that_nobody_reads_of_did_not_end_well(capfd: pytest.CaptureFix
     assert unread(*words) == frame.ERROR
     assert "nobody reads the output, so it stopped" in capfd.readouterr().err
     assert unread("get", "wl") == frame.OK
+
+
+def test_another_pipe_that_breaks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> str:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(version, "installed", broken)
+    ran = fairlead("--version")
+    assert (ran.code, ran.err) == (frame.ERROR, "error: a connection was closed by its other end\n")
 
 
 @pytest.mark.parametrize(("words", "code"), [("explain workload --recursive", "0"), ("explain nope 2>&1", "3")])
