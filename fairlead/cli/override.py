@@ -16,7 +16,7 @@ from fairlead.cli.ages import span
 from fairlead.cli.frame import CONFLICT, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
-from fairlead.cli.session import DURATION, Session, on_server, server_options
+from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 from fairlead.cli.touching import override_of, touched
 from fairlead.cli.writing import confirmed, how, suffix, write_options, yes_option
@@ -43,7 +43,7 @@ name_argument = click.argument("name", metavar="NAME")
 @click.argument("kind", type=click.Choice(KINDS))
 @name_argument
 @click.option("--reason", required=True, metavar="TEXT", help="Why: it is kept, and shown to whoever waits because of it.")
-@click.option("--for", "ttl", type=DURATION, default=TTL_S, show_default="1h", metavar="DURATION",
+@click.option("--for", "ttl", type=SOME_TIME, default=TTL_S, show_default="1h", metavar="DURATION",
               help="After this it has no effect. At most 4h, or what the policy allows.")  # fmt: skip
 @click.option("--of", "tenants", multiple=True, metavar="TENANT", help="About these tenants; * is all. [default: -n]")
 @click.option("--workload", "workloads", multiple=True, metavar="NAME", help="About these workloads only.")
@@ -225,7 +225,7 @@ async def _approve(session: Session, told: dict[str, Any], me: str, write: Write
 
 @command.command("extend")
 @name_argument
-@click.option("--for", "more", type=DURATION, required=True, metavar="DURATION", help="How long it is to last from now on.")
+@click.option("--for", "more", type=SOME_TIME, required=True, metavar="DURATION", help="How long it is to last from now on.")
 @write_options
 @server_options()
 @on_server
