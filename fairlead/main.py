@@ -10,7 +10,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode
@@ -18,9 +18,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode
 if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
     from fairlead.cli.drill import Drills
+    from fairlead.observe.audit import History
     from fairlead.observe.evidence import Evidence
     from fairlead.ports import Clock, Ids
-    from fairlead.store.contract import Batch, Store, StoreError
+    from fairlead.store.contract import Store, StoreError
     from fairlead.store.etcd_client import Tls
     from fairlead.store.export import Plane
 
@@ -199,13 +200,11 @@ def archived_through(directory: str, incarnation: int) -> int:
     return synced.position if synced.incarnation == incarnation else 0
 
 
-def archived_batches(directory: str) -> Iterator[Batch]:
+def archived_batches(directory: str) -> History:
     """Everything an archive has, in order."""
-    from fairlead.store.archive import Archive
-    from fairlead.store.archive.records import GENESIS
+    from fairlead.store.archive.whole import Whole
 
-    archive = Archive(Path(directory), writable=False)
-    yield from archive.batches(GENESIS, archive.last())
+    return Whole(Path(directory))
 
 
 def decided_again(path: Path, fork: str) -> dict[str, Any]:

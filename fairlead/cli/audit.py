@@ -6,7 +6,6 @@ Owns the words; what is asked is in fairlead/observe. Reads files only: a runnin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,12 @@ from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
 from fairlead.cli.output import environment, instant_of, json_option, put_json, put_table
 from fairlead.cli.programs import state_option
-from fairlead.observe.audit import audit
+from fairlead.observe.audit import History, audit_of
 from fairlead.observe.ordered import ordered
 from fairlead.observe.spending import changes
-from fairlead.store.contract import Batch
+
+NAME_ONE = "name the `history` directory of a server, or --state of a local platform"
+BEHIND_S = 1.0  # History follows its plane within half a second: no segment is further behind a checkpoint than that.
 
 
 @click.group("audit", cls=LazyGroup)
@@ -30,10 +31,9 @@ def command() -> None:
 directory_argument = click.argument("directory", type=click.Path(file_okay=False), required=False)
 
 
-def _batches(world: World, directory: str) -> Iterable[Batch]:
+def _history(world: World, directory: str) -> History:
     if world.archived is None or not os.path.isdir(directory):
-        hint = "name the `history` directory of a server, or --state of a local platform"
-        raise Told(f"there is no archive at {directory}", hint=hint, code=NOT_FOUND)
+        raise Told(f"there is no archive at {directory}", hint=NAME_ONE, code=NOT_FOUND)
     return world.archived(directory)
 
 
@@ -48,8 +48,7 @@ def _of_global_plane(state: str) -> str:
 def _of_all_planes(state: str) -> list[str]:
     found = sorted(str(path) for path in Path(state, "data").glob("*/history"))
     if not found:
-        hint = "name the `history` directory of a server, or --state of a local platform"
-        raise Told(f"there is no local platform in {state}", hint=hint, code=NOT_FOUND)
+        raise Told(f"there is no local platform in {state}", hint=NAME_ONE, code=NOT_FOUND)
     return found
 
 
@@ -59,7 +58,8 @@ def _of_all_planes(state: str) -> list[str]:
 @json_option
 @click.pass_obj
 def verify(world: World, directory: str | None, state: str, as_json: bool) -> int:
-    """Ask every entry of an archive for the promises it must keep. Exit code 8 if one is broken.
+    """Ask every entry of an archive for the promises it must keep. Exit code 8 if one is broken, or if not all of the archive
+    can be read; 3 if there is nothing in it.
 
     DIRECTORY is a server's history: `history` in its data directory. Without it, every plane of the local platform is asked.
     """
@@ -74,14 +74,20 @@ def verify(world: World, directory: str | None, state: str, as_json: bool) -> in
 
 def _verified(world: World, directory: str) -> dict[str, Any]:
     begun = keeping.begin(world)
-    results = audit(_batches(world, directory))
+    history = _history(world, directory)
+    results = audit_of(history)
+    if results["unread"]:
+        world.run(world.clock().sleep(BEHIND_S))
+        results["unread"] = history.unread()
+    if not results["revisions"] and not results["unread"]:
+        raise Told(f"there is no history in {directory}", hint=NAME_ONE, code=NOT_FOUND)
     key = os.path.realpath(directory)
     keeping.keep(world, begun, "audit verify", not _is_broken(results), keeping.of_audit(results, directory), key=key)
     return results
 
 
 def _is_broken(results: dict[str, Any]) -> bool:
-    return any(row["violations"] for row in results["invariants"].values())
+    return bool(results["unread"]) or any(row["violations"] for row in results["invariants"].values())
 
 
 def _put_verified(heading: str, results: dict[str, Any]) -> None:
@@ -92,6 +98,9 @@ def _put_verified(heading: str, results: dict[str, Any]) -> None:
     for name, row in results["invariants"].items():
         for violation in row["violations"][:10]:
             click.echo(f"{name} at {violation['position']}: {violation['detail']}")
+    click.echo(f"read up to revision {results['reaches'] or 0}" + (", and not all there is:" if results["unread"] else ""))
+    for said in results["unread"]:
+        click.echo(f"  {said}")
 
 
 @command.command("overrides")
@@ -106,7 +115,7 @@ def overrides(world: World, directory: str | None, state: str, as_json: bool) ->
     has what people ordered.
     """
     directory = directory or _of_global_plane(state)
-    found = list(ordered(_batches(world, directory)))
+    found = list(ordered(_history(world, directory)))
     if as_json:
         _put_results("audit overrides", directory, {"overrides": found})
         return OK
@@ -131,7 +140,7 @@ def budgets(world: World, directory: str | None, state: str, as_json: bool) -> i
     has what was decided for all regions.
     """
     directory = directory or _of_global_plane(state)
-    found = changes(_batches(world, directory))
+    found = changes(_history(world, directory))
     if as_json:
         _put_results("audit budgets", directory, {"changes": found})
         return OK

@@ -16,7 +16,7 @@ from fairlead.cli.complete import nodes as complete_nodes
 from fairlead.cli.frame import NOT_FOUND, Told
 from fairlead.cli.kinds import Target, of_model
 from fairlead.cli.output import note, progress
-from fairlead.cli.session import DURATION, Session, WaitTimedOut, on_server, server_options
+from fairlead.cli.session import SOME_TIME, Session, WaitTimedOut, on_server, server_options
 from fairlead.cli.writing import Outcomes, confirmed, how, keyed, suffix, write_options, yes_option
 from fairlead.client.rest_shapes import Query
 
@@ -100,7 +100,7 @@ async def uncordon(session: Session, names: tuple[str, ...], selector: str, dry_
 @node_argument
 @selector_option
 @click.option("--reason", required=True, metavar="TEXT", help="Why: whoever is moved will read it.")
-@click.option("--deadline", type=DURATION, default=DEADLINE_S, show_default="10m", metavar="DURATION",
+@click.option("--deadline", type=SOME_TIME, default=DEADLINE_S, show_default="10m", metavar="DURATION",
               help="After this the drain stops trying and says what blocked it.")  # fmt: skip
 @click.option("--wait/--no-wait", default=True, help="Show the progress until the nodes are empty.")
 @yes_option

@@ -108,7 +108,8 @@ def _keep(world: World, begun: Begun | None, name: str, results: dict[str, Any])
     keeping.keep(world, begun, f"drill {name}", results["passed"], keeping.of_drill(results))
     audited = keeping.of_drill_audit(results)
     if audited is not None:
-        keeping.keep(world, begun, "audit verify", not audited["violations"], audited, key=f"drill {name}")
+        passed = not (audited["violations"] or audited.get("unread"))
+        keeping.keep(world, begun, "audit verify", passed, audited, key=f"drill {name}")
 
 
 def _list(known: list[dict[str, Any]], as_json: bool) -> int:

@@ -91,7 +91,7 @@ def _checked(text: str, target: Target, before: dict[str, Any]) -> dict[str, Any
     from fairlead.cli.manifests import body_of
     from fairlead.wire.manifest import Decoded, decode_plain
 
-    tree = body_of(text, "the text")
+    tree = body_of(text.encode(), "the text")
     decoded = decode_plain(tree)
     if not isinstance(decoded, Decoded):
         raise Told("\n".join(f"{fault.path}: {fault.message}" if fault.path else fault.message for fault in decoded))
@@ -126,7 +126,7 @@ async def patch(session: Session, words: tuple[str, ...], text: str, patch_file:
 
     if bool(text) == bool(patch_file):
         raise Told("give the patch with -p or with --patch-file, one of them")
-    body = body_of(text or Path(str(patch_file)).read_text(), "the patch")
+    body = body_of(text.encode(errors="surrogateescape") if text else Path(str(patch_file)).read_bytes(), "the patch")
     if isinstance(body, list) != (kind == "json"):
         raise Told(f"a {kind} patch is {'a list of operations' if kind == 'json' else 'an object of fields'}", hint="see --type")
     target = await one_target(session.client, words, "patch")

@@ -35,7 +35,7 @@ def explain(path: str, recursive: bool) -> None:
     kind, *steps = path.split(".")
     resource = named(kind, of_model())
     if resource is None:
-        raise unknown_kind(kind, of_model())
+        raise unknown_kind(kind, of_model(), NOT_FOUND)
     shape: shapes.Type = shapes.type_info(BY_KIND[resource.kind].record)
     field: shapes.Field | None = None
     owner: Any = None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import click
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from fairlead.cli.chaos import Chaos
     from fairlead.cli.drill import Drills
     from fairlead.cli.sim import Simulator
+    from fairlead.observe.audit import History
     from fairlead.observe.evidence import Evidence
     from fairlead.ports import Clock, Ids
-    from fairlead.store.contract import Batch, Store
+    from fairlead.store.contract import Store
     from fairlead.store.export import Plane
 
 # The exit codes that docs/reference/cli.md lists. Code 2 belongs to `plan` and `diff`, so a wrong usage is a plain error here.
@@ -30,6 +32,7 @@ OK, ERROR, CHANGES, NOT_FOUND, CONFLICT, DENIED, TIMED_OUT, UNKNOWN, CHECK_FAILE
 INTERRUPTED = 130
 
 DEBUG = "FAIRLEAD_DEBUG"
+WRITES = "fairlead.writes"  # in a context's meta: what runs there changes objects
 
 
 class OpenStore(Protocol):
@@ -75,7 +78,7 @@ class World(NamedTuple):
     run_plane: Callable[[Coroutine[Any, Any, Any]], Any]
     programs: Programs | None = None
     simulator: Simulator | None = None
-    archived: Callable[[str], Iterable[Batch]] | None = None  # an archive's batches, from the beginning
+    archived: Callable[[str], History] | None = None  # an archive's batches, from the beginning
     decided_again: Callable[[Path, str], dict[str, Any]] | None = None  # an exported history, and a fork of it
     evidence: Callable[[], Evidence] | None = None  # where this command line leaves what `fairlead review` looks at
 
@@ -89,6 +92,36 @@ class Told(click.ClickException):
         self.code = code
 
 
+class Unheard(Exception):
+    """Whoever read our output has gone (`| head`). No OSError: click ends the run at those, with an exit code of its own."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("nobody reads the output")
+        self.code = code
+
+
+@contextmanager
+def _heard(meta: dict[str, Any]) -> Iterator[None]:
+    """Who only looks has seen enough. What changes objects may be at the first of many, and says that it did not end well."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        if not _is_unheard():
+            raise ConnectionError("a connection was closed by its other end") from error
+        raise Unheard(ERROR if meta.get(WRITES) else OK) from error
+
+
+def _is_unheard() -> bool:
+    """Whether it is our own output that nobody is at the other end of."""
+    import select  # Here, not above: hardly any run needs it.
+
+    looked = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # text kept in memory has no descriptor
+            looked.register(stream.fileno(), 0)
+    return any(found & (select.POLLERR | select.POLLHUP) for _, found in looked.poll(0))
+
+
 class LazyGroup(click.Group):
     """Knows each command's module (MODULE, or MODULE:NAME where it holds several) and one line of help; imports the module only
     when the command is called."""
@@ -96,6 +129,14 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy or {}
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _heard({}):
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _heard(ctx.meta):
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self._lazy, *super().list_commands(ctx)})
@@ -209,20 +250,26 @@ def start(world: World) -> NoReturn:
 
 def answer(world: World, arguments: Sequence[str]) -> int:
     """Runs one command line; the exit code. Nothing escapes, so nothing is ever told as a stack trace."""
+    code = OK
     try:
-        code = fairlead.main(args=list(arguments), prog_name="fairlead", standalone_mode=False, obj=world)
+        given = fairlead.main(args=list(arguments), prog_name="fairlead", standalone_mode=False, obj=world)
+        code = given if isinstance(given, int) else OK
         sys.stdout.flush()
-        return code if isinstance(code, int) else OK
+        return code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else str(error))
         return OK
     except (click.Abort, KeyboardInterrupt):
         tell("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone (`| head`). Python would complain once more when it flushes at exit.
+    except (Unheard, BrokenPipeError) as error:
+        # Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        if isinstance(error, Unheard) and error.code:
+            tell(
+                "nobody reads the output, so it stopped", "look at how far it came; do not pipe it into a command that ends early"
+            )
+        return error.code if isinstance(error, Unheard) else code
     except Exception as error:
         if DEBUG in os.environ:
             raise
@@ -265,6 +312,7 @@ def _names_no_file(error: click.UsageError) -> bool:
 
 def tell(message: str, hint: str = "") -> None:
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}", err=True)
-    if hint:
-        click.echo(f"{click.style('hint:', fg='yellow') if colour else 'hint:'} {hint}", err=True)
+    with suppress(BrokenPipeError):  # the exit code says it too
+        click.echo(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}", err=True)
+        if hint:
+            click.echo(f"{click.style('hint:', fg='yellow') if colour else 'hint:'} {hint}", err=True)

@@ -227,8 +227,6 @@ async def status(session: Session, name: str, form: Format) -> int:
 async def close(session: Session, name: str) -> int:
     """Close one. Refuses, with exit code 8, while anything is not cleaned up, and says what."""
     incidents = await _open_ones(session, name)
-    if not incidents:
-        raise Told(f"there is no open incident {name}", hint="'fairlead incident status' shows those there are", code=NOT_FOUND)
     seen = checks(await _lists(session), session.client.clock.wall())
     if not all(one.passed for one in seen):
         _tell(seen)
@@ -256,8 +254,9 @@ async def _open_ones(session: Session, name: str) -> list[Tree]:
         return (await session.client.list(Query(configs, SYSTEM_TENANT, f"{LABEL}=open"))).items
     try:
         one = await session.client.get(configs, SYSTEM_TENANT, PREFIX + name)
-    except NotFound:
-        return []
+    except NotFound as error:
+        hint = "'fairlead incident status' shows those there are"
+        raise Told(f"there is no open incident {name}", hint=hint, code=NOT_FOUND) from error
     if (one["metadata"].get("labels") or {}).get(LABEL) != "open":
         raise Told(f"incident {name} was closed at {one['spec']['data'].get('closed', '?')}", code=CONFLICT)
     return [one]

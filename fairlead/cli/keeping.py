@@ -44,21 +44,31 @@ def of_drill_audit(results: dict[str, Any]) -> dict[str, Any] | None:
     if not planes:
         return None
     checked: dict[str, int] = {}
+    broken = [{"invariant": name, "where": plane} for plane, told in planes.items() for name in told["violations"]]
+    unread = [f"{plane}: {said}" for plane, told in planes.items() for said in told.get("unread", ())]
+    if unread:
+        return _in_part(broken, unread)
     for plane in planes.values():
         for name, count in plane["checked"].items():
             checked[name] = checked.get(name, 0) + count
-    broken = [{"invariant": name, "where": plane} for plane, told in planes.items() for name in told["violations"]]
     return {"revisions": sum(plane["revisions"] for plane in planes.values()), "checked": checked, "violations": broken}
 
 
 def of_audit(results: dict[str, Any], directory: str) -> dict[str, Any]:
     rows = results["invariants"]
     broken = [{"invariant": name, "where": directory} for name, row in rows.items() if row["violations"]]
+    if results["unread"]:
+        return _in_part(broken, results["unread"])
     return {
         "revisions": results["revisions"],
         "checked": {name: row["checked"] for name, row in rows.items()},
         "violations": broken,
     }
+
+
+def _in_part(broken: list[dict[str, str]], unread: list[str]) -> dict[str, Any]:
+    """What was found broken in a part of a history stands; that nothing else was proves nothing."""
+    return {"revisions": 0, "checked": {}, "violations": broken, "unread": unread}
 
 
 def of_campaign(results: dict[str, Any]) -> dict[str, Any]:

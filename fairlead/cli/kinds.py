@@ -71,13 +71,13 @@ async def resolve(client: RestClient, name: str) -> Resource:
     return found
 
 
-def unknown_kind(name: str, known: dict[str, Resource]) -> Told:
+def unknown_kind(name: str, known: dict[str, Resource], code: int = ERROR) -> Told:
     import difflib
 
     words = [word for each in known.values() for word in (each.plural, each.singular, *each.short_names)]
     near = difflib.get_close_matches(name.lower(), words, n=1, cutoff=0.6)
     said = f"did you mean {near[0]!r}? " if near else ""
-    return Told(f"there is no kind {name!r}", hint=f"{said}See 'fairlead api-resources'", code=ERROR)
+    return Told(f"there is no kind {name!r}", hint=f"{said}See 'fairlead api-resources'", code=code)
 
 
 async def targets(client: RestClient, words: Sequence[str]) -> list[Target]:

@@ -159,11 +159,11 @@ def _documents(where: str, text: bytes) -> list[tuple[str, object, tuple[Fault, 
     return found
 
 
-def body_of(text: str, what: str) -> Any:
+def body_of(text: bytes, what: str) -> Any:
     """A patch or another piece of JSON or YAML from the command line."""
     from fairlead.decide.admission.report import Report
 
-    trees = parse_yaml(text.encode())
+    trees = parse_yaml(text)
     if isinstance(trees, Fault) or len(trees) != 1:
         raise Told(
             f"{what} {trees.message if isinstance(trees, Fault) else 'is not one value'}", hint="write JSON or YAML in quotes"

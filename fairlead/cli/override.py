@@ -16,17 +16,19 @@ from fairlead.cli.ages import span
 from fairlead.cli.frame import CONFLICT, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
-from fairlead.cli.session import DURATION, Session, on_server, server_options
+from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 from fairlead.cli.touching import override_of, touched
 from fairlead.cli.writing import confirmed, how, suffix, write_options, yes_option
-from fairlead.client.rest_shapes import GROUP, VERSION, Query
+from fairlead.client.rest_errors import Conflict
+from fairlead.client.rest_shapes import GROUP, VERSION, Query, Write
 from fairlead.decide.overrides import APPROVED_KINDS
 from fairlead.model.kinds.policy import OverrideSpec
 
 KINDS = tuple(get_args(get_type_hints(OverrideSpec)["kind"]))
 TTL_S = 3600.0
-HEADINGS = ("NAME", "TENANT", "KIND", "ACTIVE", "LEFT", "REQUESTER", "APPROVER", "SCOPE", "REASON")
+ATTEMPTS = 5  # statuses are written all the time: one that alone has changed is no change of what was read
+HEADINGS = ("NAME", "TENANT", "KIND", "ACTIVE", "LEFT", "REQUESTER", "APPROVER", "SCOPE", "PARAMETERS", "REASON")
 
 
 @click.group("override", cls=LazyGroup)
@@ -41,7 +43,7 @@ name_argument = click.argument("name", metavar="NAME")
 @click.argument("kind", type=click.Choice(KINDS))
 @name_argument
 @click.option("--reason", required=True, metavar="TEXT", help="Why: it is kept, and shown to whoever waits because of it.")
-@click.option("--for", "ttl", type=DURATION, default=TTL_S, show_default="1h", metavar="DURATION",
+@click.option("--for", "ttl", type=SOME_TIME, default=TTL_S, show_default="1h", metavar="DURATION",
               help="After this it has no effect. At most 4h, or what the policy allows.")  # fmt: skip
 @click.option("--of", "tenants", multiple=True, metavar="TENANT", help="About these tenants; * is all. [default: -n]")
 @click.option("--workload", "workloads", multiple=True, metavar="NAME", help="About these workloads only.")
@@ -123,7 +125,6 @@ async def list_overrides(session: Session, everywhere: bool, form: Format) -> in
 
 def _row(each: dict[str, Any], wall: float) -> tuple[str, ...]:
     meta, spec = each["metadata"], each.get("spec") or {}
-    scope = "; ".join(f"{field} {','.join(names)}" for field, names in (spec.get("scope") or {}).items() if names)
     active = _condition(each, "Active")
     shown = (
         active.get("reason", "Unknown")
@@ -132,11 +133,19 @@ def _row(each: dict[str, Any], wall: float) -> tuple[str, ...]:
         if active["reason"] == "InForce"
         else "EndsSoon"
     )
-    left = max(0, int(_born(each) + int(spec.get("ttlSeconds") or 0) - wall))
+    left = max(0, int(_end_s(each) - wall))
     return (
         meta["name"], meta.get("namespace", ""), spec.get("kind", ""), shown, span(left), spec.get("requester") or "-",
-        spec.get("approver") or "-", scope, spec.get("reason", ""),
+        spec.get("approver") or "-", _scope(spec), _parameters(spec), spec.get("reason", ""),
     )  # fmt: skip
+
+
+def _scope(spec: dict[str, Any]) -> str:
+    return "; ".join(f"{field} {','.join(names)}" for field, names in (spec.get("scope") or {}).items() if names)
+
+
+def _parameters(spec: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in (spec.get("parameters") or {}).items()) or "-"
 
 
 def _condition(each: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -149,29 +158,74 @@ def _born(each: dict[str, Any]) -> float:
     return datetime.fromisoformat(text).astimezone(UTC).timestamp()
 
 
+def _end_s(each: dict[str, Any]) -> float:
+    return _born(each) + int((each.get("spec") or {}).get("ttlSeconds") or 0)
+
+
 @command.command("approve")
 @name_argument
+@yes_option
 @write_options
 @server_options()
 @on_server
-async def approve(session: Session, name: str, dry_run: str, idempotency_key: str) -> int:
-    """Agree to what another person asked for, as it stands. It may not change afterwards."""
+async def approve(session: Session, name: str, yes: bool, dry_run: str, idempotency_key: str) -> int:
+    """Agree to what another person asked for. Says first what that is, and asks; off a terminal it needs --yes.
+
+    What was told is what is approved: exit code 4 if it was changed meanwhile. It may not change afterwards.
+    """
+    found = await session.client.get(of_model()["overrides"], session.namespace, name, region=session.region)
+    _tell_asked(session, found)
+    if dry_run == "none":
+        confirmed(yes, f"Approve {found['spec'].get('kind')} {name}?")
+    me = await _me(session)
+    if dry_run != "client" and found["spec"].get("approver") != me:
+        await _approve(session, found, me, how(session, dry_run, idempotency_key))
+    click.echo(f"override/{name} approved by {me}{suffix(dry_run)}")
+    return OK
+
+
+def _tell_asked(session: Session, found: dict[str, Any]) -> None:
+    meta, spec = found["metadata"], found["spec"]
+    ends_s = _end_s(found)
+    left_s = ends_s - session.client.clock.wall()
+    note(f"override {meta.get('namespace', '')}/{meta['name']}, {spec.get('kind')}, asked for by {spec.get('requester') or '-'}")
+    note(f"  reason      {spec.get('reason', '')}")
+    note(f"  scope       {_scope(spec)}")
+    note(f"  parameters  {_parameters(spec)}")
+    when = datetime.fromtimestamp(ends_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note(f"  ends        {when}, {f'in {span(int(left_s))}' if left_s > 0 else 'which is over'}")
+
+
+async def _me(session: Session) -> str:
     review = await session.client.post(WHOAMI, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     username = ((review.get("status") or {}).get("userInfo") or {}).get("username", "")
     me = username.rpartition(":")[2]  # `user:ann` is ann in overrides, as everywhere in objects
     if not me:
         raise Told("the server does not say who you are", hint="log in with a token of your own")
-    body = {"spec": {"approver": me}}
-    if dry_run != "client":
-        write = how(session, dry_run, idempotency_key)
-        await session.client.patch(of_model()["overrides"], session.namespace, name, body, write)
-    click.echo(f"override/{name} approved by {me}{suffix(dry_run)}")
-    return OK
+    return str(me)
+
+
+async def _approve(session: Session, told: dict[str, Any], me: str, write: Write) -> None:
+    """On the version that was told, or a later one that asks for the same."""
+    overrides, name = of_model()["overrides"], told["metadata"]["name"]
+    found = told
+    for attempt in range(1, ATTEMPTS + 1):
+        if found["metadata"].get("uid") != told["metadata"].get("uid") or found["spec"] != told["spec"]:
+            hint = "look at what is asked for now: say 'approve' again"
+            raise Told(f"override/{name} was changed while you read it; nothing was approved", hint=hint, code=CONFLICT)
+        body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": {"approver": me}}
+        try:
+            await session.client.patch(overrides, session.namespace, name, body, write)
+            return
+        except Conflict:
+            if write.key or attempt == ATTEMPTS:  # Under a key that was chosen, the refusal is what is remembered.
+                raise
+        found = await session.client.get(overrides, session.namespace, name, region=session.region)
 
 
 @command.command("extend")
 @name_argument
-@click.option("--for", "more", type=DURATION, required=True, metavar="DURATION", help="How long it is to last from now on.")
+@click.option("--for", "more", type=SOME_TIME, required=True, metavar="DURATION", help="How long it is to last from now on.")
 @write_options
 @server_options()
 @on_server

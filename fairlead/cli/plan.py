@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import click
 import msgspec
@@ -18,7 +19,7 @@ from fairlead.cli.apply import file_options, sent_as
 from fairlead.cli.frame import CHANGES, CHECK_FAILED, OK, Told
 from fairlead.cli.kinds import of_model, targets
 from fairlead.cli.output import note
-from fairlead.cli.session import DURATION, Session, on_server, server_options
+from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, put
 from fairlead.client.rest_errors import ApiError
 from fairlead.client.rest_shapes import GROUP, VERSION, Query
@@ -35,7 +36,7 @@ Change = dict[str, Any]
 @file_options
 @click.option("--lose-region", "lost", default="", metavar="REGION", help="As if this region were lost now.")
 @click.option("--require-ready", is_flag=True, help="Exit code 8 if critical services would be left that no recovery reaches.")
-@click.option("--deadline", type=DURATION, default=DRAIN_S, show_default="10m", metavar="DURATION", help="Of a drain.")
+@click.option("--deadline", type=SOME_TIME, default=DRAIN_S, show_default="10m", metavar="DURATION", help="Of a drain.")
 @click.option("--force-conflicts", is_flag=True, help="As if fields that other managers own were taken over.")
 @click.option("--field-manager", default="fairlead", show_default=True, help="Who would own the fields.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the plan, for 'fairlead apply --plan FILE'.")
@@ -67,8 +68,7 @@ async def command(session: Session, words: tuple[str, ...], files: tuple[str, ..
     if not changes:
         raise Told("say which change", hint="-f FILE, drain NODE, delete KIND/NAME, policy REVISION or --lose-region REGION")
     spec = {"changes": changes, "marks": out is not None}
-    query = f"?fieldManager={field_manager}&force={'true' if force_conflicts else 'false'}"
-    got = await session.client.post(PATH + query, {"spec": spec})
+    got = await session.client.post(asked_as(field_manager, force_conflicts), {"spec": spec})
     status: dict[str, Any] = got["status"]
     if out is not None:
         kept = {"kind": "SavedPlan", "apiVersion": got["apiVersion"], "fieldManager": field_manager, "force": force_conflicts,
@@ -83,6 +83,11 @@ async def command(session: Session, words: tuple[str, ...], files: tuple[str, ..
         note(f"kept in {out}; carry it out with: fairlead apply --plan {out}")
     worse = any(row["shortAfter"] > row["shortBefore"] for row in status["readiness"])
     return _code(bool(status["changed"]), not (worse and require_ready))
+
+
+def asked_as(field_manager: str, force: bool) -> str:
+    """Where a plan is asked for, by whom."""
+    return f"{PATH}?{urlencode({'fieldManager': field_manager, 'force': 'true' if force else 'false'})}"
 
 
 def _code(changed: bool, fine: bool) -> int:
@@ -131,13 +136,14 @@ async def _deciding(session: Session, names: tuple[str, ...]) -> Change:
     from fairlead.decide.channels import rolled_back
     from fairlead.model.kinds.policy import PolicyChannelSpec
 
-    if len(names) != 1 or not names[0].lstrip("r").isdecimal():
-        raise Told("name one policy revision", hint="see 'fairlead policy list'")
+    revision = int(names[0].removeprefix("r")) if len(names) == 1 and names[0].removeprefix("r").isdecimal() else 0
+    if revision < 1:
+        raise Told("name one policy revision, such as 7", hint="see 'fairlead policy list'")
     channel = await session.client.get(of_model()["policychannels"], "", "default")
     before = msgspec.convert(channel["spec"], PolicyChannelSpec)
-    made = rolled_back(before, int(names[0].lstrip("r"))) or before
-    # What is left out of a patch stays: a canary that would be no more is taken out by name.
-    spec = {"canary": None, **msgspec.to_builtins(made)}
+    made = rolled_back(before, revision) or before
+    # What is left out of a patch stays: a canary and a history that would be no more are taken out by name.
+    spec = {"canary": None, "history": [], **msgspec.to_builtins(made)}
     return {"patch": _named("PolicyChannel", "default") | {"spec": spec}}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import click
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from fairlead.cli.frame import CONFLICT, NOT_FOUND, OK, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
-from fairlead.cli.plan import PATH
+from fairlead.cli.plan import asked_as
 from fairlead.cli.session import Session
 from fairlead.cli.writing import suffix
 from fairlead.client.rest_errors import Conflict
@@ -25,7 +25,40 @@ from fairlead.model.registry import BY_KIND
 
 NAMED_MAX: Final = 8  # things that moved, told by name
 ATTEMPTS: Final = 5  # statuses are written all the time: a version that moved is looked at again
+MAKE_ONE: Final = "make one with 'fairlead plan ... --out FILE'"
 Tree = dict[str, Any]
+
+
+class Named(msgspec.Struct):
+    name: str
+    namespace: str = ""
+
+
+class Changed(msgspec.Struct):
+    kind: str
+    metadata: Named
+
+
+class Touched(msgspec.Struct, rename="camel"):
+    kind: str
+    namespace: str
+    name: str
+    resource_version: str
+
+
+class Base(msgspec.Struct):
+    digests: dict[str, dict[str, Any]]
+    objects: list[Touched]
+    marks: dict[str, dict[str, dict[str, Any]]] = {}
+
+
+class Saved(msgspec.Struct, rename="camel"):
+    """What must be in a file for it to be carried out. It is not read from here: what else is in it goes to the server too."""
+
+    field_manager: str
+    force: bool
+    changes: list[Annotated[dict[Literal["apply", "patch", "delete"], Changed], msgspec.Meta(min_length=1, max_length=1)]]
+    base: Base
 
 
 async def apply_plan(session: Session, path: Path, write: Write, dry_run: str) -> int:
@@ -66,14 +99,20 @@ def _read(path: Path) -> Tree:
     except msgspec.DecodeError as error:
         raise Told(f"{path}: is no kept plan: {error}") from None
     if not isinstance(kept, dict) or kept.get("kind") != "SavedPlan":
-        raise Told(f"{path}: is no kept plan", hint="make one with 'fairlead plan ... --out FILE'")
+        raise Told(f"{path}: is no kept plan", hint=MAKE_ONE)
+    try:
+        msgspec.convert(kept, Saved)
+    except msgspec.ValidationError as error:
+        raise Told(f"{path}: is no kept plan, or not all of one: {error}", hint=MAKE_ONE) from None
+    unknown = [tree["kind"] for change in kept["changes"] for tree in change.values() if tree["kind"] not in BY_KIND]
+    if unknown:
+        raise Told(f"{path}: there is no kind {unknown[0]!r}", hint=MAKE_ONE)
     return kept
 
 
 async def _base(session: Session, kept: Tree) -> Tree:
     spec = {"changes": kept["changes"], "baseOnly": True, "marks": True}
-    query = f"?fieldManager={kept['fieldManager']}&force={'true' if kept['force'] else 'false'}"
-    base: Tree = (await session.client.post(PATH + query, {"spec": spec}))["base"]
+    base: Tree = (await session.client.post(asked_as(kept["fieldManager"], kept["force"]), {"spec": spec}))["base"]
     return base
 
 

@@ -16,7 +16,7 @@ from fairlead.cli import policy_words
 from fairlead.cli.frame import CHANGES, CONFLICT, NOT_FOUND, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
-from fairlead.cli.session import DURATION, Session, on_server, server_options
+from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 from fairlead.cli.writing import confirmed, how, suffix, write_options, yes_option
 from fairlead.client.rest_errors import NotFound
@@ -137,7 +137,7 @@ async def diff(session: Session, before: int, after: int) -> int:
 @click.option("--of", "tenants", multiple=True, metavar="TENANT", help="Try it on these tenants.")
 @click.option("--share", type=click.IntRange(0, 100), default=0, metavar="PERCENT", help="Try it on this share of the tenants.")
 @click.option("--in-region", "regions", multiple=True, metavar="REGION", help="Try it in these regions only.")
-@click.option("--for", "ttl", type=DURATION, default=TTL_S, show_default="1h", metavar="DURATION",
+@click.option("--for", "ttl", type=SOME_TIME, default=TTL_S, show_default="1h", metavar="DURATION",
               help="It is taken back after this if nobody promoted it. At most 4h.")  # fmt: skip
 @write_options
 @server_options()

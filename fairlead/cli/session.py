@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 REQUEST_S = 30.0
+DURATION_S_MAX = 100 * 365 * 86_400  # a hundred years: what is longer is a slip, and no calendar has it
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """`90s`, `5m`, `2h`, `1h30m`, or a number of seconds."""
+    """`90s`, `5m`, `2h`, `1h30m`, or a number of seconds. `some`: nothing and less than nothing are refused."""
 
     name = "duration"
-    _PARTS = re.compile(r"(-)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+    _PARTS = re.compile(r"(-)?(?=\d)(?:(\d{1,12})h)?(?:(\d{1,12})m)?(?:(\d{1,12}(?:\.\d{1,12})?)s?)?")
+
+    def __init__(self, *, some: bool = False) -> None:
+        self._some = some
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
@@ -40,6 +44,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         amount = self.found(value)
         if amount is None:
             self.fail(f"{value!r} is not a duration; write 90s, 5m or 2h", param, ctx)
+        if abs(amount) > DURATION_S_MAX:
+            self.fail(f"{value!r} is more than a hundred years", param, ctx)
+        if self._some and amount <= 0:
+            self.fail(f"{value!r} is no time at all; write 90s, 5m or 2h", param, ctx)
         return amount
 
     def found(self, value: str) -> float | None:
@@ -52,6 +60,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 DURATION = Duration()
+SOME_TIME = Duration(some=True)
 
 
 class Session(NamedTuple):
@@ -67,6 +76,8 @@ class Session(NamedTuple):
     def moment(self, at: str) -> str:
         """What --at names: a revision or a time as they are, a duration such as 5m as so long ago."""
         ago = DURATION.found(at) if not at.isdecimal() else None
+        if ago is not None and not 0 <= ago <= DURATION_S_MAX:
+            raise Told(f"--at {at}: nothing is known of then", hint="write how long ago, such as 5m or 2h, a revision or a time")
         return at if ago is None else datetime.fromtimestamp(self.client.clock.wall() - ago, UTC).isoformat()
 
     def namespace_of(self, resource: Resource, everywhere: bool = False) -> str:
@@ -85,7 +96,8 @@ def server_options(timeout_s: float = REQUEST_S, *, waits: str = "") -> Callable
         click.option("-n", "--namespace", "--tenant", metavar="TENANT", shell_complete=namespaces,
                      help="The tenant; a tenant is a namespace."),
         click.option("--region", metavar="REGION", help="Ask, or write to, this region only."),
-        click.option("--timeout", bounds, type=DURATION, default=timeout_s, show_default=f"{timeout_s:g}s", metavar="DURATION",
+        click.option("--timeout", bounds, type=DURATION if waits else SOME_TIME, default=timeout_s,
+                     show_default=f"{timeout_s:g}s", metavar="DURATION",
                      help=waits or "How long the server may take to answer."),
     ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlead.cli.frame import DENIED, OK, UNKNOWN, Told, tell
+from fairlead.cli.frame import DENIED, OK, UNKNOWN, WRITES, Told, tell
 from fairlead.cli.session import Session, is_terminal, told_of
 from fairlead.client.rest_shapes import Write
 
@@ -22,7 +22,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def dry_run_option(work: F) -> F:
     return click.option("--dry-run", type=click.Choice(["none", "client", "server"]), default="none", show_default=True,
+                        callback=_writes,
                         help="client: only check here; server: let the server judge it and store nothing.")(work)  # fmt: skip
+
+
+def _writes(ctx: click.Context, param: click.Parameter, dry_run: str) -> str:
+    ctx.meta[WRITES] = dry_run == "none"
+    return dry_run
 
 
 def write_options(work: F) -> F:

@@ -8,7 +8,7 @@ Called by program.py.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +21,13 @@ from fairlead.drills.asking import NO_ANSWER, Asking
 from fairlead.drills.census import Census
 from fairlead.drills.contract import Drill
 from fairlead.drills.scene import Scene
-from fairlead.observe.audit import audit
+from fairlead.observe.audit import History, audit_of
 from fairlead.ports import Clock, Ids, Tasks, system_random
-from fairlead.store.contract import Batch
 
 WELL_S: Final = 180.0  # a region must have been well for a minute before its work goes back; and machines are busy
 ARCHIVED_S: Final = 2.0  # history follows its plane within half a second
 
-Archived = Callable[[str], Iterable[Batch]]
+Archived = Callable[[str], History]
 
 
 class Running:
@@ -54,7 +53,7 @@ class Running:
                 await self._wait_well(drill, scene)
                 await self._carried_out(drill, scene)
         await self._clock.sleep(ARCHIVED_S)
-        self._audit(scene)
+        await self._audit(scene)
         return _results(drill, scene)
 
     async def _carried_out(self, drill: Drill, scene: Scene) -> None:
@@ -127,16 +126,21 @@ class Running:
 
     # --- the promises ----------------------------------------------------------------------------------------------------
 
-    def _audit(self, scene: Scene) -> None:
+    async def _audit(self, scene: Scene) -> None:
         figures: dict[str, Any] = {}
         for plane in PLANES:
             config: PlaneConfig = read_config(self._layout.config_of(plane), PlaneConfig)
             directory = Path(config.data, "history")
-            results = audit(self._archived(str(directory)))
+            history = self._archived(str(directory))
+            results = audit_of(history)
+            if results["unread"]:  # A checkpoint may be a moment before its segment.
+                await self._clock.sleep(ARCHIVED_S)
+                results["unread"] = history.unread()
             broken = {name: row["violations"][:3] for name, row in results["invariants"].items() if row["violations"]}
             checked = {name: row["checked"] for name, row in results["invariants"].items()}
-            figures[plane] = {"revisions": results["revisions"], "checked": checked, "violations": broken}
-        bad = {plane: of["violations"] for plane, of in figures.items() if of["violations"]}
+            unread = results["unread"] or ([] if results["revisions"] else ["there is no history"])
+            figures[plane] = {"revisions": results["revisions"], "checked": checked, "violations": broken, "unread": unread}
+        bad = {plane: of["violations"] or of["unread"] for plane, of in figures.items() if of["violations"] or of["unread"]}
         entries = sum(of["revisions"] for of in figures.values())
         scene.check(
             "audit verify finds no broken promise", not bad, str(bad) if bad else f"{entries} effects of {len(PLANES)} planes"

@@ -15,6 +15,7 @@ import msgspec
 from fairlead.model.hot import DECODERS
 from fairlead.model.ids import split_key
 from fairlead.model.journal import decode_blob, decode_command
+from fairlead.model.resources import Resources
 from fairlead.store.contract import Batch
 
 KINDS: Final = {"quotas": "Quota", "grants": "Grant", "recoverybudgets": "RecoveryBudget", "overrides": "Override"}
@@ -93,8 +94,12 @@ def _limits(spec: Any) -> dict[str, str]:
     if hasattr(spec, "during"):
         return dict(spec.during.as_quantities())
     if hasattr(spec, "shapes"):
-        return {str(number): f"{shape.count} x {shape.requests}" for number, shape in enumerate(spec.shapes)}
+        return {str(number): f"{shape.count} x {_amounts(shape.requests)}" for number, shape in enumerate(spec.shapes)}
     return dict(spec.parameters)
+
+
+def _amounts(requests: Resources) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in requests.as_quantities().items()) or "nothing"
 
 
 def _until(last: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,38 @@ from fairlead.model.journal import Header, chain_hash, decode_blob, encode_blob
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
-from fairlead.store.archive import Archive
+from fairlead.observe.evidence import Evidence
+from fairlead.store.archive import Archive, Point
 from fairlead.store.contract import Batch
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, ok, running_plane
 
 
-def world() -> World:
+class Moment:
+    """A clock whose sleep is nothing but a chance for others to act."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.meanwhile = meanwhile
+        self.slept_s = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        self.meanwhile()
+
+
+def world(clock: Moment | None = None, evidence: Path | None = None) -> World:
     nothing: Any = None
-    return World(nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, archived=archived_batches)
+    moment: Any = clock or Moment()
+    kept = (lambda: Evidence(evidence, "fairlead audit verify", lambda: 1.0, lambda: "b")) if evidence else None
+    return World(
+        nothing, nothing, nothing, nothing, lambda: moment, nothing, _stepped, nothing, archived=archived_batches, evidence=kept
+    )
+
+
+def _stepped(work: Coroutine[Any, Any, None]) -> None:
+    """Inside a running loop no other can run, and nothing here waits."""
+    with pytest.raises(StopIteration):
+        work.send(None)
 
 
 async def history(directory: Path, change: Callable[[list[Batch]], list[Batch]] = lambda batches: batches) -> None:
@@ -113,3 +136,122 @@ async def test_without_a_directory_the_local_platform_is_asked(tmp_path: Path, c
         assert msgspec.json.decode(capsys.readouterr().out)["params"]["directory"] == str(tmp_path / "data/global/history")
         assert answer(world(), ["audit", what, "--state", str(tmp_path / "none")]) == NOT_FOUND
     assert answer(world(), ["audit", "verify", "--state", str(tmp_path / "none")]) == NOT_FOUND
+
+
+# --- a history that is not all there ---------------------------------------------------------------------------------------
+
+
+def verified(directory: Path, capsys: pytest.CaptureFixture[str], within: World | None = None) -> tuple[int, dict[str, Any]]:
+    code = answer(within or world(), ["audit", "verify", str(directory), "--json"])
+    return code, msgspec.json.decode(capsys.readouterr().out)["results"]
+
+
+def open_segment(directory: Path) -> Path:
+    (found,) = directory.glob("*.open")
+    return found
+
+
+async def test_says_up_to_which_revision_it_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await history(tmp_path)
+    code, told = verified(tmp_path, capsys)
+    assert (code, told["reaches"], told["unread"]) == (OK, f"1:{told['revisions']}", [])
+    assert answer(world(), ["audit", "verify", str(tmp_path)]) == OK
+    assert f"read up to revision 1:{told['revisions']}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.99])
+async def test_a_flipped_bit_fails_the_check_wherever_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: float
+) -> None:
+    await history(tmp_path / "h")
+    whole = verified(tmp_path / "h", capsys)[1]["revisions"]
+    data = bytearray(open_segment(tmp_path / "h").read_bytes())
+    data[int(len(data) * place)] ^= 1
+    open_segment(tmp_path / "h").write_bytes(data)
+    code, told = verified(tmp_path / "h", capsys, world(evidence=tmp_path / "evidence"))
+    assert code == CHECK_FAILED
+    assert told["revisions"] < whole
+    assert f"after revision 1:{told['revisions']} are damaged" in told["unread"][0]
+    (kept,) = (tmp_path / "evidence").glob("*.json")
+    record = msgspec.json.decode(kept.read_bytes())
+    assert (record["passed"], record["figures"]["revisions"]) == (False, 0)
+
+
+async def test_a_beginning_that_cannot_be_read_fails_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await history(tmp_path)
+    data = bytearray(open_segment(tmp_path).read_bytes())
+    data[20] ^= 1
+    open_segment(tmp_path).write_bytes(data)
+    code, told = verified(tmp_path, capsys)
+    assert (code, told["reaches"]) == (CHECK_FAILED, "")
+    assert "its beginning is torn, and nothing after it" in told["unread"][0]
+
+
+async def test_the_record_that_is_being_written_fails_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await history(tmp_path)
+    whole = verified(tmp_path, capsys)[1]["revisions"]
+    data = open_segment(tmp_path).read_bytes()
+    for less in (1, 40):
+        open_segment(tmp_path).write_bytes(data[:-less])
+        code, told = verified(tmp_path, capsys)
+        assert (code, told["unread"]) == (OK, [])
+        assert 0 < told["revisions"] < whole
+    for more in (b"", data[-30:]):  # nothing, or a part of the next one's head
+        open_segment(tmp_path).write_bytes(data + more)
+        assert verified(tmp_path, capsys)[0] == OK
+    (tmp_path / "0000001-00000000009999.open").write_bytes(data[:30])
+    assert verified(tmp_path, capsys)[0] == OK, "a segment that was only just begun"
+
+
+async def test_a_checkpoint_beyond_the_last_segment_fails_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await history(tmp_path)
+    archive = Archive(tmp_path)
+    archive.write_checkpoint(archive.last(), 1, [])
+    archive.close()
+    assert verified(tmp_path, capsys)[0] == OK
+    data = open_segment(tmp_path).read_bytes()
+    open_segment(tmp_path).write_bytes(data[: len(data) // 2])
+    code, told = verified(tmp_path, capsys)
+    assert code == CHECK_FAILED
+    assert any("segments end at 1:" in said for said in told["unread"])
+    open_segment(tmp_path).unlink()
+    assert answer(world(), ["audit", "verify", str(tmp_path)]) == CHECK_FAILED
+    assert "read up to revision 0, and not all there is" in capsys.readouterr().out
+
+
+async def test_a_checkpoint_that_its_segment_reaches_in_a_moment_fails_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server writes the state of its head, and feeds its history a little later."""
+    later: list[Batch] = []
+    await history(tmp_path, lambda batches: later.append(batches[-1]) or batches[:-1])  # type: ignore[func-returns-value]
+    archive = Archive(tmp_path)
+    archive.write_checkpoint(Point(1, later[0].last), 1, [])
+    clock = Moment(lambda: archive.append(later[0]))
+    assert verified(tmp_path, capsys, world(clock))[0] == OK
+    assert clock.slept_s
+    archive.close()
+
+
+async def test_a_damaged_closed_segment_fails_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await history(tmp_path)
+    archive = Archive(tmp_path)
+    archive.seal()
+    closed = archive.close_segment()
+    archive.close()
+    assert closed is not None
+    data = bytearray(closed.read_bytes())
+    for place in (-20, 20):  # its footer; a frame
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        closed.write_bytes(damaged)
+        code, told = verified(tmp_path, capsys)
+        assert (code, told["revisions"]) == (CHECK_FAILED, 0)
+        assert closed.name in told["unread"][0]
+
+
+def test_a_directory_without_history_is_not_found_and_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "h").mkdir()
+    assert answer(world(evidence=tmp_path / "evidence"), ["audit", "verify", str(tmp_path / "h")]) == NOT_FOUND
+    assert "there is no history in" in capsys.readouterr().err
+    assert not (tmp_path / "evidence").exists()

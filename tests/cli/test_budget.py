@@ -12,6 +12,7 @@ from fairlead.authority.judge import Settings
 from fairlead.cli import frame
 from fairlead.cli.frame import NOT_FOUND, OK, answer
 from fairlead.model.commands import Caller, Put
+from fairlead.model.kinds.capacity import BudgetShape, RecoveryBudget, RecoveryBudgetSpec
 from fairlead.model.kinds.intent import Quota, QuotaSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.lifecycle import Role
@@ -60,6 +61,8 @@ async def test_every_change_of_what_may_be_used_is_listed_with_who_and_until_whe
         ok(await plane.send(OPERATOR, Put("Override", Override(Metadata(name="flood", namespace="risk"), spec))))
         held = replace(spec, kind="hold", parameters={})
         ok(await plane.send(OPERATOR, Put("Override", Override(Metadata(name="other", namespace="risk"), held))))
+        shapes = RecoveryBudgetSpec(shapes=(BudgetShape(Resources(500, 1 << 30), 3),))
+        ok(await plane.send(OPERATOR, Put("RecoveryBudget", RecoveryBudget(Metadata(name="eu", namespace="risk"), shapes))))
     archive = Archive(tmp_path / "history")
     for entry in disk.journal:
         archive.append(entry.batch)
@@ -69,8 +72,10 @@ async def test_every_change_of_what_may_be_used_is_listed_with_who_and_until_whe
     told = msgspec.json.decode(capsys.readouterr().out)["results"]["changes"]
     assert [(each["kind"], each["what"], each["who"]) for each in told] == [
         ("Quota", "created", "ada"), ("Quota", "changed", "eve"), ("Override", "created", "ada"),
+        ("RecoveryBudget", "created", "ada"),
     ]  # fmt: skip
     assert (told[1]["limits"], told[2]["limits"]) == ({"cpu": "8"}, {"cpu": "2"})
+    assert told[3]["limits"] == {"0": "3 x cpu=500m,memory=1Gi"}
     assert told[2]["until"]
     assert answer(world(), ["audit", "budgets", str(tmp_path / "history")]) == OK
     assert "the flood of Monday" in capsys.readouterr().out

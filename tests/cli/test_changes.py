@@ -97,13 +97,25 @@ def test_patch_takes_json_or_yaml(filled: FakeApi, tmp_path: Path) -> None:
         (["patch", "wl/a", "-p", "[1]"], "a merge patch is an object"),
         (["patch", "wl/a", "-p", "{}", "--type", "json"], "a json patch is a list"),
         (["patch", "wl", "-p", "{}"], "patch needs exactly one object"),
+        (["patch", "wl/a", "-p", "spec: {image: \udcff}"], "the patch is not UTF-8"),
+        (["drain", "n1", "--reason", "x", "--deadline", "-5m"], "'-5m' is no time at all"),
+        (["drain", "n1", "--reason", "x", "--deadline", "99999999999h"], "more than a hundred years"),
+        (["plan", "drain", "n1", "--deadline", "-5m"], "'-5m' is no time at all"),
+        (["override", "create", "hold", "x", "--reason", "x", "--for", "-"], "'-' is not a duration"),
+        (["override", "extend", "x", "--for", "0s"], "'0s' is no time at all"),
     ],
 )
-def test_a_patch_that_cannot_be_one_is_not_sent(filled: FakeApi, arguments: list[str], said: str) -> None:
+def test_a_change_that_cannot_be_one_is_not_sent(filled: FakeApi, arguments: list[str], said: str) -> None:
     ran = talk(*arguments)
     assert ran.code == frame.ERROR
     assert said in ran.err
     assert filled.sent("PATCH") == []
+
+
+def test_a_patch_in_a_file_of_something_else_is_told_so(filled: FakeApi, tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(b"\xff\xfe\x00spec")
+    ran = talk("patch", "wl/a", "--patch-file", tmp_path / "p")
+    assert (ran.code, "the patch is not UTF-8" in ran.err) == (frame.ERROR, True), ran
 
 
 def test_scale_says_what_it_moves(filled: FakeApi) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +17,12 @@ from click.testing import CliRunner
 import fairlead.cli.bench as bench
 from bench.registry import Option
 from fairlead import main
-from fairlead.cli import frame
+from fairlead.cli import frame, version
 from fairlead.cli.output import json_option
 from fairlead.cli.show import Format, format_option
 from fairlead.store.contract import StoreError
 from tests.cli.runs import fairlead, world
+from tests.client.fake_api import FakeApi
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {
@@ -334,3 +338,44 @@ def show_command(form: Format) -> None:
 @json_option
 def measured_command(as_json: bool) -> None:
     click.echo("json" if as_json else "table")
+
+
+def unread(*words: str) -> int:
+    """The exit code where nobody reads stdout: the other end of the pipe is closed."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe, contextlib.redirect_stdout(pipe):
+        return frame.answer(world(), list(words))
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("explain", "workload"), ("store", "--help")])
+def test_who_has_seen_enough_ends_a_command_without_a_word(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    assert unread(*words) == frame.OK
+    assert capfd.readouterr().err == ""
+
+
+def test_a_change_that_nobody_reads_of_did_not_end_well(capfd: pytest.CaptureFixture[str], api: FakeApi) -> None:
+    for name in ("a", "b"):
+        api.put("workloads", name, "risk", spec={"replicas": 3})
+    words = ("scale", "wl/a", "wl/b", "--replicas", "4")
+    assert unread(*words, "--dry-run", "client") == frame.OK
+    assert capfd.readouterr().err == ""
+    assert unread(*words) == frame.ERROR
+    assert "nobody reads the output, so it stopped" in capfd.readouterr().err
+    assert unread("get", "wl") == frame.OK
+
+
+def test_another_pipe_that_breaks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> str:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(version, "installed", broken)
+    ran = fairlead("--version")
+    assert (ran.code, ran.err) == (frame.ERROR, "error: a connection was closed by its other end\n")
+
+
+@pytest.mark.parametrize(("words", "code"), [("explain workload --recursive", "0"), ("explain nope 2>&1", "3")])
+def test_in_a_pipe_that_closes_early_the_program_itself_is_quiet(words: str, code: str) -> None:
+    script = f"{sys.executable} -m fairlead.main {words} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == (code, "")

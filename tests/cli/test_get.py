@@ -170,6 +170,12 @@ def test_nothing_found_is_no_error_and_says_so_beside_the_data(filled: FakeApi) 
         (["get", "wl,nodes", "-w"], "-w follows one kind at a time"),
         (["get", "wl", "-w", "--at", "1"], "the past does not change"),
         (["get", "wl", "--timeout", "soon"], "is not a duration"),
+        (["get", "wl", "--timeout", "-"], "is not a duration"),
+        (["get", "wl", "--timeout", "0"], "'0' is no time at all"),
+        (["get", "wl", "--timeout", "99999999999h"], "more than a hundred years"),
+        (["get", "wl", "--timeout", "9" * 400 + "h"], "is not a duration"),
+        (["get", "wl", "--at", "99999999999h"], "nothing is known of then"),
+        (["get", "wl", "--at", "-5m"], "nothing is known of then"),
     ],
 )
 def test_a_slip_is_told_with_what_would_be_right(filled: FakeApi, arguments: list[str], said: str) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.cli.frame import NOT_FOUND
 from fairlead.cli.incident import ASKED, checks
+from tests.cli.talks import talk
+from tests.client.fake_api import FakeApi
 
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 BEFORE, AFTER = "2027-01-15T07:55:00Z", "2027-01-15T08:05:00Z"
@@ -87,3 +90,10 @@ def test_a_node_that_is_shown_from_memory_is_not_heard() -> None:
     assert failing(found) == ["every node is heard"]
     (heard,) = [check for check in checks(found, NOW_S) if not check.passed]
     assert heard.left == ["nodes of us-east are not heard of for 12 s"]
+
+
+def test_an_incident_that_is_not_there_is_not_found(api: FakeApi) -> None:
+    for verb in ("status", "close"):
+        ran = talk("incident", verb, "nope")
+        assert (ran.code, ran.out) == (NOT_FOUND, "")
+        assert "there is no open incident nope" in ran.err

@@ -119,6 +119,7 @@ def test_explain_walks_the_fields_and_needs_no_server(config_file: object) -> No
     assert "DoNotSchedule|ScheduleAnyway" in out
     assert "-required-" in talk("explain", "workload.metadata").out
     assert "      topologyKey <string>" in talk("explain", "workload.spec", "--recursive").out
+    assert talk("explain", "nope").code == talk("explain", "workload.spec.nope").code == frame.NOT_FOUND
     ran = talk("explain", "workload.spec.replica")
     assert ran.code == frame.NOT_FOUND
     assert "did you mean 'replicas'?" in ran.err

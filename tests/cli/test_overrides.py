@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
-from fairlead.cli import frame
+from fairlead.cli import frame, override
 from fairlead.cli.policy_words import changes
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.model.kinds.intent import LabelExpression
@@ -170,3 +173,76 @@ def test_what_follows_an_approved_override_says_whether_it_is_in_force(api: Fake
         ran = run("override", "extend", name, "--for", "20m", "--dry-run", "client", "-n", "default")
         assert ran.out.startswith(f"override/{kind}-2 created")
         assert said in ran.err
+
+
+def asked_for_more(name: str) -> None:
+    words = (
+        "emergency-quota",
+        name,
+        "--reason",
+        "flood",
+        "--for",
+        "30m",
+        "--of",
+        "risk",
+        "--set",
+        "cpu=20",
+        "--set",
+        "memory=4Gi",
+    )
+    assert run("override", "create", *words, "--yes").code == frame.OK
+
+
+@pytest.fixture
+def eve(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def me(session: object) -> str:
+        return "eve"
+
+    monkeypatch.setattr(override, "_me", me)
+
+
+def while_asked(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Somebody acts between the question and its answer, which is yes."""
+
+    def confirmed(yes: bool, question: str) -> None:
+        with ThreadPoolExecutor() as others:
+            others.submit(act).result()
+
+    monkeypatch.setattr(override, "confirmed", confirmed)
+
+
+def test_what_is_approved_is_told_first_and_needs_a_yes(applied: Path, eve: None) -> None:
+    asked_for_more("flood")
+    silent = run("override", "approve", "flood")
+    assert silent.code == frame.DENIED, "nobody was there to agree"
+    for said in ("risk/flood, emergency-quota, asked for by", "flood", "tenants risk", "cpu=20 memory=4Gi", "in 29m"):
+        assert said in silent.err, said
+    assert run("get", "overrides/flood", "-o", "jsonpath={.spec.approver}").out == ""
+    foreseen = run("override", "approve", "flood", "--dry-run", "client")
+    assert (foreseen.code, foreseen.out) == (frame.OK, "override/flood approved by eve (client dry run)\n")
+    done = run("override", "approve", "flood", "--yes")
+    assert (done.code, done.out) == (frame.OK, "override/flood approved by eve\n"), done
+    assert "cpu=20 memory=4Gi" in done.err
+    assert run("override", "approve", "flood", "--yes").code == frame.OK, "as it is"
+    listed = run("override", "list").out.splitlines()
+    assert listed[0].split()[-2:] == ["PARAMETERS", "REASON"]
+    assert "cpu=20 memory=4Gi" in next(line for line in listed if line.startswith("flood"))
+    assert run("override", "approve", "none", "--yes").code == frame.NOT_FOUND
+
+
+def test_what_was_changed_since_it_was_told_is_not_approved(applied: Path, eve: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for_more("surge")
+    more = ("patch", "overrides/surge", "-p", '{"spec": {"parameters": {"cpu": "9000"}}}')
+    while_asked(monkeypatch, lambda: run(*more))
+    ran = run("override", "approve", "surge")
+    assert ran.code == frame.CONFLICT, ran
+    assert "was changed while you read it; nothing was approved" in ran.err
+    assert run("get", "overrides/surge", "-o", "jsonpath={.spec.parameters.cpu} {.spec.approver}").out == "9000 "
+
+
+def test_a_mark_on_it_is_no_change_of_what_was_told(applied: Path, eve: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for_more("tide")
+    marked = ("patch", "overrides/tide", "-p", '{"metadata": {"labels": {"seen": "yes"}}}')
+    while_asked(monkeypatch, lambda: run(*marked))
+    ran = run("override", "approve", "tide")
+    assert (ran.code, ran.out) == (frame.OK, "override/tide approved by eve\n"), ran

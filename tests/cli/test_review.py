@@ -87,15 +87,16 @@ def test_evidence_of_another_place_is_looked_at_where_it_is_said(tmp_path: Path)
 
 
 class Drills:
-    def __init__(self, passed: bool) -> None:
+    def __init__(self, passed: bool, unread: list[str] | None = None) -> None:
         self.passed = passed
+        self.unread = unread or []
 
     async def run(self, name: str, state: str, say: Any) -> dict[str, Any]:
         checks = [{"name": "four serve", "passed": self.passed, "detail": ""}]
         broken: dict[str, Any] = {} if self.passed else {"S1": [{}]}
         planes = {
             "global": {"revisions": 3, "checked": {"S1": 2}, "violations": {}},
-            "us-east": {"revisions": 4, "checked": {"S1": 5}, "violations": broken},
+            "us-east": {"revisions": 4, "checked": {"S1": 5}, "violations": broken, "unread": self.unread},
         }
         results = {
             "drill": name,
@@ -118,6 +119,19 @@ def test_a_drill_leaves_its_timings_and_the_audit_it_ended_with(tmp_path: Path, 
     assert drill.figures["timings_s"] == {"serving": 9.0}
     assert (audited.name, audited.passed, audited.figures["checked"]) == ("audit verify", passed, {"S1": 7})
     assert [found["invariant"] for found in audited.figures["violations"]] == ([] if passed else ["S1"])
+
+
+def test_a_drill_whose_history_was_not_read_to_its_end_proves_nothing_by_it(tmp_path: Path) -> None:
+    programs: Any = type("Programs", (), {"drills": lambda self: Drills(False, ["9 bytes are damaged"])})()
+    fairlead("drill", "region-loss", "--json", within=within(tmp_path, programs=programs, run=main.run))
+    audited = kept(tmp_path)[0]
+    assert (audited.name, audited.passed, audited.figures["revisions"], audited.figures["checked"]) == (
+        "audit verify",
+        False,
+        0,
+        {},
+    )
+    assert [found["invariant"] for found in audited.figures["violations"]] == ["S1"], "what was found stands"
 
 
 def test_a_campaign_leaves_what_it_checked_found_and_did_not_meet(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fairlead.decide.admission import OBJECT_BYTES_MAX, RULES, execution_of, faults, slots_of
 from fairlead.decide.admission.report import FAULTS_MAX
+from fairlead.decide.sharing import emergency_of
 from fairlead.model.ids import Uid
 from fairlead.model.kinds import capacity, policy, work
 from fairlead.model.kinds.capacity import BudgetShape, Grant, GrantSpec, Node, NodeSpec, Taint
@@ -273,6 +274,10 @@ def test_capacity_and_work_that_is_wrong_is_told(record: Record, path: str, says
         (_override("recovery", policy.OverrideScope(tenants=("risk",))), "spec.scope", "name them"),
         (_quota(), "spec.parameters", "say how much more"),
         (_quota(cpu="lots"), "spec.parameters[cpu]", "is not a quantity"),
+        (_quota(cpu="1P"), "spec.parameters[cpu]", "is too large"),
+        (_quota(cpu="100u"), "spec.parameters[cpu]", "is finer than the smallest unit, 1m"),
+        (_quota(memory="500m"), "spec.parameters[memory]", "is finer than the smallest unit"),
+        (_quota(cpu="2", gpu="0"), "spec.parameters[gpu]", "adds nothing"),
         (_quota(("*",), cpu="1"), "spec.scope.tenants", "for tenants that are named, not for all"),
     ],
 )
@@ -411,3 +416,16 @@ def test_an_eviction_of_a_slot_made_again_under_its_name_takes_the_place_of_the_
     assert faults(info, example("EvictionRequest", slot=replace(slot, uid="u-2")), old) == ()
     (fault,) = faults(info, example("EvictionRequest", slot=replace(slot, index=4)), old)
     assert (fault.path, fault.message) == ("spec.slot", "may not change; file another request")
+
+
+@pytest.mark.parametrize(("text", "thousandths"), [("500m", 500), ("1.5", 1500), ("2", 2000)])
+def test_what_an_emergency_quota_is_admitted_with_is_what_it_adds(text: str, thousandths: int) -> None:
+    asked = _quota(cpu=text, memory="4Gi")
+    assert told(asked) == {}
+    assert emergency_of(asked) == Resources(thousandths, 4 << 30)
+
+
+def test_an_emergency_quota_that_stands_can_end_whatever_it_says() -> None:
+    stands = with_meta(_quota(cpu="1P"), finalizers=("fairlead.dev/override",))
+    assert told(with_meta(stands, finalizers=()), stands) == {}
+    assert "spec.parameters[cpu]" in told(replace(stands, spec=replace(stands.spec, approver="eve")), stands)

@@ -191,7 +191,15 @@ def test_a_policy_that_everybody_would_be_decided_by_is_tried_and_what_would_be_
     assert planned("policy", "2")["objects"] == changed_channel
     assert talk("policy", "canary", "2", "--of", "risk").code == frame.OK
     assert planned("policy", "2")["objects"] == changed_channel, "as if the canary were promoted"
-    assert talk("policy", "rollback").code == frame.OK
+    for none in ("0", "r0", "-1", "latest"):
+        ran = talk("plan", "policy", "--", none)
+        assert (ran.code, "name one policy revision" in ran.err) == (frame.ERROR, True), ran
+    assert talk("policy", "promote", "--yes").code == frame.OK
+    assert talk("plan", "policy", "1", "--out", tmp_path / "back.plan").code == frame.CHANGES
+    assert talk("apply", "--plan", tmp_path / "back.plan").code == frame.OK
+    channel = msgspec.json.decode(talk("get", "policychannels/default", "-o", "json").out)["spec"]
+    assert (channel["current"], channel.get("history", [])) == (1, []), "what was gone back from is not gone back to"
+    assert talk("policy", "rollback").code == frame.CONFLICT
     changed = {"kind": "SchedulerPolicy", "metadata": {"name": "r1"}, "spec": {"revision": 3}}
     ran = talk("plan", "-f", written(tmp_path, changed), "--force-conflicts")
     assert ran.code not in (frame.OK, frame.CHANGES), ran

@@ -117,6 +117,31 @@ def test_a_file_that_is_no_plan_is_told_so(here: Platform, tmp_path: Path) -> No
     other = written(tmp_path, workload("x"))
     assert talk("apply", "--plan", other).code == frame.ERROR
     assert talk("apply", "--plan", other, "-f", other).code == frame.ERROR
+    whole = msgspec.json.decode(kept(tmp_path, "-f", written(tmp_path, workload("x"))).read_bytes())
+    part = tmp_path / "part.plan"
+    for cut in (
+        {"kind": "SavedPlan"},
+        {**whole, "changes": [{}]},
+        {**whole, "changes": [{"apply": {"kind": "Workload"}}]},
+        {**whole, "changes": [{"apply": {"kind": "Wrkload", "metadata": {"name": "x"}}}]},
+        {**whole, "changes": ["x"]},
+        {**whole, "base": {}},
+        {**whole, "base": {**whole["base"], "objects": [{"kind": "Workload"}]}},
+        {**whole, "force": "yes"},
+    ):
+        part.write_bytes(msgspec.json.encode(cut))
+        ran = talk("apply", "--plan", part)
+        assert (ran.code, ran.out) == (frame.ERROR, ""), ran
+        assert ran.err.startswith(f"error: {part}: "), ran
+
+
+def test_whoever_owns_the_fields_may_be_called_by_any_name(here: Platform, tmp_path: Path) -> None:
+    plan = kept(tmp_path, "-f", written(tmp_path, workload("owned", replicas=1)), "--field-manager", "my tool & me")
+    assert talk("apply", "--plan", plan).code == frame.OK
+    ran = talk("apply", "-f", written(tmp_path, workload("owned", replicas=2)))
+    assert (ran.code, "my tool & me" in ran.err) == (frame.CONFLICT, True), ran
+    here.run(here.until(lambda: sum(here.bound("owned").values()) == 1))
+    here.run(here.forget("owned"))
 
 
 def test_what_moved_out_of_sight_is_still_said_to_have_moved() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fairlead.decide.admission.placement import check_expression
@@ -19,7 +19,8 @@ from fairlead.model.kinds.policy import (
     SchedulerPolicySpec,
     ScoreWeight,
 )
-from fairlead.model.quantity import BadQuantity, parse_quantity
+from fairlead.model.quantity import BadQuantity
+from fairlead.model.resources import NOTHING, Resources
 
 OVERRIDE_TTL_S_MAX: Final = 14_400  # four hours: a shift's length, so whoever asked is still there when it ends
 REASON_MAX: Final = 1_024
@@ -219,6 +220,8 @@ def check_override(report: Report, new: Override, old: Override | None) -> None:
     for field, names in (("tenants", named), ("regions", scope.regions), ("zones", scope.zones)):
         report.labels(f"spec.scope.{field}", names)
     _check_override_kind(report, spec)
+    if spec.kind == "emergency-quota" and (old is None or old.spec != spec):  # One that stands must be able to end.
+        _check_amounts(report, spec.parameters)
     report.unique("spec.scope.workloads", scope.workloads)
     for index, name in enumerate(scope.workloads):
         report.need(bool(name), f"spec.scope.workloads[{index}]", "is empty; name a workload")
@@ -240,11 +243,17 @@ def _check_override_kind(report: Report, spec: OverrideSpec) -> None:
         report.need(bool(scope.regions or scope.workloads), path, "recovery is of regions or workloads; name them")
     if spec.kind == "emergency-quota":
         report.need(bool(spec.parameters), "spec.parameters", "say how much more: such as cpu: 20")
-    for name, text in spec.parameters.items() if spec.kind == "emergency-quota" else ():
+
+
+def _check_amounts(report: Report, parameters: Mapping[str, str]) -> None:
+    """Of an emergency quota, one by one, as they are read when it is in force: one that cannot be would leave all of it out."""
+    for name, text in parameters.items():
         try:
-            parse_quantity(text)
+            added = Resources.parse({name: text})
         except BadQuantity as wrong:
             report.add(f"spec.parameters[{name}]", str(wrong))
+        else:
+            report.need(added != NOTHING, f"spec.parameters[{name}]", f"{shown(text)} adds nothing; say how much more")
 
 
 def _check_override_change(report: Report, new: OverrideSpec, old: OverrideSpec) -> None:
