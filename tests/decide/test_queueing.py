@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,12 +11,12 @@ from msgspec.structs import replace
 from fairlead.decide.queueing import Told, first_epoch, floor_needed, queue_bodies, request_for, same_but_for_times, status_of
 from fairlead.decide.slots import Slot
 from fairlead.model.commands import Body, Delete, Enqueue, Put
+from fairlead.model.kinds.intent import JobRule
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import (
     Assignment,
     AssignmentSpec,
     AssignmentStatus,
-    JobRule,
     Revision,
     RevisionSpec,
     SchedulingRequest,
@@ -180,7 +181,7 @@ def waiting_for(order: Assignment, count: int) -> dict[int, Slot]:
     ],
     ids=lambda said: next(iter(said)),
 )
-def test_what_an_order_says_anew_reaches_slots_that_wait_already(said: dict[str, object]) -> None:
+def test_what_an_order_says_anew_reaches_slots_that_wait_already(said: dict[str, Any]) -> None:
     before, now, want = assignment(2), assignment(2, **said), {0: 2, 1: 2}
     assert bodies(now, waiting_for(before, 2), want) == [
         Put("SchedulingRequest", request_for(now, revision(2), index, 3)) for index in (0, 1)
