@@ -126,6 +126,10 @@ class Preemptor:
             devices,
         )
 
+    def forget(self) -> None:
+        """What was found out about rows: something else than the picture has changed."""
+        self._shapes.clear()
+
     def _shape(self, need: Need, evictor: Evictor) -> _Shape:
         wanted = (id(need), evictor.priority, evictor.borrows, id(evictor.rules))
         shape = self._shapes.get(wanted)

@@ -75,3 +75,16 @@ class Preempting:
 
     def done(self, item: Item) -> None:
         self._victims.pop((item.tenant, item.name), None)
+
+    def set_floor(self, uid: str, floor: int) -> None:
+        """The budget of this workload, where it is more than its slots were bound under; 0: it is as they say."""
+        evictable, preemptor = self._index()
+        if floor:
+            evictable.floors[uid] = floor
+        else:
+            evictable.floors.pop(uid, None)
+        for key, use in self._snapshot.uses.items():
+            if use.uid == uid and use.evictable:
+                evictable.told(key, use, -1)
+                evictable.told(key, use, 1)
+        preemptor.forget()

@@ -20,6 +20,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Evidence
 from fairlead.ports import Clock, Random, Tasks
 from fairlead.scheduler.cycle import Cycle, Placement, Run
+from fairlead.scheduler.floors import Floors
 from fairlead.scheduler.homes import Homes
 from fairlead.scheduler.levelling import Levelling
 from fairlead.scheduler.meters import Meters
@@ -83,6 +84,7 @@ class Scheduler(Leased):
         homes = Homes(partition, self.snapshot.names) if partition.of > 1 else None
         self._shapes = ShapeBook(self.snapshot, self.policies, homes)
         self._preempting = Preempting(self.snapshot)
+        self._floors = Floors(self.snapshot, self._preempting)
         self._cycle = Cycle(self.snapshot, self._shapes, self.policies, self._preempting, self._random)
         self._points = Points(self._cycle)
         self._levelling = Levelling(self.snapshot, self._shapes, self.policies)
@@ -133,6 +135,7 @@ class Scheduler(Leased):
                 self._feed.poke()
             since_ms = max((when for _, when in heard), default=since_ms)
             self.meters.observed(self.queue.meters(self.snapshot.now_ms))
+            self._floors.ended(now_ms)
             await self._report()
             await self._clock.sleep(self._settings.hear_s)
 
@@ -302,6 +305,8 @@ class Scheduler(Leased):
         self._cycle.take_back(placement)
         if refused.reason == "NoFit" and "cpuFree" in refused.facts:
             snapshot.correct(placement.node, refused.facts, revision or self._plane.revision())
+        if refused.reason == "VictimNotAllowed":
+            self._floors.heard(refused)
         if refused.reason in ("AlreadyBound", "NotFound") and not item.gang:
             self.queue.gone(item, snapshot.now_ms)
             return

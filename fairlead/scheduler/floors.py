@@ -1,0 +1,32 @@
+"""Disruption budgets that were raised after their slots were bound. A scheduler knows the budget under which a binding was made.
+From a refused claim it learns that there is a higher one by now, and looks for other victims. Called by scheduler.py."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead.model.commands import Refused
+from fairlead.scheduler.preempting import Preempting
+from fairlead.scheduler.snapshot import Snapshot
+
+KEPT_MS: Final = 60_000  # A budget may be lowered again and nobody tells a scheduler, so one claim a minute asks.
+
+
+class Floors:
+    def __init__(self, snapshot: Snapshot, preempting: Preempting) -> None:
+        self._snapshot = snapshot
+        self._preempting = preempting
+        self._until_ms: dict[str, int] = {}  # by workload uid
+
+    def heard(self, refused: Refused) -> None:
+        floor, victim = refused.facts.get("minServing"), str(refused.facts.get("victim", ""))
+        tenant, _, name = victim.partition("/")
+        use = self._snapshot.uses.get((tenant, name))
+        if isinstance(floor, int) and use is not None and floor > use.min_serving:
+            self._until_ms[use.uid] = self._snapshot.now_ms + KEPT_MS
+            self._preempting.set_floor(use.uid, floor)
+
+    def ended(self, now_ms: int) -> None:
+        for uid in [uid for uid, until_ms in self._until_ms.items() if until_ms <= now_ms]:
+            del self._until_ms[uid]
+            self._preempting.set_floor(uid, 0)
