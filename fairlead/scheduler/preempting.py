@@ -29,8 +29,11 @@ class Preempting:
         if priority_class is None or not (priority_class.preempts or not spec.may_borrow):
             return None
         _, preemptor = self._index()
-        barred = (lambda row: row != only) if only >= 0 else None
-        plan = preemptor.plan(shape.need, Evictor(spec.priority, spec.may_borrow, policy), self._snapshot, barred)
+        evictor = Evictor(spec.priority, spec.may_borrow, policy)
+        if only >= 0:
+            plan = preemptor.plan_on(only, shape.need, evictor, self._snapshot)
+        else:
+            plan = preemptor.plan(shape.need, evictor, self._snapshot)
         return plan if isinstance(plan, Plan) and plan.victims else None
 
     def _index(self) -> tuple[Evictable, Preemptor]:

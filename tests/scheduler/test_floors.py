@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from itertools import count
 
 from fairlead.model.commands import Refused
 from fairlead.model.resources import Resources
-from fairlead.scheduler.cycle import Cycle
 from fairlead.scheduler.floors import KEPT_MS, Floors
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
@@ -19,19 +17,20 @@ from tests.scheduler.fleets import GI, NOW_MS, node, request, snapshot_of
 
 class Claims:
     def __init__(self, snapshot: Snapshot) -> None:
-        preempting, policies = Preempting(snapshot), Policies()
-        self.floors = Floors(snapshot, preempting)
-        self._queue = Queue(random.Random(1))
-        self._cycle = Cycle(snapshot, ShapeBook(snapshot, policies), policies, preempting, random.Random(1))
-        self._numbers = count()
+        self._preempting, policies, queue = Preempting(snapshot), Policies(), Queue(random.Random(1))
+        self.floors = Floors(snapshot, self._preempting)
+        queue.upsert(request("a-0", priority=500), NOW_MS)
+        (self._item,) = queue.take(1, NOW_MS)
+        policy = policies.policy_for("risk")
+        assert policy is not None
+        shape = ShapeBook(snapshot, policies).shape_of(self._item.request, policy)
+        assert shape is not None
+        self._shape = shape
 
     def victims(self) -> tuple[str, ...]:
-        """Whom the next claim would name; it is taken back."""
-        self._queue.upsert(request(f"a-{next(self._numbers)}", priority=500), NOW_MS)
-        placed = [placement for run in self._cycle.decide(self._queue.take(1, NOW_MS)) for placement in run.placements]
-        for placement in placed:
-            self._cycle.take_back(placement)
-        return tuple(victim for placement in placed for victim in placement.victims)
+        """Whom the next claim would name. Nothing of the picture changes by that."""
+        plan = self._preempting.plan(self._item, self._shape)
+        return tuple("/".join(key) for key in plan.victims) if plan is not None else ()
 
     def refused(self, **facts: object) -> None:
         self.floors.heard(Refused("VictimNotAllowed", "", {"victim": "search/web-0", **facts}))
