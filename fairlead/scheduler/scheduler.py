@@ -135,7 +135,6 @@ class Scheduler(Leased):
                 self._feed.poke()
             since_ms = max((when for _, when in heard), default=since_ms)
             self.meters.observed(self.queue.meters(self.snapshot.now_ms))
-            self._floors.ended(now_ms)
             await self._report()
             await self._clock.sleep(self._settings.hear_s)
 
@@ -158,6 +157,7 @@ class Scheduler(Leased):
                 self._observer.observe(changes)
             snapshot.reached(feed.revision)
             self._observer.holding.ended(snapshot.now_ms)
+            self._floors.ended(snapshot.now_ms)
             due_ms = queue.next_due_ms()
             if due_ms is not None and due_ms <= snapshot.now_ms:
                 queue.due(snapshot.now_ms)
@@ -305,7 +305,7 @@ class Scheduler(Leased):
         self._cycle.take_back(placement)
         if refused.reason == "NoFit" and "cpuFree" in refused.facts:
             snapshot.correct(placement.node, refused.facts, revision or self._plane.revision())
-        if refused.reason == "VictimNotAllowed":
+        if "minServing" in refused.facts:
             self._floors.heard(refused)
         if refused.reason in ("AlreadyBound", "NotFound") and not item.gang:
             self.queue.gone(item, snapshot.now_ms)
