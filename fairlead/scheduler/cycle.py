@@ -350,8 +350,7 @@ class Cycle:
             return grant
         shape.learn(item.attempts == 0)
         shape.catch_up()
-        row = self._choose(shape)
-        return self._explain(item, shape) if row < 0 else self._assume(item, shape, grant, row)
+        return self._place(item, shape, grant)
 
     # --- what keeps a slot waiting -----------------------------------------------------------------------------------------
 

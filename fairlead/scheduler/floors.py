@@ -16,17 +16,18 @@ class Floors:
     def __init__(self, snapshot: Snapshot, preempting: Preempting) -> None:
         self._snapshot = snapshot
         self._preempting = preempting
-        self._until_ms: dict[str, int] = {}  # by workload uid
+        self._known: dict[str, tuple[int, int]] = {}  # workload uid -> its budget, and until when that is believed
 
     def heard(self, refused: Refused) -> None:
         floor, victim = refused.facts.get("minServing"), str(refused.facts.get("victim", ""))
         tenant, _, name = victim.partition("/")
         use = self._snapshot.uses.get((tenant, name))
-        if isinstance(floor, int) and use is not None and floor > use.min_serving:
-            self._until_ms[use.uid] = self._snapshot.now_ms + KEPT_MS
-            self._preempting.set_floor(use.uid, floor)
+        if not isinstance(floor, int) or use is None or floor <= max(use.min_serving, self._known.get(use.uid, (0, 0))[0]):
+            return  # nothing new: fewer of them can serve than this picture says, and the watch will tell
+        self._known[use.uid] = (floor, self._snapshot.now_ms + KEPT_MS)
+        self._preempting.set_floor(use.uid, floor)
 
     def ended(self, now_ms: int) -> None:
-        for uid in [uid for uid, until_ms in self._until_ms.items() if until_ms <= now_ms]:
-            del self._until_ms[uid]
+        for uid in [uid for uid, (_, until_ms) in self._known.items() if until_ms <= now_ms]:
+            del self._known[uid]
             self._preempting.set_floor(uid, 0)

@@ -290,6 +290,23 @@ async def test_a_gang_that_does_not_fit_whole_takes_nothing() -> None:
         assert progress_by_resync(scheduler) == 0
 
 
+async def test_a_gang_takes_back_what_is_lent_and_its_members_start_when_the_borrowers_are_gone() -> None:
+    async with rig() as r:
+        for name in ("n1", "n2"):
+            await r.plane.add_node(name, cpu=1000)
+        scheduler = await r.schedule()
+        await r.bound(*[await r.ask("guest", index, cpu=1000, priority=1000, may_borrow=True) for index in range(2)])
+        for index in range(2):
+            await r.ask("train", index, cpu=1000, gang="train", gang_size=2)
+        await r.bound("train-0", "train-1")
+        members = [r.binding(f"train-{index}") for index in range(2)]
+        assert sorted(name for member in members if member is not None for name in member.start_after) == [
+            "risk/guest-0",
+            "risk/guest-1",
+        ]
+        assert (scheduler.meters.victims_total, scheduler.meters.conflicts_total) == (2, 0)
+
+
 async def test_a_claim_drains_its_victim_and_starts_when_it_is_gone() -> None:
     async with rig() as r:
         await r.plane.add_node("n1", cpu=2000)
