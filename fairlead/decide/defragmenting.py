@@ -68,16 +68,15 @@ def _dearness(made: Plan) -> tuple[int, int, str]:
 
 
 def _for_ask(room: Room, rooms: Sequence[Room], ask: Resources, rules: Defragmentation, most: int) -> Plan | None:
-    """The fewest costs first: cheap and large slots leave until the ask fits; none that frees only what there is enough of, and
-    none without which it fits as well."""
+    """The fewest costs first: cheap and large slots leave until the ask fits. Then those stay without which it fits as well, as
+    it does without one that frees only what there is enough of."""
     left = room
     leaving: list[Movable] = []
     for slot in sorted(room.movable, key=lambda each: (each.cost, -each.requests.cpu, -each.requests.memory, each.name)):
         if _holds(left, ask):
             break
-        if _helps(slot, left, ask):
-            leaving.append(slot)
-            left = left._replace(free=left.free + slot.requests, slots_free=left.slots_free + 1)
+        leaving.append(slot)
+        left = left._replace(free=left.free + slot.requests, slots_free=left.slots_free + 1)
     if not _holds(left, ask):
         return None
     for slot in sorted(leaving, key=lambda each: (-each.cost, each.requests.cpu, each.requests.memory, each.name)):
@@ -86,11 +85,6 @@ def _for_ask(room: Room, rooms: Sequence[Room], ask: Resources, rules: Defragmen
             left = beside
             leaving.remove(slot)
     return _checked(room, rooms, leaving, rules, most, f"a slot that waits would fit {room.name}")
-
-
-def _helps(slot: Movable, room: Room, ask: Resources) -> bool:
-    freed = slot.requests.amounts()
-    return room.slots_free <= 0 or any(name in freed for name, *_ in ask.exceeding(room.free))
 
 
 def _emptied(room: Room, rooms: Sequence[Room], rules: Defragmentation, most: int) -> Plan | None:
