@@ -68,16 +68,22 @@ def _dearness(made: Plan) -> tuple[int, int, str]:
 
 
 def _for_ask(room: Room, rooms: Sequence[Room], ask: Resources, rules: Defragmentation, most: int) -> Plan | None:
-    """The fewest costs first: cheap and large slots leave until the ask fits."""
-    free, slots_free = room.free, room.slots_free
+    """The fewest costs first: cheap and large slots leave until the ask fits. Then those stay without which it fits as well, as
+    it does without one that frees only what there is enough of."""
+    left = room
     leaving: list[Movable] = []
     for slot in sorted(room.movable, key=lambda each: (each.cost, -each.requests.cpu, -each.requests.memory, each.name)):
-        if not ask.exceeding(free) and slots_free > 0:
+        if _holds(left, ask):
             break
         leaving.append(slot)
-        free, slots_free = free + slot.requests, slots_free + 1
-    if ask.exceeding(free) or slots_free <= 0:
+        left = left._replace(free=left.free + slot.requests, slots_free=left.slots_free + 1)
+    if not _holds(left, ask):
         return None
+    for slot in sorted(leaving, key=lambda each: (-each.cost, each.requests.cpu, each.requests.memory, each.name)):
+        beside = left._replace(free=left.free - slot.requests, slots_free=left.slots_free - 1)
+        if _holds(beside, ask):
+            left = beside
+            leaving.remove(slot)
     return _checked(room, rooms, leaving, rules, most, f"a slot that waits would fit {room.name}")
 
 

@@ -2,7 +2,7 @@
 
 A budget is `minServing` of the workload in this region. The last copy that serves does not leave while others are wanted and none
 of them serves yet. Who is refused is told what blocks. Used by the disruption controller, the only one that drains, and by its
-judge.
+judge; `must_serve` by the judge of claims.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, Literal, NamedTuple
 
 from fairlead.decide.slots import RUNNING, Slot, Slots, grouped
-from fairlead.decide.spans import holds
+from fairlead.decide.spans import holds, size
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.lifecycle import SlotState
 
@@ -48,6 +48,12 @@ class Ruling(NamedTuple):
 def leaves(assignment: Assignment) -> bool:
     """The whole of it goes away."""
     return assignment.spec.suspend or assignment.metadata.deletion_time is not None
+
+
+def must_serve(assignment: Assignment) -> int:
+    """How many of it have to serve here: never more than are wanted, and none of a job or of what goes away."""
+    order = assignment.spec
+    return 0 if leaves(assignment) or order.job is not None else min(order.min_serving, size(order.slots))
 
 
 def is_wanted(assignment: Assignment | None, index: int) -> bool:

@@ -117,14 +117,24 @@ class Preemptor:
             shape.read = -1  # rows are missing from the window that the next plan may want
         if around.best is None:
             return self._no_plan(shape, around)
-        found, devices = around.best
-        return Plan(
-            found.key[5],
-            tuple([victim.key for victim in found.victims]),
-            max([victim.priority for victim in found.victims], default=None),
-            found.broken,
-            devices,
-        )
+        return _plan(*around.best)
+
+    def plan_on(self, row: int, need: Need, evictor: Evictor, view: View) -> Plan | NoPlan:
+        """On this row and no other."""
+        shape = self._shape(need, evictor)
+        self._looked_at = None
+        self._sync(shape, view)
+        if int(shape.verdicts[row]) != CANDIDATE:
+            return NoPlan({"room" if int(shape.verdicts[row]) == SHORT else "gates": 1})
+        found = self._look(shape, row)
+        if isinstance(found, Blocked):
+            return NoPlan({"budgets" if found.asked else "devices": 1})
+        devices = self._prove(shape, found, view)
+        return NoPlan({"unproven": 1}) if devices is None else _plan(found, devices)
+
+    def forget(self) -> None:
+        """What was found out about rows: something else than the picture has changed."""
+        self._shapes.clear()
 
     def _shape(self, need: Need, evictor: Evictor) -> _Shape:
         wanted = (id(need), evictor.priority, evictor.borrows, id(evictor.rules))
@@ -304,3 +314,8 @@ class Preemptor:
             "barred": len(around.left_out - around.unproven),
         }
         return NoPlan({name: count for name, count in reasons.items() if count})
+
+
+def _plan(found: Found, devices: tuple[DeviceHold, ...]) -> Plan:
+    priority = max([victim.priority for victim in found.victims], default=None)
+    return Plan(found.key[5], tuple([victim.key for victim in found.victims]), priority, found.broken, devices)

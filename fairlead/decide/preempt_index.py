@@ -129,6 +129,7 @@ class Evictable:
         self.ranks: list[int] = []  # of levels, lowest first
         self.slots: list[dict[SlotKey, Placed]] = []
         self.live: dict[str, int] = {}  # workload uid -> its evictable slots
+        self.floors: dict[str, int] = {}  # workload uid -> its budget, where that is more than its slots were bound under
         self.budget_changes: dict[str, None] = {}  # uids that have a budget and whose count changed; the planner empties it
         self.columns: dict[str, Column] = {name: np.zeros(_ROWS_AT_FIRST, np.int64) for name in _FIELDS}
         self.cells: dict[str, Any] = {name: cells(column) for name, column in self.columns.items()}
@@ -172,6 +173,8 @@ class Evictable:
     ) -> None:
         if row >= len(self.slots):
             self._reach(row)
+        if self.floors:
+            min_serving = max(min_serving, self.floors.get(uid, 0))
         placed = _placed(key, priority, requests, devices, borrowed, uid, started_ms, min_serving)
         level = self.levels.get(placed.rank)
         if level is None:

@@ -14,13 +14,20 @@ from msgspec.structs import replace
 
 from fairlead.decide.assigning import BLOCK, RECOVERY_FIRST
 from fairlead.decide.overflow import giving
-from fairlead.decide.slots import ENDED, Group, Slot, Slots, Table, counts, grouped, instant, pending_reasons
+from fairlead.decide.slots import ENDED, Group, Slot, Slots, Table, Terms, counts, grouped, instant, pending_reasons
 from fairlead.decide.spans import size, spans_of
 from fairlead.model.commands import Body, Delete, Enqueue, Put
 from fairlead.model.ids import born_at
 from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.kinds.slot import SlotRef
-from fairlead.model.kinds.work import Assignment, AssignmentStatus, Revision, SchedulingRequest, SchedulingRequestSpec
+from fairlead.model.kinds.work import (
+    Assignment,
+    AssignmentSpec,
+    AssignmentStatus,
+    Revision,
+    SchedulingRequest,
+    SchedulingRequestSpec,
+)
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition, Metadata, set_condition
 
@@ -43,17 +50,23 @@ def request_for(assignment: Assignment, revision: Revision, index: int, epoch: i
             ask=spec.ask,
             execution=spec.execution,
             exclusive=spec.exclusive,
-            priority=order.priority,
             gang=order.workload if gang_size else "",
-            gang_size=gang_size,
-            gang_timeout_seconds=order.gang_timeout_seconds,
-            deadline_time=order.job.deadline_time if order.job is not None else None,
-            may_borrow=order.may_borrow,
-            budget_name=order.budget_name if stands_in else "",
             start_target_seconds=spec.start_target_seconds,
-            min_serving=order.min_serving,
             supersedes=next((each.supersedes for each in order.successors if each.index == index), ""),
+            **_terms(order, gang_size, stands_in)._asdict(),
         ),
+    )
+
+
+def _terms(order: AssignmentSpec, gang_size: int, stands_in: bool) -> Terms:
+    return Terms(
+        priority=order.priority,
+        gang_size=gang_size,
+        gang_timeout_seconds=order.gang_timeout_seconds,
+        deadline_time=order.job.deadline_time if order.job is not None else None,
+        may_borrow=order.may_borrow,
+        budget_name=order.budget_name if stands_in else "",
+        min_serving=order.min_serving,
     )
 
 
@@ -95,10 +108,11 @@ def queue_bodies(assignment: Assignment, slots: Slots, want: dict[int, int], rev
             kind = "SchedulingRequest" if slot.state is _S.PENDING else "Binding"
             out.append(Delete(kind, tenant, f"{assignment.spec.workload}-{slot.index}"))
     together = _together(assignment, slots, want)
+    restated = _restated(assignment.spec, table, together) & want.keys()
     for (state, generation), group in table.groups.items():
         if state is not _S.PENDING:
             continue
-        for index in sorted({*_otherwise(group, want, generation), *(_miscounted(group, want, together) if together else ())}):
+        for index in sorted({*_otherwise(group, want, generation), *(restated & group.keys())}):
             revision = revision_of(want[index]) if want[index] >= generation else None
             if revision is not None:
                 out.append(Put("SchedulingRequest", request_for(assignment, revision, index, group[index].epoch, together)))
@@ -116,10 +130,25 @@ def _together(assignment: Assignment, slots: Slots, want: dict[int, int]) -> int
     return len(want) if waits else 0
 
 
-def _miscounted(group: Group, want: dict[int, int], together: int) -> Iterator[int]:
-    """Those that wait for more or fewer fellows than are wanted by now: they would wait for ever."""
-    sizes = ((index, slot.request.spec.gang_size) for index, slot in group.items() if slot.request is not None and index in want)
-    return (index for index, size in sizes if size != together)
+def _restated(order: AssignmentSpec, table: Table, together: int) -> set[int]:
+    """Those that wait, and whose order says something else by now than their requests do: another priority, another budget, or
+    more or fewer fellows of a gang, for which they would wait for ever."""
+    stands_in = order.recovery
+    if order.gang and not together and table.count(_S.RESERVED):
+        return set()  # its members are being bound, together: what they ask for stays as it is until that has ended
+    plain, recovery = _terms(order, together, False), _terms(order, together, True)
+    out = {each.index for each in order.successors if _names_another(table.get(each.index), each.supersedes)}
+    for terms, group in table.waiting.items():
+        if stands_in is not None:
+            own = range(stands_in.first, stands_in.last + 1)
+            out.update(index for index in group if terms != (recovery if index in own else plain))
+        elif terms != plain:
+            out |= group.keys()
+    return out
+
+
+def _names_another(slot: Slot | None, supersedes: str) -> bool:
+    return slot is not None and slot.request is not None and slot.request.spec.supersedes != supersedes
 
 
 def first_epoch(assignment: Assignment) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from fairlead.model.kinds.intent import PendingReason, StageCounts
 from fairlead.model.kinds.slot import Token
-from fairlead.model.kinds.work import SchedulingRequest
+from fairlead.model.kinds.work import SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.lifecycle import ON_NODE, SlotState
 
 _S = SlotState
@@ -47,6 +47,30 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
         return self.state is _S.SERVING and not self.leaving
 
 
+class Terms(NamedTuple):
+    """What a request takes over from its order, which may change while the slot waits. The rest its generation says."""
+
+    priority: int
+    gang_size: int
+    gang_timeout_seconds: float
+    deadline_time: datetime | None
+    may_borrow: bool
+    budget_name: str
+    min_serving: int
+
+
+def terms_of(spec: SchedulingRequestSpec) -> Terms:
+    return Terms(
+        spec.priority,
+        spec.gang_size,
+        spec.gang_timeout_seconds,
+        spec.deadline_time,
+        spec.may_borrow,
+        spec.budget_name,
+        spec.min_serving,
+    )
+
+
 Slots = Mapping[int, Slot]
 Group = dict[int, Slot]  # by index, in no order
 
@@ -54,7 +78,7 @@ Group = dict[int, Slot]  # by index, in no order
 class Table(Mapping[int, Slot]):
     """Slots by index, and in groups of those that decisions treat alike."""
 
-    __slots__ = ("_slots", "approved", "groups", "in_traffic", "leaving", "may_serve")
+    __slots__ = ("_slots", "approved", "groups", "in_traffic", "leaving", "may_serve", "waiting")
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self._slots: Group = {}
@@ -63,6 +87,7 @@ class Table(Mapping[int, Slot]):
         self.approved: Group = {}
         self.in_traffic: Group = {}
         self.may_serve: Group = {}  # the agent says so, and nobody has approved that it goes
+        self.waiting: dict[Terms, Group] = {}  # Pending, by what their requests say; none is empty
         for slot in slots:
             self.put(slot)
 
@@ -85,6 +110,8 @@ class Table(Mapping[int, Slot]):
             self.in_traffic[index] = slot
         if slot.ready and not slot.approved and slot.state in _ADMISSIBLE:
             self.may_serve[index] = slot
+        if slot.state is _S.PENDING and slot.request is not None:
+            self.waiting.setdefault(terms_of(slot.request.spec), {})[index] = slot
 
     def remove(self, index: int) -> None:
         old = self._slots.pop(index, None)
@@ -101,6 +128,11 @@ class Table(Mapping[int, Slot]):
         self.approved.pop(index, None)
         self.in_traffic.pop(index, None)
         self.may_serve.pop(index, None)
+        if old.state is _S.PENDING and old.request is not None:
+            terms = terms_of(old.request.spec)
+            del self.waiting[terms][index]
+            if not self.waiting[terms]:
+                del self.waiting[terms]
 
     def of(self, *states: SlotState) -> Iterator[Slot]:
         """The slots in these states."""

@@ -82,7 +82,7 @@ class ClaimChecker:
     def _budgets(self, claimer: Binding, victims: list[Binding]) -> None:
         may_break = any(c.may_break_disruption_budgets and c.preempts for c in self._class_of(claimer))
         for victim in victims:
-            floor = victim.spec.min_serving
+            floor = max(victim.spec.min_serving, self._ordered(victim))
             if not floor or (victim.spec.borrowed and not claimer.spec.borrowed):
                 continue
             left = len(self._of_workload[victim.spec.slot.uid])
@@ -93,6 +93,16 @@ class ClaimChecker:
                 self._found("S19", f"evicting {_name(victim)} leaves {left} of {floor} that must be able to serve")
             elif "disruption budget" not in said:
                 self._found("S19", f"evicting {_name(victim)} breaks a budget, and its record does not say so")
+
+    def _ordered(self, victim: Binding) -> int:
+        """The budget in the workload's order as it stands: it may have been raised since the victim was bound."""
+        slot, tenant = victim.spec.slot, victim.metadata.namespace
+        for (owner, _), order in self._objects["assignments"].items():
+            if owner == tenant and order.spec.workload_uid == slot.uid:
+                goes = order.spec.suspend or order.metadata.deletion_time is not None or order.spec.job is not None
+                wanted = sum(span.last + 1 - span.first for span in order.spec.slots)
+                return 0 if goes else min(int(order.spec.min_serving), wanted)
+        return 0
 
     def _class_of(self, claimer: Binding) -> Iterator[PriorityClass]:
         """The class of the claimer's priority in the revision it was bound under: the highest that is not above it."""

@@ -26,11 +26,14 @@ from fairlead.scheduler.lineup import Found, Lineup
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.ranking import Ranking
+from fairlead.scheduler.seeking import Seeker
 from fairlead.scheduler.shapes import Shape, ShapeBook
 from fairlead.scheduler.snapshot import FIRM, HELD, LENT, SlotKey, Snapshot, Use
 from fairlead.scheduler.units import Item, known_reason
 
 _STALE_TRIES: Final = 8  # Rows that fell silent since they were rated, looked at before the whole ranking is made again.
+
+_STANDING_MAX: Final = 64  # Slots of a run that look for room in a budget: some milliseconds, then the loop may be given back.
 
 
 class Placement(msgspec.Struct, gc=False):
@@ -108,7 +111,7 @@ class Cycle:
                 continue
             key = (item.priority, id(shape))
             run = open_runs.get(key)
-            if run is None:
+            if run is None or (item.request.spec.budget_name and len(run.items) >= _STANDING_MAX):
                 run = open_runs[key] = Run(shape, [], [], [])
                 runs.append(run)
             run.items.append(item)
@@ -153,8 +156,9 @@ class Cycle:
         if not rare:
             shape.catch_up()
         blocked: Failure | None = None  # nothing but this run changes the picture, so where one did not fit none after it will
+        seekers: dict[tuple[str, str], Seeker] = {}
         for item in run.items:
-            claimed = self._claim_standing(item, shape) if item.request.spec.budget_name else None
+            claimed = self._claim_standing(item, shape, seekers) if item.request.spec.budget_name else None
             if claimed is not None:
                 run.placements.append(claimed)
                 continue
@@ -280,35 +284,24 @@ class Cycle:
         victims = tuple(f"{tenant}/{name}" for tenant, name in claimed.victims)
         return Placement(item, claimed.row, names[claimed.row], shape, version_of(grant), use, claimed.devices, victims)
 
-    def _claim_standing(self, item: Item, shape: Shape) -> Placement | None:
-        """Room that its budget holds: first where nobody has borrowed it, else where its borrowers can go. It is charged already,
-        so the grant is not asked."""
+    def _claim_standing(self, item: Item, shape: Shape, seekers: dict[tuple[str, str], Seeker]) -> Placement | None:
+        """Room that its budget holds. It is charged already, so the grant is not asked."""
         spec, snapshot = item.request.spec, self._snapshot
         grant = snapshot.grants.get(item.tenant)
         if grant is None or spec.standing:
             return None
-        rooms = snapshot.rooms.free(item.tenant, spec.budget_name, snapshot.uses)
-        for evict in (False, True):
-            for key, use in rooms:
-                placed = self._claim_room(item, shape, grant, key, use, evict)
-                if placed is not None:
-                    return placed
-        return None
-
-    def _claim_room(self, item: Item, shape: Shape, grant: Grant, key: SlotKey, use: Use, evict: bool) -> Placement | None:
-        snapshot = self._snapshot
-        snapshot.set_use(key, None)
-        shape.catch_up()
-        placed: Placement | Failure | None = None
-        if evict:
-            plan = self._preempting.plan(item, shape, use.row)
-            placed = self._claim(item, shape, grant, plan) if plan is not None else None
-        elif shape.ranking.best_of([use.row]) >= 0:
-            placed = self._assume(item, shape, grant, use.row)
-        if isinstance(placed, Placement):
-            placed.claims, placed.room = key[1], use
-            return placed
-        snapshot.set_use(key, use)
+        budget = (item.tenant, spec.budget_name)
+        if budget not in seekers:
+            seekers[budget] = Seeker(snapshot, self._preempting, shape, snapshot.rooms.free(*budget, snapshot.uses))
+        seeker = seekers[budget]
+        while (found := seeker.take(item)) is not None:
+            room, plan = found
+            placed = self._claim(item, shape, grant, plan) if plan else self._assume(item, shape, grant, room.use.row)
+            if isinstance(placed, Placement):
+                seeker.claimed(room)
+                placed.claims, placed.room = room.key[1], room.use
+                return placed
+            seeker.give_back(room, plan is not None)
         return None
 
     def _held_still(self, key: SlotKey, room: Use) -> None:
@@ -358,8 +351,7 @@ class Cycle:
             return grant
         shape.learn(item.attempts == 0)
         shape.catch_up()
-        row = self._choose(shape)
-        return self._explain(item, shape) if row < 0 else self._assume(item, shape, grant, row)
+        return self._place(item, shape, grant)
 
     # --- what keeps a slot waiting -----------------------------------------------------------------------------------------
 

@@ -27,8 +27,11 @@ class Preempting:
         if priority_class is None or not (priority_class.preempts or not spec.may_borrow):
             return None
         _, preemptor = self._index()
-        barred = (lambda row: row != only) if only >= 0 else None
-        plan = preemptor.plan(shape.need, Evictor(spec.priority, spec.may_borrow, policy), self._snapshot, barred)
+        evictor = Evictor(spec.priority, spec.may_borrow, policy)
+        if only >= 0:
+            plan = preemptor.plan_on(only, shape.need, evictor, self._snapshot)
+        else:
+            plan = preemptor.plan(shape.need, evictor, self._snapshot)
         return plan if isinstance(plan, Plan) and plan.victims else None
 
     def _index(self) -> tuple[Evictable, Preemptor]:
@@ -75,3 +78,16 @@ class Preempting:
 
     def done(self, item: Item) -> None:
         self._victims.pop((item.tenant, item.name), None)
+
+    def set_floor(self, uid: str, floor: int) -> None:
+        """The budget of this workload, where it is more than its slots were bound under; 0: it is as they say."""
+        evictable, preemptor = self._index()
+        if floor:
+            evictable.floors[uid] = floor
+        else:
+            evictable.floors.pop(uid, None)
+        for key, use in self._snapshot.uses.items():
+            if use.uid == uid and use.evictable:
+                evictable.told(key, use, -1)
+                evictable.told(key, use, 1)
+        preemptor.forget()

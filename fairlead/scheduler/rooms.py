@@ -23,7 +23,5 @@ class Rooms:
         return key in self._budget
 
     def free(self, tenant: str, budget: str, uses: dict[SlotKey, Use]) -> list[tuple[SlotKey, Use]]:
-        """Those that nobody has claimed, the smallest first."""
-        found = [(key, uses[key]) for key in self._of.get((tenant, budget), ()) if key in uses and uses[key].how == HELD]
-        found.sort(key=lambda room: (room[1].requests.cpu, room[1].requests.memory, room[0]))
-        return found
+        """Those that nobody has claimed, in no order of theirs."""
+        return [(key, uses[key]) for key in self._of.get((tenant, budget), ()) if key in uses and uses[key].how == HELD]

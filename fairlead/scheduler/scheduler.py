@@ -20,6 +20,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Evidence
 from fairlead.ports import Clock, Random, Tasks
 from fairlead.scheduler.cycle import Cycle, Placement, Run
+from fairlead.scheduler.floors import Floors
 from fairlead.scheduler.homes import Homes
 from fairlead.scheduler.levelling import Levelling
 from fairlead.scheduler.meters import Meters
@@ -83,6 +84,7 @@ class Scheduler(Leased):
         homes = Homes(partition, self.snapshot.names) if partition.of > 1 else None
         self._shapes = ShapeBook(self.snapshot, self.policies, homes)
         self._preempting = Preempting(self.snapshot)
+        self._floors = Floors(self.snapshot, self._preempting)
         self._cycle = Cycle(self.snapshot, self._shapes, self.policies, self._preempting, self._random)
         self._points = Points(self._cycle)
         self._levelling = Levelling(self.snapshot, self._shapes, self.policies)
@@ -155,6 +157,7 @@ class Scheduler(Leased):
                 self._observer.observe(changes)
             snapshot.reached(feed.revision)
             self._observer.holding.ended(snapshot.now_ms)
+            self._floors.ended(snapshot.now_ms)
             due_ms = queue.next_due_ms()
             if due_ms is not None and due_ms <= snapshot.now_ms:
                 queue.due(snapshot.now_ms)
@@ -302,6 +305,8 @@ class Scheduler(Leased):
         self._cycle.take_back(placement)
         if refused.reason == "NoFit" and "cpuFree" in refused.facts:
             snapshot.correct(placement.node, refused.facts, revision or self._plane.revision())
+        if "minServing" in refused.facts:
+            self._floors.heard(refused)
         if refused.reason in ("AlreadyBound", "NotFound") and not item.gang:
             self.queue.gone(item, snapshot.now_ms)
             return

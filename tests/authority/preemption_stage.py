@@ -13,7 +13,7 @@ from fairlead.model.kinds.policy import (
     SchedulerPolicySpec,
     WorkloadClass,
 )
-from fairlead.model.kinds.work import Binding
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, Binding, SlotRange
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.observe.checkers import JournalChecker
@@ -51,6 +51,11 @@ class Stage:
         await self.wait(name, priority, tenant, **spec)
         ok(await self.send(self.bind(name, node, tenant=tenant)))
 
+    async def order(self, workload: str, count: int, tenant: str = "batch", **spec: Any) -> None:
+        """What the workload's assignment says by now."""
+        mirror = await self.plane.as_role(Role.MIRROR)
+        ok(await self.plane.send(mirror, Put("Assignment", order_of(tenant, workload, count, **spec))))
+
     async def send(self, body: Any) -> Outcome:
         return await self.plane.send(self.callers[Role.SCHEDULER], body)
 
@@ -77,6 +82,20 @@ class Stage:
     def free(self, node: str = "n1") -> tuple[int, int]:
         account = self.plane.authority._ctx.ledger.node(node)
         return account.cpu_free, account.cpu_unlent
+
+
+def order_of(tenant: str, workload: str, count: int, **spec: Any) -> Assignment:
+    order = AssignmentSpec(
+        **{
+            "workload": workload,
+            "workload_uid": f"u-{tenant}-{workload}",
+            "generation": 1,
+            "region": "local",
+            "slots": (SlotRange(first=0, last=count - 1),),
+            **spec,
+        }
+    )
+    return Assignment(Metadata(name=f"{workload}.local", namespace=tenant), order)
 
 
 def facts(refused: Refused, *wanted: str) -> tuple[Any, ...]:

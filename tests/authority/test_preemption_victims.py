@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from fairlead.decide.preempt_rules import VICTIMS_MAX
 from fairlead.model.commands import BindMany
+from fairlead.model.kinds.intent import JobRule
 from fairlead.model.kinds.policy import PriorityClass
+from fairlead.model.kinds.slot import SlotRef, Token
+from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus
 from fairlead.model.lifecycle import Role, SlotState
+from fairlead.model.meta import Metadata
+from fairlead.observe.claims import ClaimChecker
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import agent_of, bind_of, move_of, no, ok, report_of, running_plane
-from tests.authority.preemption_stage import HIGH, LOW, MID, TOP, Stage, facts, violations
+from tests.authority.preemption_stage import HIGH, LOW, MID, TOP, Stage, facts, order_of, violations
 
 # --- who may be a victim -------------------------------------------------------------------------------------------------
 
@@ -166,6 +175,55 @@ async def test_a_disruption_budget_holds_at_commit_and_counts_what_drains_alread
         await plane.add_node("n3")
         ok(await stage.send(stage.bind("web-0", "n3", epoch=2)))
         ok(await stage.claim("high-1", "web-2", node="n2"))
+
+
+async def test_a_budget_that_was_raised_after_its_slots_were_bound_holds_too() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        stage = Stage(plane)
+        await stage.furnish("n1", cpu=2000)
+        for n in range(2):
+            await stage.place(f"web-{n}", LOW)
+        await stage.wait("high-0", HIGH)
+        await stage.order("web", 2, min_serving=2)
+        refused = no(await stage.claim("high-0", "web-1"), "VictimNotAllowed")
+        assert facts(refused, "victim", "workload", "minServing", "left") == ("batch/web-1", "batch/web", 2, 1)
+        await stage.order("web", 2, min_serving=1)
+        ok(await stage.claim("high-0", "web-1"))
+    assert violations(disk) == []
+
+
+@pytest.mark.parametrize(
+    "order",
+    [{"workload_uid": "another"}, {"suspend": True}, {"count": 1}, {"job": JobRule()}],
+    ids=lambda order: next(iter(order)),
+)
+async def test_an_order_protects_neither_anothers_slots_nor_more_than_it_wants(order: dict[str, Any]) -> None:
+    async with running_plane() as plane:
+        stage = Stage(plane)
+        await stage.furnish("n1", cpu=2000)
+        for n in range(2):
+            await stage.place(f"web-{n}", LOW)
+        await stage.wait("high-0", HIGH)
+        await stage.order("web", **{"count": 2, "min_serving": 2, **order})
+        ok(await stage.claim("high-0", "web-1"))
+
+
+def test_the_journal_shows_a_claim_through_a_budget_that_was_raised() -> None:
+    found: list[str] = []
+    checker = ClaimChecker(
+        {"assignments": {("batch", "web.local"): order_of("batch", "web", 1, min_serving=1)}, "schedulerpolicies": {}},
+        lambda rule, what: found.append(f"{rule}: {what}"),
+        defaultdict(int),
+    )
+    slot, token = SlotRef(workload="web", uid="u-batch-web", index=0), Token(1, 1, 1)
+    before = Binding(Metadata(name="web-0", namespace="batch"), BindingSpec(slot=slot, node="n1", token=token))
+    checker.changed(None, before)
+    checker.changed(before, replace(before, status=BindingStatus(state=SlotState.DRAINING)))
+    high = SlotRef(workload="high", uid="u-batch-high", index=0)
+    claims = BindingSpec(slot=high, node="n1", token=token, priority=HIGH, start_after=("batch/web-0",))
+    checker.changed(None, Binding(Metadata(name="high-0", namespace="batch"), claims))
+    assert found == ["S19: evicting batch/web-0 leaves 0 of 1 that must be able to serve"]
 
 
 async def test_victims_of_one_claim_count_together_against_their_budget() -> None:

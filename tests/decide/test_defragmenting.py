@@ -46,6 +46,31 @@ def test_nothing_moves_for_what_fits_already_or_would_never_fit() -> None:
     assert made(room("a", 500, slot("x")), room("b", 1000, slot("z"))) is None
 
 
+GI = 1 << 30
+ROOMY = Defragmentation(max_moves=1, per_hour=20, max_cost=16)
+
+
+def test_a_slot_that_frees_only_what_there_is_enough_of_stays() -> None:
+    work = (Movable("risk", "cpu", Resources(4000, 0), 4), Movable("risk", "memory", Resources(100, 4 * GI), 4))
+    short = Room("a", "general", Resources(8000, 0), 10, work)
+    place = Room("b", "general", Resources(5000, 5 * GI), 10, fixed=1)
+    asks = ((Resources(7000, 4 * GI), frozenset({"general"})),)
+    assert moved(made(short, place, asks=asks, rules=ROOMY)) == ["memory"]
+
+
+def test_a_slot_without_which_it_fits_as_well_stays_and_the_dearest_first() -> None:
+    work = (slot("small", 1000, 1), slot("large", 3000, 2))
+    assert moved(made(room("a", 500, *work), taken("b", 3000), asks=(ask(3500),), rules=ROOMY)) == ["large"]
+    more = (slot("cheap", 1000, 1), slot("dear", 1000, 2), slot("large", 2000, 3))
+    found = made(room("a", 0, *more), taken("b", 2000), taken("c", 1000), asks=(ask(2500),))
+    assert moved(found) == ["cheap", "large"]
+
+
+def test_where_a_node_has_no_slot_left_any_that_leaves_makes_one() -> None:
+    full = room("a", 3000, slot("x", 0), slots_free=0)
+    assert moved(made(full, taken("b", 500))) == ["x"]
+
+
 def test_nothing_leaves_for_a_queue_and_two_do_not_share_one_place() -> None:
     assert made(room("a", 2000, slot("x")), taken("b", 999)) is None
     both = room("a", 1000, slot("x"), slot("y"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from fairlead.decide.queueing import Told, first_epoch, floor_needed, queue_bodies, request_for, same_but_for_times, status_of
 from fairlead.decide.slots import Slot
 from fairlead.model.commands import Body, Delete, Enqueue, Put
+from fairlead.model.kinds.intent import JobRule
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import (
     Assignment,
@@ -152,6 +155,55 @@ def test_a_gang_that_waits_stays_one_in_another_generation() -> None:
 def test_members_of_a_gang_that_has_started_go_one_by_one() -> None:
     started = {0: Slot(0, _S.SERVING, 2, 1), 1: Slot(1, _S.SERVING, 2, 1)}
     assert counted(bodies(assignment(3, gang=True), started, dict.fromkeys(range(3), 2))) == [("api-2", 0, 2)]
+
+
+def test_one_that_was_queued_into_a_gang_that_has_started_goes_by_itself() -> None:
+    left = waiting_gang(4, 4)[3]
+    started = {index: Slot(index, _S.SERVING, 2, 1) for index in range(3)}
+    assert counted(bodies(assignment(4, gang=True), {**started, 3: left}, dict.fromkeys(range(4), 2))) == [("api-3", 0, 2)]
+    reserved = {index: Slot(index, _S.RESERVED, 2, 1) for index in range(3)}
+    assert bodies(assignment(4, gang=True), {**reserved, 3: left}, dict.fromkeys(range(4), 2)) == [], "they are being bound"
+
+
+def waiting_for(order: Assignment, count: int) -> dict[int, Slot]:
+    made = {index: request_for(order, revision(2), index, 3) for index in range(count)}
+    return {index: Slot(index, _S.PENDING, 2, 3, attempt=1, request=request) for index, request in made.items()}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"priority": 1000},
+        {"min_serving": 2},
+        {"may_borrow": True},
+        {"job": JobRule(deadline_time=datetime(2026, 1, 1, tzinfo=UTC))},
+        {"gang_timeout_seconds": 300.0},
+    ],
+    ids=lambda said: next(iter(said)),
+)
+def test_what_an_order_says_anew_reaches_slots_that_wait_already(said: dict[str, Any]) -> None:
+    before, now, want = assignment(2), assignment(2, **said), {0: 2, 1: 2}
+    assert bodies(now, waiting_for(before, 2), want) == [
+        Put("SchedulingRequest", request_for(now, revision(2), index, 3)) for index in (0, 1)
+    ]
+    assert bodies(now, waiting_for(now, 2), want) == [], "once they say it there is nothing more to write"
+    assert bodies(now, {0: Slot(0, _S.SERVING, 2, 3), 1: Slot(1, _S.RESERVED, 2, 3)}, want) == []
+
+
+def test_only_slots_that_stand_in_for_a_lost_region_take_its_budget_up() -> None:
+    before, want = assignment(3), dict.fromkeys(range(3), 2)
+    now = assignment(3, budget_name="loss", recovery=SlotRange(first=1, last=1))
+    (put,) = bodies(now, waiting_for(before, 3), want)
+    assert put == Put("SchedulingRequest", request_for(now, revision(2), 1, 3))
+    assert bodies(now, waiting_for(now, 3), want) == []
+    assert bodies(before, waiting_for(now, 3), want) == [Put("SchedulingRequest", request_for(before, revision(2), 1, 3))]
+
+
+def test_a_slot_that_waits_names_what_it_stands_in_for_by_now() -> None:
+    before, now = (assignment(2, successors=(Successor(0, f"east/api-0@{epoch}"),)) for epoch in (3, 4))
+    (put,) = bodies(now, waiting_for(before, 2), {0: 2, 1: 2})
+    assert put == Put("SchedulingRequest", request_for(now, revision(2), 0, 3))
+    assert bodies(now, waiting_for(now, 2), {0: 2, 1: 2}) == []
 
 
 def test_what_is_not_queued_yet_waits_with_a_reason_and_an_owner() -> None:

@@ -293,6 +293,20 @@ def test_a_slot_that_has_begun_to_leave_is_no_longer_named_as_a_victim() -> None
     assert sorted(named) == [("search", "v-0"), ("search", "v-1")]
 
 
+def test_a_gang_evicts_for_all_of_its_members_or_for_none() -> None:
+    snapshot = snapshot_of(node("n0", cpu=1000), node("n1", cpu=1000))
+    fill(snapshot, 0, "low-0", 1000)
+    fill(snapshot, 1, "high-0", 1000, priority=1000)
+    before = dict(snapshot.uses)
+    gang = [request(f"g-{n}", cpu=1000, gang="g", gang_size=2) for n in range(2)]
+    (run,) = Table(snapshot).decide(*gang)
+    assert (run.placements, len(run.failures)) == ([], 2)
+    assert snapshot.uses == before, "nobody was to leave for half a gang"
+    fill(snapshot, 1, "high-0", 1000)
+    (run,) = Table(snapshot).decide(*gang)
+    assert [(each.node, each.victims) for each in run.placements] == [("n0", ("search/low-0",)), ("n1", ("search/high-0",))]
+
+
 def test_equal_priority_evicts_nobody() -> None:
     snapshot = snapshot_of(node("n0", cpu=2000))
     fill(snapshot, 0, "v-0", 2000, priority=500)

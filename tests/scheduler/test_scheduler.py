@@ -23,6 +23,7 @@ from fairlead.model.resources import DeviceAsk
 from fairlead.scheduler.scheduler import Scheduler
 from fairlead.scheduler.units import NEXT_OWNER
 from tests.authority.planes import GI, OPERATOR, REGION, agent_of, gpu, ok, request_of
+from tests.authority.preemption_stage import order_of
 from tests.scheduler.fleets import NOW_MS, node, snapshot_of
 from tests.scheduler.running import Rig, rig
 
@@ -289,6 +290,23 @@ async def test_a_gang_that_does_not_fit_whole_takes_nothing() -> None:
         assert progress_by_resync(scheduler) == 0
 
 
+async def test_a_gang_takes_back_what_is_lent_and_its_members_start_when_the_borrowers_are_gone() -> None:
+    async with rig() as r:
+        for name in ("n1", "n2"):
+            await r.plane.add_node(name, cpu=1000)
+        scheduler = await r.schedule()
+        await r.bound(*[await r.ask("guest", index, cpu=1000, priority=1000, may_borrow=True) for index in range(2)])
+        for index in range(2):
+            await r.ask("train", index, cpu=1000, gang="train", gang_size=2)
+        await r.bound("train-0", "train-1")
+        members = [r.binding(f"train-{index}") for index in range(2)]
+        assert sorted(name for member in members if member is not None for name in member.start_after) == [
+            "risk/guest-0",
+            "risk/guest-1",
+        ]
+        assert (scheduler.meters.victims_total, scheduler.meters.conflicts_total) == (2, 0)
+
+
 async def test_a_claim_drains_its_victim_and_starts_when_it_is_gone() -> None:
     async with rig() as r:
         await r.plane.add_node("n1", cpu=2000)
@@ -315,6 +333,19 @@ async def test_a_claim_drains_its_victim_and_starts_when_it_is_gone() -> None:
             ok(await r.plane.send(agent_of("n1"), Report("risk", name.removeprefix("risk/"), gone.token, SlotState.RELEASED)))
         await r.ask("web", 1, cpu=1000)
         await r.waits("web-1", "WaitingForCapacity")
+
+
+async def test_a_claim_that_a_raised_budget_refuses_is_not_proposed_again() -> None:
+    async with rig() as r:
+        await r.plane.add_node("n1", cpu=2000)
+        scheduler = await r.schedule()
+        await r.bound(await r.ask("web", 0, cpu=1000, priority=0), await r.ask("web", 1, cpu=1000, priority=0))
+        mirror = await r.plane.as_role(Role.MIRROR)
+        ok(await r.plane.send(mirror, Put("Assignment", order_of("risk", "web", 2, min_serving=2))))
+        for index in range(3):
+            await r.ask("api", index, cpu=1000)
+            await r.waits(f"api-{index}", "WaitingForCapacity")
+        assert scheduler.meters.conflicts_total == 1, "the first refusal has taught it"
 
 
 async def test_stopping_gives_the_lease_back() -> None:

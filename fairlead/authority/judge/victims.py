@@ -18,12 +18,13 @@ from fairlead.authority.judge.context import Context, Effect, put
 from fairlead.authority.ledger import FIRM, HELD, LENT, Ledger, NodeAccount
 from fairlead.authority.state import Rec
 from fairlead.decide.devices import pick_devices
+from fairlead.decide.disruption import must_serve
 from fairlead.decide.fit import Need, feasible
 from fairlead.decide.preempt_rules import SERVING_CAPABLE, VICTIMS_MAX, Breach, Credit, Evictor, breaches, credit_of
 from fairlead.model.commands import Bind, Caller, Refused
 from fairlead.model.kinds.capacity import ReservationSpec
 from fairlead.model.kinds.slot import Transition
-from fairlead.model.kinds.work import Binding, SchedulingRequest
+from fairlead.model.kinds.work import Assignment, Binding, SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
 
 CLAIM_GRACE_S = 5.0  # Victims of a claim get this long to stop before they are killed.
@@ -118,7 +119,7 @@ def claim_victims(ctx: Context, caller: Caller, body: Bind, request: SchedulingR
         if isinstance(judged, Refused):
             return judged
         found[name] = judged
-    evicted = [_Evicted(rec.hot.workload_uid, rec.hot.min_serving, rec.hot.borrowed) for rec in found.values()]
+    evicted = [_Evicted(rec.hot.workload_uid, _floor(ctx, rec), rec.hot.borrowed) for rec in found.values()]
     broken = breaches(evicted, ctx.ledger.capable, evictor)
     if broken and not evictor.may_break_budgets:
         return _refuse_breach(ctx, found, broken[0], evictor)
@@ -158,12 +159,22 @@ def _victim(ctx: Context, body: Bind, evictor: Evictor, name: str) -> Rec | Refu
     return _refuse(name, detail, **facts)
 
 
+def _floor(ctx: Context, rec: Rec) -> int:
+    """Its workload's budget: as it was when the slot was bound, or what the order says now, where that is more."""
+    hot: BindingHot = rec.hot
+    workload = rec.name.rpartition("-")[0]
+    order: Assignment | None = ctx.state.hot("assignments", rec.tenant, f"{workload}.{ctx.settings.region}")
+    if order is None or order.spec.workload_uid != hot.workload_uid:
+        return hot.min_serving
+    return max(hot.min_serving, must_serve(order))
+
+
 def _refuse(victim: str, detail: str, **facts: Any) -> Refused:
     return Refused("VictimNotAllowed", detail, {"victim": victim, **facts})
 
 
 def _refuse_breach(ctx: Context, found: dict[str, Rec], breach: Breach, evictor: Evictor) -> Refused:
-    name = next(name for name, rec in found.items() if rec.hot.workload_uid == breach.uid and rec.hot.min_serving)
+    name = next(name for name, rec in found.items() if rec.hot.workload_uid == breach.uid)
     workload = name.rpartition("-")[0]
     detail = f"{workload} must keep {breach.min_serving} slots that can serve, {breach.left} would be left"
     return _refuse(name, detail, workload=workload, minServing=breach.min_serving, left=breach.left, priority=evictor.priority)
