@@ -29,6 +29,7 @@ FOREVER: Final = 1 << 62
 STOP_MS: Final = 30_000  # before the end of a lease: what is above `after` is being stopped, and nothing is added to it
 EMERGENCY_DRAIN_MS: Final = 300_000  # after its end: what an emergency quota had allowed is gone within so long, and the grace
 OFFERS_MAX: Final = 16  # that a grant carries and its region may still stand on
+_TOO_MUCH: Final = "more is used than it allows"
 _VERSIONS: Final = 1 << 32  # a later incarnation's versions are above all of an earlier one's
 
 
@@ -69,10 +70,17 @@ def in_force(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int
     if not status.accepted_version or status.incarnation != incarnation:
         return InForce(status.accepted_version, NOTHING, NOTHING, 0)
     end_ms = lease_end(grant, term, incarnation)
-    during, after = status.during, status.after
-    if status.emergency_end_time is not None and now_ms >= millis(status.emergency_end_time):
-        during, after = _less(during, status.emergency), _less(after, status.emergency)
+    over = status.emergency_end_time is not None and now_ms >= millis(status.emergency_end_time)
+    during, after = _less(status.during, status.emergency) if over else status.during, staying(status)
     return InForce(status.accepted_version, during if now_ms < end_ms - stop_ms(spec) else after, after, end_ms)
+
+
+def staying(status: GrantStatus) -> Resources:
+    """What stays when the lease of the offer that a region stands on ends. Nothing that an emergency quota gave does: it was
+    added to `during`, and `after`, which follows what is used, may hold none of it or all."""
+    if status.emergency_end_time is None:
+        return status.after
+    return resources(escrow.smallest(status.after.amounts(), _less(status.during, status.emergency).amounts()))
 
 
 def version_of(grant: Grant) -> int:
@@ -120,7 +128,7 @@ def standing_of(grant: Grant, term: GrantTerm | None, incarnation: int) -> Stand
     status = grant.status
     end_ms = lease_end(grant, term, incarnation)
     confirmed = status.incarnation == incarnation
-    return Standing(status.accepted_version, limits_of(status.during), limits_of(status.after), end_ms, confirmed)
+    return Standing(status.accepted_version, limits_of(status.during), limits_of(staying(status)), end_ms, confirmed)
 
 
 def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) -> GrantStatus | str:
@@ -136,11 +144,11 @@ def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) 
     if spec.version == standing.version and standing.confirmed:
         return "it is taken"
     end_ms = millis(term.status.end_time) if term.status.end_time is not None else 0
-    # What is above `after` is stopped when the lease ends: only the rest is without an end.
+    # What is above what stays is stopped when the lease ends: only the rest is without an end.
     firm = escrow.smallest(used, standing.after) if standing.confirmed and standing.version else used
     offer = Offer(spec.version, limits_of(spec.during), limits_of(spec.after))
     if escrow.taken(standing, offer, end_ms, firm, used) is None:
-        return "more is used than it allows"
+        return _TOO_MUCH
     ends = own_time(term, spec.emergency_end_time) if spec.emergency_end_time is not None else None
     if ends is None and spec.emergency_end_time is not None:
         return "when its emergency quota ends is not known here before the next answer"
@@ -148,6 +156,16 @@ def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) 
         status, accepted_version=spec.version, during=spec.during, after=spec.after, emergency=spec.emergency,
         emergency_end_time=ends, lease_end_time=None, incarnation=incarnation,
     )  # fmt: skip
+
+
+def is_taken_back(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, now_ms: int) -> bool:
+    """The newest offer has nothing of the emergency quota that the region still places on, and cannot be taken because that is in
+    use: the emergency is over from now on."""
+    spec, status = grant.spec, grant.status
+    ends = status.emergency_end_time
+    if ends is None or now_ms >= millis(ends) or spec.emergency_end_time is not None or status.incarnation != incarnation:
+        return False
+    return take(grant, term, incarnation, used) == _TOO_MUCH
 
 
 def own_time(term: GrantTerm, there: datetime) -> datetime | None:

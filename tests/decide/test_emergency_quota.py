@@ -7,7 +7,8 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from fairlead.decide.slots import instant
+from fairlead.decide.granting import EMERGENCY_DRAIN_MS, must_end_ms
+from fairlead.decide.slots import instant, millis
 from fairlead.model.kinds.intent import QuotaSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.meta import Metadata
@@ -96,6 +97,37 @@ def test_an_emergency_quota_that_is_taken_back_leaves_each_region_what_is_protec
         grant = top.get("grants", "risk", region)
         assert (grant.spec.during, grant.spec.after, grant.status.accepted_version) == (half, half, grant.spec.version)
         assert world.place(region, "risk", 10), "what is protected may be used"
+    assert not world.violation()
+
+
+def test_an_emergency_quota_that_is_taken_back_while_it_is_used_is_placed_on_no_more_and_leaves_what_is_within_the_quota() -> None:
+    world = World()
+    settled(world)
+    flood(world, 3600, 80)
+    for _ in range(18):
+        world.place("east", "risk", 10)
+        settled(world, 1)
+    while not world.place("east", "risk", 1):
+        world.end("east", "risk")
+    used = sum(world.running["east", "risk"])
+    assert used > QUOTA
+    taken_back(world)
+    world.round("west")  # the global plane has seen it
+    for _ in range(3):
+        world.round("east")
+        world.advance(400)
+    grant = world.planes["east"].get("grants", "risk", "east")
+    assert grant.status.accepted_version < grant.spec.version, "it uses more than that"
+    stays = grant.status.during.cpu - grant.status.emergency.cpu
+    assert stays > 0
+    assert world.allowed("east", "risk").limit.cpu == world.allowed("east", "risk").after.cpu == stays
+    deadline_ms = must_end_ms(grant, world.allowed("east", "risk")._replace(end_ms=1 << 62))
+    assert deadline_ms == millis(grant.status.emergency_end_time) + EMERGENCY_DRAIN_MS <= world.now("east") + EMERGENCY_DRAIN_MS
+    assert sum(world.running["east", "risk"]) == used, "people have until the deadline"
+    settled(world, 12)  # the lease has ended
+    left = sum(world.running["east", "risk"])
+    assert stays - 10 < left <= stays
+    assert world.allowed("east", "risk").limit.cpu == QUOTA, "what is offered is taken"
     assert not world.violation()
 
 

@@ -19,6 +19,7 @@ from fairlead.decide.granting import (
     answered,
     ended_early,
     granted,
+    is_taken_back,
     next_question,
     outrun,
     resources,
@@ -103,7 +104,8 @@ def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatu
     status = replace(status, used=resources(used), told=told, told_after=stays)
     claimed = _stand(status)
     if claimed == _stand(grant.status):
-        return status
+        over = is_taken_back(grant, term, ctx.incarnation, used, ctx.now_ms)
+        return replace(status, emergency_end_time=ctx.now) if over else status
     if term is not None and outrun(grant, term, ctx.incarnation) and claimed == _stand(ended_early(grant, term)):
         return status
     offer = take(grant, term, ctx.incarnation, used)
