@@ -128,7 +128,8 @@ def standing_of(grant: Grant, term: GrantTerm | None, incarnation: int) -> Stand
     status = grant.status
     end_ms = lease_end(grant, term, incarnation)
     confirmed = status.incarnation == incarnation
-    return Standing(status.accepted_version, limits_of(status.during), limits_of(staying(status)), end_ms, confirmed)
+    stays = escrow.largest((limits_of(staying(status)), limits_of(status.firm)))
+    return Standing(status.accepted_version, limits_of(status.during), stays, end_ms, confirmed)
 
 
 def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) -> GrantStatus | str:
@@ -152,10 +153,18 @@ def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) 
     ends = own_time(term, spec.emergency_end_time) if spec.emergency_end_time is not None else None
     if ends is None and spec.emergency_end_time is not None:
         return "when its emergency quota ends is not known here before the next answer"
-    return replace(
+    taken = replace(
         status, accepted_version=spec.version, during=spec.during, after=spec.after, emergency=spec.emergency,
-        emergency_end_time=ends, lease_end_time=None, incarnation=incarnation,
+        emergency_end_time=ends, lease_end_time=None, incarnation=incarnation, firm=resources(firm),
     )  # fmt: skip
+    return replace(taken, firm=still_firm(taken, used))
+
+
+def still_firm(status: GrantStatus, used: Amounts) -> Resources:
+    """What agents may hold for firm of what is used, where that is more than stays: an offer with an emergency quota may leave less
+    for good than runs without an end, and what is firm stays so until it goes."""
+    firm = resources(escrow.smallest(status.firm.amounts(), resources(used).amounts()))
+    return firm if firm.exceeding(staying(status)) else NOTHING
 
 
 def is_taken_back(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, now_ms: int) -> bool:
@@ -182,7 +191,7 @@ def tell(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, 
     """What a region can use, and what of it stays, for books that were restored: no offer of the incarnation before is taken
     from now on."""
     allowed = in_force(grant, term, incarnation, now_ms)
-    stays = escrow.largest((allowed.after.amounts(), used if not allowed.version else {}))
+    stays = escrow.largest((allowed.after.amounts(), grant.status.firm.amounts(), used if not allowed.version else {}))
     return resources(escrow.largest((allowed.limit.amounts(), stays, used))), resources(stays)
 
 
@@ -269,12 +278,13 @@ def lasting_use(grant: Grant) -> Amounts:
     return escrow.smallest(grant.status.used.amounts(), _less(spec.during, spec.emergency).amounts())
 
 
-def lasting_account(account: Account, emergency: Resources) -> Account:
+def lasting_account(account: Account, emergency: Resources, firm: Resources = NOTHING) -> Account:
     """What a region may still use when emergency quotas are over. Of older offers all counts: which part of them ends is not in
-    the books."""
+    the books. `firm` runs on where nobody is there to stop it."""
     if not account.offers:
         return account
-    newest = replace(account.newest, during=_less(resources(account.newest.during), emergency).amounts())
+    stays = _less(resources(account.newest.during), emergency).amounts()
+    newest = replace(account.newest, during=escrow.largest((stays, firm.amounts())))
     return replace(account, offers=(*account.offers[:-1], newest))
 
 

@@ -7,7 +7,8 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from fairlead.decide.granting import EMERGENCY_DRAIN_MS, must_end_ms
+from fairlead.decide.granting import EMERGENCY_DRAIN_MS, in_force, must_end_ms
+from fairlead.decide.lasting import staying
 from fairlead.decide.slots import instant, millis
 from fairlead.model.kinds.intent import QuotaSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
@@ -181,10 +182,37 @@ def test_a_region_that_an_emergency_quota_does_not_reach_gets_no_more_than_there
     assert sum(limits.values()) <= QUOTA, f"what was added is for west alone: {limits}"
 
 
+class Agents:
+    """What agents hold for firm, and does not end when nobody leads their region (ADR 0030)."""
+
+    def __init__(self) -> None:
+        self._firm = dict.fromkeys(REGIONS, 0)
+
+    def look(self, world: World) -> str:
+        """Whether it is told, and has room beside what the other region may use when emergency quotas are over."""
+        spendable: dict[str, int] = {}
+        for region in REGIONS:
+            plane, used = world.planes[region], sum(world.running[region, "risk"])
+            grant = plane.get("grants", "risk", region)
+            if grant is None:
+                return ""
+            stays = staying(grant, plane.incarnation).get("cpu", 0)
+            self._firm[region] = used if used <= stays else min(self._firm[region], used)
+            if self._firm[region] > max(stays, grant.status.firm.cpu):
+                return f"{region} has {self._firm[region]} that is firm, of {stays} that stay, and does not say so"
+            ended = replace(grant, status=replace(grant.status, emergency_end_time=instant(0)))
+            spendable[region] = in_force(ended, plane.get("grantterms", "", region), plane.incarnation, world.now(region)).limit.cpu
+        for one, other in (REGIONS, REGIONS[::-1]):
+            if self._firm[one] + spendable[other] > QUOTA:
+                return f"{self._firm[one]} run on in {one} beside {spendable[other]} that {other} may use, of {QUOTA}"
+        return ""
+
+
 def walk(seed: int, steps: int = 400) -> tuple[str, int]:
     """A random walk with emergency quotas, for all regions or for one, some of them taken back; what was broken, and how much
     was placed. Once they are over, regions may use no more than the quota, however late anybody hears of it."""
     rng, world, placed = random.Random(seed), World(), 0
+    agents = Agents()
     floods: list[tuple[str, int, int]] = []  # name, when it ends by the global plane's clock, how much
     for clock in world.clocks.values():
         clock.rate = rng.choice((990, 1000, 1010))
@@ -211,6 +239,8 @@ def walk(seed: int, steps: int = 400) -> tuple[str, int]:
         limits = {r: found.limit.cpu for r in REGIONS if (found := world.allowed(r, "risk")) is not None}
         if sum(limits.values()) > most:
             return f"seed {seed}, step {number}: {limits}, together more than {most}", placed
+        if broken := agents.look(world):
+            return f"seed {seed}, step {number}: {broken}", placed
     return "", placed
 
 

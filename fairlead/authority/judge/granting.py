@@ -23,6 +23,7 @@ from fairlead.decide.granting import (
     next_question,
     outrun,
     resources,
+    still_firm,
     stop_ms,
     take,
     tell,
@@ -101,7 +102,7 @@ def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatu
     told, stays = grant.status.told, grant.status.told_after
     if status.heard != grant.status.heard:
         told, stays = tell(grant, term, ctx.incarnation, used, ctx.now_ms)
-    status = replace(status, used=resources(used), told=told, told_after=stays)
+    status = replace(status, used=resources(used), told=told, told_after=stays, firm=still_firm(grant.status, used))
     claimed = _stand(status)
     if claimed == _stand(grant.status):
         over = is_taken_back(grant, term, ctx.incarnation, used, ctx.now_ms)
@@ -115,7 +116,7 @@ def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatu
         return Refused(
             "Conflict", f"version {status.accepted_version} is not the offer as it is here", {"version": grant.spec.version}
         )
-    return status
+    return replace(status, firm=offer.firm)
 
 
 def _stand(status: GrantStatus) -> tuple[Any, ...]:
