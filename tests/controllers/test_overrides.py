@@ -223,7 +223,8 @@ def test_a_canary_is_rolled_back_at_its_deadline_by_the_policy_controller() -> N
 
 
 def test_a_canary_that_is_ordered_otherwise_ends_as_its_order_says_and_no_later_than_any_may() -> None:
-    hour_ms, status = 3_600_000, None
+    status: Any = None
+    hour_ms = 3_600_000
     orders = (  # after so many minutes, for so many, and when it ends
         (1, 0, 60, 60),
         (50, 50, 60, 110),

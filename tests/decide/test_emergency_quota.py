@@ -101,7 +101,7 @@ def test_an_emergency_quota_that_is_taken_back_leaves_each_region_what_is_protec
     assert not world.violation()
 
 
-def test_an_emergency_quota_that_is_taken_back_while_it_is_used_is_placed_on_no_more_and_leaves_what_is_within_the_quota() -> None:
+def test_an_emergency_quota_that_is_taken_back_while_in_use_is_placed_on_no_more_and_leaves_what_is_within_the_quota() -> None:
     world = World()
     settled(world)
     flood(world, 3600, 80)
@@ -201,7 +201,8 @@ class Agents:
             if self._firm[region] > max(stays, grant.status.firm.cpu):
                 return f"{region} has {self._firm[region]} that is firm, of {stays} that stay, and does not say so"
             ended = replace(grant, status=replace(grant.status, emergency_end_time=instant(0)))
-            spendable[region] = in_force(ended, plane.get("grantterms", "", region), plane.incarnation, world.now(region)).limit.cpu
+            term = plane.get("grantterms", "", region)
+            spendable[region] = in_force(ended, term, plane.incarnation, world.now(region)).limit.cpu
         for one, other in (REGIONS, REGIONS[::-1]):
             if self._firm[one] + spendable[other] > QUOTA:
                 return f"{self._firm[one]} run on in {one} beside {spendable[other]} that {other} may use, of {QUOTA}"
