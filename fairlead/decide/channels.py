@@ -52,8 +52,8 @@ def _moved(channel: PolicyChannelSpec, current: int) -> PolicyChannelSpec:
 
 
 def trial_end(canary: Canary, status: PolicyChannelStatus, now: datetime) -> datetime:
-    """When it is taken back if nobody promotes it. Ordered otherwise it begins anew, so that it ends as its order says; but nobody
-    keeps a revision on trial for longer than a trial may last by changing its order again and again."""
+    """When it is taken back if nobody promotes it. Ordered otherwise it begins anew, so that it ends as its order says; but
+    nobody keeps a revision on trial for longer than a trial may last by changing its order again and again."""
     first = status.canary_start_time
     if status.canary_revision != canary.revision or first is None:
         return now + timedelta(seconds=canary.ttl_seconds)

@@ -161,8 +161,8 @@ def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) 
 
 
 def still_firm(status: GrantStatus, used: Amounts) -> Resources:
-    """What agents may hold for firm of what is used, where that is more than stays: an offer with an emergency quota may leave less
-    for good than runs without an end, and what is firm stays so until it goes."""
+    """What agents may hold for firm of what is used, where that is more than stays: an offer with an emergency quota may leave
+    less for good than runs without an end, and what is firm stays so until it goes."""
     firm = resources(escrow.smallest(status.firm.amounts(), resources(used).amounts()))
     return firm if firm.exceeding(staying(status)) else NOTHING
 

@@ -149,10 +149,11 @@ async def test_the_last_quota_of_a_tenant_goes_when_offers_that_granted_somethin
             spec = GrantSpec(region="west", version=2, lease_seconds=600, offers=older)
             ok(await plane.send(OPERATOR, Put("Quota", quota)))
             ok(await plane.send(sharer, Put("Grant", Grant(Metadata(name="west", namespace="risk"), spec))))
-            ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", GrantStatus(accepted_version=1, incarnation=1))))
+            said = GrantStatus(accepted_version=1, incarnation=1)
+            ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", said)))
             no(await plane.send(OPERATOR, delete), "InUse")
             clock.offset += waits_s
-            ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", GrantStatus(accepted_version=accepted, incarnation=1))))
+            ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", replace(said, accepted_version=accepted))))
             ok(await plane.send(OPERATOR, delete))
             ok(await plane.send(sharer, Delete("Grant", "risk", "west")))
 

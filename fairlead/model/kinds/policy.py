@@ -103,7 +103,7 @@ class Canary(Record, frozen=True):
     tenants: tuple[str, ...] = ()
     share_percent: int = 0
     regions: tuple[str, ...] = ()
-    ttl_seconds: int = 14_400  # from when it was first seen so; a trial of a revision lasts four hours at most, however it is changed
+    ttl_seconds: int = 14_400  # from when it was first seen so; however it is changed, at most four hours from its first order
 
 
 class PolicyChannelSpec(Record, frozen=True):
