@@ -21,6 +21,7 @@ from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 from fairlead.cli.writing import confirmed, how, suffix, write_options, yes_option
 from fairlead.client.rest_errors import NotFound
 from fairlead.client.rest_shapes import GROUP, VERSION, Query
+from fairlead.decide.admission.policy import CANARY_TTL_S_MAX
 from fairlead.decide.channels import promoted, rolled_back, tried
 from fairlead.model.kinds.policy import Canary, PolicyChannelSpec, SchedulerPolicySpec
 
@@ -153,7 +154,10 @@ async def canary(session: Session, revision: int, tenants: tuple[str, ...], shar
     new = tried(spec, trial)
     note(await policy_words.reach(session, new))
     await _write(session, found, new, dry_run, idempotency_key)
-    click.echo(f"revision {revision} is tried on {_on_whom(trial)} for {int(ttl)} s{suffix(dry_run)}")
+    left_s = policy_words.left_s(found, trial, session.client.clock.wall())
+    if left_s < trial.ttl_seconds:
+        note("ordered the same before" if new == spec else f"tried before: it ends {CANARY_TTL_S_MAX} s after its first order")
+    click.echo(f"revision {revision} is tried on {_on_whom(trial)} for {left_s} s{suffix(dry_run)}")
     return OK
 
 

@@ -1,4 +1,4 @@
-"""What another policy revision would change, and on whom one is tried: read before anybody is asked.
+"""What another policy revision would change, on whom one is tried and for how long: read before anybody is asked.
 
 Owns the words; what a revision leaves out and which one decides for a tenant, decide/ says. Called by the command `policy`.
 """
@@ -6,6 +6,7 @@ Owns the words; what a revision leaves out and which one decides for a tenant, d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +16,10 @@ from fairlead.cli.session import Session
 from fairlead.client.rest_errors import ApiError
 from fairlead.client.rest_shapes import Query
 from fairlead.decide.built_in_policy import filled
+from fairlead.decide.channels import trial_end
 from fairlead.decide.policy import revision_for
 from fairlead.model.kinds.intent import LabelExpression
-from fairlead.model.kinds.policy import PolicyChannelSpec, ResidencyRule, SchedulerPolicySpec
+from fairlead.model.kinds.policy import Canary, PolicyChannelSpec, PolicyChannelStatus, ResidencyRule, SchedulerPolicySpec
 
 # Fields whose items have names, what one is called, and what it means to those who used it that it is gone.
 _NAMED: Final = (
@@ -111,3 +113,10 @@ async def _names(session: Session, plural: str) -> list[str]:
 def _some(names: Iterable[str]) -> str:
     found = list(names)
     return ", ".join(found[:_NAMES_MAX]) + (f" and {len(found) - _NAMES_MAX} more" if len(found) > _NAMES_MAX else "")
+
+
+def left_s(found: dict[str, Any], trial: Canary, wall: float) -> int:
+    """How long the trial lasts from now on, by what is known of it so far."""
+    now = datetime.fromtimestamp(wall, UTC)
+    end = trial_end(trial, msgspec.convert(found.get("status") or {}, PolicyChannelStatus), now)
+    return max(0, round((end - now).total_seconds()))

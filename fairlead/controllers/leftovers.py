@@ -21,6 +21,7 @@ from fairlead.decide.repairs import Finding, steps
 from fairlead.model.commands import Body
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.policy import Override
+from fairlead.model.kinds.repair import Problem
 from fairlead.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class LeftoversController(SweepsOnly):
         self._region = region
         self._ledger = ledger
         self._slots: Slots | None = None  # as the last look over them found them
-        self._of_slots: list[Finding] = []
+        self._of_slots: list[Finding] | None = None  # None: not yet looked at twice
         self._looked_ms = 0
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
@@ -60,11 +61,12 @@ class LeftoversController(SweepsOnly):
         overrides = await _all(plane, "overrides")
         findings = leftovers.stale_finalizers("overrides", await self._unowed(plane, overrides), (), now_ms, self._bare_ms)
         findings += await (self._regional(plane, clock) if self._region else self._global(plane))
-        repairs = {each.metadata.name: each for each in await _all(plane, "repairs")}
         drifts = self._ledger.drifts() if self._ledger is not None else ()
-        if drifts is None:  # not looked at yet: what was said of it before is neither confirmed nor over
-            repairs = {name: each for name, each in repairs.items() if each.spec.problem != "DriftedLedger"}
         findings += leftovers.drifted(drifts or ())
+        # Not looked at yet: what was said of it before is neither confirmed nor over.
+        unseen: set[Problem] = {"DriftedLedger"} if drifts is None else set()
+        unseen |= leftovers.OF_SLOTS if self._of_slots is None else set()
+        repairs = {each.metadata.name: each for each in await _all(plane, "repairs") if each.spec.problem not in unseen}
         found = steps(findings, repairs, overrides, self._region, now_ms)
         if found.untold:
             log.warning("%s: %d more findings than can be written down at once", self.name, found.untold)
@@ -97,10 +99,10 @@ class LeftoversController(SweepsOnly):
         if now_ms - self._looked_ms >= self._slots_every_ms:
             self._looked_ms = now_ms
             slots = await self._look(plane, clock, {(each.metadata.namespace, each.spec.workload) for each in assignments})
-            self._of_slots = leftovers.told_of_slots(slots, self._slots)
+            self._of_slots = leftovers.told_of_slots(slots, self._slots) if self._slots is not None else None
             self._slots = slots
         return [
-            *self._of_slots,
+            *(self._of_slots or ()),
             *leftovers.leaked_reservations(await _all(plane, "reservations"), holdings, now_ms),
             *leftovers.stale_finalizers("assignments", assignments, (), now_ms, self._bare_ms),
             *leftovers.over_grants(await _all(plane, "grants"), terms.get(self._region), incarnation, now_ms),

@@ -101,13 +101,15 @@ def _status(channel: PolicyChannel, now_ms: int) -> PolicyChannelStatus:
         over = old.canary_end_time is not None and now_ms >= millis(old.canary_end_time)
         word = "Promoted" if channel.spec.current == old.canary_revision else "DeadlinePassed" if over else "RolledBack"
         said = ("False", word, f"revision {old.canary_revision} was tried; {channel.spec.current} decides")
-        status = replace(status, canary_revision=0, canary_start_time=None, canary_end_time=None)
+        status = replace(status, canary_revision=0, canary_start_time=None, canary_end_time=None, canary=None)
     else:
         again = old.canary_revision == canary.revision and old.canary_start_time is not None
-        since = old.canary_start_time if again and old.canary_start_time is not None else instant(now_ms)
-        end = trial_end(canary, since)
+        since = old.canary_start_time if again else instant(now_ms)
+        end = trial_end(canary, old, instant(now_ms))
         said = ("True", "OnTrial", f"revision {canary.revision} is tried until {end:%Y-%m-%dT%H:%M:%SZ}")
-        status = replace(status, canary_revision=canary.revision, canary_start_time=since, canary_end_time=end)
+        status = replace(
+            status, canary_revision=canary.revision, canary_start_time=since, canary_end_time=end, canary=canary
+        )  # fmt: skip
     made = Condition(
         type=TRIED, status=said[0], reason=said[1], message=said[2], observed_generation=generation,  # type: ignore[arg-type]
         last_transition_time=instant(now_ms),

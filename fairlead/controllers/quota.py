@@ -41,6 +41,7 @@ from fairlead.model.kinds.capacity import Grant, GrantSpec
 from fairlead.model.kinds.intent import Quota
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.meta import Metadata, set_condition
+from fairlead.model.resources import NOTHING
 
 _REGION: Final = "region/"  # and the name, in a key that is no tenant's
 
@@ -161,7 +162,9 @@ class QuotaController:
             return made
         wishes = wished(now, grants, accounts)
         lasting = {
-            region: lasting_account(account, grants[region].spec.emergency) if region in grants else account
+            region: lasting_account(account, grants[region].spec.emergency, grants[region].status.firm)
+            if region in grants
+            else account
             for region, account in accounts.items()
         }
         for region in sorted(wishes, key=lambda name: (not wishes[name].shrinks, name)):
@@ -181,7 +184,7 @@ class QuotaController:
             term: GrantTerm | None = view.cache.get("grantterms", "", region)
             until_ms = max(self._until_ms.get(region, 0), millis(term.spec.until_time) if term is not None else 0)
             emergency = resources(emergency_part(now, lasting, region, after.newest.during, wish.normal, now_ms))
-            lasting[region] = lasting_account(after, emergency)
+            lasting[region] = lasting_account(after, emergency, grant.status.firm if grant is not None else NOTHING)
             made[region] = offer_spec(grant or blank, after, self._lease_s, until_ms, emergency, now.emergency_end(region))
         return made
 

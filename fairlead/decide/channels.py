@@ -11,7 +11,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from fairlead.model.kinds.policy import Canary, PolicyChannelSpec
+from fairlead.decide.admission.policy import CANARY_TTL_S_MAX
+from fairlead.model.kinds.policy import Canary, PolicyChannelSpec, PolicyChannelStatus
 
 HISTORY_MAX: Final = 50  # promoted revisions that can be gone back to
 
@@ -50,5 +51,14 @@ def _moved(channel: PolicyChannelSpec, current: int) -> PolicyChannelSpec:
     return PolicyChannelSpec(current=current, canary=None, history=history[:HISTORY_MAX])
 
 
-def trial_end(canary: Canary, since: datetime) -> datetime:
-    return since + timedelta(seconds=canary.ttl_seconds)
+def trial_end(canary: Canary, status: PolicyChannelStatus, now: datetime) -> datetime:
+    """When it is taken back if nobody promotes it. Ordered otherwise it begins anew, so that it ends as its order says; but
+    nobody keeps a revision on trial for longer than a trial may last by changing its order again and again."""
+    first = status.canary_start_time
+    if status.canary_revision != canary.revision or first is None:
+        return now + timedelta(seconds=canary.ttl_seconds)
+    if status.canary is None or status.canary_end_time is None:  # said before orders were remembered
+        return first + timedelta(seconds=canary.ttl_seconds)
+    if status.canary == canary:
+        return status.canary_end_time
+    return min(now + timedelta(seconds=canary.ttl_seconds), first + timedelta(seconds=CANARY_TTL_S_MAX))

@@ -29,6 +29,7 @@ FOREVER: Final = 1 << 62
 STOP_MS: Final = 30_000  # before the end of a lease: what is above `after` is being stopped, and nothing is added to it
 EMERGENCY_DRAIN_MS: Final = 300_000  # after its end: what an emergency quota had allowed is gone within so long, and the grace
 OFFERS_MAX: Final = 16  # that a grant carries and its region may still stand on
+_TOO_MUCH: Final = "more is used than it allows"
 _VERSIONS: Final = 1 << 32  # a later incarnation's versions are above all of an earlier one's
 
 
@@ -69,10 +70,17 @@ def in_force(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int
     if not status.accepted_version or status.incarnation != incarnation:
         return InForce(status.accepted_version, NOTHING, NOTHING, 0)
     end_ms = lease_end(grant, term, incarnation)
-    during, after = status.during, status.after
-    if status.emergency_end_time is not None and now_ms >= millis(status.emergency_end_time):
-        during, after = _less(during, status.emergency), _less(after, status.emergency)
+    over = status.emergency_end_time is not None and now_ms >= millis(status.emergency_end_time)
+    during, after = _less(status.during, status.emergency) if over else status.during, staying(status)
     return InForce(status.accepted_version, during if now_ms < end_ms - stop_ms(spec) else after, after, end_ms)
+
+
+def staying(status: GrantStatus) -> Resources:
+    """What stays when the lease of the offer that a region stands on ends. Nothing that an emergency quota gave does: it was
+    added to `during`, and `after`, which follows what is used, may hold none of it or all."""
+    if status.emergency_end_time is None:
+        return status.after
+    return resources(escrow.smallest(status.after.amounts(), _less(status.during, status.emergency).amounts()))
 
 
 def version_of(grant: Grant) -> int:
@@ -120,7 +128,8 @@ def standing_of(grant: Grant, term: GrantTerm | None, incarnation: int) -> Stand
     status = grant.status
     end_ms = lease_end(grant, term, incarnation)
     confirmed = status.incarnation == incarnation
-    return Standing(status.accepted_version, limits_of(status.during), limits_of(status.after), end_ms, confirmed)
+    stays = escrow.largest((limits_of(staying(status)), limits_of(status.firm)))
+    return Standing(status.accepted_version, limits_of(status.during), stays, end_ms, confirmed)
 
 
 def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) -> GrantStatus | str:
@@ -136,18 +145,36 @@ def take(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts) 
     if spec.version == standing.version and standing.confirmed:
         return "it is taken"
     end_ms = millis(term.status.end_time) if term.status.end_time is not None else 0
-    # What is above `after` is stopped when the lease ends: only the rest is without an end.
+    # What is above what stays is stopped when the lease ends: only the rest is without an end.
     firm = escrow.smallest(used, standing.after) if standing.confirmed and standing.version else used
     offer = Offer(spec.version, limits_of(spec.during), limits_of(spec.after))
     if escrow.taken(standing, offer, end_ms, firm, used) is None:
-        return "more is used than it allows"
+        return _TOO_MUCH
     ends = own_time(term, spec.emergency_end_time) if spec.emergency_end_time is not None else None
     if ends is None and spec.emergency_end_time is not None:
         return "when its emergency quota ends is not known here before the next answer"
-    return replace(
+    taken = replace(
         status, accepted_version=spec.version, during=spec.during, after=spec.after, emergency=spec.emergency,
-        emergency_end_time=ends, lease_end_time=None, incarnation=incarnation,
+        emergency_end_time=ends, lease_end_time=None, incarnation=incarnation, firm=resources(firm),
     )  # fmt: skip
+    return replace(taken, firm=still_firm(taken, used))
+
+
+def still_firm(status: GrantStatus, used: Amounts) -> Resources:
+    """What agents may hold for firm of what is used, where that is more than stays: an offer with an emergency quota may leave
+    less for good than runs without an end, and what is firm stays so until it goes."""
+    firm = resources(escrow.smallest(status.firm.amounts(), resources(used).amounts()))
+    return firm if firm.exceeding(staying(status)) else NOTHING
+
+
+def is_taken_back(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, now_ms: int) -> bool:
+    """The newest offer has nothing of the emergency quota that the region still places on, and cannot be taken because that is in
+    use: the emergency is over from now on."""
+    spec, status = grant.spec, grant.status
+    ends = status.emergency_end_time
+    if ends is None or now_ms >= millis(ends) or spec.emergency_end_time is not None or status.incarnation != incarnation:
+        return False
+    return take(grant, term, incarnation, used) == _TOO_MUCH
 
 
 def own_time(term: GrantTerm, there: datetime) -> datetime | None:
@@ -164,7 +191,7 @@ def tell(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, 
     """What a region can use, and what of it stays, for books that were restored: no offer of the incarnation before is taken
     from now on."""
     allowed = in_force(grant, term, incarnation, now_ms)
-    stays = escrow.largest((allowed.after.amounts(), used if not allowed.version else {}))
+    stays = escrow.largest((allowed.after.amounts(), grant.status.firm.amounts(), used if not allowed.version else {}))
     return resources(escrow.largest((allowed.limit.amounts(), stays, used))), resources(stays)
 
 
@@ -251,12 +278,13 @@ def lasting_use(grant: Grant) -> Amounts:
     return escrow.smallest(grant.status.used.amounts(), _less(spec.during, spec.emergency).amounts())
 
 
-def lasting_account(account: Account, emergency: Resources) -> Account:
+def lasting_account(account: Account, emergency: Resources, firm: Resources = NOTHING) -> Account:
     """What a region may still use when emergency quotas are over. Of older offers all counts: which part of them ends is not in
-    the books."""
+    the books. `firm` runs on where nobody is there to stop it."""
     if not account.offers:
         return account
-    newest = replace(account.newest, during=_less(resources(account.newest.during), emergency).amounts())
+    stays = _less(resources(account.newest.during), emergency).amounts()
+    newest = replace(account.newest, during=escrow.largest((stays, firm.amounts())))
     return replace(account, offers=(*account.offers[:-1], newest))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fairlead.decide import granting
 from fairlead.decide.escrow import Amounts, within
 from fairlead.decide.granting import lease_end
 from fairlead.decide.grants import limits_of
@@ -41,14 +42,7 @@ class GrantWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 def staying(grant: Grant, incarnation: int) -> Mapping[str, int]:
     """What of a leased grant its tenant may use when the lease has ended. What an emergency quota added does not stay."""
-    status = grant.status
-    if status.incarnation != incarnation:
-        return {}
-    after = limits_of(status.after)
-    if status.emergency_end_time is None:
-        return after
-    less = limits_of(status.emergency)
-    return {name: max(0, amount - less.get(name, 0)) for name, amount in after.items()}
+    return limits_of(granting.staying(grant.status)) if grant.status.incarnation == incarnation else {}
 
 
 def leases_at(

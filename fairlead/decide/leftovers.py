@@ -34,6 +34,7 @@ OVER_S: Final = EMERGENCY_DRAIN_MS / 1000  # as long as use above a lowered limi
 SLOTS: Final = "fairlead.dev/slots-released"
 UNDONE: Final = "fairlead.dev/override-undone"
 RELEASED: Final = "fairlead.dev/region-released"
+OF_SLOTS: Final[frozenset[Problem]] = frozenset({"OrphanedBinding", "StuckSlot", "OrphanedInstance"})  # as `told_of_slots` has it
 
 
 class Row(Protocol):

@@ -49,9 +49,12 @@ def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: in
     end = status.lease_end_time
     if end is None and term is not None and term.status.incarnation == incarnation:
         end = term.status.end_time
-    limit = status.during if end is not None and now_ms < _ms(end) else status.after
-    over = status.emergency_end_time is not None and now_ms >= _ms(status.emergency_end_time)
-    return _without(limit, status.emergency) if over else limit
+    leased = end is not None and now_ms < _ms(end)
+    added_until = status.emergency_end_time
+    if added_until is None or (leased and now_ms < _ms(added_until)):
+        return status.during if leased else status.after
+    base = _without(status.during, status.emergency)
+    return base if leased else _least(base, status.after)
 
 
 def in_use(objects: Objects, tenant: str, runs: Runs = _always) -> Resources:
@@ -127,6 +130,12 @@ def _most(one: Resources, other: Resources) -> Resources:
     for name, amount in other.scalars:
         scalars[name] = max(amount, scalars.get(name, 0))
     return Resources(max(one.cpu, other.cpu), max(one.memory, other.memory), scalars.items())
+
+
+def _least(one: Resources, other: Resources) -> Resources:
+    most = dict(other.scalars)
+    scalars = [(name, min(amount, most.get(name, 0))) for name, amount in one.scalars]
+    return Resources(min(one.cpu, other.cpu), min(one.memory, other.memory), scalars)
 
 
 def _without(one: Resources, other: Resources) -> Resources:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
-from fairlead.model.commands import Caller, Delete, Put
-from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec
+from fairlead.model.commands import Caller, Delete, Put, PutStatus
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus, Node, NodeSpec
 from fairlead.model.kinds.intent import Quota, Region, RegionSpec, Tenant
 from fairlead.model.kinds.quota import GrantOffer
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
-from fairlead.model.resources import Resources
+from fairlead.model.resources import NOTHING, Resources
 from tests.authority.planes import (
     GI,
     OPERATOR,
     REGION,
+    FakeClock,
     PlaneForTest,
     agent_of,
     bind_of,
@@ -134,6 +136,26 @@ async def test_the_last_quota_of_a_tenant_stays_while_regions_may_use_what_it_gr
         ok(await plane.send(OPERATOR, Delete("Quota", "risk", "other")))
         await grant(version=3, lease_seconds=600)
         ok(await plane.send(OPERATOR, delete))
+
+
+async def test_the_last_quota_of_a_tenant_goes_when_offers_that_granted_something_are_history() -> None:
+    clock = FakeClock()
+    async with running_plane(settings=Settings(plane="global", region=""), clock=clock) as plane:
+        quota, delete = Quota(metadata=Metadata(name="default", namespace="risk")), Delete("Quota", "risk", "default")
+        sharer, mirror, some = await plane.as_role(Role.QUOTA), await plane.as_role(Role.MIRROR), Resources(1000, GI)
+        long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+        for stays, waits_s, accepted in ((some, 0.0, 2), (NOTHING, 900.0, 1)):
+            older = (GrantOffer(version=1, during=some, after=stays, until_time=long_ago),)
+            spec = GrantSpec(region="west", version=2, lease_seconds=600, offers=older)
+            ok(await plane.send(OPERATOR, Put("Quota", quota)))
+            ok(await plane.send(sharer, Put("Grant", Grant(Metadata(name="west", namespace="risk"), spec))))
+            said = GrantStatus(accepted_version=1, incarnation=1)
+            ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", said)))
+            no(await plane.send(OPERATOR, delete), "InUse")
+            clock.offset += waits_s
+            ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", replace(said, accepted_version=accepted))))
+            ok(await plane.send(OPERATOR, delete))
+            ok(await plane.send(sharer, Delete("Grant", "risk", "west")))
 
 
 async def test_a_quota_does_not_answer_for_what_was_granted_by_hand() -> None:

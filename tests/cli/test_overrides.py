@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.cli import frame, override
-from fairlead.cli.policy_words import changes
+from fairlead.cli.policy_words import changes, left_s
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.model.kinds.intent import LabelExpression
-from fairlead.model.kinds.policy import ResidencyRule, SchedulerPolicySpec, ScoreWeight
+from fairlead.model.kinds.policy import Canary, ResidencyRule, SchedulerPolicySpec, ScoreWeight
 from tests.cli.runs import Ran, fairlead
 from tests.cli.test_real_door import applied as applied
 from tests.cli.test_real_door import contexts_file as contexts_file
@@ -102,6 +103,17 @@ def test_a_policy_is_tried_promoted_and_gone_back_from(contexts_file: Path, tmp_
     assert (channel["spec"]["current"], channel["spec"].get("history", [])) == (1, [])
     assert run("policy", "rollback", "--to", "2").out == "revision 2 decides\n"
     assert "probeSize: 8" in run("policy", "show", "2").out
+
+
+def test_a_canary_that_is_ordered_again_is_said_to_last_as_long_as_it_will() -> None:
+    first = Canary(revision=2, share_percent=1, ttl_seconds=3600)
+    status = {"canaryRevision": 2, "canaryStartTime": "2026-01-01T12:00:00Z", "canaryEndTime": "2026-01-01T13:00:00Z"}
+    found = {"status": {**status, "canary": msgspec.to_builtins(first)}}
+    wall = datetime(2026, 1, 1, 12, 50, tzinfo=UTC).timestamp()
+    assert left_s({}, first, wall) == 3600
+    assert left_s(found, first, wall) == 600, "the same again changes nothing"
+    assert left_s(found, replace(first, share_percent=50), wall) == 3600
+    assert left_s(found, replace(first, ttl_seconds=14_400), wall) == 14_400 - 3000, "four hours in all"
 
 
 def test_a_revision_that_could_be_gone_back_to_is_kept_and_one_that_went_all_the_same_is_missed_by_name(

@@ -138,6 +138,24 @@ async def test_orphans_are_told_after_two_looks_and_only_an_instance_without_a_b
         assert plane.authority.view().get("bindings", "risk", "api-1") is not None, "nobody has shown that it does not run"
 
 
+async def test_what_was_told_of_slots_is_neither_over_nor_told_anew_before_a_new_leader_has_looked_twice() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        await placed(plane)  # and no Assignment wants it
+        (before, after), deadlines = (region(plane), region(plane)), []
+        for looking in (before, before, after, after, after):
+            await looking.look()
+            clock.offset += SLOTS_PERIODS * SWEEP_S + 1
+            deadlines += [rec.hot.spec.deadline_time for rec in plane.authority._state.live("repairs")]
+            assert all(reason != "Gone" for _, reason, _ in looking.said())
+        assert len(deadlines) == 4
+        assert len(set(deadlines)) == 1
+        assert after.said() == [("OrphanedBinding", "OwnerMustAct", "Escalated")]
+        del plane.authority._state.bucket("bindings", "risk").members["api-0"]
+        await after.look()
+        assert "Gone" in after.said()[0]
+
+
 async def test_a_ledger_that_drifted_is_written_down_and_then_built_anew_under_a_new_epoch() -> None:
     async with running_plane() as plane:
         await placed(plane)

@@ -220,3 +220,31 @@ def test_a_canary_is_rolled_back_at_its_deadline_by_the_policy_controller() -> N
     assert (ended.status.canary_revision, ended.status.conditions[0].reason) == (0, "DeadlinePassed")
     (kept,), _ = controlled(channel(None, told.status, current=2), BORN_MS + 60_001)
     assert kept.status.conditions[0].reason == "Promoted"
+
+
+def test_a_canary_that_is_ordered_otherwise_ends_as_its_order_says_and_no_later_than_any_may() -> None:
+    status: Any = None
+    hour_ms = 3_600_000
+    orders = (  # after so many minutes, for so many, and when it ends
+        (1, 0, 60, 60),
+        (50, 50, 60, 110),
+        (50, 55, 60, 110),  # the same again
+        (50, 60, 30, 90),
+        (60, 80, 240, 240),  # four hours from its first order
+        (50, 235, 240, 240),
+    )
+    for share, minute, minutes, ends in orders:
+        trial = Canary(revision=2, share_percent=share, ttl_seconds=minutes * 60)
+        now_ms = BORN_MS + minute * 60_000
+        bodies, wake_ms = controlled(channel(trial, status), now_ms)
+        status = bodies[0].status if bodies else status
+        assert status is not None
+        assert status.canary_start_time == at(BORN_MS)
+        assert status.canary_end_time == at(BORN_MS + ends * 60_000), (minute, minutes)
+        assert f"until {status.canary_end_time:%Y-%m-%dT%H:%M:%SZ}" in status.conditions[0].message
+        assert wake_ms == BORN_MS + ends * 60_000
+    (other,), _ = controlled(channel(Canary(revision=3, share_percent=1, ttl_seconds=3600), status), BORN_MS + 4 * hour_ms)
+    assert other.status.canary_end_time == at(BORN_MS + 5 * hour_ms), "another revision has its own time"
+    before = replace(status, canary=None)  # as a server said it that does not remember orders
+    (told,), _ = controlled(channel(Canary(revision=2, share_percent=1, ttl_seconds=7200), before), BORN_MS + hour_ms)
+    assert told.status.canary_end_time == at(BORN_MS + 2 * hour_ms)

@@ -7,7 +7,9 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from fairlead.decide.slots import instant
+from fairlead.decide.granting import EMERGENCY_DRAIN_MS, in_force, must_end_ms
+from fairlead.decide.lasting import staying
+from fairlead.decide.slots import instant, millis
 from fairlead.model.kinds.intent import QuotaSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.meta import Metadata
@@ -99,6 +101,37 @@ def test_an_emergency_quota_that_is_taken_back_leaves_each_region_what_is_protec
     assert not world.violation()
 
 
+def test_an_emergency_quota_that_is_taken_back_while_in_use_is_placed_on_no_more_and_leaves_what_is_within_the_quota() -> None:
+    world = World()
+    settled(world)
+    flood(world, 3600, 80)
+    for _ in range(18):
+        world.place("east", "risk", 10)
+        settled(world, 1)
+    while not world.place("east", "risk", 1):
+        world.end("east", "risk")
+    used = sum(world.running["east", "risk"])
+    assert used > QUOTA
+    taken_back(world)
+    world.round("west")  # the global plane has seen it
+    for _ in range(3):
+        world.round("east")
+        world.advance(400)
+    grant = world.planes["east"].get("grants", "risk", "east")
+    assert grant.status.accepted_version < grant.spec.version, "it uses more than that"
+    stays = grant.status.during.cpu - grant.status.emergency.cpu
+    assert stays > 0
+    assert world.allowed("east", "risk").limit.cpu == world.allowed("east", "risk").after.cpu == stays
+    deadline_ms = must_end_ms(grant, world.allowed("east", "risk")._replace(end_ms=1 << 62))
+    assert deadline_ms == millis(grant.status.emergency_end_time) + EMERGENCY_DRAIN_MS <= world.now("east") + EMERGENCY_DRAIN_MS
+    assert sum(world.running["east", "risk"]) == used, "people have until the deadline"
+    settled(world, 12)  # the lease has ended
+    left = sum(world.running["east", "risk"])
+    assert stays - 10 < left <= stays
+    assert world.allowed("east", "risk").limit.cpu == QUOTA, "what is offered is taken"
+    assert not world.violation()
+
+
 def test_what_an_emergency_quota_gave_is_not_kept_by_whoever_uses_it_while_the_quota_lies_with_a_silent_region() -> None:
     world = World()
     settled(world)
@@ -149,10 +182,38 @@ def test_a_region_that_an_emergency_quota_does_not_reach_gets_no_more_than_there
     assert sum(limits.values()) <= QUOTA, f"what was added is for west alone: {limits}"
 
 
+class Agents:
+    """What agents hold for firm, and does not end when nobody leads their region (ADR 0030)."""
+
+    def __init__(self) -> None:
+        self._firm = dict.fromkeys(REGIONS, 0)
+
+    def look(self, world: World) -> str:
+        """Whether it is told, and has room beside what the other region may use when emergency quotas are over."""
+        spendable: dict[str, int] = {}
+        for region in REGIONS:
+            plane, used = world.planes[region], sum(world.running[region, "risk"])
+            grant = plane.get("grants", "risk", region)
+            if grant is None:
+                return ""
+            stays = staying(grant, plane.incarnation).get("cpu", 0)
+            self._firm[region] = used if used <= stays else min(self._firm[region], used)
+            if self._firm[region] > max(stays, grant.status.firm.cpu):
+                return f"{region} has {self._firm[region]} that is firm, of {stays} that stay, and does not say so"
+            ended = replace(grant, status=replace(grant.status, emergency_end_time=instant(0)))
+            term = plane.get("grantterms", "", region)
+            spendable[region] = in_force(ended, term, plane.incarnation, world.now(region)).limit.cpu
+        for one, other in (REGIONS, REGIONS[::-1]):
+            if self._firm[one] + spendable[other] > QUOTA:
+                return f"{self._firm[one]} run on in {one} beside {spendable[other]} that {other} may use, of {QUOTA}"
+        return ""
+
+
 def walk(seed: int, steps: int = 400) -> tuple[str, int]:
     """A random walk with emergency quotas, for all regions or for one, some of them taken back; what was broken, and how much
     was placed. Once they are over, regions may use no more than the quota, however late anybody hears of it."""
     rng, world, placed = random.Random(seed), World(), 0
+    agents = Agents()
     floods: list[tuple[str, int, int]] = []  # name, when it ends by the global plane's clock, how much
     for clock in world.clocks.values():
         clock.rate = rng.choice((990, 1000, 1010))
@@ -179,6 +240,8 @@ def walk(seed: int, steps: int = 400) -> tuple[str, int]:
         limits = {r: found.limit.cpu for r in REGIONS if (found := world.allowed(r, "risk")) is not None}
         if sum(limits.values()) > most:
             return f"seed {seed}, step {number}: {limits}, together more than {most}", placed
+        if broken := agents.look(world):
+            return f"seed {seed}, step {number}: {broken}", placed
     return "", placed
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.decide.escrow import Amounts, smallest, within
+from fairlead.decide.granting import in_force
 from fairlead.decide.lasting import Granted, GrantWord, Leases, leases_at, staying, word_of
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
@@ -40,8 +41,13 @@ def test_those_who_use_more_than_stays_or_have_a_lease_of_their_own_are_named() 
 
 
 def test_what_an_emergency_added_does_not_stay_and_nothing_does_in_another_history() -> None:
-    given_more = grant(3_000, emergency=Resources(2_500, 0), emergency_end_time=END)
-    assert staying(given_more, 1)["cpu"] == 500
+    for after, stays in ((3_000, 1_500), (2_000, 1_500), (1_000, 1_000)):  # of 4,000, with the emergency's
+        given_more = grant(after, emergency=Resources(2_500, 0), emergency_end_time=END)
+        assert staying(given_more, 1)["cpu"] == stays
+        for minutes in (-1, 0, 60):  # the emergency ends with the lease here
+            allowed = in_force(given_more, TERM, 1, END_MS + minutes * 60_000)
+            assert allowed.after.cpu == stays, "agents are told what the authority goes by"
+            assert allowed.limit.cpu == (4_000 if minutes < 0 else stays)
     assert staying(grant(3_000), 1)["cpu"] == 3_000
     assert staying(grant(3_000), 2) == {}
 

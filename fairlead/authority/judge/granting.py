@@ -19,9 +19,11 @@ from fairlead.decide.granting import (
     answered,
     ended_early,
     granted,
+    is_taken_back,
     next_question,
     outrun,
     resources,
+    still_firm,
     stop_ms,
     take,
     tell,
@@ -100,10 +102,11 @@ def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatu
     told, stays = grant.status.told, grant.status.told_after
     if status.heard != grant.status.heard:
         told, stays = tell(grant, term, ctx.incarnation, used, ctx.now_ms)
-    status = replace(status, used=resources(used), told=told, told_after=stays)
+    status = replace(status, used=resources(used), told=told, told_after=stays, firm=still_firm(grant.status, used))
     claimed = _stand(status)
     if claimed == _stand(grant.status):
-        return status
+        over = is_taken_back(grant, term, ctx.incarnation, used, ctx.now_ms)
+        return replace(status, emergency_end_time=ctx.now) if over else status
     if term is not None and outrun(grant, term, ctx.incarnation) and claimed == _stand(ended_early(grant, term)):
         return status
     offer = take(grant, term, ctx.incarnation, used)
@@ -113,7 +116,7 @@ def _grant_status(ctx: Context, grant: Grant, status: GrantStatus) -> GrantStatu
         return Refused(
             "Conflict", f"version {status.accepted_version} is not the offer as it is here", {"version": grant.spec.version}
         )
-    return status
+    return replace(status, firm=offer.firm)
 
 
 def _stand(status: GrantStatus) -> tuple[Any, ...]:

@@ -12,8 +12,10 @@ from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.overriding import refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
+from fairlead.decide import escrow
 from fairlead.decide.access_agent import others_part
 from fairlead.decide.built_in_policy import BUILT_IN
+from fairlead.decide.granting import account_of, honoured_ms
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import MISSING, Caller, Refused
 from fairlead.model.ids import key
@@ -248,7 +250,7 @@ def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:
     """Nobody would take back what was granted on its strength."""
     if ctx.state.count("quotas", rec.tenant) > 1:
         return None
-    granted = sorted(grant.name for grant in ctx.state.live("grants", rec.tenant) if _grants_something(grant.hot))
+    granted = sorted(grant.name for grant in ctx.state.live("grants", rec.tenant) if _grants_something(ctx, grant.hot))
     if granted:
         detail = f"{', '.join(granted)} may still use what it grants: lower its limits to nothing first"
         return Refused("InUse", detail, {"regions": granted})
@@ -266,7 +268,9 @@ def _refuse_pool_delete(ctx: Context, rec: Rec) -> Refused | None:
     return Refused("InUse", f"{len(inside)} nodes are in pool {rec.name}: {how} first", facts)
 
 
-def _grants_something(grant: Grant) -> bool:
-    """One that was made by hand stands by itself."""
-    limits = (grant.spec.during, *(offer.during for offer in grant.spec.offers))
-    return grant.spec.lease_seconds > 0 and any(limit.amounts() for limit in limits)
+def _grants_something(ctx: Context, grant: Grant) -> bool:
+    """One that was made by hand stands by itself. What a region that stands on a newer offer was offered before is history; in
+    restored books what it may use is not known before it has spoken."""
+    lease_s = grant.spec.lease_seconds
+    account = account_of(grant, ctx.incarnation, ctx.leader_since_ms + honoured_ms(lease_s))
+    return lease_s > 0 and (not account.reported or any(escrow.exposure(account, ctx.now_ms).values()))

@@ -44,6 +44,7 @@ class GrantStatus(Record, frozen=True):
     used: Resources = NOTHING
     waiting: Resources = NOTHING  # asked for by slots that wait for quota
     conditions: tuple[Condition, ...] = ()
+    firm: Resources = NOTHING  # what may run on when its lease has ended, where that is more than stays of the offer
 
 
 class Grant(Record, frozen=True):

@@ -103,7 +103,7 @@ class Canary(Record, frozen=True):
     tenants: tuple[str, ...] = ()
     share_percent: int = 0
     regions: tuple[str, ...] = ()
-    ttl_seconds: int = 14_400  # from when it was first seen
+    ttl_seconds: int = 14_400  # from when it was first seen so; however it is changed, at most four hours from its first order
 
 
 class PolicyChannelSpec(Record, frozen=True):
@@ -131,6 +131,7 @@ class PolicyChannelStatus(Record, frozen=True):
     canary_end_time: datetime | None = None  # from here on it is taken back
     conditions: tuple[Condition, ...] = ()
     regions: tuple[RegionPolicy, ...] = ()  # by name
+    canary: Canary | None = None  # as it was ordered when its end was set
 
 
 class PolicyChannel(Record, frozen=True):

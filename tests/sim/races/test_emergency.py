@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.authority import ending
 from fairlead.decide import granting, leftovers
 from fairlead.decide.granting import stop_ms
-from fairlead.model.commands import Accepted, Body, Caller, Command, Put
+from fairlead.model.commands import Accepted, Body, Caller, Command, Delete, Put
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
@@ -37,9 +37,9 @@ async def said_by(stage: Stage, who: str, body: Body) -> None:
     assert isinstance(outcome, Accepted), outcome
 
 
-async def emergency(stage: Stage, cpu: str) -> None:
+async def emergency(stage: Stage, cpu: str, ttl_s: int = TTL_S) -> None:
     """One person asks for it, another one agrees."""
-    spec = OverrideSpec("emergency-quota", "flood", TTL_S, "ada", "", OverrideScope(tenants=(TENANT,)), {"cpu": cpu})
+    spec = OverrideSpec("emergency-quota", "flood", ttl_s, "ada", "", OverrideScope(tenants=(TENANT,)), {"cpu": cpu})
     await said_by(stage, "ada", Put("Override", Override(Metadata(name="flood", namespace=TENANT), spec)))
     made = stage.objects(GLOBAL, "overrides")[TENANT, "flood"]
     await said_by(stage, "bob", Put("Override", replace(made, spec=replace(made.spec, approver="bob"))))
@@ -86,6 +86,31 @@ async def flood(stage: Stage) -> None:
 
 def test_what_an_emergency_quota_had_allowed_is_said_to_be_over_the_quota_and_is_gone_by_its_deadline() -> None:
     played(flood, tight=True)
+
+
+async def taken_back(stage: Stage) -> None:
+    await stage.create("api", 6)
+    await stage.until(lambda: stage.serving("api") == 4)
+    await emergency(stage, "1", 3600)
+    await stage.until(lambda: stage.serving("api") == 6)
+    await said_by(stage, "ada", Delete("Override", TENANT, "flood"))
+    await stage.until(lambda: over_quota(stage) == "True")
+    await sleep(3.0)  # the region has heard of it
+    await stage.create("late", 1, cpu="100m", memory="64Mi")
+    await sleep(3.0)
+    assert used_cpu(stage) > QUOTA_CPU
+    assert not stage.bindings("late"), "nobody places on what was taken back"
+    least = 6
+    for _ in range(2 * int(stage.platform.scenario.grant_lease_s)):
+        await sleep(1.0)
+        least = min(least, stage.serving("api"))
+    assert (least, stage.serving("api")) == (4, 4), "what is within the quota serves on, though a lease has ended"
+    assert used_cpu(stage) <= QUOTA_CPU
+    assert over_quota(stage) == "False"
+
+
+def test_an_emergency_quota_that_is_taken_back_while_it_is_used_leaves_what_is_within_the_quota() -> None:
+    played(taken_back, tight=True)
 
 
 async def on_and_on(stage: Stage) -> None:
