@@ -144,6 +144,8 @@ class Authenticator:
             raise Unauthenticated("a server's certificate is not for callers")
         if named.purpose == "agent" and named.region != self._region:
             raise Unauthenticated(f"this plane has no agents of region {named.region}")
+        if named.purpose == "component" and self._region and named.region not in ("", self._region):
+            raise Unauthenticated(f"a server of region {named.region} has nothing to do in region {self._region}")
         return Identity(
             name=named.name,
             kind=named.purpose,

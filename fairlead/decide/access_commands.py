@@ -103,6 +103,9 @@ def _refuse_agent(identity: Identity, command: Command, facts: Facts) -> Refused
 
 def _refuse_component(identity: Identity, command: Command, facts: Facts) -> Refused | None:
     role = command.caller.role
+    if facts.region and identity.region not in ("", facts.region):
+        # Here it would write whatever its roles write: whoever takes one region would have them all.
+        return Refused("Forbidden", f"{identity.name} is of region {identity.region}, and this is {facts.region}")
     if role.value not in identity.roles or role.value not in COMPONENT_ROLES:
         held = ", ".join(identity.roles) or "no role"
         return Refused("Forbidden", f"the certificate of {identity.name} is for {held}, not for {role.value}")

@@ -212,13 +212,23 @@ async def _ask(url: str, body: dict[str, Any], tls: ssl.SSLContext) -> Certified
     async with asyncio.timeout(ANSWER_S), aiohttp.ClientSession() as session:
         secure = tls if url.startswith("https:") else True
         async with session.post(url, data=msgspec.json.encode(body), ssl=secure, allow_redirects=False) as answer:
-            text = await answer.content.read(_ANSWER_BYTES_MAX)
+            text = await _whole(answer)
             if answer.status != 200:
                 return _message(text) or f"answered {answer.status}"
     try:
         return msgspec.json.decode(text, type=Certified)
     except msgspec.DecodeError as error:
         return f"an answer that cannot be read: {error}"
+
+
+async def _whole(answer: aiohttp.ClientResponse) -> bytes:
+    """An answer comes in as many pieces as the network likes. Empty: it is longer than any that is one."""
+    text = b""
+    async for piece in answer.content.iter_any():
+        text += piece
+        if len(text) > _ANSWER_BYTES_MAX:
+            return b""
+    return text
 
 
 def _message(text: bytes) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 PRIVATE = 0o600
 PUBLIC = 0o644
 _OTHERS = 0o077
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class UnsafeFile(Exception):
@@ -51,3 +54,20 @@ def read_private(path: Path) -> bytes:
         if about.st_uid not in (os.geteuid(), 0):
             raise UnsafeFile(f"{path} belongs to another user (uid {about.st_uid})")
         return file.read()
+
+
+def mark(path: Path | None) -> tuple[int, ...]:
+    """Changes whenever the file could be read otherwise than before: also by a new owner or mode, which many a copied key gets a
+    moment after it was put in its place. Times alone do not tell two changes of the same tick apart."""
+    try:
+        about = os.stat(path) if path is not None else None
+    except OSError:
+        about = None
+    if about is None:
+        return ()
+    return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino, about.st_mode, about.st_uid, about.st_gid
+
+
+def passes(error: Exception) -> bool:
+    """Of this moment and not of the file: worth another try while the file is the same."""
+    return type(error) is OSError and error.errno in _PASSING

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-import os
 import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -22,6 +21,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+from fairlead.security.files import mark, passes
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class OidcVerifier:
         if not settings.prefix or not _NAME.fullmatch(settings.prefix + "x"):
             raise ValueError("oidc: the prefix is small letters, digits, '-' and '.', and not empty")
         self._path = Path(settings.keys)
-        self._seen = self._mark()
+        self._seen = mark(self._path)
         self._keys = read_keys(self._path.read_bytes())
 
     def person(self, text: str, now_s: float) -> Person:
@@ -96,21 +97,16 @@ class OidcVerifier:
             raise NotBelieved("it lives longer than a day, and could not be revoked")
 
     def _current(self) -> dict[str, PublicKey]:
-        mark = self._mark()
-        if mark != self._seen:
-            self._seen = mark
+        found = mark(self._path)
+        if found != self._seen:
             try:
                 self._keys = read_keys(self._path.read_bytes())
             except (OSError, ValueError) as error:
                 log.error("the provider's new keys cannot be used, the old ones stay: %s", error)
+                if passes(error):
+                    return self._keys
+            self._seen = found
         return self._keys
-
-    def _mark(self) -> tuple[int, int, int]:
-        try:
-            about = os.stat(self._path)
-        except OSError:
-            return 0, 0, 0
-        return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 def looks_like(text: str) -> bool:

@@ -8,7 +8,6 @@ client-side apply keeps in an annotation. Decides nothing about rights. `seal` i
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,7 @@ from fairlead.model.commands import Command, Fault, Put, Refused
 from fairlead.model.kinds.intent import Secret
 from fairlead.model.lifecycle import Role
 from fairlead.ports import Ids
-from fairlead.security.files import UnsafeFile
+from fairlead.security.files import UnsafeFile, mark, passes
 from fairlead.security.sealing import CannotOpen, Keyring, is_sealed, key_id
 
 log = logging.getLogger(__name__)
@@ -37,18 +36,21 @@ class Strongbox:
         """`path` None: there is no key; sealed copies from elsewhere are kept, nothing is sealed or opened here."""
         self._path = path
         self._ids = ids
-        self._seen = _mark(path)
+        self._seen = mark(path)
         self._ring = Keyring.load(path, ids) if path is not None else None
 
     def _keys(self) -> Keyring | None:
         """A rotated file is used from the next question on. One that cannot be used is told, and the old keys stay."""
-        if self._path is not None and _mark(self._path) != self._seen:
-            self._seen = _mark(self._path)
+        found = mark(self._path)
+        if self._path is not None and found != self._seen:
             try:
                 self._ring = Keyring.load(self._path, self._ids)
                 log.info("secrets are sealed under key %s from now on", self._ring.current)
             except (CannotOpen, UnsafeFile, OSError) as error:
                 log.error("the new keys for secrets cannot be used, the old ones stay: %s", error)
+                if passes(error):
+                    return self._ring
+            self._seen = found  # what cannot be used is told once, and tried again when anything about it changes
         return self._ring
 
     @property
@@ -137,11 +139,3 @@ def _each(secret: Secret, change: Callable[[str, str], str]) -> Secret:
     if applied is not None:
         metadata = replace(metadata, annotations={**metadata.annotations, LAST_APPLIED: change(applied, _APPLIED)})
     return replace(secret, metadata=metadata, spec=replace(secret.spec, data=data))
-
-
-def _mark(path: Path | None) -> tuple[int, int, int]:
-    try:
-        about = os.stat(path) if path is not None else None
-    except OSError:
-        about = None
-    return (0, 0, 0) if about is None else (about.st_mtime_ns, about.st_size, about.st_ino)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import os
 import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fairlead.security.files import UnsafeFile, read_private
+from fairlead.security.files import UnsafeFile, mark, passes, read_private
 
 log = logging.getLogger(__name__)
 
@@ -61,26 +60,20 @@ class ServerTls:
         state = self._state()
         if state == self._seen:
             return False
-        self._seen = state
         try:
             self._current = _context(self.files)
         except (OSError, ssl.SSLError, UnsafeFile) as error:
             self.refused_reloads += 1
             log.error("the new certificates cannot be used, the old ones stay: %s", error)
+            if not passes(error):
+                self._seen = state  # told once, not at every handshake; tried again when anything about the files changes
             return False
+        self._seen = state
         self.reloads += 1
         return True
 
-    def _state(self) -> tuple[tuple[int, int, int, int], ...]:
-        return tuple(_mark(path) for path in self.files)
-
-
-def _mark(path: Path) -> tuple[int, int, int, int]:
-    try:
-        about = os.stat(path)
-    except OSError:
-        return (0, 0, 0, 0)
-    return about.st_mtime_ns, about.st_size, about.st_ino, about.st_mode
+    def _state(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(mark(path) for path in self.files)
 
 
 def client_context(authorities: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
@@ -100,11 +93,11 @@ class ClientTls:
 
     def __init__(self, authorities: Path, certificate: Path, key: Path) -> None:
         self.files = TlsFiles(certificate, key, authorities)
-        self._seen = tuple(_mark(path) for path in self.files)
+        self._seen = tuple(mark(path) for path in self.files)
         self._current = client_context(authorities, certificate, key)
 
     def __call__(self) -> ssl.SSLContext:
-        state = tuple(_mark(path) for path in self.files)
+        state = tuple(mark(path) for path in self.files)
         if state != self._seen:
             try:
                 self._current = client_context(self.files.authorities, self.files.certificate, self.files.key)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fairlead.api.identity import Authenticator, Unauthenticated
 from fairlead.api.identity_routes import JOIN_PATH, RENEW_PATH, joining_routes
 from fairlead.api.socket import channel_route
 from fairlead.authority.service import PlaneService
@@ -32,7 +33,7 @@ from fairlead.security.certificates import Named, Pair, new_request
 from fairlead.security.tls import ServerTls
 from tests.api.guarded import Guarded, guarded, placed
 from tests.authority.planes import OPERATOR, REGION, FakeClock, ok, report_of
-from tests.security.places import serving
+from tests.security.places import Place, serving
 
 
 def app_of(world: Guarded) -> Starlette:
@@ -95,13 +96,17 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
     ("named", "welcome"),
     [
         (Named("component", "server-1", ("scheduler",), REGION), True),
+        (Named("component", "global-0", ("front-door", "plane-server")), True),
+        (Named("component", "us-0", ("mirror", "plane-server"), "us-east"), False),
         (Named("agent", "n1", ("agent",), REGION), True),
         (Named("agent", "n1", ("agent",), "us-east"), False),
         (Named("user", "ada"), False),
         (None, False),
     ],
 )
-async def test_the_channel_is_for_components_and_this_region_s_agents(tmp_path: Path, named: Named | None, welcome: bool) -> None:
+async def test_the_channel_is_for_this_region_s_and_the_world_s_components_and_this_region_s_agents(
+    tmp_path: Path, named: Named | None, welcome: bool
+) -> None:
     async with guarded(tmp_path) as world, serving(app_of(world), ServerTls(world.place.files)) as address:
         await world.bind_role("admin", "*", Subject(name="ada"))
         dialer = Dialer(world.place.client(named))
@@ -111,6 +116,16 @@ async def test_the_channel_is_for_components_and_this_region_s_agents(tmp_path: 
             with pytest.raises(Closed, match="403"):
                 await dialer.dial(address)
         await dialer.close()
+
+
+def test_the_global_plane_knows_every_region_s_servers(tmp_path: Path) -> None:
+    authority = Place(tmp_path).authority
+    pair = authority.issue(Named("component", "us-0", ("mirror",), "us-east"), certificates.instant(FakeClock().wall()))
+    shown = certificates.load(pair.certificate).public_bytes(Encoding.DER)
+    directory: Any = None
+    assert Authenticator(directory)._by_certificate(shown, "here").region == "us-east"
+    with pytest.raises(Unauthenticated, match="us-east"):
+        Authenticator(directory, region=REGION)._by_certificate(shown, "here")
 
 
 async def test_a_wrong_token_is_not_made_good_by_the_certificate_beside_it(tmp_path: Path) -> None:

@@ -275,6 +275,16 @@ def test_one_region_s_mirror_says_nothing_for_another_region_in_the_global_plane
     assert refused(nowhere, replace(status, name="api"), caller=by, about=globally) == "Forbidden"
 
 
+def test_one_region_s_server_writes_nothing_in_another_region_s_plane() -> None:
+    body, lease = Put("AccessBinding", valid()["AccessBinding"]), LeaseAcquire("anything", Role.MIRROR)
+    here, by = facts(region="eu-west"), Caller("us", Role.MIRROR)
+    stranger = Identity(name="us", kind="component", roles=("mirror", "plane-server"), region="us-east")
+    for wanted in (body, lease):
+        assert refused(stranger, wanted, caller=by, about=here) == "Forbidden"
+        assert refused(replace(stranger, region="eu-west"), wanted, caller=by, about=here) == ""
+        assert refused(replace(stranger, region=""), wanted, caller=by, about=here) == "", "of the world, as its certificate says"
+
+
 def test_people_s_commands_are_held_to_their_roles_and_to_the_role_they_act_in() -> None:
     workload = Put("Workload", valid()["Workload"])
     user = Caller("user:ada", Role.USER, tenant="risk")

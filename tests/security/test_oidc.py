@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import hmac
 from pathlib import Path
@@ -130,6 +131,24 @@ def test_new_keys_of_the_provider_are_used_without_a_restart_and_nonsense_is_not
     with pytest.raises(NotBelieved):
         verifier.person(token(kid="e1"), NOW)
     (tmp_path / "jwks.json").write_bytes(b"nonsense")
+    assert verifier.person(token(kid="e2"), NOW).name == "oidc.ada"
+
+
+def test_new_keys_that_could_not_be_read_at_first_are_used_once_they_can_be(
+    verifier: OidcVerifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_bytes(jwks("e2"))
+    path.chmod(0o600)
+
+    def closed(self: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as m:
+        m.setattr(Path, "read_bytes", closed)
+        with pytest.raises(NotBelieved):
+            verifier.person(token(kid="e2"), NOW)
+    path.chmod(0o644)
     assert verifier.person(token(kid="e2"), NOW).name == "oidc.ada"
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from aiohttp import web
 
 from fairlead.security import certificates, enrolment
 from fairlead.security.certificates import Named, instant, requested_key
-from fairlead.security.enrolment import Certified, Renewal, identity, settle
+from fairlead.security.enrolment import JOIN_PATH, CannotJoin, Certified, Renewal, identity, join, settle
 from fairlead.security.files import write, write_private
+from fairlead.security.hidden import Hidden
 from fairlead.security.tls import TlsFiles
 from tests.security.places import Place
 
@@ -158,3 +163,39 @@ def test_a_directory_in_which_nothing_is_on_its_way_is_left_as_it_is(tmp_path: P
     before = {path.name: path.read_bytes() for path in node.pki.iterdir()}
     settle(node.files)
     assert {path.name: path.read_bytes() for path in node.pki.iterdir()} == before
+
+
+@asynccontextmanager
+async def answering(*pieces: bytes) -> AsyncIterator[str]:
+    """A server whose answers come in these pieces, each when the one before has been read."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await request.read()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+            await asyncio.sleep(0.01)
+        return response
+
+    app = web.Application()
+    app.router.add_post(JOIN_PATH, answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield "http://{}:{}".format(*runner.addresses[0])
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_answer_in_pieces_is_read_to_its_end_and_no_further_than_it_may_be_long(tmp_path: Path) -> None:
+    authorities = Place(tmp_path / "region").authorities
+    whole = msgspec.json.encode(Certified("node-1", "eu-west", "x" * 3000, "y" * 3000))
+    async with answering(whole[:1400], whole[1400:2000], whole[2000:]) as address:
+        got = await join(tmp_path / "node", Hidden("t"), [address], authorities)
+    assert (got.node, len(got.certificate), len(got.authorities)) == ("node-1", 3000, 3000)
+    async with answering(b'{"node": "', *(b"x" * 100_000 for _ in range(3)), b'"}') as address:
+        with pytest.raises(CannotJoin, match="cannot be read"):
+            await join(tmp_path / "node", Hidden("t"), [address], authorities)

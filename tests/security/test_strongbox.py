@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -120,6 +121,36 @@ def test_a_rotated_file_is_used_at_once_and_one_that_cannot_be_used_is_not(keys:
     assert passed(box, secret(a=WORD)) == after
     keys.unlink()
     assert passed(box, secret(a=WORD)) == after
+
+
+def test_a_rotated_file_that_came_with_the_wrong_mode_is_used_once_that_is_right(
+    keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = Strongbox(keys, IDS)
+    before, fresh = box.current, keys.with_name("copied")
+    Keyring.load(keys, IDS).rotated().save(fresh)
+    fresh.chmod(0o644)
+    fresh.replace(keys)
+    assert [box.current, box.current] == [before, before]
+    assert len([r for r in caplog.records if "cannot be used" in r.message]) == 1, "told once, not with every question"
+    keys.chmod(0o600)
+    assert box.current == Keyring.load(keys, IDS).current != before
+
+
+def test_keys_that_could_not_be_read_for_want_of_a_descriptor_are_read_at_the_next_question(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Strongbox(keys, IDS)
+    before = box.current
+    Keyring.load(keys, IDS).rotated().save(keys)
+
+    def load(path: Path, ids: object) -> Keyring:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as m:
+        m.setattr(Keyring, "load", load)
+        assert box.current == before
+    assert box.current != before
 
 
 def test_no_server_starts_without_the_keys_it_was_promised_and_it_says_which(keys: Path) -> None:

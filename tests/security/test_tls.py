@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -119,6 +121,34 @@ async def test_files_that_do_not_fit_or_that_others_may_read_are_not_put_to_use(
         assert (tls.reloads, tls.refused_reloads) == (0, 3)
         place.write_server("server-0-mended")
         assert (await ask(address, place.client()))[1] == "server-0-mended"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_key_that_came_with_the_wrong_owner_is_used_once_that_is_right(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    tls = ServerTls(place.files)
+    place.write_server("server-0-renewed")
+    os.chown(place.files.key, 4242, 4242)
+    assert [tls.refresh(), tls.refresh()] == [False, False]
+    assert tls.refused_reloads == 1, "tried once, not at every handshake"
+    os.chown(place.files.key, os.geteuid(), os.getegid())
+    assert [tls.refresh(), tls.refresh(), tls.reloads] == [True, False, 1]
+
+
+def test_files_that_could_not_be_read_for_want_of_a_descriptor_are_read_at_the_next_handshake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    tls = ServerTls(place.files)
+    place.write_server("server-0-renewed")
+
+    def full(path: Path) -> bytes:
+        raise OSError(errno.ENFILE, "Too many open files in system")
+
+    with monkeypatch.context() as m:
+        m.setattr("fairlead.security.tls.read_private", full)
+        assert [tls.refresh(), tls.refresh(), tls.refused_reloads] == [False, False, 2]
+    assert tls.refresh()
 
 
 def test_no_server_or_client_starts_with_a_key_that_others_may_read(tmp_path: Path) -> None:
