@@ -66,7 +66,7 @@ async def test_what_passes_is_put_off_for_as_long_as_the_plane_says_within_bound
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden", "TooLarge", "NotFound", "JudgeFailed"])
 async def test_what_stays_wrong_is_told_with_its_place(reason: str, tmp_path: Path) -> None:
     plane: Any = Answering(Refused(reason, "so it is"))
-    with pytest.raises(BadSeed, match="10.yaml: AccessBinding admin: so it is"):
+    with pytest.raises(BadSeed, match=r"10\.yaml: AccessBinding admin: so it is"):
         await seed(plane, folder_with(tmp_path / "seed"), "global")
 
 
