@@ -42,6 +42,7 @@ from fairlead.compose.logs import LogSource, log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
 from fairlead.compose.patrolling import LedgerPatrol, Patrolling, leftovers_of
+from fairlead.compose.seeding import SeedPutOff
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.picture import Picture
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
@@ -156,12 +157,13 @@ class PlaneServer:
     async def _while_leading(self) -> None:
         while True:
             await self.authority.wait_leading()
-            made = await self._outside.seed(self.local)
-            if made:
-                log.info("%s: %d objects from the seed", self.config.name, made)
-            self._seeded = True
+            put_off = await self._seed()
+            if put_off is not None:
+                log.warning("%s: the seed is tried again later: %s", self.config.name, put_off)
             self._parts = self._new_parts()
             async with Tasks() as tasks:
+                if put_off is not None:
+                    tasks.start(self._seed_after(put_off), "seed")
                 for part in self._parts:
                     tasks.start(self._keep(part), type(part).__name__)
                 await self.authority.wait_not_leading()
@@ -171,6 +173,23 @@ class PlaneServer:
             self._parts = []
             self._forget_slot_lease()
             self._service.hang_up()
+
+    async def _seed(self) -> SeedPutOff | None:
+        try:
+            made = await self._outside.seed(self.local)
+        except SeedPutOff as error:
+            return error
+        if made:
+            log.info("%s: %d objects from the seed", self.config.name, made)
+        self._seeded = True
+        return None
+
+    async def _seed_after(self, first: SeedPutOff) -> None:
+        """Beside the parts, which do not wait for it: where a store is full, it is they who make room."""
+        put_off: SeedPutOff | None = first
+        while put_off is not None:
+            await self._clock.sleep(put_off.retry_after_s)
+            put_off = await self._seed()
 
     async def _keep(self, part: Endless) -> None:
         """Whatever one part raises ends nobody else: it is logged, and the part begins again, later each time."""

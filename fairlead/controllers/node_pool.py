@@ -4,7 +4,8 @@ first, within budgets.
 
 Decides nothing itself (decide/autoscaling.py does). Looks at requests and bindings now and then, and only where a pool has a
 provider: they are too many to follow. A node goes in three steps, each seen before the next: closed to new work, then no longer
-ordered if it is still empty, then deregistered once it is silent. Runs in every region plane.
+ordered if it is still empty, then deregistered once it is silent. One that somebody else keeps closed stays as long as the pool
+may have so many. Runs in every region plane.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from fairlead.model.meta import Condition, set_condition
 from fairlead.ports import Clock
 
 SWEEP_S: Final = 10.0
-CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that this controller closed
+CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that this controller closed: one of the two below
+OPEN_BEFORE, CLOSED_BEFORE = "true", "closed-before"  # the latter by somebody else, who finds it so if it may stay after all
 REQUESTER: Final = "node-autoscaler"  # of the drains it orders
 # One object has a largest size, and a status must leave room in it for the rest: what people may still change.
 ORDERED_BYTES_MAX: Final = 160 * 1024
@@ -104,10 +106,10 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
     verdict = _that_fits(_verdict(pool, seen, requests, mine, empty, region, now_ms), pool, region)
     bodies: list[Body] = []
     for name in verdict.remove:
-        if not mine[name].spec.unschedulable:
+        if mine[name].spec.unschedulable and CLOSED in mine[name].metadata.annotations:
+            ordered.discard(name)  # closed here at an earlier look, and still empty: its machine may go
+        else:
             bodies.append(_closed(mine[name]))
-        else:  # closed at an earlier look, and still empty: its machine may go
-            ordered.discard(name)
     bodies += [_closed(mine[name], verdict.why) for name in verdict.drain if mine[name].spec.drain is None]
     going = {*verdict.remove, *verdict.drain}
     for name, node in sorted(mine.items()):
@@ -151,10 +153,14 @@ def _verdict(
     }
     leaving = sum(name not in status.ordered and CLOSED in node.metadata.annotations for name, node in mine.items())
     there = len(mine) - leaving - sum(name in mine for name in coming)
+    kept = {name for name in empty if _is_kept_closed(mine[name])}
     spare = [(name, (now_ms - millis(since)) / 1000) for name, since in sorted(empty.items())]
     busy = [(name, seen.used[name]) for name in sorted(mine) if name in status.ordered and name not in empty]
-    lost = [name for name in sorted(empty) if mine[name].status.health == "Lost" and not _is_kept_closed(mine[name])]
-    pooled = Pool(there, len(coming), spare, since_up_s, spec.start_seconds, busy, leaving, lost)
+    lost = [name for name in sorted(empty.keys() - kept) if mine[name].status.health == "Lost"]
+    pooled = Pool(
+        there, len(coming), [each for each in spare if each[0] not in kept], since_up_s, spec.start_seconds, busy, leaving, lost,
+        [each for each in spare if each[0] in kept],
+    )  # fmt: skip
     return nodes(rule, pooled, _waiting(requests, now_ms))
 
 
@@ -182,7 +188,7 @@ def _name_bytes(pool: NodePool, region: str) -> int:
 def _is_kept_closed(node: Node) -> bool:
     """By somebody else: this controller opens again what it has closed itself."""
     drained = node.spec.drain is not None and node.spec.drain.requester != REQUESTER
-    return drained or (node.spec.unschedulable and CLOSED not in node.metadata.annotations)
+    return drained or (node.spec.unschedulable and node.metadata.annotations.get(CLOSED) != OPEN_BEFORE)
 
 
 def _takes_work(node: Node) -> bool:
@@ -201,16 +207,18 @@ def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting
 
 
 def _opened(node: Node) -> Put:
-    """The node taking new work again, unless others drain it, with nothing left of what this controller had ordered."""
+    """The node taking new work again, unless others drain it or had closed it before, with nothing left of what this controller
+    had ordered."""
     kept = {key: value for key, value in node.metadata.annotations.items() if key != CLOSED}
     drain = None if node.spec.drain is not None and node.spec.drain.requester == REQUESTER else node.spec.drain
-    return _put(node, kept, drain is not None, drain)
+    return _put(node, kept, drain is not None or node.metadata.annotations[CLOSED] == CLOSED_BEFORE, drain)
 
 
 def _closed(node: Node, drained: str = "") -> Put:
     """The node taking nothing new, in this controller's name; `drained`: why what is on it is to leave as well."""
     drain = DrainOrder(reason=drained, requester=REQUESTER) if drained else node.spec.drain
-    return _put(node, {**node.metadata.annotations, CLOSED: "true"}, True, drain)
+    before = CLOSED_BEFORE if _is_kept_closed(node) else OPEN_BEFORE
+    return _put(node, {**node.metadata.annotations, CLOSED: before}, True, drain)
 
 
 def _put(node: Node, annotations: dict[str, str], unschedulable: bool, drain: DrainOrder | None) -> Put:

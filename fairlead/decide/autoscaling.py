@@ -136,6 +136,7 @@ class Pool(NamedTuple):
     busy: Sequence[tuple[str, int]] = ()  # (node that may go, slots on it)
     leaving: int = 0  # no longer ordered, still there: until they are gone they count against the maximum
     lost: Sequence[str] = ()  # of the empty ones: nothing can be placed there, and while they stay nothing comes in their stead
+    kept: Sequence[tuple[str, float]] = ()  # as `idle`, of those that somebody keeps closed: only a maximum sends them away
 
 
 class PoolScaling(NamedTuple):
@@ -174,8 +175,8 @@ def _lost(names: Sequence[str]) -> str:
 
 
 def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
-    """The empty ones first, then those with the least on them."""
-    empty = [name for name, _ in sorted(pool.idle, key=lambda n: (-n[1], n[0]))][:surplus]
+    """The empty ones first, of these the ones nobody keeps closed, then those with the least on them."""
+    empty = [name for each in (pool.idle, pool.kept) for name, _ in sorted(each, key=lambda n: (-n[1], n[0]))][:surplus]
     busy = [name for name, _ in sorted(pool.busy, key=lambda n: (n[1], n[0]))][: surplus - len(empty)]
     return PoolScaling(0, tuple(empty), f"no more than {rule.maximum}", tuple(busy))
 

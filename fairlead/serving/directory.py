@@ -29,6 +29,7 @@ ANSWER_S: Final = 2.0  # and how long its answer may take
 LIST_S: Final = 10.0
 STALE_S: Final = 6.0  # a confirmation, its time limit and one attempt to list again: a blip is no news
 RELIST_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)  # before listing again, with jitter; the last one repeats
+UNREADABLE_S: Final = 30.0  # and where what was listed could not be read: asking at once again only moves it once more
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
@@ -178,6 +179,7 @@ class Directory:
         self._listeners: list[Listener] = []
         self._kept: dict[Name, tuple[int, Picture]] = {}  # with the second they were made in
         self._workloads: dict[str, dict[str, int]] = {}  # tenant -> workload -> how many regions know it
+        self._unreadable: set[str] = set()  # regions of which it was said that their endpoints cannot be read
         self.relists_total = 0
 
     # --- reading ---------------------------------------------------------------------------------------------------------
@@ -228,10 +230,18 @@ class Directory:
                 await self._follow(self._planes[region], self._tables[region])
             except (Expired, Closed, OSError, TimeoutError) as error:
                 log.debug("the endpoints of %s are listed again: %s", region, error or type(error).__name__)
+            except (msgspec.MsgspecError, ValueError) as error:
+                self._tell_unreadable(region, error)
             tries = 0 if self._tables[region].heard_s != listed else tries + 1
             self.relists_total += 1
-            pause_s = RELIST_S[min(tries, len(RELIST_S) - 1)]
-            await self._clock.sleep(pause_s * (0.5 + self._random.random()))
+            pauses_s = (*RELIST_S, UNREADABLE_S) if region in self._unreadable else RELIST_S
+            await self._clock.sleep(pauses_s[min(tries, len(pauses_s) - 1)] * (0.5 + self._random.random()))
+
+    def _tell_unreadable(self, region: str, error: Exception) -> None:
+        """Once for as long as it lasts. A region that speaks of what is not known here is silent to us, and to nobody else."""
+        if region not in self._unreadable:
+            log.error("the endpoints of %s cannot be read, and its last known ones are kept: %s", region, error)
+        self._unreadable.add(region)
 
     async def _follow(self, plane: Plane, table: Table) -> None:
         """One list and what follows it. Ends by Expired, or by TimeoutError where a plane says nothing at all."""
@@ -244,6 +254,7 @@ class Directory:
             while True:
                 changes = feed.take_nowait()
                 table.heard_s = self._clock.monotonic()
+                self._unreadable.discard(table.region)
                 self._changed({name for change in changes if (name := apply(table, change)) is not None})
                 try:
                     async with asyncio.timeout(CONFIRM_S * (0.75 + self._random.random() / 2)):

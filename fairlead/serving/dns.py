@@ -20,6 +20,7 @@ from fairlead.ports import Clock
 from fairlead.serving.dns_wire import (
     EDNS_BYTES_MAX,
     MESSAGE_BYTES_MAX,
+    QUESTION_BYTES_MAX,
     REFUSED,
     SERVFAIL,
     UDP_BYTES,
@@ -122,7 +123,7 @@ class DnsServer:
 
     async def _bind(self) -> None:
         host = self.settings.host
-        self._tcp = await asyncio.start_server(self._connected, host, self.settings.port, limit=MESSAGE_BYTES_MAX + 2)
+        self._tcp = await asyncio.start_server(self._connected, host, self.settings.port, limit=QUESTION_BYTES_MAX + 2)
         self.port = self._tcp.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
         self._udp, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), (host, self.port))
@@ -218,8 +219,8 @@ class DnsServer:
         while True:
             async with asyncio.timeout(self.settings.idle_s):
                 (length,) = struct.unpack("!H", await reader.readexactly(2))
-                packet = await reader.readexactly(length)
-            answer = self.reply(packet, datagram=False) if self.may_ask(address) else None
+                packet = await reader.readexactly(length) if length <= QUESTION_BYTES_MAX else None
+            answer = self.reply(packet, datagram=False) if packet is not None and self.may_ask(address) else None
             if answer is None:
                 self.dropped_total += 1
                 return

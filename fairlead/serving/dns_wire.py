@@ -27,7 +27,9 @@ EDNS_BYTES_MAX: Final = 1232  # beyond it, packets get cut into fragments on the
 MESSAGE_BYTES_MAX: Final = 65_535
 NAME_BYTES_MAX: Final = 255
 LABEL_BYTES_MAX: Final = 63
-RECORDS_MAX: Final = 2_000  # read of one message
+QUESTION_BYTES_MAX: Final = 4_096  # read of one connection: a name, and options that no client fills so far
+QUESTION_RECORDS_MAX: Final = 16  # beside its question; there is use for one, and each costs a walk along its name
+RECORDS_MAX: Final = 2_000  # read of one answer
 POINTERS_MAX: Final = 32
 
 Name = tuple[bytes, ...]  # labels as sent, without the root's empty one
@@ -84,6 +86,8 @@ def read_query(packet: bytes) -> Query:
             return Query(id_, opcode, bool(flags & 0x100), (), 0, 0, None)
         if questions != 1:
             raise Malformed(f"has {questions} questions")
+        if sum(others) > QUESTION_RECORDS_MAX:
+            raise Malformed(f"has {sum(others)} records beside its question")
         name, at = _read_name(packet, HEADER.size, pointers=False)
         if at + _QUESTION.size > len(packet):
             raise Malformed("ends within its question")

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from fairlead.model.commands import Fault
 from fairlead.ports import Clock
-from fairlead.serving.directory import Directory, Listener, Member, Name, Picture, Source
+from fairlead.serving.directory import Directory, Listener, Member, Name, Picture, Source, State
 from fairlead.wire.json_codec import encode, parse_json
 
 log = logging.getLogger(__name__)
@@ -90,9 +90,6 @@ class Documents:
         listed = [f"{tenant}/{workload}" for tenant, workload in sorted(names)]
         return encode({"format": FORMAT, "time": _instant(self._clock.wall()), "regions": regions, "workloads": listed})
 
-    def has_silent_region(self) -> bool:
-        return any(source.state == "Stale" for source in self._directory.regions())
-
 
 class Files:
     """Keeps ROOT/TENANT/WORKLOAD.json and ROOT/directory.json true. A reader never sees half a document."""
@@ -102,7 +99,7 @@ class Files:
         self._documents = Documents(directory, clock)
         self._root = root
         self._clock = clock
-        self._written: set[Name] = set()
+        self._written: dict[Name, tuple[State, ...]] = {}  # with what each says of the regions, in order of name
         self._owed: set[Name] = set()  # could not be written; tried again
         self.writes_total = 0
 
@@ -113,7 +110,7 @@ class Files:
         while True:
             await self._write(listener.take_nowait())
             if self._clock.monotonic() >= due_s:
-                await self._write(sorted(self._written | self._owed if self._documents.has_silent_region() else self._owed))
+                await self._write(sorted(self._owed.union(self._outdated())))
                 swept = swept or self._sweep()
                 with self._told():
                     self._replace(self._root / INDEX, self._documents.index_json(self._written))
@@ -125,6 +122,12 @@ class Files:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, due_s - self._clock.monotonic())):
                 await listener.wait()
+
+    def _outdated(self) -> list[Name]:
+        """Those that name a silent region, whose age grows, or that say something else of a region than is true now: a region
+        that is heard again has no change to tell."""
+        now = tuple(source.state for source in self._directory.regions())
+        return [name for name, told in self._written.items() if told != now or "Stale" in now]
 
     async def _write(self, names: list[Name]) -> None:
         for number, name in enumerate(names):
@@ -147,14 +150,14 @@ class Files:
         tenant, workload = name
         if not (_LABEL.fullmatch(tenant) and _LABEL.fullmatch(workload)):
             return  # admission lets no such name in; a path is not the place to find out that it did
-        path, text = self._root / tenant / f"{workload}.json", self._documents.endpoints_json(tenant, workload)
-        if text is None:
+        path, picture = self._root / tenant / f"{workload}.json", self._directory.picture(tenant, workload)
+        if picture is None:
             path.unlink(missing_ok=True)
-            self._written.discard(name)
+            self._written.pop(name, None)
             return
         path.parent.mkdir(exist_ok=True)
-        self._replace(path, text)
-        self._written.add(name)
+        self._replace(path, encode(document(picture, self._clock.wall())))
+        self._written[name] = tuple(source.state for source in picture.sources)
 
     def _replace(self, path: Path, text: bytes) -> None:
         beside = path.with_name(f".{path.name}.new")

@@ -234,6 +234,36 @@ async def test_a_closed_node_is_opened_again_when_it_is_wanted_after_all_and_one
         assert name in pools.ordered
 
 
+async def test_an_empty_node_that_somebody_keeps_closed_goes_only_where_the_pool_may_have_fewer_and_then_wholly() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        name = await _ordered_in_vain(pools)
+        node = pools.found("nodes", name)
+        ok(await plane.send(OPERATOR, Put("Node", replace(node, spec=replace(node.spec, unschedulable=True)))))
+        for _ in range(3):
+            await pools.look()
+            clock.offset += 301
+        assert (pools.ordered, pools.provider.stopped) == ((name,), []), "whoever closed it may be looking at it"
+        none = NodePool(metadata=Metadata(name="burst"), spec=replace(SPEC, max_nodes=0))
+        ok(await plane.send(OPERATOR, Put("NodePool", none)))
+        await pools.look()
+        assert CLOSED in pools.found("nodes", name).metadata.annotations
+        assert pools.ordered == (name,), "its machine goes at the next look, as with every other"
+        ok(await plane.send(OPERATOR, Put("NodePool", NodePool(metadata=Metadata(name="burst"), spec=SPEC))))
+        await pools.look()
+        left = pools.found("nodes", name)
+        assert (left.spec.unschedulable, CLOSED in left.metadata.annotations) == (True, False), "as it was closed before"
+        ok(await plane.send(OPERATOR, Put("NodePool", none)))
+        await pools.look()
+        await pools.look()
+        assert pools.provider.stopped == [name]
+        agent = await plane.as_role(Role.NODE)
+        ok(await plane.send(agent, PutStatus("Node", "", name, NodeStatus(health="Lost", session=1))))
+        await pools.look()
+        assert pools.found("nodes", name) is None, "nothing of it is left to count"
+
+
 async def test_a_pool_that_may_have_fewer_is_drained_within_budgets_before_a_machine_goes() -> None:
     clock = FakeClock()
     async with running_plane(clock=clock) as plane:

@@ -142,6 +142,15 @@ def test_of_more_than_there_may_be_the_empty_go_first_then_those_with_the_least_
     assert nodes(POOL, Pool(11, 0, [("a", 1.0)], busy=busy), []).drain == ()
 
 
+def test_empty_nodes_that_somebody_keeps_closed_go_for_a_maximum_alone_after_the_other_empty_ones_and_before_any_work() -> None:
+    closed = [("k", 900.0), ("l", 990.0)]
+    assert nodes(POOL, Pool(5, 0, kept=closed), []).remove == ()
+    found = nodes(POOL, Pool(12, 0, [("a", 1.0)], busy=[("b", 1)], kept=closed), [])
+    assert (found.remove, found.drain) == (("a", "l"), ())
+    found = nodes(POOL, Pool(14, 0, [("a", 1.0)], busy=[("b", 1)], kept=closed), [])
+    assert (found.remove, found.drain) == (("a", "l", "k"), ("b",))
+
+
 def test_nodes_on_their_way_count_and_bounds_and_waits_hold() -> None:
     waiting = [Waiting("WaitingForCapacity", ASK, 9)]
     assert nodes(POOL, Pool(2, 3), waiting) == (0, (), "3 on their way", ())

@@ -23,6 +23,7 @@ import aiohttp
 import pytest
 import yaml
 
+from fairlead.agent.drivers.capabilities import NEEDED
 from fairlead.agent.settings import detect_address
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import PlaneConfig, read_config
@@ -276,6 +277,8 @@ def test_every_file_is_used_and_none_has_a_fault(path: Path) -> None:
         if f"/etc/fairlead/{path.name}" in about["command"]:
             assert about["command"][:2] == ["fairlead", program]
             assert about["security_opt"] == ["no-new-privileges:true"]
+            assert about["cap_drop"] == ["ALL"]
+            assert set(about.get("cap_add", [])) == ({*NEEDED, "SYS_PTRACE"} if program == "agent" else set())
 
 
 def test_a_setting_that_does_not_exist_and_a_variable_that_is_not_set_are_told(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from fairlead.client.plane import Expired
 from fairlead.model.kinds.work import Endpoint, Endpoints, EndpointsSpec
 from fairlead.model.meta import Metadata
@@ -60,7 +62,7 @@ class FakeFeed:
         if self._ended and not self._rows:
             raise Expired("list again", 0)
         rows, self._rows = self._rows, []
-        return rows
+        return self._plane.readable(rows)
 
     async def wait(self) -> None:
         await self._signal.wait()
@@ -73,13 +75,14 @@ class FakeFeed:
 
 
 class FakePlane:
-    """Cut off in two ways: `break_()` ends feeds as a broken connection does; `silent` answers nothing at all."""
+    """Cut off in two ways: `break_()` ends feeds as a broken connection does; `silent` answers nothing at all.
+    And `unreadable`: what it says is of a form that is not known here."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], Row] = {}
         self.history: list[Row] = []
         self.feeds: list[FakeFeed] = []
-        self.down = self.silent = False
+        self.down = self.silent = self.unreadable = False
         self.lists_total = 0
         self._position = 0
 
@@ -118,7 +121,13 @@ class FakePlane:
         assert plural == "endpoints"
         await self._reach()
         self.lists_total += 1
-        return list(self.kept.values())
+        return self.readable([*self.kept.values()])
+
+    def readable(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """As decoding does it, where these come from afar."""
+        if self.unreadable and rows:
+            raise msgspec.ValidationError("Expected `object`, got `int` - at `$.spec`")
+        return rows
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> FakeFeed:
         feed = FakeFeed(self, after)

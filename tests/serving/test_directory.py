@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -225,6 +226,51 @@ def test_attempts_to_reach_a_region_come_slower_and_differ_between_directories()
     assert min(gaps[5:]) >= 1.0
     assert 20 < len(moments[1]) < 60
     assert moments[1] != moments[2]
+
+
+def test_a_region_whose_endpoints_cannot_be_read_grows_stale_alone_and_is_asked_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def script(directory: Directory, planes: dict[str, FakePlane]) -> None:
+        west = planes["west"]
+        west.put(endpoints("risk", "api", 2, (3,)), quietly=True)
+        west.unreadable = True
+        west.expire()
+        await asyncio.sleep(30.0)
+        assert states(directory) == ["Current", "Stale"]
+        planes["east"].put(endpoints("risk", "api", 2, (1,)))
+        await asyncio.sleep(0.01)
+        assert slots(directory) == [1, 2], "the others go on, and what was known of it is kept"
+        before = west.lists_total
+        await asyncio.sleep(300.0)
+        assert 5 <= west.lists_total - before <= 21
+        assert [record.levelname for record in caplog.records if "west" in record.message] == ["ERROR"]
+        west.unreadable = False
+        await asyncio.sleep(50.0)
+        assert states(directory) == ["Current", "Current"]
+        assert slots(directory) == [1, 3]
+        west.unreadable = True
+        west.expire()
+        await asyncio.sleep(1.0)
+        assert len([record for record in caplog.records if "west" in record.message]) == 2, "it is news again"
+
+    with caplog.at_level("INFO"):
+        followed(script)
+
+
+def test_a_change_that_cannot_be_read_has_its_region_listed_again() -> None:
+    async def script(directory: Directory, planes: dict[str, FakePlane]) -> None:
+        west = planes["west"]
+        west.unreadable = True
+        west.put(endpoints("risk", "api", 2, (3,)))
+        await asyncio.sleep(0.001)
+        west.unreadable = False
+        await asyncio.sleep(1.0)
+        assert states(directory) == ["Current", "Current"]
+        assert slots(directory) == [0, 1, 3]
+        assert west.lists_total == 2
+
+    followed(script)
 
 
 def test_a_listener_is_told_of_what_there_is_and_of_each_change_once() -> None:

@@ -101,6 +101,19 @@ async def test_garbage_is_answered_or_ignored_and_the_server_goes_on() -> None:
         assert server.dropped_total >= 3
 
 
+async def test_a_connection_that_announces_more_than_a_question_is_closed_before_it_has_sent_it() -> None:
+    async with serving(FEW) as server:
+        padded = question(NAME, "SRV", edns=1232)
+        padded = padded[:-2] + (4096 - len(padded)).to_bytes(2, "big") + bytes(4096 - len(padded))
+        assert len(await over_tcp(server.port, padded)) == 1
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write((4097).to_bytes(2, "big"))
+        async with asyncio.timeout(2.0):  # an idle connection is closed after 5 s
+            assert await reader.read() == b""
+        writer.close()
+        assert server.dropped_total == 1
+
+
 async def test_a_client_that_asks_too_much_gets_no_answer_and_later_gets_one_again() -> None:
     async with serving(FEW, burst=3, rate_per_s=1.0) as server:
         packet = question(NAME, "SRV")

@@ -101,6 +101,14 @@ def test_what_is_no_question_is_told_so_or_dropped(change: object, answered: boo
         assert len(answer) == 12
 
 
+def test_a_question_with_more_records_than_there_is_use_for_is_refused_before_they_are_read() -> None:
+    bare, record = GOOD[:-11], b"\0" + bytes(10)
+    assert read_query(bare[:6] + b"\0\6\0\5\0\5" + bare[12:] + record * 16).type == read_query(GOOD).type
+    for counts in (b"\0\6\0\6\0\5", b"\xff\xff\0\0\0\0", b"\0\0\xff\xff\xff\xff"):
+        with pytest.raises(Malformed, match="records beside its question"):
+            read_query(bare[:6] + counts + bare[12:] + record * 17)
+
+
 def test_a_name_of_255_bytes_is_read_and_its_case_is_kept() -> None:
     name = ".".join(["A" * 63] * 3 + ["b" * 61])
     assert read_query(question(name, "A")).name == name_of(name)

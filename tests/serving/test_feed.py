@@ -122,6 +122,37 @@ def test_the_age_of_a_silent_region_is_kept_true(tmp_path: Path) -> None:
     written(tmp_path, script)
 
 
+def test_a_region_that_is_heard_again_is_told_as_current_though_nothing_changed_there(tmp_path: Path) -> None:
+    async def script(files: Files, planes: Planes) -> None:
+        planes["east"].break_()
+        await asyncio.sleep(40.0)
+        planes["east"].down = False
+        await asyncio.sleep(15.0)
+        assert read(tmp_path, "risk/api.json")["regions"]["east"]["state"] == "Current"
+        before = files.writes_total
+        await asyncio.sleep(30.0)
+        assert files.writes_total - before <= 7, "the index alone"
+
+    written(tmp_path, script)
+
+
+def test_a_silence_between_two_refreshes_is_taken_back_where_a_document_was_written_meanwhile(tmp_path: Path) -> None:
+    async def script(files: Files, planes: Planes) -> None:
+        between = 0
+        for _ in range(10):  # at moments that differ by how far off the next refresh is
+            planes["east"].break_()
+            while read(tmp_path, "risk/api.json")["regions"]["east"]["state"] != "Stale":
+                planes["west"].put(endpoints("risk", "api", planes["west"].revision() + 1, (7,)))
+                await asyncio.sleep(0.2)
+            between += read(tmp_path, "directory.json")["regions"]["east"]["state"] == "Current"
+            planes["east"].down = False
+            await asyncio.sleep(15.7)
+            assert read(tmp_path, "risk/api.json")["regions"]["east"]["state"] == "Current"
+        assert between
+
+    written(tmp_path, script)
+
+
 def test_a_workload_that_is_gone_has_no_file(tmp_path: Path) -> None:
     async def script(files: Files, planes: Planes) -> None:
         planes["east"].delete("risk", "api")

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from fairlead.agent.drivers.capabilities import lacking
 from fairlead.agent.drivers.cgroups import Cgroups, Group, detect
 from fairlead.agent.drivers.clearing import Clearing
 from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, InstanceId, Launch, Started, Stream
@@ -46,7 +47,7 @@ PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class ProcessSettings(msgspec.Struct, frozen=True):
     state_dir: Path
     fence_file: Path
-    uids: tuple[int, int] | None = (200_000, 60_000)  # (first, how many) for instances of an agent that is root; None: its own
+    uids: tuple[int, int] | None = (200_000, 60_000)  # (first, how many) for instances of an agent that is root, with its rights; None: its own
     cgroups: bool = True
     segment_bytes: int = 8 << 20
     segments_max: int = 4
@@ -72,6 +73,7 @@ class ProcessDriver:
         self._cgroups = detect(f"fairlead-{self._marker}") if settings.cgroups else Cgroups(0, {}, None)
         self._runs: dict[InstanceId, _Run] = {}
         self._kept: dict[InstanceId, Kept] = {}
+        self._lacking = lacking()
         self._probes = 0
         self._uids_given = 0
         self._lock: int | None = None
@@ -81,10 +83,12 @@ class ProcessDriver:
 
     def in_force(self) -> Mapping[str, str]:
         uids = self._uids()
-        user = f"a user each, {uids[0]} to {uids[0] + uids[1] - 1}" if uids else f"the agent's own user {os.getuid()}"
+        own = f"the agent's own user {os.getuid()}"
+        if os.getuid() == 0 and self._settings.uids is not None and self._lacking:
+            own += f": a user each needs the capabilities {', '.join(self._lacking)}"
         return {
             "limits": self._cgroups.in_force,
-            "user": user,
+            "user": f"a user each, {uids[0]} to {uids[0] + uids[1] - 1}" if uids else own,
             "privileges": "no_new_privs; capabilities dropped",
             "session": "own session; descriptors closed; environment clean",
         }
@@ -218,7 +222,7 @@ class ProcessDriver:
         return {**base, **launch.env, MARKER: f"{self._marker}/{launch.id.text}"}
 
     def _uids(self) -> tuple[int, int] | None:
-        return self._settings.uids if os.getuid() == 0 else None
+        return self._settings.uids if os.getuid() == 0 and not self._lacking else None
 
     def _free_uid(self) -> int | None:
         """Going round: what somebody left where all may write does not belong to whoever comes next."""
