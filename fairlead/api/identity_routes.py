@@ -1,4 +1,5 @@
-"""The two requests by which agents come by certificates: join (a join token, once) and renew (the certificate they have).
+"""The requests by which agents come by certificates: join (a join token, once) and renew (the certificate they have); and whom
+they are to believe, which tells them that the authority is being rotated.
 
 Owns the paths and the bounds. Mounted by the server beside the component channel, in planes that hold the authority's key.
 """
@@ -24,6 +25,7 @@ from fairlead.security.tls import is_loopback
 
 JOIN_PATH: Final = "/fairlead/v1/join"
 RENEW_PATH: Final = "/fairlead/v1/renew"
+AUTHORITIES_PATH: Final = "/fairlead/v1/authorities"
 BODY_BYTES_MAX: Final = 16 * 1024
 BODY_S: Final = 10.0
 
@@ -62,7 +64,18 @@ def joining_routes(joining: Joining, identify: Identify) -> list[Route]:
             return _refusal(503, "ServiceUnavailable", str(error))
         return _answer(joining.renew(who, wanted.request.encode()))
 
-    return [Route(JOIN_PATH, join, methods=["POST"]), Route(RENEW_PATH, renew, methods=["POST"])]
+    async def authorities(request: Request) -> Response:
+        """No secret, and of no use to strangers: every handshake shows it."""
+        told = joining.authorities()
+        if told is None:
+            return _refusal(503, "ServiceUnavailable", "this server cannot issue certificates just now")
+        return _json(200, {"authorities": told[0].decode(), "signer": told[1].decode()})
+
+    return [
+        Route(JOIN_PATH, join, methods=["POST"]),
+        Route(RENEW_PATH, renew, methods=["POST"]),
+        Route(AUTHORITIES_PATH, authorities, methods=["GET"]),
+    ]
 
 
 async def _wanted(request: Request) -> _Wanted | Response:

@@ -14,6 +14,7 @@ import click
 
 from fairlead.cli.frame import CHECK_FAILED, CONFLICT, ERROR, NOT_FOUND, OK, LazyGroup, Told, World
 from fairlead.cli.output import json_option, note, put_json, put_table
+from fairlead.cli.writing import confirmed, yes_option
 from fairlead.security.certificates import BadCertificate, Named
 from fairlead.security.files import UnsafeFile
 from fairlead.security.folder import AUTHORITY, LOCAL_HOSTS, CertificateFolder, Entry
@@ -107,24 +108,27 @@ def issue(
 @click.option("--due", is_flag=True, help="Everything that has lived two thirds of its life.")
 @click.option("--all", "everything", is_flag=True, help="Everything but the authority.")
 @click.option("--finish", is_flag=True, help="With `ca`: stop believing the old authority.")
+@yes_option
 @in_folder
-def rotate(world: World, folder: CertificateFolder, files: tuple[str, ...], due: bool, everything: bool, finish: bool) -> int:
+def rotate(
+    world: World, folder: CertificateFolder, files: tuple[str, ...], due: bool, everything: bool, finish: bool, yes: bool
+) -> int:
     """Replace certificates by new ones that say the same. Servers take them up by themselves, without a restart.
 
     \b
     The authority itself is rotated in steps:
-      fairlead certs rotate FOLDER ca            a new one signs, both are believed; copy ca.pem everywhere
+      fairlead certs rotate FOLDER ca            a new one signs, both are believed; copy ca.pem everywhere, ca.key too
+                                                 where nodes join; nodes that joined follow within 15 minutes
       fairlead certs rotate FOLDER --all         everything is signed by the new one; copy the files
       fairlead certs rotate FOLDER ca --finish   the old one is believed no more; copy ca.pem everywhere
+
+    The last one asks first, off a terminal it needs --yes: nodes that joined with a token are not in FOLDER, and are cut off if
+    they have not followed.
     """
     if finish:
         if files != (AUTHORITY,):
             raise Told("--finish goes with `ca`")
-        left = folder.finish_authority()
-        if left:
-            raise Told(f"still signed by the old authority: {', '.join(left)}", hint="rotate these first", code=CONFLICT)
-        click.echo(folder.authorities)
-        return OK
+        return _finish(folder, yes)
     if AUTHORITY in files:
         folder.rotate_authority()
         click.echo(folder.authorities)
@@ -137,6 +141,20 @@ def rotate(world: World, folder: CertificateFolder, files: tuple[str, ...], due:
         raise Told("say which: NAME..., --due or --all")
     for file in wanted:
         click.echo(folder.rotate(file))
+    return OK
+
+
+def _finish(folder: CertificateFolder, yes: bool) -> int:
+    left = folder.left_behind()
+    if left:
+        raise Told(f"still signed by the old authority: {', '.join(left)}", hint="rotate these first", code=CONFLICT)
+    note(
+        "nodes that joined with a token are not seen here: each renews by itself within 15 minutes after its region's servers "
+        "have the new ca.pem and ca.key, and logs `renewed the certificate`; one that has not is cut off, and must join anew"
+    )
+    confirmed(yes, "believe only the new authority?")
+    folder.finish_authority()
+    click.echo(folder.authorities)
     return OK
 
 

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -304,3 +305,11 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
 
 def instant(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

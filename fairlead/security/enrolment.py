@@ -6,10 +6,10 @@
     pki/.agent.next/    a renewed set of the three, whole and on its way to these places
 
 Whoever joins again with the same directory comes with the same key, so an answer that was lost on its way is asked for once more.
-Renewal is asked for when two thirds of the certificate's life are over, over a connection made with the one at hand; new
-connections use what it brings (tls.ClientTls). The three are replaced together: a machine that loses power, or has no room on its
-disk, is left with the old set or with the new one, never with a key that does not fit its certificate. Called by the agent's
-program and by `fairlead agent --join`.
+Renewal is asked for when two thirds of the certificate's life are over, or when the region says that its authority is being
+rotated, over a connection made with the one at hand; new connections use what it brings (tls.ClientTls). The three are replaced
+together: a machine that loses power, or has no room on its disk, is left with the old set or with the new one, never with a key
+that does not fit its certificate. Called by the agent's program and by `fairlead agent --join`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
+from cryptography import x509
 
 from fairlead.ports import Clock
 from fairlead.security import certificates
-from fairlead.security.certificates import BadCertificate, instant, new_request, request_for
+from fairlead.security.certificates import BadCertificate, instant, new_request, request_for, signed_by
 from fairlead.security.files import UnsafeFile, read_private, write, write_private
 from fairlead.security.hidden import Hidden
 from fairlead.security.tls import ClientTls, TlsFiles, client_context
@@ -40,7 +41,9 @@ log = logging.getLogger(__name__)
 
 JOIN_PATH: Final = "/fairlead/v1/join"
 RENEW_PATH: Final = "/fairlead/v1/renew"
+AUTHORITIES_PATH: Final = "/fairlead/v1/authorities"
 LOOK_S: Final = 60.0  # how often a certificate's age is looked at
+AUTHORITIES_S: Final = 600.0  # how often it is asked whom to believe; the runbooks tell people to wait for longer
 ANSWER_S: Final = 15.0
 _ANSWER_BYTES_MAX: Final = 256 * 1024
 
@@ -56,6 +59,13 @@ class Profile(msgspec.Struct, frozen=True, rename="camel"):
     zone: str = ""
     pool: str = ""
     max_slots: int = 110
+
+
+class Authorities(msgspec.Struct, frozen=True):
+    """Whom a region's servers believe, the newest first, and which of these signs."""
+
+    authorities: str
+    signer: str
 
 
 class Certified(msgspec.Struct, frozen=True):
@@ -115,6 +125,7 @@ class Renewal:
         self._addresses = addresses
         self._clock = clock
         self._tls = identity(files)
+        self._ask_at = 0.0  # monotonic
         self.renewals = 0
 
     async def run(self) -> None:
@@ -126,13 +137,29 @@ class Renewal:
         """True: a new certificate is in place."""
         try:
             settle(self._files)
-            presented = certificates.read(certificates.load(self._files.certificate.read_bytes()))
+            certificate = certificates.load(self._files.certificate.read_bytes())
+            presented = certificates.read(certificate)
+            believed = self._files.authorities.read_bytes()
         except (OSError, BadCertificate) as error:
             log.error("the certificate cannot be read: %s", error)
             return False
-        if not certificates.due(presented, instant(self._clock.wall())):
+        if certificates.due(presented, instant(self._clock.wall())):
+            return await self._renew()
+        if self._clock.monotonic() < self._ask_at:
             return False
-        return await self._renew()
+        told = await self._told()
+        rotated = told is not None and _is_rotated(certificate, believed, told)
+        renewed = rotated and await self._renew()
+        if renewed or not rotated:
+            self._ask_at = self._clock.monotonic() + AUTHORITIES_S
+        return renewed
+
+    async def _told(self) -> Authorities | None:
+        """None: no server said it. Those of an older version do not know the question."""
+        for address in self._addresses:
+            with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, UnsafeFile):
+                return await _authorities_of(address + AUTHORITIES_PATH, self._tls())
+        return None
 
     async def _renew(self) -> bool:
         request, key = new_request()
@@ -155,6 +182,19 @@ class Renewal:
             why = f"{address}: {got}"
         log.warning("the certificate could not be renewed, which is tried again: %s", why)
         return False
+
+
+def _is_rotated(certificate: x509.Certificate, believed: bytes, told: Authorities) -> bool:
+    """A server that has not been given the new authority yet knows less than this agent: nothing is taken back for it."""
+    try:
+        own, theirs = (x509.load_pem_x509_certificates(pem) for pem in (believed, told.authorities.encode()))
+        signer = x509.load_pem_x509_certificate(told.signer.encode())
+    except ValueError as error:
+        log.warning("whom the region believes cannot be read: %s", error)
+        return False
+    if theirs[0] != own[0] and set(theirs) <= set(own):
+        return False
+    return set(theirs) != set(own) or not signed_by(certificate, signer)
 
 
 def _next(files: TlsFiles) -> Path:
@@ -219,6 +259,19 @@ async def _ask(url: str, body: dict[str, Any], tls: ssl.SSLContext) -> Certified
         return msgspec.json.decode(text, type=Certified)
     except msgspec.DecodeError as error:
         return f"an answer that cannot be read: {error}"
+
+
+async def _authorities_of(url: str, tls: ssl.SSLContext) -> Authorities | None:
+    async with asyncio.timeout(ANSWER_S), aiohttp.ClientSession() as session:
+        secure = tls if url.startswith("https:") else True
+        async with session.get(url, ssl=secure, allow_redirects=False) as answer:
+            text = await _whole(answer)
+            if answer.status != 200:
+                return None
+    try:
+        return msgspec.json.decode(text, type=Authorities)
+    except msgspec.DecodeError:
+        return None
 
 
 async def _whole(answer: aiohttp.ClientResponse) -> bytes:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
 from fairlead.ports import Clock
 from fairlead.security import certificates
-from fairlead.security.certificates import BadCertificate, LocalAuthority, Named, Pair, Presented, instant
+from fairlead.security.certificates import BadCertificate, LocalAuthority, Named, Pair, Presented, instant, signed_by
 from fairlead.security.files import read_private, write, write_private
 from fairlead.security.hidden import Hidden
 
@@ -97,11 +96,16 @@ class CertificateFolder:
         self._write_authority(LocalAuthority.create(name, self._now()), (before.certificate,))
 
     def finish_authority(self) -> list[str]:
-        """Last step: only the new one is believed. Gives the files that hang on the old one; while there are any, it waits."""
-        left = [entry.file for entry in self.entries() if entry.presented is not None and not self._by_newest(entry.file)]
+        """Last step: only the new one is believed. Gives the files that hang on the old one; while there are any, it waits.
+        Nodes that joined with a token have theirs elsewhere and are not seen here: they follow by themselves (enrolment)."""
+        left = self.left_behind()
         if not left:
             write(self.authorities, _pem(self._believed()[0]))
         return left
+
+    def left_behind(self) -> list[str]:
+        """The files of this folder that another authority signed than the newest."""
+        return [entry.file for entry in self.entries() if entry.presented is not None and not self._by_newest(entry.file)]
 
     def entries(self) -> list[Entry]:
         """In order of file name, the authority's first."""
@@ -116,13 +120,13 @@ class CertificateFolder:
             except BadCertificate:
                 continue
             dates = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-            trusted = any(_signed(certificate, authority) for authority in believed)
+            trusted = any(signed_by(certificate, authority) for authority in believed)
             hosts = tuple(certificates.hosts_of(certificate))
             found.append(Entry(path.stem, presented, *dates, hosts, certificates.due(presented, now), trusted))
         return found
 
     def _by_newest(self, file: str) -> bool:
-        return _signed(certificates.load(self.files_of(file)[0].read_bytes()), self._believed()[0])
+        return signed_by(certificates.load(self.files_of(file)[0].read_bytes()), self._believed()[0])
 
     def _believed(self) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(self.authorities.read_bytes())
@@ -150,14 +154,6 @@ def authority_pair(authorities: Path, key_file: Path) -> Pair:
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _due(certificate: x509.Certificate, now: datetime) -> bool:

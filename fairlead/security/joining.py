@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
 from fairlead.client.plane import Plane
@@ -118,6 +119,14 @@ class Joining:
             return Refused("Invalid", str(error))
         named = Named("agent", identity.node, ("agent",), identity.region, identity.token[1] if identity.token else "")
         return self._signed(named, key)
+
+    def authorities(self) -> tuple[bytes, bytes] | None:
+        """(who is believed, who signs) as agents are told it, so that they follow a rotation. None: not just now."""
+        try:
+            return self._issuer.believed(), self._issuer.authority().certificate.public_bytes(Encoding.PEM)
+        except (OSError, UnsafeFile, BadCertificate) as error:
+            log.error("whom to believe cannot be told: %s", error)
+            return None
 
     def _signed(self, named: Named, key: PublicKey, profile: NodeProfile | None = None) -> Joined | Refused:
         try:

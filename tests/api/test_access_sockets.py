@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fairlead.api.identity import Authenticator, Unauthenticated
-from fairlead.api.identity_routes import JOIN_PATH, RENEW_PATH, joining_routes
+from fairlead.api.identity_routes import AUTHORITIES_PATH, JOIN_PATH, RENEW_PATH, joining_routes
 from fairlead.api.socket import channel_route
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel, Closed
@@ -79,6 +79,9 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
                 renewed = await answer.json()
             async with session.post(address + RENEW_PATH, json={"request": again.decode()}, ssl=world.place.client()) as answer:
                 assert answer.status == 401
+            async with session.get(address + AUTHORITIES_PATH, ssl=mine) as answer:
+                known = world.place.pair.certificate.decode()
+                assert await answer.json() == {"authorities": known, "signer": known}
             async with session.post(address + JOIN_PATH, data=b"x" * 20_000, ssl=mine) as answer:
                 assert answer.status == 413
             async with session.post(address + JOIN_PATH, data=b"{", ssl=mine) as answer:

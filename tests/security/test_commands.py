@@ -140,7 +140,10 @@ def test_the_authority_is_rotated_in_steps_and_not_finished_while_something_hang
     assert (refused.code, "ada" in refused.err) == (4, True)
     assert (folder / "ca.pem").read_bytes() == both, "nothing was cut off"
     assert fairlead("certs", "rotate", folder, "--all").code == 0
-    assert fairlead("certs", "rotate", folder, "ca", "--finish").code == 0
+    asked = fairlead("certs", "rotate", folder, "ca", "--finish")
+    assert (asked.code, "joined with a token" in asked.err, "--yes" in asked.err) == (5, True, True)
+    assert (folder / "ca.pem").read_bytes() == both, "nobody said so"
+    assert fairlead("certs", "rotate", folder, "ca", "--finish", "--yes").code == 0
     assert (folder / "ca.pem").read_bytes() == both[: -len(old)]
     assert fairlead("certs", "show", folder).code == 0
 

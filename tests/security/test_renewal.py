@@ -6,10 +6,11 @@ import asyncio
 import errno
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,8 +18,8 @@ import pytest
 from aiohttp import web
 
 from fairlead.security import certificates, enrolment
-from fairlead.security.certificates import Named, instant, requested_key
-from fairlead.security.enrolment import JOIN_PATH, CannotJoin, Certified, Renewal, identity, join, settle
+from fairlead.security.certificates import LocalAuthority, Named, Pair, instant, requested_key
+from fairlead.security.enrolment import JOIN_PATH, Authorities, CannotJoin, Certified, Renewal, identity, join, settle
 from fairlead.security.files import write, write_private
 from fairlead.security.hidden import Hidden
 from fairlead.security.tls import TlsFiles
@@ -46,11 +47,22 @@ class Node:
         write(self.files.certificate, pair.certificate)
         write(self.files.authorities, self.place.pair.certificate)
         monkeypatch.setattr(enrolment, "_ask", self.answer)
+        self.told: Authorities | None = None
+        monkeypatch.setattr(enrolment, "_authorities_of", self.tell)
 
     async def answer(self, url: str, body: dict[str, Any], tls: ssl.SSLContext) -> Certified:
         self.asked += 1
         signed = self.place.authority.sign(AGENT, requested_key(body["request"].encode()), self.now)
-        return Certified("node-1", "eu-west", signed.decode(), self.place.pair.certificate.decode())
+        return Certified("node-1", "eu-west", signed.decode(), self.place.authorities.read_text())
+
+    async def tell(self, url: str, tls: ssl.SSLContext) -> Authorities | None:
+        return self.told
+
+    def rotated(self, *, believed: Sequence[Pair], signs: Pair) -> None:
+        """What the region's servers have been given."""
+        write(self.place.authorities, b"".join(pair.certificate for pair in believed))
+        self.place.authority = LocalAuthority(signs)
+        self.told = Authorities(self.place.authorities.read_text(), signs.certificate.decode())
 
     def renewal(self) -> Renewal:
         return Renewal(self.files, ["https://region"], self.place.clock)
@@ -163,6 +175,38 @@ def test_a_directory_in_which_nothing_is_on_its_way_is_left_as_it_is(tmp_path: P
     before = {path.name: path.read_bytes() for path in node.pki.iterdir()}
     settle(node.files)
     assert {path.name: path.read_bytes() for path in node.pki.iterdir()} == before
+
+
+async def test_a_young_certificate_follows_the_rotation_of_the_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    at = 0.0
+    clock: Any = SimpleNamespace(wall=node.place.clock.wall, monotonic=lambda: at)
+    renewal = Renewal(node.files, ["https://region"], clock)
+    assert await renewal.look(), "it was due"
+    old, new = node.place.pair, LocalAuthority.create("two", node.now)
+
+    async def looked() -> bool:
+        nonlocal at
+        at += enrolment.AUTHORITIES_S
+        return await renewal.look()
+
+    assert not await looked(), "an older server does not know the question"
+    node.rotated(believed=[old], signs=old)
+    assert not await looked()
+    node.rotated(believed=[new, old], signs=old)
+    assert not await renewal.look(), "it is not asked at every look"
+    assert await looked(), "whom it will have to believe"
+    assert node.files.authorities.read_bytes() == new.certificate + old.certificate
+    assert not await looked()
+    node.rotated(believed=[new, old], signs=new)
+    assert await looked(), "the new one signs"
+    assert not await looked()
+    node.rotated(believed=[old], signs=old)
+    assert not await looked(), "a server that was not given the new one yet takes nothing back"
+    node.rotated(believed=[new], signs=new)
+    assert await looked(), "the old one is believed no more"
+    assert node.files.authorities.read_bytes() == new.certificate
+    assert not await looked()
 
 
 @asynccontextmanager
