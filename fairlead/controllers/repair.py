@@ -36,8 +36,7 @@ ORPHANS_EVERY_MS: Final = 10_000
 REQUESTER: Final = Role.REPAIR.value
 
 
-def _paused(cache: Cache, key: Name, assignment: Assignment | None, now_ms: int) -> Override | None:
-    region = assignment.spec.region if assignment is not None else ""
+def _paused(cache: Cache, key: Name, region: str, now_ms: int) -> Override | None:
     return approval_awaited((item.hot for item in cache.all("overrides")), Where(*key, region), now_ms)
 
 
@@ -64,7 +63,8 @@ class RepairController:
     indexes_other: Indexes = {}
     hears = False
 
-    def __init__(self) -> None:
+    def __init__(self, region: str) -> None:
+        self._region = region
         self._left: set[Name] = set()  # workloads whose assignment went before their slots did, as this holder saw
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -94,7 +94,7 @@ class RepairController:
         if not broken and key not in self._left:
             return Result()
         assignment = assignment_of(cache, key)
-        paused = _paused(cache, key, assignment, now_ms)
+        paused = _paused(cache, key, self._region, now_ms)
         if paused is not None:
             return Result((), ends_ms(paused))
         if key in self._left:

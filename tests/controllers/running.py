@@ -56,7 +56,7 @@ RULES = NodeRules(lease_s=0.6, lost_after_s=0.4, loss_period_s=0.3, steady_s=0.1
 
 def all_controllers() -> list[Controller]:
     return [
-        AssignmentController(REGION), RolloutController(), JobController(REGION), NodeController(RULES), RepairController(),
+        AssignmentController(REGION), RolloutController(), JobController(REGION), NodeController(RULES), RepairController(REGION),
         DisruptionController(), GarbageController(),
     ]  # fmt: skip
 

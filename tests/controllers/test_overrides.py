@@ -182,13 +182,23 @@ def test_a_freeze_keeps_nobody_who_is_not_wanted_any_more() -> None:
 def test_repair_waits_for_approval_until_the_override_ends_or_somebody_else_approves() -> None:
     def moved(found: Override, now_ms: int = BORN_MS) -> tuple[bool, int | None]:
         view = fill(View(RepairController.indexes, {}), order(), bound(_S.UNKNOWN), node("Lost"), ("overrides", found))
-        result = RepairController().reconcile(("t", "api"), view, now_ms)
+        result = RepairController("r").reconcile(("t", "api"), view, now_ms)
         return any(isinstance(body, Move) for body in result.bodies), result.wake_ms
 
     assert moved(override("freeze"))[0]
     assert moved(override("repair-approval")) == (False, BORN_MS + TTL_MS)
     assert moved(override("repair-approval", approver="bob"))[0]
     assert moved(override("repair-approval"), BORN_MS + TTL_MS)[0]
+
+
+@pytest.mark.parametrize(("region", "waits"), [("r", True), ("other", False)])
+def test_repair_waits_for_approval_in_the_regions_named_also_where_no_assignment_is_left(region: str, waits: bool) -> None:
+    made = override("repair-approval")
+    named = replace(made, spec=replace(made.spec, scope=OverrideScope(regions=(region,))))
+    for assigned in ((order(),), ()):
+        view = fill(View(RepairController.indexes, {}), *assigned, bound(_S.UNKNOWN), node("Lost"), ("overrides", named))
+        result = RepairController("r").reconcile(("t", "api"), view, BORN_MS)
+        assert any(isinstance(body, Move) for body in result.bodies) is not waits
 
 
 # --- the policy channel

@@ -85,7 +85,7 @@ TRAFFIC = (
 
 
 def done(*objects: tuple[str, Any], now_ms: int = NOW) -> list[str]:
-    bodies = RepairController().reconcile(("t", "api"), picture(*objects), now_ms).bodies
+    bodies = RepairController("r").reconcile(("t", "api"), picture(*objects), now_ms).bodies
     return [b.to.value if isinstance(b, Move) else f"queue {b.object.spec.epoch}" for b in bodies if isinstance(b, Move | Put)]
 
 
@@ -111,11 +111,11 @@ def test_the_next_life_begins_at_once_after_a_loss_and_after_a_pause_when_it_fai
     failed = bound(_S.RELEASED, _S.FAILED, NOW - 1999)
     assert done(order(), failed, REVISION) == []
     assert done(order(), failed, REVISION, now_ms=NOW + 1) == ["queue 3"]
-    assert RepairController().reconcile(("t", "api"), picture(order(), failed, REVISION), NOW).wake_ms == NOW + 1
+    assert RepairController("r").reconcile(("t", "api"), picture(order(), failed, REVISION), NOW).wake_ms == NOW + 1
 
 
 def test_slots_whose_assignment_went_before_them_are_asked_to_leave_and_those_it_never_saw_one_of_are_not() -> None:
-    repair, view = RepairController(), picture(order(), bound(_S.SERVING), node("Ready"))
+    repair, view = RepairController("r"), picture(order(), bound(_S.SERVING), node("Ready"))
     assert repair.reconcile(("t", "api"), view, NOW).bodies == ()
     there = view.cache.item("assignments", "t", "api.r")
     assert there is not None
@@ -125,7 +125,7 @@ def test_slots_whose_assignment_went_before_them_are_asked_to_leave_and_those_it
     assert isinstance(asked, Put)
     assert (asked.kind, asked.object.spec.requester, asked.object.spec.epoch) == ("EvictionRequest", "repair-controller", 2)
     assert list(repair.resync(view)) == [("t", "api")], "it is looked at until they are gone"
-    never_seen = RepairController()
+    never_seen = RepairController("r")
     assert never_seen.reconcile(("t", "api"), picture(bound(_S.SERVING), node("Ready")), NOW).bodies == ()
 
 

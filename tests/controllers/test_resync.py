@@ -23,9 +23,9 @@ _S = SlotState
 @pytest.mark.parametrize(
     ("controller", "state"),
     [
-        (RepairController(), _S.UNKNOWN),
-        (RepairController(), _S.FAILED),
-        (RepairController(), _S.RELEASED),
+        (RepairController("r"), _S.UNKNOWN),
+        (RepairController("r"), _S.FAILED),
+        (RepairController("r"), _S.RELEASED),
         (GarbageController(), _S.RELEASED),
         (GarbageController(), _S.SUCCEEDED),
     ],
