@@ -294,6 +294,11 @@ class PlaneServer:
     def _regions(self) -> dict[str, RemotePlane]:
         return {name: peer for name, peer in self.peers.items() if name != GLOBAL}
 
+    @property
+    def _follows(self) -> bool:
+        """Another one leads. This one does not from the moment its first batch says that it does, before it is asked anything."""
+        return not self.authority.leading and self.authority.leader_address != self.address
+
     def readiness(self) -> Sequence[tuple[str, bool, str]]:
         """(check, passed, detail), for /readyz?verbose."""
         view, silent_s = self.authority.view(), self.authority.store_silent_s
@@ -302,7 +307,7 @@ class PlaneServer:
             ("store", silent_s is None, words),
             ("leader", bool(self.authority.leader_address), "leads" if self.authority.leading else self.authority.leader_address),
             ("access", self._directory.ready, "roles and tokens are known" if self._directory.ready else "not read yet"),
-            ("seed", self._seeded or not self.authority.leading, "what the plane is born with"),
+            ("seed", self._seeded or self._follows, "what the plane is born with"),
         ]
         checks += [
             (f"peer-{name}", peer.connected, "connected" if peer.connected else "not reached")

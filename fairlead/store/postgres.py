@@ -126,7 +126,7 @@ class PostgresStore:
     async def _is_kept(self, fence: Fence) -> CommitResult:
         """A row that an earlier attempt left is seen before a synchronous standby has it. Whatever is written now waits until the
         standby has everything before it, too."""
-        done = await self._fenced(self._commits, self._sql.renew, fence)
+        done = await self._fenced(self._commits, self._sql.touch, fence)
         match done:
             case Committed():
                 return AlreadyThere()

@@ -29,6 +29,7 @@ class Statements(msgspec.Struct, frozen=True):
     head: str
     acquire: str
     renew: str
+    touch: str
     resign: str
     commit: str
     why: str
@@ -180,6 +181,7 @@ def statements(schema: str) -> Statements:
         acquire=f"UPDATE {s}.head SET epoch = $2 + 1, holder = $4::text WHERE {FENCE} "
         "AND renewals = $5::bigint AND position = $6::bigint RETURNING 1",
         renew=f"UPDATE {s}.head SET renewals = renewals + 1 WHERE {FENCE} RETURNING 1",
+        touch=f"UPDATE {s}.head SET holder = holder WHERE {FENCE} RETURNING 1",
         resign=f"UPDATE {s}.head SET holder = '' WHERE {FENCE} RETURNING 1",
         commit=COMMIT.format(s=s),
         why=WHY.format(s=s),

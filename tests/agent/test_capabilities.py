@@ -38,9 +38,8 @@ def with_capabilities(folder: Path, kept: str) -> tuple[str, str]:
     if tool is None or not as_root():
         pytest.skip("needs root and setpriv")
     dropped = [tool, f"--bounding-set={kept}", "--inh-caps=-all", "--no-new-privs", sys.executable, "-c", STARTS_ONE, str(folder)]
-    done = subprocess.run(
-        dropped, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True, timeout=60
-    )
+    here = {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(dropped, cwd=ROOT, env=here, capture_output=True, text=True, check=True, timeout=60)
     user, got = done.stdout.splitlines()
     return user, got
 

@@ -47,7 +47,7 @@ PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class ProcessSettings(msgspec.Struct, frozen=True):
     state_dir: Path
     fence_file: Path
-    uids: tuple[int, int] | None = (200_000, 60_000)  # (first, how many), where the agent is root with its rights; None: its own
+    uids: tuple[int, int] | None = (200_000, 60_000)  # (first, how many) where an agent has root's rights; None: its own
     cgroups: bool = True
     segment_bytes: int = 8 << 20
     segments_max: int = 4
