@@ -175,7 +175,10 @@ def one_change(controller: Controller, count: int) -> int:
     return instructions(change)
 
 
-@pytest.mark.parametrize("make", [lambda: AssignmentController("r"), RolloutController, RepairController, DisruptionController])
+CONTROLLERS = [lambda: AssignmentController("r"), RolloutController, lambda: RepairController("r"), DisruptionController]
+
+
+@pytest.mark.parametrize("make", CONTROLLERS)
 def test_a_look_after_one_change_costs_the_same_in_a_small_and_in_a_large_workload(make: Callable[[], Controller]) -> None:
     few, many = one_change(make(), FEW), one_change(make(), MANY)
     assert few > 0
@@ -201,7 +204,7 @@ def through_all_stages(controller: Controller, count: int, at_once: int = 50) ->
     return instructions(work)
 
 
-@pytest.mark.parametrize("make", [lambda: AssignmentController("r"), RolloutController, RepairController, DisruptionController])
+@pytest.mark.parametrize("make", CONTROLLERS)
 def test_bringing_up_four_times_the_slots_is_four_times_the_work(make: Callable[[], Controller]) -> None:
     few, many = through_all_stages(make(), 200), through_all_stages(make(), 800)
     assert many < 5.5 * few, f"{few} instructions for 200 slots, {many} for 800"
