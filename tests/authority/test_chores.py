@@ -62,7 +62,10 @@ async def test_a_new_leader_ends_the_reservations_it_finds() -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_lease_that_ends_stops_more_than_one_call_may_hold() -> None:
+@pytest.mark.parametrize("without", ["authority.chores.CALL_MAX", "authority.ending.ROUND_MAX"])
+async def test_a_lease_that_ends_stops_more_than_one_call_may_hold(without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either bound is enough: a call is cut into several, and a round does no more than one may hold."""
+    monkeypatch.setattr(f"fairlead.{without}", 1_000_000)
     count, disk = 2100, MemoryDisk()
     async with running_plane(MemoryStore(disk)) as plane:
         for node in range(count // 100):
