@@ -124,3 +124,18 @@ async def test_a_seed_that_stays_wrong_ends_its_server(tmp_path: Path) -> None:
     with pytest.raises(BaseExceptionGroup) as raised:
         await led(tmp_path, lambda: Refused("Invalid", "so it is"), script)
     assert raised.group_contains(BadSeed)
+
+
+async def test_who_is_about_to_lead_is_not_ready_before_it_has_seeded(tmp_path: Path) -> None:
+    """Its first batch names it as the leader before it takes questions: nobody else will seed."""
+    may_go_on = asyncio.Event()
+
+    async def script(server: PlaneServer) -> None:
+        await server.authority.wait_leading()
+        server.authority._leading.clear()
+        assert server.authority.leader_address == server.address
+        assert not seed_check(server)
+        server.authority._leading.set()
+        may_go_on.set()
+
+    await led(tmp_path, lambda: None if may_go_on.is_set() else FULL, script)
