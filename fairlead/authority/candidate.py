@@ -37,7 +37,7 @@ from fairlead.store.contract import (
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 3  # leases: so long a leader has to begin a new incarnation before it is taken for one that does not know
+PATIENCE: Final = 1  # leases: so long a leader has to begin a new incarnation before it is taken for one that does not know
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -165,13 +165,13 @@ class Candidate:
 
     def saw(self, fence: Fence, position: int, chain: bytes) -> None:
         """A batch became durable, and nobody has heard of it yet."""
-        self._remembering.note(Seen(fence.incarnation, fence.epoch, position, chain))
+        self._remembering.note(Seen(fence.incarnation, fence.epoch, position, chain), self.memory.pledged.position)
 
     def _remember(self, head: Head) -> None:
         """What a standby shows to those who read here."""
         position, chain = self.memory.state.position, self.memory.follower.chain
         if chain and (head.position, head.hash) == (position, chain) and self._lost_in is None:
-            self._remembering.note(Seen(head.incarnation, head.epoch, position, chain))
+            self._remembering.note(Seen(head.incarnation, head.epoch, position, chain), self.memory.pledged.position)
 
     def hurry(self) -> None:
         """Somebody waits for what the leader has written just now: look at once."""

@@ -10,6 +10,7 @@ from fairlead.authority.hot import hot_of
 from fairlead.authority.hub import Hub
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.receipts import Receipts
+from fairlead.authority.remembering import Pledged
 from fairlead.authority.state import State
 from fairlead.ports import Clock
 from fairlead.store.contract import Head, Store
@@ -23,6 +24,7 @@ class PlaneMemory:
         self.follower = Follower(store, clock, self.state, self.hub.publish)
         self.ctx = Context(self.state, settings)
         self.receipts = Receipts(self.state)
+        self.pledged = Pledged(self.state)
         self.loaded = False
         self.ready = False  # everything the store had when this was last looked at is here
 

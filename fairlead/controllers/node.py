@@ -47,6 +47,7 @@ class NodeController:
         self._rules = rules or NodeRules()
         self._back_ms: dict[str, int] = {}  # nodes that are heard again -> since when; soft
         self._deaf_ms = 0  # when nobody at all was heard last; soft
+        self._listed_ms: dict[str, int] = {}  # lost nodes that have listed what they run since -> when that was seen; soft
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         if item.plural == "nodes":
@@ -75,7 +76,7 @@ class NodeController:
         bodies: list[Body] = []
         for verdict in judge_zone(facts, anybody, view.since_ms, now_ms, rules, len(zone) - len(items), self._deaf_ms):
             item = items[verdict.name]
-            status = _status(item.hot, verdict, now_ms)
+            status = _status(item.hot, verdict, now_ms, listed=self._has_listed(item.hot, now_ms))
             if status != item.hot.status:
                 bodies.append(PutStatus("Node", "", verdict.name, status, expected_revision=view.revision(item)))
             bodies += self._slots(view.cache, item.hot, verdict)
@@ -113,6 +114,16 @@ class NodeController:
             name, status.health, status.schedulable, heard_ms, changed_ms, status.flaps, self._back_ms.get(name, 0), suspect
         )
 
+    def _has_listed(self, node: Node, now_ms: int) -> bool:
+        """Lost, and its inventory is confirmed all the same: its agent is back, and heartbeats are heard with a delay. Closing it
+        again would make it list again at once, as often as the two can write. If nothing is heard for a lease, it was in vain."""
+        name, status = node.metadata.name, node.status
+        lost = status.health == "Lost" and status.schedulable
+        if lost and now_ms - self._listed_ms.setdefault(name, now_ms) <= self._rules.lease_ms:
+            return True
+        self._listed_ms.pop(name, None)
+        return False
+
     def _slots(self, cache: Cache, node: Node, verdict: NodeVerdict) -> list[Body]:
         out: list[Body] = []
         back = verdict.name in self._back_ms and node.status.schedulable
@@ -131,8 +142,9 @@ class NodeController:
         return state_on_return(binding.status.before_unknown, cache.get("instances", *item.key), in_traffic)
 
 
-def _status(node: Node, verdict: NodeVerdict, now_ms: int) -> object:
-    """The node's status after a verdict; equal to the one before where nothing changed."""
+def _status(node: Node, verdict: NodeVerdict, now_ms: int, *, listed: bool) -> object:
+    """The node's status after a verdict; equal to the one before where nothing changed. `listed`: what it runs was asked for
+    since it was lost."""
     status = node.status
     heard = Heard(verdict.health == "Ready", verdict.health == "Lost", verdict.suspect, verdict.why)
     changed = verdict.health != status.health
@@ -140,5 +152,5 @@ def _status(node: Node, verdict: NodeVerdict, now_ms: int) -> object:
         status.conditions, heard, "ObservationSuspect", changed=changed, generation=node.metadata.generation, now_ms=now_ms
     )
     # A lost node takes work again only after its inventory (P10): the agent turns this true.
-    schedulable = status.schedulable and verdict.health != "Lost"
+    schedulable = status.schedulable and (verdict.health != "Lost" or listed)
     return replace(status, health=verdict.health, flaps=verdict.flaps, schedulable=schedulable, conditions=conditions)

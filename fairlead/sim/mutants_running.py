@@ -14,6 +14,7 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.hub import Hub
 from fairlead.authority.judge import running
 from fairlead.authority.term import HeartbeatAck
+from fairlead.controllers.node import NodeController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.runtime import Runtime
 from fairlead.decide.instances import Wait
@@ -150,6 +151,11 @@ def _objects_beyond_the_head() -> list[Swap]:
     return [(MemoryDisk, "materialise", lax)]
 
 
+def _lost_is_closed_again() -> list[Swap]:
+    """A lost node that has listed what it runs is closed again, as often as it lists it, until its heartbeats are heard."""
+    return [(NodeController, "_has_listed", lambda self, node, now_ms: False)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
     "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
@@ -164,5 +170,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "watch-disorder": Mutant("a feed tells changes in order", "first", ("S15",), _watch_disorder, 1.0),
     "gap-ignored": Mutant("a gap in the history ends a feed", "resets", ("S15",), _gap_ignored, 1.0),
     "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
+    "lost-closed-again": Mutant("a node is closed once when it is lost", "silent", ("X3",), _lost_is_closed_again, 2.0),
     "objects-beyond-head": Mutant("objects never pass the head", "tails", ("S18",), _objects_beyond_the_head, 1.0),
 }

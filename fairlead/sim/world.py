@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
-from fairlead.model.hot import forget_shared
+from fairlead.model.hot import DECODERS, forget_shared
 from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import GLOBAL
@@ -24,6 +24,7 @@ from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.feeds import FeedChecker
+from fairlead.observe.fights import FightChecker
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
 from fairlead.observe.promised import PromiseChecker
@@ -92,6 +93,7 @@ class PlaneWatch:
         self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
         self.feeds = FeedChecker(FOLLOWED, self._feed_found)
         self.promises = PromiseChecker(self._feed_found)
+        self.fights = FightChecker(lambda detail: world.found("X3", plane.name, detail))
         self.lost_tail = False
         self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
         self._told = 0
@@ -107,6 +109,7 @@ class PlaneWatch:
         self.times[batch.hash] = self._world.loop.now
         blob = decode_blob(batch.blob)
         self.checker.feed(batch, blob)
+        self.fights.committed(blob)
         if not self.lost_tail:
             self.feeds.committed(blob, batch.first)
             self.promises.committed(blob, batch.first)
@@ -329,7 +332,8 @@ def _writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
         command = decode_command(entry.command)
         kind = type(command.body).__name__ if command is not None else "own"
         # What is over is cleared away, and what happened is told, after a while of their own: that is no fight.
-        tidies = command is not None and (command.caller.role is Role.GARBAGE or _tells(entry.effects))
+        late = _tells(entry.effects) or _trusts(entry.effects)
+        tidies = command is not None and (command.caller.role is Role.GARBAGE or late)
         key = entry.effects[0][0] if entry.effects else ""
         if command is not None and kind not in _LEASE_BODIES and not key.startswith("grantterms/") and (tidying or not tidies):
             out[f"{command.caller.role.value} {kind} {key}"] += 1
@@ -338,6 +342,12 @@ def _writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
 
 def _tells(effects: Sequence[tuple[str, bytes | None]]) -> bool:
     return all(key.startswith(("events/", "tokens/")) for key, _ in effects)  # that a token is used is noted once an hour
+
+
+def _trusts(effects: Sequence[tuple[str, bytes | None]]) -> bool:
+    """A node that came and went is watched for up to five minutes before it gets new work."""
+    nodes = [DECODERS["nodes"].decode(raw) for key, raw in effects if raw is not None and key.startswith("nodes/")]
+    return len(nodes) == len(effects) > 0 and all(node.status.health == "Ready" and node.status.flaps > 0 for node in nodes)
 
 
 def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:

@@ -15,7 +15,10 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.remembering import Remembering, Seen, lost_since
-from fairlead.model.commands import Accepted, Command
+from fairlead.model.commands import Accepted, Command, Put
+from fairlead.model.kinds.capacity import Grant, GrantSpec
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from fairlead.ports import InPlaceFile, Kept, SystemIds, Tasks
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock
@@ -163,7 +166,7 @@ def test_what_was_half_written_tells_nothing(tmp_path: Path) -> None:
     file = InPlaceFile(tmp_path / "seen")
     assert Remembering(file).last() is None
     seen = Seen(2, 7, 99, b"h" * 32)
-    Remembering(file).note(seen)
+    Remembering(file).note(seen, 0)
     assert Remembering(file).last() == seen
     whole = file.read()
     assert whole is not None
@@ -187,9 +190,98 @@ def test_a_disk_that_is_full_stops_nobody_and_is_written_as_soon_as_it_has_room(
 
     disk = Disk()
     remembering = Remembering(disk)
-    remembering.note(Seen(1, 1, 1, b"a" * 32))
-    remembering.note(Seen(1, 1, 2, b"b" * 32))
+    remembering.note(Seen(1, 1, 1, b"a" * 32), 0)
+    remembering.note(Seen(1, 1, 2, b"b" * 32), 0)
     assert len([each for each in caplog.records if "cannot be written" in each.message]) == 1
     disk.full = False
-    remembering.note(Seen(1, 1, 2, b"b" * 32))
+    remembering.note(Seen(1, 1, 2, b"b" * 32), 0)
     assert Remembering(disk).last() == Seen(1, 1, 2, b"b" * 32)
+
+
+class Flaky:
+    """A file, and what a power cut would leave of it."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+        self.synced: bytes | None = None
+        self.syncs = 0
+
+    def read(self) -> bytes | None:
+        return self.data
+
+    def write(self, data: bytes, *, durable: bool) -> None:
+        self.data = data
+        if durable:
+            self.synced, self.syncs = data, self.syncs + 1
+
+    def lose_power(self) -> None:
+        self.data = self.synced
+
+
+def test_what_was_seen_survives_a_power_cut_as_far_as_the_last_pledge_and_is_not_synced_without_one() -> None:
+    file = Flaky()
+    remembering = Remembering(file)
+    one, two, three = (Seen(1, 1, position, bytes([position]) * 32) for position in (10, 20, 30))
+    remembering.note(one, 7)
+    remembering.note(two, 7)
+    assert file.syncs == 1, "nothing was pledged since"
+    remembering.note(three, 25)
+    assert file.syncs == 2
+    file.lose_power()
+    assert Remembering(file).last() == three
+
+
+def test_a_pledge_of_the_batch_that_is_still_on_its_way_is_not_taken_for_one_that_was_synced() -> None:
+    """Judging runs ahead of the store: the newest pledge may be of a later batch than the one that became durable."""
+    file = Flaky()
+    remembering = Remembering(file)
+    remembering.note(Seen(1, 1, 10, b"a" * 32), 15)
+    remembering.note(Seen(1, 1, 20, b"b" * 32), 15)
+    file.lose_power()
+    assert Remembering(file).last() == Seen(1, 1, 20, b"b" * 32)
+
+
+@pytest.mark.parametrize(
+    "now", [Seen(2, 3, 40, b"n" * 32), Seen(1, 1, 20, b"o" * 32)], ids=["another incarnation", "it went back"]
+)
+def test_a_sync_of_another_history_says_nothing_about_this_one(now: Seen) -> None:
+    file = Flaky()
+    remembering = Remembering(file)
+    remembering.note(Seen(1, 1, 30, b"a" * 32), 5)
+    remembering.note(now, 12)
+    file.lose_power()
+    assert Remembering(file).last() == now
+
+
+async def test_an_offer_that_a_plane_has_made_or_taken_is_remembered_over_a_power_cut(world: World) -> None:
+    file = Flaky()
+    async with world.leading(file) as server:
+        await world.write(server, "a", "b")
+        before = file.syncs
+        await world.write(server, "c", "d")
+        assert file.syncs == before, "nobody was promised anything"
+        spec = GrantSpec(region="local", version=1, during=Resources(1000, 0), after=Resources(1000, 0))
+        offer = Put("Grant", Grant(metadata=Metadata(name="local", namespace="a"), spec=spec))
+        (answer,) = await server.submit([Command(OPERATOR, offer)])
+        assert isinstance(answer, Accepted)
+        file.lose_power()
+        seen = Remembering(file).last()
+        assert seen is not None
+        assert seen.position == server.view().revision & ((1 << 44) - 1)
+
+
+async def test_a_standby_remembers_a_pledge_over_a_power_cut_too(world: World) -> None:
+    own, others = Flaky(), Flaky()
+    async with world.leading(own) as server, world.standing_by(others):
+        spec = GrantSpec(region="local", version=1, during=Resources(1000, 0), after=Resources(1000, 0))
+        await world.write(server, "a")
+        offer = Put("Grant", Grant(metadata=Metadata(name="local", namespace="a"), spec=spec))
+        assert isinstance((await server.submit([Command(OPERATOR, offer)]))[0], Accepted)
+        position = server.view().revision & ((1 << 44) - 1)
+        async with asyncio.timeout(60):
+            while (seen := Remembering(others).last()) is None or seen.position < position:
+                await world.clock.sleep(0.005)
+    others.lose_power()
+    kept = Remembering(others).last()
+    assert kept is not None
+    assert kept.position == position
