@@ -42,13 +42,15 @@ class Failure(msgspec.Struct, rename="camel"):
 
 REPEAT_EVERY: Final = 20
 
-# What a campaign is made of when nobody says otherwise: half of it the swarm, the rest directed at what the swarm seldom meets.
+# What a campaign is made of when nobody says otherwise: three eighths of it the swarm, a third loses whole regions, the rest is
+# directed at what the swarm seldom meets. An odd number, so that each of two jobs gets some of every profile.
 MIXED: Final = "mixed"
 SWARM: Final = "swarm"
 RECOVERS: Final = ("regions", "failback", "hushed")  # what these time is how long services were short
 MIX: Final = (
-    "swarm", "tight", "swarm", "exclusive", "tenants", "leaders", "swarm", "unknown", "strays", "twins", "swarm", "echoes",
-    "swarm", "crowded",
+    "swarm", "tight", "regions", "swarm", "exclusive", "regions", "swarm", "tenants", "swarm", "leaders", "regions", "swarm",
+    "unknown", "hushed", "swarm", "strays", "regions", "swarm", "twins", "swarm", "regions", "echoes", "swarm", "failback",
+    "swarm", "regions", "crowded", "swarm", "regions",
 )  # fmt: skip
 
 # What may be asked for by name.

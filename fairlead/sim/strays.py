@@ -83,6 +83,7 @@ class Strays:
         self.objects = objects
         self.left_out: Callable[[], bool] = lambda: False  # shrinking found this one to be needless
         self._asked: dict[tuple[str, str, str], SchedulingRequest] = {}  # requests that once waited
+        self._bound_in: dict[bytes, list[tuple[int, str, bytes, Binding]]] = {}  # by batch: whoever is told again is told of any
 
     async def strike(self, draws: Draws) -> None:
         kind, first, second, third, where = (draws.random() for _ in range(5))
@@ -144,10 +145,7 @@ class Strays:
         remembered, bound = host.nodes[node].remembered, host.nodes[node].bound
         over = []
         for entry in self._platform.planes[agent.node.region].store.disk.journal:
-            for position, key, raw in effects_of(entry.batch):
-                if raw is None or not key.startswith("bindings/"):
-                    continue
-                binding = _binding(raw)
+            for position, key, raw, binding in self._bindings_of(entry.batch):
                 slot = (binding.metadata.namespace, binding.metadata.name)
                 highest, state = remembered.highest(*slot), binding.status.state
                 over_here = binding.spec.node == node and state in _EVICTABLE and slot not in bound
@@ -157,6 +155,16 @@ class Strays:
         if change is not None:
             self._platform.machines.counts["stale_events"] += 1
             self._platform.loop.soon(agent.program.running, host._saw, change)
+
+    def _bindings_of(self, batch: Batch) -> list[tuple[int, str, bytes, Binding]]:
+        found = self._bound_in.get(batch.hash)
+        if found is None:
+            found = self._bound_in[batch.hash] = [
+                (position, key, raw, _binding(raw))
+                for position, key, raw in effects_of(batch)
+                if raw is not None and key.startswith("bindings/")
+            ]
+        return found
 
     # --- what is sent ------------------------------------------------------------------------------------------------------
 
