@@ -185,13 +185,13 @@ class SqliteEngine(Engine):
 
     async def fresh(self, objects: int = 0) -> Store:
         from bench.load import fill
-        from fairlead.store.sqlite import SqliteStore
+        from fairlead.store.sqlite import LOG_BYTES, SqliteStore
 
         self._count += 1
         path = os.path.join(self._folder, f"plane-{self._count}.db")
         if objects:
             await fill(path, objects)
-        return SqliteStore(path)
+        return SqliteStore(path, log_bytes=LOG_BYTES)
 
     async def raw_rows_per_s(self) -> float:
         self._count += 1

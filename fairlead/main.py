@@ -71,9 +71,9 @@ def _sqlite(url: str, create: bool) -> Store:
         raise _bad_url(url, "this file is empty; it is no store yet")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise _bad_url(url, "its directory does not exist; create it first")
-    from fairlead.store.sqlite import SqliteStore
+    from fairlead.store.sqlite import LOG_BYTES, SqliteStore
 
-    return SqliteStore(path)
+    return SqliteStore(path, log_bytes=LOG_BYTES)
 
 
 def _sqlite_path(url: str) -> str:

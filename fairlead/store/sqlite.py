@@ -42,6 +42,8 @@ from fairlead.store.sqlite_writer import Writer
 
 PAGE_BYTES = 4096
 CHECKPOINT_BYTES = 16 * 1024 * 1024  # Large enough to absorb rewritten pages, small enough to copy in a moment.
+# What a server's log is made to begin with: a checkpoint's worth, and what is committed while it is copied.
+LOG_BYTES = CHECKPOINT_BYTES * 9 // 8
 # When the log is this many times longer in spite of checkpoints beside the commits, one runs between two commits.
 CHECKPOINT_FALLBACK_FACTOR = 4
 
@@ -56,10 +58,12 @@ class SqliteStore:
         vfs: str | None = None,
         busy_timeout_s: float = 2.0,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
+        log_bytes: int = 0,
         loses_acknowledged_data_on_power_cut: bool = False,
     ) -> None:
-        """`vfs` names an apsw VFS, for the failing-disk rigs. The last parameter is the power-loss rig's negative
-        control and switches every fsync off."""
+        """`vfs` names an apsw VFS, for the failing-disk rigs. `log_bytes`: how long the log is made when somebody begins to
+        lead; with 0 it grows with what is committed. The last parameter is the power-loss rig's negative control and
+        switches every fsync off."""
         self._settings = Settings(os.fspath(path), vfs, busy_timeout_s, not loses_acknowledged_data_on_power_cut)
         self._writer = Writer(self._settings)
         self._leader_lock = LeaderLock(f"{self._settings.path}.leader")
@@ -69,6 +73,7 @@ class SqliteStore:
         self._read_thread = StoreThread("store-read")
         self._upkeep_thread = StoreThread("store-upkeep")
         self._checkpoint_pages = max(1, checkpoint_bytes // PAGE_BYTES)
+        self._log_bytes = log_bytes
         self._checkpointing: Future[None] | None = None
         self._loads: weakref.WeakSet[_Rows] = weakref.WeakSet()
         self._closed = False
@@ -112,7 +117,9 @@ class SqliteStore:
     async def acquire(self, holder: str, observed: Head) -> AcquireResult:
         result = await self._write(lambda: self._writer.acquire(holder, observed))
         if isinstance(result, Fence):
+            fence = result
             await self._run(self._write_thread, lambda: self._leader_lock.take(holder))
+            await self._run(self._write_thread, lambda: self._writer.stretch_log(fence, self._log_bytes))
         return result
 
     async def renew(self, fence: Fence) -> FencedWriteResult:

@@ -7,6 +7,7 @@ runs on the event loop. Called by SqliteStore through its executor of one thread
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -55,6 +56,7 @@ LAST_THROUGH = """SELECT max(last) FROM (SELECT last FROM journal WHERE first <=
 SWEEP = """DELETE FROM journal WHERE first IN
     (SELECT first FROM journal WHERE first <= ?1 AND last <= ?1 ORDER BY first LIMIT ?2)"""
 
+FRAME_BYTES = 4096 + 24  # one page in the log, with its header
 SWEEP_BATCHES = 32  # At most 32 MiB a step: other writes get the store thread in between.
 STATEMENT_ROWS = 500  # Of three values each, where SQLite takes 32,766; full ones are prepared once and kept.
 
@@ -202,7 +204,29 @@ class Writer:
 
         _or_raise(self._transact(work))
 
-    # --- checkpoints
+    # --- the log
+
+    def stretch_log(self, fence: Fence, log_bytes: int) -> None:
+        """Makes the log's file as long as it will be, before anybody waits for it. A commit that makes a file longer has the file
+        system's own journal synced with it: 0.35 ms where one within the file takes 0.16 (ext4). What is written is this leader's
+        sign of life, again and again, without an fsync; then it is copied back, and the log begins anew in a file that keeps its
+        length. Whatever goes wrong here will go wrong with the next commit too, and that has somebody to tell."""
+        if self._log_bytes() >= log_bytes:
+            return
+        connection = self._connection(lagging=True)
+        self._lags = True
+        with contextlib.suppress(apsw.Error):
+            for _ in range(log_bytes // FRAME_BYTES):
+                connection.execute(RENEW, _fields(fence))
+                if not connection.changes():
+                    return
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _log_bytes(self) -> int:
+        try:
+            return os.stat(f"{self._settings.path}-wal").st_size
+        except OSError:
+            return 0
 
     def checkpoint(self) -> None:
         """The fallback: between two commits, so that the log's end stands still and can be reached."""

@@ -369,6 +369,47 @@ async def test_the_log_shrinks_again_after_a_long_load(path: Path) -> None:
     await store.close()
 
 
+async def test_a_log_that_is_stretched_is_written_within_its_length_from_its_beginning(path: Path) -> None:
+    log, length = path.with_name(path.name + "-wal"), 256 * 1024
+    store = SqliteStore(path, log_bytes=length)
+    await store.open()
+    fence = await lead(store)
+    stretched = log.stat().st_size
+    assert length * 0.9 < stretched < length * 1.1
+    last = None
+    for number in range(9):
+        last = batch_after(last, b"%d" % number)
+        assert await store.commit(fence, last) == Committed()
+        assert store._writer.wal_pages * PAGE_BYTES < stretched / 2
+    assert log.stat().st_size == stretched, "a commit that makes it longer takes twice as long"
+    assert len(await whole_tail(store)) == 9
+    await store.close()
+
+
+async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path) -> None:
+    store, other = SqliteStore(path, log_bytes=64 * 1024), SqliteStore(path, log_bytes=64 * 1024)
+    await store.open()
+    await lead(store)
+    before = (await store.head()).renewals
+    assert before > 0, "what it is stretched with is a sign of life"
+    fence = await lead(other)
+    assert (await other.head()).renewals == before
+    assert await other.commit(fence, batch_after(None)) == Committed()
+    for each in (store, other):
+        await each.close()
+
+
+async def test_who_is_deposed_while_it_stretches_the_log_writes_no_further_sign_of_life(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    old = await lead(store)
+    await lead(store, "somebody else")
+    before = await store.head()
+    store._writer.stretch_log(old, 1 << 20)
+    assert await store.head() == before
+    await store.close()
+
+
 async def test_truncation_removes_the_rows_and_not_only_the_mark(store: SqliteStore, path: Path) -> None:
     fence = await lead(store)
     await committed(store, fence, 100)
