@@ -30,8 +30,9 @@ def _of_term(term: GrantTerm) -> tuple[object, ...]:
 
 
 def _of_assignment(assignment: Assignment) -> tuple[object, ...]:
-    """Slots that a region has given up, so that they may run elsewhere."""
-    return (assignment.status.given_up,)
+    """Slots that a region has given up, so that they may run elsewhere. Most have given up none: every new workload has
+    Assignments, and must not wait for a sync of its own."""
+    return assignment.status.given_up
 
 
 _PLEDGED: Final[dict[str, Callable[[Any], tuple[object, ...]]]] = {
@@ -48,4 +49,4 @@ def is_pledge(plural: str, before: Any, after: Any) -> bool:
     pledged = _PLEDGED.get(plural)
     if pledged is None or after is None:
         return False
-    return before is None or pledged(before) != pledged(after)
+    return pledged(after) != (pledged(before) if before is not None else ())

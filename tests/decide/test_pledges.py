@@ -39,6 +39,7 @@ def _spec(record: Any, **changes: Any) -> Any:
         ("grants", GRANT, _status(GRANT, after=Resources(500, 0))),
         ("grants", GRANT, _status(GRANT, firm=Resources(500, 0))),
         ("grants", None, GRANT),
+        ("grantterms", None, TERM),
         ("grantterms", TERM, _status(TERM, policy=9)),
         ("grantterms", TERM, _status(TERM, residency=9)),
         ("grantterms", TERM, _spec(TERM, answered=5)),
@@ -58,6 +59,7 @@ def test_what_another_plane_acts_upon_is_a_pledge(plural: str, before: Any, afte
         ("grants", GRANT, None),
         ("grantterms", TERM, _status(TERM, asked=5)),
         ("assignments", ASSIGNMENT, _status(ASSIGNMENT, replicas=StageCounts(bound=3))),
+        ("assignments", None, ASSIGNMENT),
         ("tenants", None, GRANT),
     ],
 )
