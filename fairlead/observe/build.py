@@ -7,7 +7,6 @@ Owns the digest. Called by whoever keeps evidence, and by `fairlead review`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -21,13 +20,13 @@ def build() -> str:
     return f"{_version()}+{source()}"
 
 
-def source(without: Collection[str] = ()) -> str:
-    """The digest alone, of all packages but these."""
+def source(without: tuple[str, ...] = ()) -> str:
+    """The digest alone, of all files but those whose path within the package begins with one of these."""
     digest = hashlib.sha256()
     for path in sorted(_ROOT.rglob("*.py")):
-        within = path.relative_to(_ROOT)
-        if within.parts[0] not in without:
-            digest.update(str(within).encode() + b"\0" + path.read_bytes() + b"\0")
+        within = path.relative_to(_ROOT).as_posix()
+        if not within.startswith(without):
+            digest.update(within.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:_DIGITS]
 
 
