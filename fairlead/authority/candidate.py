@@ -237,7 +237,7 @@ class Candidate:
             if not self.memory.loaded or self.memory.state.horizon > head.materialised:
                 self.forget()  # cold, or memory no longer reaches back to what the store has materialised
                 await self.memory.load()
-            await self.memory.catch_up(head)
+            await self._reach(head)
         except Forked as fork:
             await self._load_again(head, fork)
         if self._lost_in is not None:
@@ -268,11 +268,20 @@ class Candidate:
                 return sent
             await self._clock.sleep(min(left_s, self._timing.renew_s))
 
+    async def _reach(self, head: Head) -> None:
+        """The head, with everything that the store's objects lack at hand: the leader writes it there, and the journal will not
+        be asked for it again."""
+        state = self.memory.state
+        if state.horizon > head.materialised:  # the head that was read is no longer the store's
+            raise Forked(f"the objects are at {state.horizon}, and were at {head.materialised} a moment ago")
+        state.hold(head.materialised)
+        await self.memory.catch_up(head)
+
     async def _load_again(self, head: Head, fork: Forked) -> None:
         self._forked(fork)
         try:
             await self.memory.load()
-            await self.memory.catch_up(head)
+            await self._reach(head)
         except Forked as again:
             self._forked(again)
             raise Deposed(f"the store changes under this takeover: {again}") from again

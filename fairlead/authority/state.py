@@ -69,6 +69,8 @@ class Bucket:
         self.derived = derived  # its kind's own list
 
 
+_EVERYTHING = 1 << 62  # no position comes after it
+
 # Told of every change as (old, new), either of which may be None; called backwards when a batch is undone.
 Derived = Callable[[Rec | None, Rec | None], None]
 HotOf = Callable[[str, bytes], Any]
@@ -85,6 +87,7 @@ class State:
         self.position = 0
         self.durable = 0
         self.horizon = 0  # the oldest position a view can still be taken at
+        self._held_after = _EVERYTHING  # changes after this position are not forgotten
 
     def derive(self, plural: str, told: Derived) -> None:
         self._derived.setdefault(plural, []).append(told)
@@ -221,12 +224,22 @@ class State:
     def confirm(self, position: int) -> None:
         assert self.durable <= position <= self.position
         self.durable = position
-        ring = self._ring
-        while len(ring) > self._ring_size and ring[0].position <= position:
+        ring, forgets_upto = self._ring, min(position, self._held_after)
+        while len(ring) > self._ring_size and ring[0].position <= forgets_upto:
             self._forget(ring.popleft())
+
+    def hold(self, after: int) -> None:
+        """From now on every change after that position is remembered, however many there are: whoever begins to lead brings the
+        store's objects up to date from them. Until `let_go`."""
+        assert self.horizon <= after, f"what came after {after} is forgotten up to {self.horizon}"
+        self._held_after = after
+
+    def let_go(self) -> None:
+        self._held_after = _EVERYTHING
 
     def changes_since(self, position: int) -> list[Rec]:
         """The changes after `position`, oldest first. The caller has checked the horizon."""
+        assert self.horizon <= position, f"what came after {position} is forgotten up to {self.horizon}"
         out: list[Rec] = []
         for rec in reversed(self._ring):
             if rec.position <= position:

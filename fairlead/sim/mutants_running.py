@@ -13,6 +13,7 @@ from fairlead.agent.remembered import Remembered
 from fairlead.authority.authority import Authority
 from fairlead.authority.hub import Hub
 from fairlead.authority.judge import running
+from fairlead.authority.state import Rec, State
 from fairlead.authority.term import HeartbeatAck
 from fairlead.controllers.node import NodeController
 from fairlead.controllers.repair import RepairController
@@ -151,6 +152,15 @@ def _objects_beyond_the_head() -> list[Swap]:
     return [(MemoryDisk, "materialise", lax)]
 
 
+def _left_behind() -> list[Swap]:
+    """Whoever begins to lead writes to the store's objects what memory still reaches back to, and nothing older."""
+
+    def recent(self: State, position: int) -> list[Rec]:
+        return [rec for rec in self._ring if rec.position > position]
+
+    return [(State, "hold", lambda self, after: None), (State, "changes_since", recent)]
+
+
 def _lost_is_closed_again() -> list[Swap]:
     """A lost node that has listed what it runs is closed again, as often as it lists it, until its heartbeats are heard."""
     return [(NodeController, "_has_listed", lambda self, node, now_ms: False)]
@@ -171,5 +181,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "gap-ignored": Mutant("a gap in the history ends a feed", "resets", ("S15",), _gap_ignored, 1.0),
     "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
     "lost-closed-again": Mutant("a node is closed once when it is lost", "silent", ("X3",), _lost_is_closed_again, 2.0),
+    "objects-left-behind": Mutant("objects that are far behind are brought up to date", "lagging", ("S13",), _left_behind),
     "objects-beyond-head": Mutant("objects never pass the head", "tails", ("S18",), _objects_beyond_the_head, 1.0),
 }

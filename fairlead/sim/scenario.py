@@ -317,6 +317,14 @@ def _resets(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, ring=20)
 
 
+def _lagging(scenario: Scenario) -> Scenario:
+    """Leaders that are killed while a faulty store has left its objects far behind its journal, and memory that reaches back less
+    far than that."""
+    work = replace(scenario.work, actions=90.0, jobs=0.0)
+    made = replace(scenario, regions=1, servers=2, nodes=3, work=work, lease_s=3.0, ring=10)
+    return replace(made, faults=Faults(crash=10.0, pause=6.0, store=6.0))
+
+
 def _tails(scenario: Scenario) -> Scenario:
     """Stores that fail over to a replica that was behind, again and again."""
     work = replace(scenario.work, actions=60.0)
@@ -347,6 +355,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "gangs": _gangs,
     "grants": _grants,
     "hints": _hints,
+    "lagging": _lagging,
     "leaders": _leaders,
     "leases": _leases,
     "overflow": _overflow,

@@ -27,6 +27,7 @@ from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.fights import FightChecker
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
+from fairlead.observe.materialised import MaterialisedChecker
 from fairlead.observe.promised import PromiseChecker
 from fairlead.observe.reads import ReadChecker
 from fairlead.observe.waiting import WaitingChecker, room_for
@@ -93,6 +94,7 @@ class PlaneWatch:
         self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
         self.feeds = FeedChecker(FOLLOWED, self._feed_found)
         self.promises = PromiseChecker(self._feed_found)
+        self.materialised = MaterialisedChecker()
         self.fights = FightChecker(lambda detail: world.found("X3", plane.name, detail))
         self.lost_tail = False
         self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
@@ -110,6 +112,7 @@ class PlaneWatch:
         blob = decode_blob(batch.blob)
         self.checker.feed(batch, blob)
         self.fights.committed(blob)
+        self.materialised.committed(blob, batch.first)
         if not self.lost_tail:
             self.feeds.committed(blob, batch.first)
             self.promises.committed(blob, batch.first)
@@ -131,9 +134,11 @@ class PlaneWatch:
         self.lost_tail = self.behind = True
         self._before += Counter(self.checker.checked)
         self.batches = [batch for batch in self.batches if batch.last <= position]
-        self.checker = JournalChecker()
+        self.checker, self.materialised = JournalChecker(), MaterialisedChecker()
         for batch in self.batches:
-            self.checker.feed(batch)
+            blob = decode_blob(batch.blob)
+            self.checker.feed(batch, blob)
+            self.materialised.committed(blob, batch.first)
         self._before -= Counter(self.checker.checked)
         self._told = len(self.checker.violations)
 
@@ -142,9 +147,12 @@ class PlaneWatch:
         return self._before + Counter(self.checker.checked)
 
     def objects_have_history(self) -> None:
-        """S18: no object of the store is of a change that its journal has not got."""
-        if self._disk.head.materialised > self._disk.head.position:
-            self._world.found("S18", self.name, f"the store's objects are beyond its head: {self._disk.head}")
+        """S18: no object of the store is of a change that its journal has not got. S13: nor is one missing among them."""
+        head = self._disk.head
+        if head.materialised > head.position:
+            self._world.found("S18", self.name, f"the store's objects are beyond its head: {head}")
+        for detail in self.materialised.differences(self._disk.objects, head.materialised)[:1]:
+            self._world.found("S13", self.name, f"among the store's objects {detail}")
 
     @property
     def objects(self) -> Mapping[str, Mapping[tuple[str, str], Any]]:
