@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
-from fairlead.model.hot import DECODERS, forget_shared
-from fairlead.model.journal import decode_blob, decode_command
-from fairlead.model.lifecycle import Role
+from fairlead.model.hot import forget_shared
+from fairlead.model.journal import decode_blob
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.agreement import differences
 from fairlead.observe.answers import AnswerChecker
@@ -44,6 +43,7 @@ from fairlead.sim.people import People
 from fairlead.sim.platform import Plane, Platform
 from fairlead.sim.probe import sifting
 from fairlead.sim.readers import readers
+from fairlead.sim.resting import writes
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.strays import Strays
 from fairlead.sim.walls import unheard, walls
@@ -52,7 +52,6 @@ from fairlead.store.contract import Batch
 LEADER_S: Final = 15.0  # L2
 RESOLVED_S: Final = 10.0  # L7
 FOUND_MAX: Final = 20
-_LEASE_BODIES: Final = ("LeaseAcquire", "LeaseRenew", "LeaseRelease")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -326,36 +325,11 @@ class World:
         for name, watch in self.watches.items():
             written: Counter[str] = Counter()
             for batch in watch.batches[marks[name] :]:
-                written += _writes(batch)
+                written += writes(batch)
             if written:
                 self.found("L4", name, f"{self.scenario.quiet_s} s at rest, and yet: {dict(written.most_common(5))}")
         if (different := self._different()) and not self.findings:
             self.found("L4", "", f"was as desired, and is not any more: {'; '.join(different[:5])}")
-
-
-def _writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
-    """Without leases, and without tidying where that is not asked for."""
-    out: Counter[str] = Counter()
-    for entry in decode_blob(batch.blob).entries:
-        command = decode_command(entry.command)
-        kind = type(command.body).__name__ if command is not None else "own"
-        # What is over is cleared away, and what happened is told, after a while of their own: that is no fight.
-        late = _tells(entry.effects) or _trusts(entry.effects)
-        tidies = command is not None and (command.caller.role is Role.GARBAGE or late)
-        key = entry.effects[0][0] if entry.effects else ""
-        if command is not None and kind not in _LEASE_BODIES and not key.startswith("grantterms/") and (tidying or not tidies):
-            out[f"{command.caller.role.value} {kind} {key}"] += 1
-    return out
-
-
-def _tells(effects: Sequence[tuple[str, bytes | None]]) -> bool:
-    return all(key.startswith(("events/", "tokens/")) for key, _ in effects)  # that a token is used is noted once an hour
-
-
-def _trusts(effects: Sequence[tuple[str, bytes | None]]) -> bool:
-    """A node that came and went is watched for up to five minutes before it gets new work."""
-    nodes = [DECODERS["nodes"].decode(raw) for key, raw in effects if raw is not None and key.startswith("nodes/")]
-    return len(nodes) == len(effects) > 0 and all(node.status.health == "Ready" and node.status.flaps > 0 for node in nodes)
 
 
 def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
@@ -400,7 +374,7 @@ def _timeline(world: World) -> list[tuple[float, str, str]]:
     told = list(world.platform.machines.timeline)
     for name, watch in world.watches.items():
         for batch in watch.batches:
-            written = _writes(batch, tidying=True)
+            written = writes(batch, tidying=True)
             if written:
                 told.append((watch.times[batch.hash], f"plane {name}", f"commits {batch.first}: {'; '.join(written)}"))
     return sorted(told, key=lambda line: line[0])
