@@ -2,12 +2,14 @@
 
 A node is Unknown after its lease, Lost some time later. When many of a zone fall silent together the observation itself is
 suspect: they still become Unknown, which undoes itself, but are declared Lost one at a time; when nobody at all is heard, nothing
-is declared. A node that comes and goes is trusted with new work only after it was heard for a while. Used by the node controller.
+is declared. A node that comes and goes is trusted with new work only after it was heard for a while; where they all do, half of a
+zone's are trusted sooner, because work that waits for better ones waits in vain. Used by the node controller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -27,6 +29,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     loss_period_s: float = 10.0  # between two losses declared in a suspect zone
     flap_window_s: float = 600.0  # silent again this soon after it came back: it flaps
     steady_s: float = 5.0  # heard for this long, doubled with every flap, before a flapping node is Ready
+    trusted_share: float = 0.5  # of a zone's nodes that are heard: as long as fewer are Ready, flaps do not double anything
     flaps_max: int = 6
 
     @property
@@ -70,12 +73,13 @@ def judge_zone(
     declared_ms = max((node.changed_ms for node in nodes if node.health == "Lost"), default=0)
     may_lose = len(away) if not suspect else int(now_ms - declared_ms >= rules.loss_period_s * 1000)
     out = []
+    hurried = _hurried([node for node in nodes if node.name not in silent], well, now_ms, rules)
     for node in sorted(nodes):
         listened_ms = min(quiet_ms[node.name], now_ms - deaf_ms)
         lost = node.health == "Unknown" and listened_ms > rules.lease_ms + rules.lost_after_s * 1000
         if node.name not in silent:
             heard = node.health in ("", "Ready") or now_ms - node.heard_ms <= rules.lease_ms
-            out.append(_heard(node, now_ms, rules) if heard else _as_before(node))
+            out.append(_heard(node, now_ms, rules, node.name in hurried) if heard else _as_before(node))
         elif lost and may_lose > 0:
             may_lose -= 1
             out.append(NodeVerdict(node.name, "Lost", True, False, node.flaps, f"not heard for {quiet_ms[node.name] // 1000} s"))
@@ -103,13 +107,23 @@ def _fell_silent(node: NodeFacts, suspect: bool, now_ms: int, rules: NodeRules) 
     return NodeVerdict(node.name, "Unknown", True, suspect, flaps, why)
 
 
-def _heard(node: NodeFacts, now_ms: int, rules: NodeRules) -> NodeVerdict:
+def _hurried(present: Sequence[NodeFacts], well: int, now_ms: int, rules: NodeRules) -> set[str]:
+    """Of nodes that came and went, those that are trusted sooner: the steadiest, as many as it takes."""
+    trusted = well + sum(node.health in ("", "Ready") for node in present)
+    wanted = ceil(rules.trusted_share * (well + len(present))) - trusted
+    steady_ms = int(rules.steady_s * 1000)
+    back = [node for node in present if node.flaps and node.schedulable and 0 < node.back_ms <= now_ms - steady_ms]
+    steadiest = sorted(back, key=lambda node: (node.flaps, node.back_ms, node.name))
+    return {node.name for node in steadiest[: max(wanted, 0)]}
+
+
+def _heard(node: NodeFacts, now_ms: int, rules: NodeRules, hurried: bool) -> NodeVerdict:
     if node.health in ("", "Ready"):
         return NodeVerdict(node.name, node.health, False, False, node.flaps, "heard")
     if not node.schedulable:
         return NodeVerdict(node.name, node.health, False, False, node.flaps, "heard; its inventory is awaited")
     steady_ms = int(rules.steady_s * 1000) << node.flaps if node.flaps else 0
-    if now_ms - node.back_ms < steady_ms:
+    if now_ms - node.back_ms < steady_ms and not hurried:
         why = f"heard again; came and went {node.flaps} times, so it is watched for {steady_ms // 1000} s"
         return NodeVerdict(node.name, "Unknown", False, False, node.flaps, why)
     return NodeVerdict(node.name, "Ready", False, False, node.flaps, "heard again")

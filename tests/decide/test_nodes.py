@@ -90,8 +90,21 @@ def test_when_nobody_at_all_is_heard_nothing_changes_but_the_doubt() -> None:
 def test_a_returned_node_is_ready_at_once_and_a_flapping_one_after_a_while() -> None:
     assert health(node("a", 0, "Unknown", back_ms=NOW)) == {"a": "Ready"}
     flapping = node("a", 0, "Unknown", flaps=2, back_ms=NOW - 19_999)
-    assert health(flapping) == {"a": "Unknown"}
-    assert health(flapping._replace(back_ms=NOW - 20_000)) == {"a": "Ready"}
+    assert health(flapping, node("c")) == {"a": "Unknown", "c": "Ready"}
+    assert health(flapping._replace(back_ms=NOW - 20_000), node("c")) == {"a": "Ready", "c": "Ready"}
+
+
+def test_where_all_nodes_of_a_zone_flap_the_steadiest_half_is_trusted_after_a_moment() -> None:
+    def flapping(name: str, flaps: int, back_s: float, **fields: object) -> NodeFacts:
+        return node(name, 0, "Unknown", flaps=flaps, back_ms=NOW - int(back_s * 1000), **fields)
+
+    zone = [flapping("a", 6, 10), flapping("b", 4, 8), flapping("c", 4, 9), flapping("d", 5, 30)]
+    assert [name for name, now in health(*zone).items() if now == "Ready"] == ["b", "c"]
+    assert [name for name, now in health(*zone, node("e")).items() if now == "Ready"] == ["b", "c", "e"]
+    assert [name for name, now in health(*zone[:2], node("e"), node("f")).items() if now == "Ready"] == ["e", "f"]
+    assert [v.health for v in judge_zone(zone[:2], True, 0, NOW, RULES, well=2)] == ["Unknown", "Unknown"]
+    early = [flapping("a", 6, 4.999), flapping("b", 6, 5, schedulable=False), node("c", LEASE + 1, "Unknown", flaps=6)]
+    assert "Ready" not in health(*early).values(), "not before it was heard for a moment, has listed what it runs, and is heard"
 
 
 def test_falling_silent_soon_after_coming_back_is_a_flap() -> None:
