@@ -209,6 +209,36 @@ async def test_a_file_that_is_cut_off_or_none_of_ours_is_refused_in_words(
         assert str(file) in capsys.readouterr().err
 
 
+async def test_a_damaged_file_is_refused_and_never_said_to_be_judged_otherwise(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config.parent / "all.history"
+    assert run(config, "export", str(file), "--config", str(config)) == OK
+    whole = file.read_bytes()
+    capsys.readouterr()
+    for place in range(20, len(whole), len(whole) // 25):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        assert run(config, "replay", str(file), "--verify") == ERROR
+        assert f"{file} is damaged or cut off" in capsys.readouterr().err
+
+
+async def test_an_export_that_fails_leaves_the_file_that_was_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config.parent / "all.history"
+    assert run(config, "export", str(file), "--config", str(config)) == OK
+    before = file.read_bytes()
+    written = exporting._put
+
+    def full(packed: Any, value: object) -> None:
+        if isinstance(value, tuple) and len(value) == 5:
+            raise OSError(28, "No space left on device")
+        written(packed, value)
+
+    monkeypatch.setattr(exporting, "_put", full)
+    assert run(config, "export", str(file), "--config", str(config)) == ERROR
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in config.parent.iterdir()) == ["all.history", "history", "server.json"]
+
+
 async def test_what_is_exported_must_be_said_and_must_be_there(config: Path, tmp_path: Path) -> None:
     assert run(config, "export", str(tmp_path / "x")) == ERROR
     assert run(config, "export", str(tmp_path / "x"), "--plane", "us-east", "--state", str(tmp_path / "none")) == NOT_FOUND
