@@ -106,23 +106,30 @@ def _put_all(packed: gzip.GzipFile, about: About, archive: Archive, begin: Point
 
 
 def begin_of(archive: Archive, since_ms: int) -> Point:
-    """The newest point that everything since that plane time lies after; of what is kept the oldest, where it is 0."""
-    horizon = archive.horizon()
-    oldest = horizon.point if horizon is not None else GENESIS
-    if since_ms == 0 or (horizon is not None and since_ms <= horizon.time_ms):
-        return oldest
-    first = next(iter(archive.batches(oldest, archive.last())), None)
+    """The newest point that everything since that plane time lies after, on the line that led to the present; the oldest that
+    history can be read from without a hole, where that is younger, or where it is 0."""
+    beginning = archive.beginning()
+    if beginning is None:
+        return GENESIS
+    if since_ms <= beginning.time_ms:
+        return beginning.point
+    first = next(iter(archive.batches(beginning.point, archive.last())), None)
     if first is None or decode_blob(first.blob).header.time_ms > since_ms:
-        return oldest
-    return archive.position_at(since_ms)
+        return beginning.point
+    return archive.on_the_line(archive.position_at(since_ms))
 
 
 def _term(archive: Archive, begin: Point) -> tuple[int, int, int]:
-    """Plane time, epoch and the beginning of that epoch at a point: verdicts ask how long the leader has led."""
-    horizon = archive.horizon()
-    oldest = horizon.point if horizon is not None else GENESIS
+    """Plane time, epoch and the beginning of that epoch at a point: verdicts ask how long the leader has led. Whoever led where
+    history begins had led for nobody knows how long; what was accepted then is accepted of one who has led for ever."""
+    beginning = archive.beginning()
+    if beginning is None:
+        return 0, 0, 0
     time_ms = epoch = led_ms = 0
-    for batch in archive.batches(oldest, begin) if begin != oldest else ():
+    first = next(iter(archive.batches(beginning.point, archive.last())), None)
+    if beginning.point.position and first is not None:
+        time_ms, epoch = beginning.time_ms, decode_blob(first.blob).header.epoch
+    for batch in archive.batches(beginning.point, begin) if begin != beginning.point else ():
         header = decode_blob(batch.blob).header
         time_ms = header.time_ms
         if header.epoch != epoch:
