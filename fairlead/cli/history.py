@@ -196,7 +196,9 @@ def _feed(told: Any, world: World, files: tuple[str, ...], state: str, configs: 
         return
     assert world.archived is not None
     for plane, kept in _planes(world, state, configs).items():
-        told.feed(plane, world.archived(kept.history))
+        history = world.archived(kept.history)
+        told.begin(plane, history.rows())
+        told.feed(plane, history)
 
 
 def _is_of(shown: str, workload: str, slot: int | None) -> bool:

@@ -16,7 +16,7 @@ from fairlead.model.hot import DECODERS
 from fairlead.model.ids import split_key
 from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.resources import Resources
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, ObjectRow
 
 KINDS: Final = {"quotas": "Quota", "grants": "Grant", "recoverybudgets": "RecoveryBudget", "overrides": "Override"}
 EMERGENCY: Final = "emergency-quota"
@@ -36,9 +36,10 @@ class Changed(msgspec.Struct, rename="camel"):
     used: dict[str, str]  # at the end of the history
 
 
-def changes(batches: Iterable[Batch]) -> list[Changed]:
-    """In the order they were committed."""
-    seen: dict[tuple[str, str, str], Any] = {}
+def changes(batches: Iterable[Batch], rows: Iterable[ObjectRow] = ()) -> list[Changed]:
+    """In the order they were committed. `rows`: what was there before the first batch; who decided that is not there any more."""
+    before = ((split_key(key), raw) for key, _, raw in rows)
+    seen: dict[tuple[str, str, str], Any] = {at: DECODERS[at[0]].decode(raw) for at, raw in before if at[0] in KINDS}
     out: list[Changed] = []
     for batch in batches:
         blob = decode_blob(batch.blob)
