@@ -44,6 +44,14 @@ def test_a_report_says_what_is_used_idle_and_too_small(api: FakeApi) -> None:
     assert "eu in us-east" in said.out
 
 
+def test_a_tenant_that_is_named_is_told_alone_also_the_one_called_default(api: FakeApi) -> None:
+    for tenant in ("default", "risk"):
+        api.put("quotas", "all", tenant, spec={"limits": {"cpu": "6"}}, status={})
+    for tenant in ("default", "risk"):
+        told = msgspec.json.decode(talk("budget", "report", "-n", tenant, "--json").out)["results"]["rows"]
+        assert [row["tenant"] for row in told] == [tenant]
+
+
 def test_a_platform_without_quotas_says_so(api: FakeApi) -> None:
     assert "no quotas" in talk("budget", "report").out
 
