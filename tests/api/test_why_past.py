@@ -146,6 +146,15 @@ async def test_one_slot_is_told_alone_and_one_that_is_not_there_is_not_found(tmp
             assert (await found.why(bad)).status == 400, bad
 
 
+async def test_a_slot_of_another_workload_that_had_this_name_is_not_told_as_this_ones(tmp_path: Path) -> None:
+    async with stage(tmp_path) as found:
+        us = found.door.planes["us"]
+        left_over = request_of("risk", "api", 7)  # of one whose uid was another
+        ok(await us.send(await us.as_role(Role.ASSIGNMENT), Put("SchedulingRequest", left_over, mode="create")))
+        assert (await found.why("slot=7")).status == 404
+        assert (await found.why("slot=1")).status == 200
+
+
 async def test_a_slot_that_is_bound_while_it_is_looked_for_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage(tmp_path) as found:
         us, region = found.door.planes["us"], found.door.cuttable["us"]
