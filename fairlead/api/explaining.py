@@ -198,9 +198,14 @@ async def _slots_of(
     name, tenant, uid = workload.served.metadata.name, workload.served.metadata.namespace, workload.served.metadata.uid
     prefix, plane = f"{name}-", member.plane
     after, revision, out = (tenant, prefix), moment.at(member), list[Item]()
+
+    def is_its_own(item: Item) -> bool:
+        ref = item.served.spec.slot
+        return (ref.workload, ref.uid) == (name, uid)  # one that had this name before may have left some
+
     if index is not None:
         one = await member.ask(partial(plane.get, plural, tenant, f"{name}-{index}", revision))
-        return [Item(member, one)] if one is not None and one.raw is not None else []
+        return [item] if one is not None and one.raw is not None and is_its_own(item := Item(member, one)) else []
     for _ in range(READ_MAX // _PAGE):
         asked = partial(plane.page, plural, tenant, after=after, limit=_PAGE, revision=revision)
         page = await member.ask(asked)
@@ -208,8 +213,7 @@ async def _slots_of(
             if not change.name.startswith(prefix):
                 return out
             item = Item(member, change)
-            ref = item.served.spec.slot
-            if (ref.workload, ref.uid) == (name, uid):
+            if is_its_own(item):
                 out.append(item)
         if not page.next_name:
             return out

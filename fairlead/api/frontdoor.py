@@ -87,7 +87,8 @@ class FrontDoor:
     async def get(
         self, info: KindInfo, tenant: str, name: str, at: Mapping[int, int] | None = None, region: str = ""
     ) -> tuple[Item | None, list[str]]:
-        """The object and warnings. A plane that is away and may have it: what is remembered of it, else 503."""
+        """The object and warnings. A plane that is away and may have it: what is remembered of it, else 503. Nothing of
+        the past is remembered: what is stood later."""
         members = [m for m in self.serving(info, region) if m.inner_name(info.plural, name) is not None]
         if at is not None:
             members = [m for m in members if m.index in at]
@@ -95,7 +96,7 @@ class FrontDoor:
         for member, answer in zip(members, answers, strict=True):
             if isinstance(answer, Item):
                 return answer, []
-            if answer is False:
+            if answer is False and at is None:
                 kept = next((c for c in member.remembered(info.plural, tenant) if c.name == name), None)
                 if kept is not None:
                     return Item(member, kept, member.age_s(info.plural, tenant)), [member.warning(info.plural, tenant)]
@@ -167,6 +168,8 @@ class FrontDoor:
         if cursor is None:
             pages = await _of_all(members, lambda member: self._first_page(member, info, tenant, size, pins, not_older or {}))
             for member, page in zip(members, pages, strict=True):
+                if at and page is None:
+                    raise Failure(503, f"{member.name} cannot be reached", retry_after_s=2.0)
                 firsts[member.index] = page
                 pins[member.index] = page.revision if page is not None else 0
         items: list[Item] = []

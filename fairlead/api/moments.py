@@ -25,8 +25,12 @@ class Moment(NamedTuple):
 
     revisions: dict[int, int] = {}
     ms: int = 0  # plane time; 0: now
+    away: frozenset[int] = frozenset()  # planes that could not say which revision it was
 
     def at(self, member: Member) -> int:
+        """Raises Unreachable, also of one that is back meanwhile: it must not be read as it is now."""
+        if member.index in self.away:
+            raise Unreachable(member.name)
         return self.revisions.get(member.index, 0)
 
     def now_ms(self, member: Member) -> int:
@@ -42,34 +46,50 @@ NOW: Final = Moment()
 
 
 async def moment_of(call: Call, also: Iterable[Member]) -> Moment:
-    """What `?at=` means for the planes of this call and for those."""
+    """What `?at=` means for the planes of this call and for those. Of the latter some may be away; the others can still tell."""
     text = call.query.get("at", "")
     if not text:
         return NOW
     members = {member.index: member for member in (*call.members, *also)}
+    needed = frozenset(member.index for member in call.members)
     if not text.isdigit():
-        return await _at_ms(members, moment_ms(call, text), {})
+        return await _at_ms(members, moment_ms(call, text), {}, needed)
     known = {index: component(text, index) for index in members if component(text, index)}
     if not known:
         raise Failure(400, "at: this version speaks of no plane that has such objects")
     index, revision = next(iter(known.items()))
-    return await _at_ms(members, await _asked(members[index], partial(members[index].plane.time_at, revision)), known)
+    return await _at_ms(members, await _asked(members[index], partial(members[index].plane.time_at, revision)), known, needed)
 
 
-async def _at_ms(members: dict[int, Member], ms: int, known: dict[int, int]) -> Moment:
+async def _at_ms(members: dict[int, Member], ms: int, known: dict[int, int], needed: frozenset[int]) -> Moment:
     """Planes whose revision is not given are read at the time of those whose is."""
-    out = dict(known)
+    out, away = dict(known), set[int]()
     for index, member in members.items():
-        if index not in out:
-            out[index] = await _asked(member, partial(member.plane.revision_at, ms))
-    return Moment(out, ms)
+        try:
+            if index not in out:
+                out[index] = await _found(member, partial(member.plane.revision_at, ms))
+        except Unreachable:
+            if index in needed:
+                raise _unreachable(member) from None
+            away.add(index)
+    return Moment(out, ms, frozenset(away))
 
 
 async def _asked(member: Member, question: Callable[[], Coroutine[Any, Any, int]]) -> int:
     try:
-        return await member.ask(question)
+        return await _found(member, question)
     except Unreachable:
-        raise Failure(503, f"{member.name} cannot be reached", retry_after_s=2.0) from None
+        raise _unreachable(member) from None
+
+
+def _unreachable(member: Member) -> Failure:
+    return Failure(503, f"{member.name} cannot be reached", retry_after_s=2.0)
+
+
+async def _found(member: Member, question: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Raises Unreachable."""
+    try:
+        return await member.ask(question)
     except Expired as error:
         raise Failure(410, f"{member.name}: {error}") from None
 
@@ -84,7 +104,7 @@ async def of_generation(call: Call, also: Iterable[Member], wanted: int) -> tupl
         raise Failure(404, message, kind=call.resource.plural, name=call.target.name)
     found, replaced = await _last_with(call, item, wanted)
     ms = await _asked(item.member, partial(item.member.plane.time_at, replaced)) - 1
-    moment = await _at_ms({member.index: member for member in also}, ms, {item.member.index: replaced - 1})
+    moment = await _at_ms({member.index: member for member in also}, ms, {item.member.index: replaced - 1}, frozenset())
     return found, moment
 
 

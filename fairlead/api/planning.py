@@ -29,13 +29,14 @@ from fairlead.api.writes import stored_record
 from fairlead.client.planning import Busy, Marks, PlanBase, Planned, Planner, PlanRefused, Step, TooLarge
 from fairlead.client.resources import ChangePage
 from fairlead.model.commands import Accepted, Command, Delete, Outcome, Put
-from fairlead.model.registry import BY_KIND
+from fairlead.model.registry import BY_KIND, KINDS
 from fairlead.wire.json_codec import API_VERSION, encode
 
 CHANGES_MAX: Final = 500
 UNBLOCK: Final = 3  # changes told of a slot that waits
 UNBLOCK_MAX: Final = 10
 _VERBS: Final = ("apply", "patch", "delete")
+_ABOUT: Final = ("nodes", "overrides")  # kinds that changes for a waiting slot are about, and that not everybody may see
 
 
 async def answer(request: Request, identity: Identity, services: Services) -> Response:
@@ -91,17 +92,17 @@ async def _unblock(slot: _Unblock, identity: Identity, services: Services, plann
     ask = Ask("get", "workloads", slot.namespace, slot.name.rpartition("-")[0], "why")
     if not services.rules.allows(identity, ask):
         raise Failure(403, f"{identity.name} may not ask why {slot.namespace}/{slot.name} waits")
-    member = next((m for m in services.front.members if m.name == slot.region), None)
+    member = next((m for m in services.front.serving(KINDS["bindings"]) if m.name == slot.region), None)
     if member is None:
         raise Failure(404, f"there is no region {slot.region[:60]!r} behind this server")
-    limit = min(max(slot.limit, 1), UNBLOCK_MAX)
+    limit, sees = min(max(slot.limit, 1), UNBLOCK_MAX), _Sight(services, identity)
+    hidden = frozenset(plural for plural in _ABOUT if not sees(plural))
     try:
-        found = await planner.unblock(_Patient(member), slot.region, slot.namespace, slot.name, limit)
+        found = await planner.unblock(_Patient(member), slot.region, slot.namespace, slot.name, limit, hidden)
     except Busy as error:
         raise Failure(429, f"{error}; ask again in a while", retry_after_s=5.0) from None
     except TooLarge as error:
         raise Failure(413, f"{error}: more than one plan reads") from None
-    sees = _Sight(services, identity)
     shown = [one if sees("nodes") else msgspec.structs.replace(one, node="") for one in found if not one.about or sees(one.about)]
     body = {"kind": "Unblocking", "apiVersion": API_VERSION, "status": {"changes": msgspec.to_builtins(shown)}}
     return Response(encode(body), media_type=JSON)

@@ -25,7 +25,7 @@ from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
 from fairlead.model.journal import decode_blob
 from fairlead.ports import Clock
-from fairlead.store.archive import Archive, ArchiveError, BeyondHorizon, ChainBroken, Contents, Gap, NotArchived, Point
+from fairlead.store.archive import Archive, ArchiveError, BeyondHorizon, ChainBroken, Contents, Gap, Point
 from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ class History:
             return await self._on_thread(work)
         except BeyondHorizon as error:
             raise Expired(_beyond(error), 0) from error
-        except NotArchived as error:
+        except ArchiveError as error:  # never archived, or damaged
             raise Expired(str(error), 0) from error
 
     async def _on_thread(self, work: Callable[[], T]) -> T:

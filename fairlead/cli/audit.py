@@ -98,7 +98,9 @@ def _put_verified(heading: str, results: dict[str, Any]) -> None:
     for name, row in results["invariants"].items():
         for violation in row["violations"][:10]:
             click.echo(f"{name} at {violation['position']}: {violation['detail']}")
-    click.echo(f"read up to revision {results['reaches'] or 0}" + (", and not all there is:" if results["unread"] else ""))
+    since = f"after revision {results['begins']}, which is as far as it is kept, " if results["begins"] else ""
+    said = ", and not all there is:" if results["unread"] else ""
+    click.echo(f"read {since}up to revision {results['reaches'] or 0}{said}")
     for said in results["unread"]:
         click.echo(f"  {said}")
 
@@ -115,7 +117,8 @@ def overrides(world: World, directory: str | None, state: str, as_json: bool) ->
     has what people ordered.
     """
     directory = directory or _of_global_plane(state)
-    found = list(ordered(_history(world, directory)))
+    history = _history(world, directory)
+    found = list(ordered(history, history.rows()))
     if as_json:
         _put_results("audit overrides", directory, {"overrides": found})
         return OK
@@ -140,7 +143,8 @@ def budgets(world: World, directory: str | None, state: str, as_json: bool) -> i
     has what was decided for all regions.
     """
     directory = directory or _of_global_plane(state)
-    found = changes(_history(world, directory))
+    history = _history(world, directory)
+    found = changes(history, history.rows())
     if as_json:
         _put_results("audit budgets", directory, {"changes": found})
         return OK

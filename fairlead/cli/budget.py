@@ -33,9 +33,9 @@ async def report(session: Session, as_json: bool) -> int:
     fairlead budget report
     fairlead budget report -n risk --json
 
-    Without -n, of all tenants.
+    Of the tenant that -n or the context names; of all of them where neither does.
     """
-    tenant = "" if session.namespace == "default" else session.namespace
+    tenant = session.said_tenant or ("" if session.namespace == "default" else session.namespace)
     kinds = of_model()
     lists = {}
     for plural in ("quotas", "grants", "recoverybudgets"):

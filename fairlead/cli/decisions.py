@@ -15,7 +15,7 @@ from fairlead.cli.complete import workloads as complete_workloads
 from fairlead.cli.frame import OK, Told
 from fairlead.cli.kinds import targets
 from fairlead.cli.output import note
-from fairlead.cli.session import DURATION, Session, on_server, server_options
+from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
 from fairlead.cli.show import Format, format_option, laid_out, put, put_lines
 
 ASKABLE = ("workloads", "schedulingrequests", "bindings", "nodes")
@@ -28,7 +28,7 @@ HEADINGS = ["DECIDED", "SLOT", "GEN", "REGION", "OUTCOME", "NODE", "WOULD DO", "
 @click.option("--generation", type=click.IntRange(min=1), default=None, help="Only of this generation of the workload.")
 @click.option("--node", default="", help="Only those that chose this node.")
 @click.option("--outcome", default="", help="Only with this outcome, such as Bound or WaitingForQuota.")
-@click.option("--since", type=DURATION, default=None, metavar="DURATION", help="Only the last while, such as 30m.")
+@click.option("--since", type=SOME_TIME, default=None, metavar="DURATION", help="Only the last while, such as 30m.")
 @click.option(
     "--limit", type=click.IntRange(min=1, max=500), default=20, show_default=True, help="At most so many of each region."
 )

@@ -20,7 +20,7 @@ import click
 from fairlead.cli.frame import NOT_FOUND, OK, Told, World
 from fairlead.cli.output import instant_of, json_option, note, put_json, put_table
 from fairlead.cli.programs import programs_of
-from fairlead.cli.session import DURATION, F, chosen_context, client_of, told_of
+from fairlead.cli.session import SOME_TIME, F, chosen_context, client_of, told_of
 
 if TYPE_CHECKING:
     from fairlead.client.rest import RestClient
@@ -68,7 +68,7 @@ def _planes(world: World, state: str, configs: tuple[str, ...]) -> dict[str, Any
 @click.argument("workload")
 @click.option("-n", "--namespace", "tenant", required=True, metavar="TENANT", help="The tenant the workload belongs to.")
 @click.option("--slot", type=int, default=None, metavar="INDEX", help="Only this slot, and what was wanted.")
-@click.option("--since", type=DURATION, default=None, metavar="DURATION", help="Only the last while, such as 30m.")
+@click.option("--since", type=SOME_TIME, default=None, metavar="DURATION", help="Only the last while, such as 30m.")
 @click.option("--from", "files", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Exported histories instead.")
 @config_option
 @offline_option
@@ -196,7 +196,9 @@ def _feed(told: Any, world: World, files: tuple[str, ...], state: str, configs: 
         return
     assert world.archived is not None
     for plane, kept in _planes(world, state, configs).items():
-        told.feed(plane, world.archived(kept.history))
+        history = world.archived(kept.history)
+        told.begin(plane, history.rows())
+        told.feed(plane, history)
 
 
 def _is_of(shown: str, workload: str, slot: int | None) -> bool:
@@ -215,7 +217,7 @@ def _instant(time_ms: int) -> str:
 @click.option(
     "--config", default=None, type=click.Path(exists=True, dir_okay=False), help="Or the configuration of a server here."
 )
-@click.option("--since", type=DURATION, default=None, metavar="DURATION", help="Only the last while. Default: all that is kept.")
+@click.option("--since", type=SOME_TIME, default=None, metavar="DURATION", help="Only the last while. Default: all that is kept.")
 @offline_option
 @asked_of
 @json_option

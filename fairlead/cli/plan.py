@@ -58,7 +58,8 @@ async def command(session: Session, words: tuple[str, ...], files: tuple[str, ..
 
     The server tries the change on a copy of what it has now. Exit code 2 if anything would change, 0 if nothing would, whatever
     is planned: of --lose-region 2 if anything runs there. With --require-ready 8 instead, if a critical service would not reach
-    its minimum after the loss; of another change, if more of them would not survive the loss of some region than today.
+    its minimum after the loss; of another change, if more of them would not survive the loss of some region than today, or if
+    that is not known.
     """
     if lost:
         if words or files or out:
@@ -81,8 +82,17 @@ async def command(session: Session, words: tuple[str, ...], files: tuple[str, ..
         put(form, [shown], single=True)
     if out is not None:
         note(f"kept in {out}; carry it out with: fairlead apply --plan {out}")
-    worse = any(row["shortAfter"] > row["shortBefore"] for row in status["readiness"])
-    return _code(bool(status["changed"]), not (worse and require_ready))
+    return _code(bool(status["changed"]), not require_ready or _stays_ready(status))
+
+
+def _stays_ready(status: dict[str, Any]) -> bool:
+    """No more critical services would be left behind than today. What cannot be seen is not taken for granted."""
+    unseen = [f"{name} cannot be read" for name in status["unreachable"]]
+    if not status["readiness"]:
+        unseen.append("what would survive the loss of a region is not yours to see, or not worked out yet")
+    if unseen:
+        note(f"not known to be ready: {'; '.join(unseen)}")
+    return not unseen and not any(row["shortAfter"] > row["shortBefore"] for row in status["readiness"])
 
 
 def asked_as(field_manager: str, force: bool) -> str:

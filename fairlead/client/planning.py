@@ -183,5 +183,7 @@ class Planner(Protocol):
     async def base(self, planes: Mapping[str, Readable]) -> PlanBase:
         """What a plan made now would rest on."""
 
-    async def unblock(self, plane: Readable, region: str, tenant: str, slot: str, limit: int) -> list[Unblocked]:
-        """The cheapest changes after which a waiting slot has a place, each tried."""
+    async def unblock(
+        self, plane: Readable, region: str, tenant: str, slot: str, limit: int, hidden: frozenset[str] = frozenset()
+    ) -> list[Unblocked]:
+        """The cheapest changes after which a waiting slot has a place, each tried; none about kinds that are hidden."""

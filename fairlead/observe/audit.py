@@ -9,21 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
+from fairlead.model.journal import decode_blob
 from fairlead.observe.checkers import JournalChecker
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, ObjectRow
 
 CHECKED: Final = ("S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9", "S10", "S11", "S18", "S19", "S20")
 
 
 class History(Protocol):
-    """A plane's history where it is kept, from its beginning."""
+    """A plane's history where it is kept, as far back as it is."""
+
+    @property
+    def begins(self) -> str:
+        """The revision after which it begins; empty: with the plane itself."""
 
     @property
     def reaches(self) -> str:
         """The newest revision in it; empty where there is none."""
 
+    def rows(self) -> list[ObjectRow]:
+        """What was there at its beginning. Raises StoreError where that is damaged."""
+
     def __iter__(self) -> Iterator[Batch]:
         """Raises StoreError at what is damaged."""
+
+    def readable_rows(self) -> list[ObjectRow]:
+        """The same as `rows`; nothing, and no batches either, where that is damaged."""
 
     def readable(self) -> Iterator[Batch]:
         """The same up to what is damaged."""
@@ -34,17 +45,21 @@ class History(Protocol):
 
 def audit_of(history: History) -> dict[str, Any]:
     """`audit` of all that can be read, with how far that is, and what there is beyond."""
-    results = audit(history.readable())
-    return {**results, "reaches": history.reaches, "unread": history.unread()}
+    results = audit(history.readable(), history.readable_rows())
+    return {**results, "begins": history.begins, "reaches": history.reaches, "unread": history.unread()}
 
 
-def audit(batches: Iterable[Batch]) -> dict[str, Any]:
-    """What was looked at and found, promise by promise. Batches come in order, from the beginning of a plane's history."""
+def audit(batches: Iterable[Batch], rows: Iterable[ObjectRow] = ()) -> dict[str, Any]:
+    """What was looked at and found, promise by promise. Batches come in order, from the beginning of a plane's history, or from
+    where `rows` are what was there."""
     checker = JournalChecker()
-    last = 0
+    known, revisions = tuple(rows), 0
     for batch in batches:
-        checker.feed(batch)
-        last = batch.last
+        blob = decode_blob(batch.blob)
+        if known and not revisions:
+            checker.begin(known, blob.header.time_ms)
+        checker.feed(batch, blob)
+        revisions += batch.last - batch.first + 1
     invariants = {
         name: {
             "checked": checker.checked.get(name, 0),
@@ -56,4 +71,4 @@ def audit(batches: Iterable[Batch]) -> dict[str, Any]:
         }
         for name in CHECKED
     }
-    return {"revisions": last, "invariants": invariants}
+    return {"revisions": revisions, "invariants": invariants}

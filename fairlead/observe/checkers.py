@@ -7,6 +7,7 @@ Shares nothing with the authority but the model: its own sums, its own state. On
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from fairlead.model import codec
 from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
 from fairlead.model.ids import split_key
-from fairlead.model.journal import Blob, Entry, chain_hash, decode_blob, decode_command
+from fairlead.model.journal import NO_COMMAND, Blob, Entry, chain_hash, decode_blob, decode_command
 from fairlead.model.kinds.capacity import Grant, Node, Reservation
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.kinds.work import Binding, SchedulingRequest
@@ -29,7 +30,7 @@ from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.moving import MovingChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, ObjectRow
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
 _LEASE_BODIES = (LeaseAcquire, LeaseRenew, LeaseRelease)
@@ -44,7 +45,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class JournalChecker:
-    """Feed it every batch of one plane, in order, from the beginning."""
+    """Feed it every batch of one plane, in order, from the beginning; or from a point whose state it is told first."""
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
@@ -75,6 +76,17 @@ class JournalChecker:
     @property
     def incarnation(self) -> int:
         return self._term[0]
+
+    def begin(self, rows: Iterable[ObjectRow], now_ms: int) -> None:
+        """What was there before the first batch, where history does not begin with nothing, and the time of that batch. Nothing
+        is asked of it: what made it so is not there to be looked at."""
+        self._entry(Entry(NO_COMMAND, tuple((key, raw) for key, _, raw in rows)), 0)
+        self._decided.entry_ended(None, 0)
+        self.leases.begun()
+        self._overrides.begun(now_ms)
+        self.moving.moved = 0
+        self.violations.clear()
+        self.checked.clear()
 
     def feed(self, batch: Batch, blob: Blob | None = None) -> None:
         """`blob`: its, where somebody has decoded it already."""

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from fairlead.wire import json_codec
 
 PLACE: Final = "FAIRLEAD_EVIDENCE"
-KEPT_MAX: Final = 20  # of each name: five audits of four planes
+KEPT_MAX: Final = 20  # of each name: five audits of four planes; of those that failed as many again
 BYTES_MAX: Final = 32 * 1024  # of one record; a whole campaign's counts take three
 CHANGED: Final = "changed"  # no build's: the source was edited while it ran, or a part was run before, by who knows which
 
@@ -68,8 +68,8 @@ def default_folder() -> Path:
 
 
 def keep(folder: Path, record: Record) -> Path:
-    """Writes a record and drops the oldest of its name beyond KEPT_MAX. Figures that are too large are left out, which counts as
-    not having them."""
+    """Writes a record and drops the oldest of its name: beyond KEPT_MAX of those that passed, and of those that did not. Figures
+    that are too large are left out, which counts as not having them."""
     when = datetime.fromtimestamp(record.time_s, tz=UTC)
     tree = {**record._asdict(), "time": when.isoformat(timespec="seconds")}
     del tree["time_s"]
@@ -79,9 +79,16 @@ def keep(folder: Path, record: Record) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     stem = record.name.replace(" ", "-").replace(os.sep, "-")
     path = _written(folder, f"{stem}.{when:%Y%m%dT%H%M%S}", data)
-    for old in sorted(folder.glob(f"{stem}.2*.json"))[:-KEPT_MAX]:
+    for old in _beyond(sorted(folder.glob(f"{stem}.2*.json"))):
         old.unlink(missing_ok=True)
     return path
+
+
+def _beyond(paths: list[Path]) -> list[Path]:
+    """Counted apart: twenty short runs that pass must not take away what a long one found."""
+    failed = [path for path in paths if (record := _at(path)) is not None and not record.passed]
+    others = [path for path in paths if path not in failed]
+    return [*others[:-KEPT_MAX], *failed[:-KEPT_MAX]]
 
 
 def _written(folder: Path, name: str, data: bytes) -> Path:
@@ -106,15 +113,15 @@ def _written(folder: Path, name: str, data: bytes) -> Path:
 
 def kept(folder: Path) -> list[Record]:
     """The oldest first. What cannot be read is left out: it counts as missing, and so turns its claims red."""
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            record = _read(json_codec.parse_json(path.read_bytes()))
-        except OSError:
-            continue
-        if record is not None:
-            found.append(record)
+    found = [record for path in sorted(folder.glob("*.json")) if (record := _at(path)) is not None]
     return sorted(found, key=lambda record: (record.time_s, record.name, record.key))
+
+
+def _at(path: Path) -> Record | None:
+    try:
+        return _read(json_codec.parse_json(path.read_bytes()))
+    except OSError:
+        return None
 
 
 def _read(tree: object) -> Record | None:

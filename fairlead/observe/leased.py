@@ -38,6 +38,11 @@ class LeaseChecker:
         self._incarnation = 0
         self._leases: list[_Leased] = []
 
+    def begun(self) -> None:
+        """After the state at which a history begins: which leases were taken before the newest is not known, so until that one
+        ends there may be one for everything."""
+        self._leases = [each._replace(policy=0, residency=0) for each in self._leases]
+
     def changed(self, plural: str, old: Any, new: Any, now_ms: int, incarnation: int, by_scheduler: bool) -> bool:
         """True where a placement was judged."""
         if plural == "grantterms" and new is not None:

@@ -14,7 +14,7 @@ from fairlead.model import codec
 from fairlead.model.ids import split_key
 from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.kinds.policy import Override
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, ObjectRow
 
 _ORDERED_IN: Final = "fairlead.dev/ordered-in"
 _decode = codec.decoder(Override).decode
@@ -35,9 +35,11 @@ class Ordered(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
 
 
-def ordered(batches: Iterable[Batch]) -> Iterator[Ordered]:
-    """In the order they were committed. Changes of metadata and status alone are nobody's order."""
-    seen: dict[tuple[str, str], Override] = {}
+def ordered(batches: Iterable[Batch], rows: Iterable[ObjectRow] = ()) -> Iterator[Ordered]:
+    """In the order they were committed. Changes of metadata and status alone are nobody's order. `rows`: what was there before
+    the first batch; who ordered that is not there any more."""
+    before = ((split_key(key), raw) for key, _, raw in rows)
+    seen: dict[tuple[str, str], Override] = {(at[1], at[2]): _decode(raw) for at, raw in before if at[0] == "overrides"}
     for batch in batches:
         blob = decode_blob(batch.blob)
         position = batch.first - 1

@@ -34,6 +34,11 @@ class OverrideChecker:
         self._objects = objects
         self._found = found
         self._ended: dict[tuple[str, str], tuple[Override, int]] = {}  # holds that were taken away, and when
+        self._said_from_ms = 0  # before this, holds may have been taken away that it has not heard of
+
+    def begun(self, now_ms: int) -> None:
+        """After the state at which a history begins: holds that were taken away before are not known."""
+        self._said_from_ms = now_ms + SAID_LATE_MS
 
     def changed(self, plural: str, old: Any, new: Any, now_ms: int, role: Role | None) -> bool:
         """True where something was judged. What agents bring back is where it is, whoever holds it."""
@@ -104,6 +109,8 @@ class OverrideChecker:
     def _said(self, old: Any, new: Any, now_ms: int) -> bool:
         """A slot is said to be held: somebody must have held it, within what its writer may not have heard yet."""
         if old is not None and (old.status.reason, old.status.detail) == (new.status.reason, new.status.detail):
+            return False
+        if now_ms < self._said_from_ms:
             return False
         holds = [(o, _end_ms(o)) for o in self._objects["overrides"].values() if o.spec.kind == "hold"]
         tenant, workload = new.metadata.namespace, new.spec.slot.workload

@@ -16,7 +16,7 @@ from fairlead.model.hot import DECODERS
 from fairlead.model.ids import split_key
 from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.resources import Resources
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, ObjectRow
 
 KINDS: Final = {"quotas": "Quota", "grants": "Grant", "recoverybudgets": "RecoveryBudget", "overrides": "Override"}
 EMERGENCY: Final = "emergency-quota"
@@ -36,9 +36,10 @@ class Changed(msgspec.Struct, rename="camel"):
     used: dict[str, str]  # at the end of the history
 
 
-def changes(batches: Iterable[Batch]) -> list[Changed]:
-    """In the order they were committed."""
-    seen: dict[tuple[str, str, str], Any] = {}
+def changes(batches: Iterable[Batch], rows: Iterable[ObjectRow] = ()) -> list[Changed]:
+    """In the order they were committed. `rows`: what was there before the first batch; who decided that is not there any more."""
+    before = ((split_key(key), raw) for key, _, raw in rows)
+    seen: dict[tuple[str, str, str], Any] = {at: DECODERS[at[0]].decode(raw) for at, raw in before if at[0] in KINDS}
     out: list[Changed] = []
     for batch in batches:
         blob = decode_blob(batch.blob)
@@ -52,11 +53,11 @@ def changes(batches: Iterable[Batch]) -> list[Changed]:
                 old, new = seen.pop(at, None), DECODERS[at[0]].decode(raw) if raw is not None else None
                 if new is not None:
                     seen[at] = new
-                if not _counts(old, new):
+                what = _what(old, new)
+                if not what:
                     continue
                 command = decode_command(entry.command)
                 who = command.caller.actor if command is not None else "authority"
-                what = "created" if old is None else "removed" if new is None else "changed"
                 out.append(_row(position, blob.header.time_ms, at, what, who, new if new is not None else old))
     for row in out:
         last = seen.get((_plural(row.kind), row.tenant, row.name))
@@ -68,11 +69,18 @@ def _plural(kind: str) -> str:
     return next(plural for plural, name in KINDS.items() if name == kind)
 
 
-def _counts(old: Any, new: Any) -> bool:
+def _what(old: Any, new: Any) -> str:
+    """Empty: nobody's decision. One that a finalizer keeps for a while is removed by who deletes it, not by who lets it go."""
     last = new if new is not None else old
     if last is None or (hasattr(last.spec, "ttl_seconds") and last.spec.kind != EMERGENCY):
-        return False
-    return old is None or new is None or old.spec != new.spec
+        return ""
+    if old is None:
+        return "created"
+    if old.metadata.deletion_time is not None:
+        return ""
+    if new is None or new.metadata.deletion_time is not None:
+        return "removed"
+    return "changed" if old.spec != new.spec else ""
 
 
 def _row(position: int, time_ms: int, at: tuple[str, str, str], what: str, who: str, last: Any) -> Changed:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fairlead.model.kinds.intent import Placement
 from fairlead.model.kinds.work import Ask, SchedulingRequest
 from fairlead.model.resources import Resources
-from fairlead.planning.words import amounts_text
+from fairlead.planning.words import MI, amounts_text
 
 Instead = tuple[str, Ask]  # in words, and as it would be asked
 
@@ -59,5 +59,8 @@ def smaller(request: SchedulingRequest, free: Iterable[Resources], left: Resourc
     best = max(rooms, key=lambda room: (share(room), room.cpu, room.memory), default=None)
     if best is None or not 0 < share(best) < 1:
         return
-    made = Resources(min(want.cpu, best.cpu), min(want.memory, best.memory), want.scalars)
+    memory = want.memory if want.memory <= best.memory else best.memory // MI * MI  # told in whole Mi, and that must fit
+    made = Resources(min(want.cpu, best.cpu), memory, want.scalars)
+    if want.memory and not memory:
+        return
     yield f"ask for {amounts_text(made)} instead of {amounts_text(want)}", replace(ask, requests=made)

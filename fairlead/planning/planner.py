@@ -73,12 +73,14 @@ class TrialPlanner:
             copies, _ = await self._copied(planes, only=GROUND)
             return await self._base_of(copies)
 
-    async def unblock(self, plane: Readable, region: str, tenant: str, slot: str, limit: int) -> list[Unblocked]:
+    async def unblock(
+        self, plane: Readable, region: str, tenant: str, slot: str, limit: int, hidden: frozenset[str] = frozenset()
+    ) -> list[Unblocked]:
         async with self._in_turn():
             copies, unreachable = await self._copied({region: plane})
             if unreachable:
                 raise Unreachable(region)
-            trying = Unblocking(copies[region], self._clock, Steady(), tenant, slot)
+            trying = Unblocking(copies[region], self._clock, Steady(), tenant, slot, hidden)
             await self._patiently(trying.tries(limit))
             return trying.found
 

@@ -73,7 +73,8 @@ class Trial:
         for index, step in enumerate(steps):
             copy = self.copies.get(step.plane)
             if copy is None:
-                return PlanRefused(index, Refused("Unreachable", f"{step.plane} cannot be read, so nothing can be tried there"))
+                detail = f"{step.plane} cannot be reached, so nothing can be tried there"
+                return PlanRefused(index, Refused("NotLeader", detail, retry_after_s=2.0))  # as if it had been sent there
             outcome = copy.submit(step.command)
             if isinstance(outcome, Refused):
                 return PlanRefused(index, outcome)

@@ -46,8 +46,12 @@ class Idea(NamedTuple):
 
 
 class Unblocking:
-    def __init__(self, copy: Copy, clock: Clock, random: Random, tenant: str, slot: str) -> None:
+    def __init__(
+        self, copy: Copy, clock: Clock, random: Random, tenant: str, slot: str, hidden: frozenset[str] = frozenset()
+    ) -> None:
+        """`hidden`: kinds that the asker may not see; what is about them is not tried, or it would crowd out what can be told."""
         self._copy = copy
+        self._hidden = hidden
         self._key = (tenant, slot)
         self._placer = Placer(copy, cast(Plane, copy), clock, random)
         self.found: list[Unblocked] = []
@@ -60,6 +64,8 @@ class Unblocking:
             return  # nobody waits, or it would find a place as things are: there is nothing to change
         yield
         for idea in self._ideas(item.request):
+            if idea.about in self._hidden:
+                continue
             node = self._try(idea.facts)
             yield
             if node:
@@ -123,7 +129,9 @@ class Unblocking:
     def _waiting(self) -> Iterator[Idea]:
         leaving = [rec for rec in self._copy.state.live("bindings") if rec.hot.state is SlotState.DRAINING]
         if leaving:
-            count = f"{len(leaving)} slots that are" if len(leaving) > 1 else f"{leaving[0].name}, which is"
+            mine = leaving[0].tenant == self._key[0]  # the names of others' slots are not told
+            one = f"{leaving[0].name}, which is" if mine else "a slot that is"
+            count = f"{len(leaving)} slots that are" if len(leaving) > 1 else one
             yield Idea(f"wait for {count} leaving", "", tuple(("bindings", r.tenant, r.name, None) for r in leaving))
 
     def _opening(self, request: SchedulingRequest) -> Iterator[Idea]:

@@ -6,14 +6,14 @@ from fairlead.model.kinds.capacity import Node
 from fairlead.model.resources import Resources
 
 _GI = 1 << 30
-_MI = 1 << 20
+MI = 1 << 20
 
 
 def amounts_text(amounts: Resources) -> str:
     parts = [f"{amounts.cpu / 1000:g} CPU"] if amounts.cpu else []
     if amounts.memory:
         whole = amounts.memory % _GI == 0
-        parts.append(f"{amounts.memory // _GI}Gi memory" if whole else f"{-(-amounts.memory // _MI)}Mi memory")
+        parts.append(f"{amounts.memory // _GI}Gi memory" if whole else f"{-(-amounts.memory // MI)}Mi memory")
     parts += [f"{amount} {name}" for name, amount in amounts.scalars]
     return ", ".join(parts) or "nothing"
 

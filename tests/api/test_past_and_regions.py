@@ -165,6 +165,21 @@ async def test_a_version_that_says_nothing_of_a_plane_is_not_taken_for_now() -> 
         assert (await call(door, "GET", f"{GROUP}/nodes/us-n1?at=5")).status == 400
 
 
+async def test_what_is_remembered_of_a_region_that_is_away_is_not_taken_for_the_past() -> None:
+    async with open_door("us", "eu") as door:
+        await two_nodes(door)
+        then = (await call(door, "GET", f"{GROUP}/nodes")).json["metadata"]["resourceVersion"]
+        own = (await call(door, "GET", f"{GROUP}/nodes/eu-n1")).json["metadata"]["resourceVersion"]
+        await call(door, "PATCH", f"{GROUP}/nodes/eu-n1", {"spec": {"unschedulable": True}}, media=MERGE)
+        assert names(await call(door, "GET", f"{GROUP}/nodes?at={then}")) == ["us-n1", "eu-n1"]
+        await call(door, "GET", f"{GROUP}/nodes")  # this is what is remembered
+        door.cuttable["eu"].cut()
+        for path in (f"nodes?at={then}", f"nodes/eu-n1?at={own}", f"nodes?resourceVersion={then}&resourceVersionMatch=Exact"):
+            got = await call(door, "GET", f"{GROUP}/{path}")
+            assert (got.status, "eu cannot be reached" in got.body.decode()) == (503, True), got.body
+        assert names(await call(door, "GET", f"{GROUP}/nodes?at={then}&region=us")) == ["us-n1"]
+
+
 async def test_the_past_is_neither_written_nor_watched() -> None:
     async with open_door() as door:
         made = (await call(door, "POST", WORKLOADS, workload("api"))).json

@@ -56,6 +56,7 @@ class Told:
         self.answer: Planned | PlanRefused = FOUND
         self.fails: Exception | None = None
         self.limit = 0
+        self.hidden: frozenset[str] = frozenset()
 
     async def plan(self, planes: Mapping[str, Readable], steps: Sequence[Step]) -> tuple[Planned | PlanRefused, PlanBase]:
         if self.fails is not None:
@@ -67,8 +68,10 @@ class Told:
         marks = {"east": {"nodes": {"n1": "aa"}, "bindings": {"risk/api-0": "bb", "billing/big-0": "cc"}}}
         return PlanBase({"global": 5, "east": 7}, marks)
 
-    async def unblock(self, plane: Readable, region: str, tenant: str, slot: str, limit: int) -> list[Unblocked]:
-        self.limit = limit
+    async def unblock(
+        self, plane: Readable, region: str, tenant: str, slot: str, limit: int, hidden: frozenset[str] = frozenset()
+    ) -> list[Unblocked]:
+        self.limit, self.hidden = limit, hidden
         return [Unblocked("more quota", "", "n1"), Unblocked("one more node", "", "", "nodes")]
 
 
@@ -127,7 +130,16 @@ async def test_what_would_unblock_a_slot_is_told_to_who_may_ask_why() -> None:
         assert [(one["change"], one["node"]) for one in mine] == [("more quota", "")]
         theirs = {"spec": {"unblock": slot | {"namespace": "billing"}}}
         assert (await call(made, "POST", PATH, theirs, token="eve-token")).status == 403
-        assert (await call(made, "POST", PATH, {"spec": {"unblock": slot | {"region": "mars"}}})).status == 404
+        for region in ("mars", "global"):  # where there is nothing to be placed
+            assert (await call(made, "POST", PATH, {"spec": {"unblock": slot | {"region": region}}})).status == 404
+
+
+async def test_nothing_is_tried_that_the_asker_would_not_be_told_of() -> None:
+    async with door() as (made, planner):
+        slot = {"region": "east", "namespace": "risk", "name": "api-0"}
+        for token, hidden in (("ada-token", set()), ("eve-token", {"nodes", "overrides"})):
+            await call(made, "POST", PATH, {"spec": {"unblock": slot}}, token=token)
+            assert planner.hidden == hidden
 
 
 @pytest.mark.parametrize(

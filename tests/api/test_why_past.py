@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
+from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec
 from fairlead.model.kinds.work import SchedulingRequestStatus
@@ -60,9 +61,9 @@ class Stage(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def stage(folder: Path) -> AsyncIterator[Stage]:
-    """A workload with two slots that wait for capacity in the region us."""
-    async with open_door("us", archive=folder) as door:
+async def stage(folder: Path, *more: str) -> AsyncIterator[Stage]:
+    """A workload with two slots that wait for capacity in the region us; `more` regions have nothing of it."""
+    async with open_door("us", *more, archive=folder) as door:
         made = await call(door, "POST", f"{GROUP}/namespaces/risk/workloads", workload("api", replicas=2))
         assert made.status == 201, made.body
         us, uid = door.planes["us"], made.json["metadata"]["uid"]
@@ -145,6 +146,15 @@ async def test_one_slot_is_told_alone_and_one_that_is_not_there_is_not_found(tmp
             assert (await found.why(bad)).status == 400, bad
 
 
+async def test_a_slot_of_another_workload_that_had_this_name_is_not_told_as_this_ones(tmp_path: Path) -> None:
+    async with stage(tmp_path) as found:
+        us = found.door.planes["us"]
+        left_over = request_of("risk", "api", 7)  # of one whose uid was another
+        ok(await us.send(await us.as_role(Role.ASSIGNMENT), Put("SchedulingRequest", left_over, mode="create")))
+        assert (await found.why("slot=7")).status == 404
+        assert (await found.why("slot=1")).status == 200
+
+
 async def test_a_slot_that_is_bound_while_it_is_looked_for_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage(tmp_path) as found:
         us, region = found.door.planes["us"], found.door.cuttable["us"]
@@ -162,6 +172,41 @@ async def test_a_slot_that_is_bound_while_it_is_looked_for_is_told_once(tmp_path
         told = (await found.why("")).json
         assert bound
         assert [(one["name"], one["state"]) for one in told["status"]["slots"]] == [("api-1", "Pending"), ("api-0", "Bound")]
+
+
+async def test_a_region_that_is_away_now_hides_nothing_of_the_others_then(tmp_path: Path) -> None:
+    async with stage(tmp_path, "eu") as found:
+        then = await found.pause()
+        await call(found.door, "PATCH", API, {"spec": {"replicas": 5}}, media=MERGE)
+        for index in (0, 1):
+            await found.say(index, "WaitingForQuota")
+        await found.until(f"at={then}", both_told)
+        found.door.cuttable["eu"].cut()
+        for query in (f"at={then}", "generation=1"):
+            got = await found.why(query)
+            assert got.status == 200, got.body
+            assert reasons(got.json) == ["WaitingForCapacity"] * 2
+            assert any("eu is unreachable" in text for text in got.warnings)
+        found.door.cuttable["us"].cut()
+        assert (await found.why(f"at={then}&region=us")).json["status"]["slots"] == []
+
+
+async def test_a_region_that_comes_back_meanwhile_is_not_read_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(tmp_path) as found:
+        then = await found.pause()
+        await found.until(f"at={then}", both_told)
+        region = found.door.cuttable["us"]
+        real = region.revision_at
+
+        async def away(ms: int) -> int:
+            await real(ms)
+            raise Unreachable("us")
+
+        monkeypatch.setattr(region, "revision_at", away)
+        got = await found.why(f"at={then}")
+        assert (got.status, got.json["status"]["slots"]) == (200, [])
 
 
 async def test_beyond_the_horizon_is_410_with_how_far_back_history_reaches(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fairlead.authority.hub import Expired
 from fairlead.authority.truncation import JournalKept
 from fairlead.model import codec
 from fairlead.model.commands import Command, Delete, Put
+from fairlead.model.ids import revision as revision_of
 from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.meta import Metadata
@@ -21,6 +23,7 @@ from fairlead.store.archive import Archive
 from fairlead.store.contract import FORMAT, NO_HASH, Batch
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, ok, running_plane
+from tests.store.archive_model import SMALL, Model, close_all, feed
 
 SHORT = Timing(lease_ttl_s=2.0, renew_s=0.5, poll_s=0.02, ring_size=20, journal=JournalKept(keep_s=0.0, anchor_key=lambda: b"k"))
 
@@ -148,3 +151,17 @@ def test_what_is_archived_of_another_incarnation_does_not_count(tmp_path: Path) 
     assert history.archived(1) == 50
     assert history.archived(2) == 0, "a restore went back: its positions are others"
     archive.close()
+
+
+async def test_a_damaged_file_is_told_in_words_to_who_asks_for_what_was_in_it(tmp_path: Path) -> None:
+    archive, model = Archive(tmp_path, SMALL), Model()
+    feed(archive, model.grow(random.Random(1), 40))
+    close_all(archive)
+    damaged = min(tmp_path.glob("*.segment"))
+    data = bytearray(damaged.read_bytes())
+    data[30] ^= 1
+    damaged.write_bytes(data)
+    history = History(archive, MemoryStore(MemoryDisk()), FakeClock())
+    with pytest.raises(Expired, match=f"{damaged.name}: .* This part of the history is damaged"):
+        await history.state_at(revision_of(1, 1), "kind", None)
+    await history.close()

@@ -10,18 +10,22 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from fairlead.authority.judge import Settings
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, World, answer
 from fairlead.main import archived_batches
-from fairlead.model.commands import Caller, Delete, Put
+from fairlead.model.commands import Caller, Delete, Enqueue, Put
 from fairlead.model.journal import Header, chain_hash, decode_blob, encode_blob
+from fairlead.model.kinds.intent import Quota, QuotaSpec, Tenant
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
-from fairlead.model.lifecycle import Role
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from fairlead.observe.evidence import Evidence
 from fairlead.store.archive import Archive, Point
 from fairlead.store.contract import Batch
 from fairlead.store.memory import MemoryDisk, MemoryStore
-from tests.authority.planes import OPERATOR, ok, running_plane
+from tests.authority.planes import OPERATOR, agent_of, bind_of, ok, report_of, request_of, running_plane
+from tests.store.archive_model import SMALL
 
 
 class Moment:
@@ -136,6 +140,118 @@ async def test_without_a_directory_the_local_platform_is_asked(tmp_path: Path, c
         assert msgspec.json.decode(capsys.readouterr().out)["params"]["directory"] == str(tmp_path / "data/global/history")
         assert answer(world(), ["audit", what, "--state", str(tmp_path / "none")]) == NOT_FOUND
     assert answer(world(), ["audit", "verify", "--state", str(tmp_path / "none")]) == NOT_FOUND
+
+
+# --- a history whose oldest days are gone ----------------------------------------------------------------------------------
+
+
+def trimmed(directory: Path, batches: list[Batch], kept: int) -> None:
+    """What an archive keeps after thirty days: the last so many batches, and every object as it was before them."""
+    archive = Archive(directory, SMALL)
+    for number, batch in enumerate(batches):
+        if number == len(batches) - kept:
+            rows = list(archive.state_at(archive.last()))
+            archive.write_checkpoint(archive.last(), decode_blob(batch.blob).header.time_ms, rows)
+        archive.append(batch)
+    archive.seal()
+    while archive.close_segment():
+        pass
+    assert archive.trim(1 << 50, 0).segments
+    archive.close()
+
+
+async def placed(change: Callable[[list[Batch]], list[Batch]] = lambda batches: batches) -> list[Batch]:
+    """A history at whose end something is placed: on a node, under a grant, for a request and by a lease from its beginning."""
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        await plane.grant("risk")
+        for number in range(8):
+            await plane.add_node(f"n{number}", cpu=4000)
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(assigner, Enqueue(request_of("risk", "api", 0), 2)))
+        for index in (0, 1):
+            ok(await plane.send(scheduler, bind_of("risk", f"api-{index}", "n0")))
+        for state in (SlotState.STARTING, SlotState.READY):
+            ok(await plane.send(agent_of("n0"), report_of("risk", "api-0", state)))
+    return change([entry.batch for entry in disk.journal])
+
+
+async def test_a_history_whose_oldest_days_are_trimmed_is_asked_from_where_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches = await placed()
+    trimmed(tmp_path / "h", batches, 4)
+    code, told = verified(tmp_path / "h", capsys, world(evidence=tmp_path / "evidence"))
+    assert (code, told["unread"]) == (OK, [])
+    assert (told["begins"], told["reaches"]) == (f"1:{batches[-5].last}", f"1:{batches[-1].last}")
+    assert told["revisions"] == batches[-1].last - batches[-5].last
+    assert told["invariants"]["S2"]["checked"] == 2
+    (record,) = (tmp_path / "evidence").glob("*.json")
+    assert msgspec.json.decode(record.read_bytes())["figures"]["revisions"] == told["revisions"]
+    assert answer(world(), ["audit", "verify", str(tmp_path / "h")]) == OK
+    assert f"read after revision {told['begins']}, which is as far as it is kept, up to" in capsys.readouterr().out
+
+
+async def test_a_promise_broken_after_the_oldest_days_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trimmed(tmp_path / "h", await placed(under_an_older_term), 4)
+    code, told = verified(tmp_path / "h", capsys)
+    assert (code, len(told["invariants"]["S9"]["violations"])) == (CHECK_FAILED, 1)
+
+
+async def test_a_hole_is_told_and_what_lies_after_it_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    batches = await placed()
+    whole = Archive(tmp_path / "whole")
+    archive = Archive(tmp_path / "h", SMALL)
+    for batch in batches:
+        whole.append(batch)
+    for batch in batches[:4]:
+        archive.append(batch)
+    mark = Point(1, batches[-5].last)
+    archive.write_checkpoint(mark, 1, whole.state_at(mark))
+    archive.append(batches[-4], after_gap=True)
+    for batch in batches[-3:]:
+        archive.append(batch)
+    archive.close()
+    whole.close()
+    code, told = verified(tmp_path / "h", capsys)
+    assert (code, told["begins"]) == (CHECK_FAILED, str(mark))
+    assert told["invariants"]["S2"]["checked"] == 2
+    assert not any(row["violations"] for row in told["invariants"].values())
+    assert f"what led from there to {mark} is not archived" in told["unread"][0]
+
+
+async def test_a_damaged_checkpoint_at_the_beginning_fails_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trimmed(tmp_path, await placed(), 4)
+    (path,) = tmp_path.glob("*.checkpoint")
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    code, told = verified(tmp_path, capsys)
+    assert (code, told["revisions"]) == (CHECK_FAILED, 0)
+    assert not any(row["violations"] for row in told["invariants"].values()), "what could not be read accuses nobody"
+    assert path.name in told["unread"][0]
+
+
+async def test_what_was_ordered_before_the_oldest_days_is_not_said_to_be_made_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = MemoryDisk()
+    spec = OverrideSpec(kind="hold", reason="a flood", ttl_seconds=60, requester="ada", scope=OverrideScope(tenants=("risk",)))
+    made = Override(metadata=Metadata(name="o", namespace="risk"), spec=spec)
+    quota = Quota(Metadata(name="all", namespace="risk"), QuotaSpec(limits=Resources(6000)))
+    async with running_plane(MemoryStore(disk), settings=Settings(plane="global", region="global")) as plane:
+        ok(await plane.send(OPERATOR, Put("Quota", quota)))
+        ok(await plane.send(OPERATOR, Put("Override", made)))
+        for number in range(8):
+            ok(await plane.send(OPERATOR, Put("Tenant", Tenant(metadata=Metadata(name=f"t{number}")))))
+        ok(await plane.send(OPERATOR, Put("Quota", replace(quota, metadata=replace(quota.metadata, labels={"a": "b"})))))
+        ok(await plane.send(OPERATOR, Put("Override", replace(made, spec=replace(spec, ttl_seconds=90)))))
+    trimmed(tmp_path / "h", [entry.batch for entry in disk.journal], 2)
+    assert answer(world(), ["audit", "overrides", str(tmp_path / "h"), "--json"]) == OK
+    told = msgspec.json.decode(capsys.readouterr().out)["results"]["overrides"]
+    assert [each["what"] for each in told] == ["extended"]
+    assert answer(world(), ["audit", "budgets", str(tmp_path / "h"), "--json"]) == OK
+    assert msgspec.json.decode(capsys.readouterr().out)["results"]["changes"] == []
 
 
 # --- a history that is not all there ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fairlead.authority.judge import Settings
 from fairlead.cli import frame
 from fairlead.cli.frame import NOT_FOUND, OK, answer
-from fairlead.model.commands import Caller, Put
+from fairlead.model.commands import Caller, Delete, Put
 from fairlead.model.kinds.capacity import BudgetShape, RecoveryBudget, RecoveryBudgetSpec
 from fairlead.model.kinds.intent import Quota, QuotaSpec
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
@@ -44,6 +44,14 @@ def test_a_report_says_what_is_used_idle_and_too_small(api: FakeApi) -> None:
     assert "eu in us-east" in said.out
 
 
+def test_a_tenant_that_is_named_is_told_alone_also_the_one_called_default(api: FakeApi) -> None:
+    for tenant in ("default", "risk"):
+        api.put("quotas", "all", tenant, spec={"limits": {"cpu": "6"}}, status={})
+    for tenant in ("default", "risk"):
+        told = msgspec.json.decode(talk("budget", "report", "-n", tenant, "--json").out)["results"]["rows"]
+        assert [row["tenant"] for row in told] == [tenant]
+
+
 def test_a_platform_without_quotas_says_so(api: FakeApi) -> None:
     assert "no quotas" in talk("budget", "report").out
 
@@ -63,6 +71,13 @@ async def test_every_change_of_what_may_be_used_is_listed_with_who_and_until_whe
         ok(await plane.send(OPERATOR, Put("Override", Override(Metadata(name="other", namespace="risk"), held))))
         shapes = RecoveryBudgetSpec(shapes=(BudgetShape(Resources(500, 1 << 30), 3),))
         ok(await plane.send(OPERATOR, Put("RecoveryBudget", RecoveryBudget(Metadata(name="eu", namespace="risk"), shapes))))
+        ok(await plane.send(Caller("eve", Role.OPERATOR), Delete("Override", "risk", "flood")))
+        going = plane.authority.view().get("overrides", "risk", "flood")
+        assert going is not None, "its finalizer keeps it until its effect is undone"
+        undone: Override = going.decode()
+        undone = replace(undone, metadata=replace(undone.metadata, finalizers=()))
+        ok(await plane.send(await plane.as_role(Role.OVERRIDE), Put("Override", undone)))
+        assert plane.authority.view().get("overrides", "risk", "flood") is None
     archive = Archive(tmp_path / "history")
     for entry in disk.journal:
         archive.append(entry.batch)
@@ -72,7 +87,7 @@ async def test_every_change_of_what_may_be_used_is_listed_with_who_and_until_whe
     told = msgspec.json.decode(capsys.readouterr().out)["results"]["changes"]
     assert [(each["kind"], each["what"], each["who"]) for each in told] == [
         ("Quota", "created", "ada"), ("Quota", "changed", "eve"), ("Override", "created", "ada"),
-        ("RecoveryBudget", "created", "ada"),
+        ("RecoveryBudget", "created", "ada"), ("Override", "removed", "eve"),
     ]  # fmt: skip
     assert (told[1]["limits"], told[2]["limits"]) == ({"cpu": "8"}, {"cpu": "2"})
     assert told[3]["limits"] == {"0": "3 x cpu=500m,memory=1Gi"}

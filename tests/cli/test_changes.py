@@ -103,6 +103,9 @@ def test_patch_takes_json_or_yaml(filled: FakeApi, tmp_path: Path) -> None:
         (["plan", "drain", "n1", "--deadline", "-5m"], "'-5m' is no time at all"),
         (["override", "create", "hold", "x", "--reason", "x", "--for", "-"], "'-' is not a duration"),
         (["override", "extend", "x", "--for", "0s"], "'0s' is no time at all"),
+        (["export", "x.history", "--plane", "us-east", "--since", "0"], "'0' is no time at all"),
+        (["timeline", "x", "-n", "risk", "--since", "-5m"], "'-5m' is no time at all"),
+        (["decisions", "x", "--since", "-5m"], "'-5m' is no time at all"),
     ],
 )
 def test_a_change_that_cannot_be_one_is_not_sent(filled: FakeApi, arguments: list[str], said: str) -> None:

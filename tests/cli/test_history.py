@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fairlead.store.archive import Archive
 from fairlead.store.export import Plane
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import REGION, agent_of, bind_of, ok, report_of, request_of, running_plane
+from tests.cli.test_audit import trimmed
 
 LEASE_S = 15.0  # of nodes, as Settings has it
 
@@ -112,6 +114,17 @@ async def test_a_timeline_is_of_one_workload_and_not_of_one_whose_name_begins_al
     assert {step["object"].rpartition("/")[2] for step in told(capsys)["steps"]} == {"api-0", "api-1"}
     assert run(config, "timeline", "nobody", "-n", "risk", "--config", str(config)) == NOT_FOUND
     assert run(config, "timeline", "api", "-n", "billing", "--config", str(config)) == NOT_FOUND
+
+
+async def test_a_timeline_of_a_history_whose_oldest_days_are_trimmed_begins_with_what_was_there(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches = list(archived_batches(str(config.parent / "history")))
+    shutil.rmtree(config.parent / "history")
+    trimmed(config.parent / "history", batches, 2)
+    assert run(config, "timeline", "api", "-n", "risk", "--config", str(config), "--json") == OK
+    steps = [step["what"].partition(",")[0] for step in told(capsys)["steps"]]
+    assert steps == ["Bound -> Starting on n0", "Starting -> Ready on n0"]
 
 
 async def test_an_exported_history_is_judged_again_and_is_the_same(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,6 +220,36 @@ async def test_a_file_that_is_cut_off_or_none_of_ours_is_refused_in_words(
         file.write_bytes(damaged)
         assert run(config, "replay", str(file), "--verify") == ERROR
         assert str(file) in capsys.readouterr().err
+
+
+async def test_a_damaged_file_is_refused_and_never_said_to_be_judged_otherwise(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config.parent / "all.history"
+    assert run(config, "export", str(file), "--config", str(config)) == OK
+    whole = file.read_bytes()
+    capsys.readouterr()
+    for place in range(20, len(whole), len(whole) // 25):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        assert run(config, "replay", str(file), "--verify") == ERROR
+        assert f"{file} is damaged or cut off" in capsys.readouterr().err
+
+
+async def test_an_export_that_fails_leaves_the_file_that_was_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config.parent / "all.history"
+    assert run(config, "export", str(file), "--config", str(config)) == OK
+    before = file.read_bytes()
+    written = exporting._put
+
+    def full(packed: Any, value: object) -> None:
+        if isinstance(value, tuple) and len(value) == 5:
+            raise OSError(28, "No space left on device")
+        written(packed, value)
+
+    monkeypatch.setattr(exporting, "_put", full)
+    assert run(config, "export", str(file), "--config", str(config)) == ERROR
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in config.parent.iterdir()) == ["all.history", "history", "server.json"]
 
 
 async def test_what_is_exported_must_be_said_and_must_be_there(config: Path, tmp_path: Path) -> None:

@@ -30,6 +30,15 @@ def test_a_region_whose_loss_would_be_survived_is_a_change(api: FakeApi) -> None
         assert [*said.out.splitlines()[-1].split()] == ["risk", "api", "us-west", "2", "24", "0", "-"]
 
 
+def test_services_that_need_nothing_new_are_said_to_be_there_at_once(api: FakeApi) -> None:
+    """What is nothing is left out of an object: no seconds, no new slots."""
+    service = {"tenant": "risk", "workload": "api", "region": "us-west"}
+    api.put("regionoutlooks", "us-east", "", spec={"region": "us-east", "services": [service], "ready": 1})
+    said = talk("plan", "--lose-region", "us-east")
+    assert said.code == frame.CHANGES, said.err
+    assert "all 1 critical services would reach their minimum, in 0 s" in said.out
+
+
 def test_one_whose_loss_would_not_says_so_loudly_and_fails_where_readiness_is_required(api: FakeApi) -> None:
     outlook(api, "us-east", SHORT, ready=0, short=1)
     said = talk("plan", "--lose-region", "us-east")

@@ -10,12 +10,13 @@ import pytest
 
 from fairlead.compose.wiring import PLANES
 from fairlead.drills import running
-from fairlead.store.contract import Batch
+from fairlead.store.contract import Batch, ObjectRow
 
 
 class Kept:
     """A history whose batches count for nothing; what is unread is so as often as it is looked at."""
 
+    begins = ""
     reaches = "1:5"
 
     def __init__(self, *looks: list[str]) -> None:
@@ -25,6 +26,11 @@ class Kept:
         return iter(())
 
     readable = __iter__
+
+    def rows(self) -> list[ObjectRow]:
+        return []
+
+    readable_rows = rows
 
     def unread(self) -> list[str]:
         return self.looks.pop(0) if self.looks else []

@@ -56,6 +56,11 @@ def grows(alert: str, metric: str, at: str = "10m", **labels: str) -> Case:
     return simply(alert, of(metric, **labels), GROWS, STILL, {**EAST, **labels}, at=at)
 
 
+def first_seen(alert: str, metric: str, **labels: str) -> Case:
+    """A counter that was not there before somebody had looked, and then was not zero."""
+    return simply(alert, of(metric, **labels), "_x5 1+0x10", "_x5 0+0x10", {**EAST, **labels})
+
+
 def gauge(alert: str, metric: str, high: str, low: str, **labels: str) -> Case:
     return simply(alert, of(metric, **labels), f"{high}+0x20", f"{low}+0x20", {**EAST, **labels}, high)
 
@@ -122,6 +127,7 @@ def up(*values: str) -> dict[str, str]:
 OUTLOOK = {"lost_region": "eu-central"}
 CASES = (
     grows("FairleadInvariantViolated", "invariant_violations_total", invariant="S1"),
+    first_seen("FairleadInvariantViolated", "invariant_violations_total", invariant="S1"),
     global_gauge("FairleadServingBelowMin", "workloads_below_min_serving", "2+0x20", "0+0x20", "2"),
     global_gauge("FairleadRecoveryNotReady", "recovery_ready", "0+0x20", "1 1 1 1 1 1 1 1 0 0 0", **OUTLOOK),
     global_gauge("FairleadRecoveryTooSlow", "recovery_time_predicted_seconds", "400+0x20", "300+0x20", "400", **OUTLOOK),
@@ -162,6 +168,7 @@ CASES = (
     Case("FairleadNodesLost", nodes(6, 4), nodes(9, 1), EAST),
     simply("FairleadObservationsOld", of("observation_age_seconds", of="oldest"), "13+0x20", "5+0x20", EAST, "13"),
     Case("FairleadRecordsDropped", dropped(GROWS), dropped(STILL), EAST),
+    grows("FairleadRecordsDropped", "events_dropped_total"),  # the global plane decides nothing and has events all the same
 )
 
 

@@ -35,6 +35,18 @@ def test_only_the_newest_of_each_name_are_kept(tmp_path: Path) -> None:
     assert len(kept(tmp_path)) == KEPT_MAX + 1, "another name has a bound of its own"
 
 
+def test_what_failed_is_not_forgotten_over_what_passed_since(tmp_path: Path) -> None:
+    for number in range(KEPT_MAX + 5):
+        keep(tmp_path, RECORD._replace(passed=number > 2, time_s=RECORD.time_s + number))
+    for number in range(KEPT_MAX):
+        keep(tmp_path, RECORD._replace(time_s=RECORD.time_s + 100 + number))
+    assert [record.time_s - RECORD.time_s for record in kept(tmp_path) if not record.passed] == [0, 1, 2]
+    assert len(kept(tmp_path)) == KEPT_MAX + 3
+    for number in range(KEPT_MAX):
+        keep(tmp_path, RECORD._replace(passed=False, time_s=RECORD.time_s + 200 + number))
+    assert len(kept(tmp_path)) == 2 * KEPT_MAX
+
+
 def test_figures_that_are_too_large_are_left_out(tmp_path: Path) -> None:
     path = keep(tmp_path, RECORD._replace(figures={"text": "x" * BYTES_MAX}))
     assert path.stat().st_size < BYTES_MAX

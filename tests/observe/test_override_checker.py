@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.model.kinds.capacity import Node, NodeSpec
-from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec, PolicyChannel, PolicyChannelSpec
+from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import (
     Assignment,
@@ -24,6 +25,7 @@ from fairlead.model.kinds.work import (
 )
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
+from fairlead.observe.leased import LeaseChecker
 from fairlead.observe.overrides import SAID_LATE_MS, OverrideChecker
 
 BORN_MS = 1_700_000_000_000
@@ -125,3 +127,34 @@ def test_what_is_drained_under_a_freeze_is_found_where_it_was_wanted_and_the_fre
     assert not drained(extra, END_MS - 1, override("freeze")), "nobody wants it any more"
     assert not drained(draining, END_MS - 1, override("freeze", scope=OverrideScope(regions=("elsewhere",))))
     assert not drained(draining, END_MS - 1, override("freeze", scope=OverrideScope(workloads=("web",))))
+
+
+def test_who_begins_in_the_middle_of_a_history_does_not_know_the_last_holds() -> None:
+    out: list[str] = []
+    checker = OverrideChecker({"overrides": {}}, lambda invariant, detail: out.append(detail))
+    checker.begun(BORN_MS)
+    for now_ms, accused in ((BORN_MS + SAID_LATE_MS - 1, 0), (BORN_MS + SAID_LATE_MS, 1)):
+        checker.changed("schedulingrequests", None, waiting("OnHold"), now_ms, Role.SCHEDULER)
+        assert len(out) == accused
+
+
+def test_who_begins_in_the_middle_of_a_history_does_not_know_the_last_leases() -> None:
+    """The newest lease is for a policy that is not installed yet; until it ends, one from before may hold for what is."""
+    asked = datetime.fromtimestamp(BORN_MS / 1000, tz=UTC)
+    status = GrantTermStatus(incarnation=1, asked_time=asked, taken=3)
+    term = GrantTerm(Metadata(name="r"), GrantTermSpec("r", lease_seconds=100, policy=5), status)
+    have = PolicyChannel(
+        Metadata(name="default", annotations={"fairlead.dev/mirrored-version": "4"}), PolicyChannelSpec(current=1)
+    )
+    objects: dict[str, dict[tuple[str, str], Any]] = {
+        "grantterms": {("", "r"): term},
+        "policychannels": {("", "default"): have},
+        "regions": {},
+    }
+    checker = LeaseChecker(objects, lambda invariant, detail: None)
+    checker.changed("grantterms", None, term, BORN_MS, 1, False)
+    assert checker.installed() == (4, 0)
+    assert not checker.may_judge(BORN_MS + 1, 1), "as far as this lease goes"
+    checker.begun()
+    assert checker.may_judge(BORN_MS + 98_000, 1)
+    assert not checker.may_judge(BORN_MS + 99_000, 1)

@@ -11,7 +11,7 @@ from fairlead.cli import frame
 from tests.cli.talks import talk
 from tests.planning.manifests import critical, workload, written
 from tests.planning.platform import Platform
-from tests.planning.test_plans import _short, applied, serves
+from tests.planning.test_plans import _now, _short, applied, serves
 
 QUOTA: dict[str, Any] = {
     "kind": "Quota", "metadata": {"name": "codes", "namespace": "billing"}, "spec": {"limits": {"cpu": "900", "memory": "900Gi"}},
@@ -66,3 +66,18 @@ def test_the_loss_of_a_region_is_a_change_and_fails_only_where_readiness_is_requ
     assert code("-f", written(tmp_path, more), "--require-ready") == frame.CHECK_FAILED
     assert code("-f", written(tmp_path, workload("plain")), "--require-ready") == frame.CHANGES
     here.run(here.forget("coded"))
+
+
+def test_readiness_that_is_required_and_cannot_be_seen_is_not_taken_for_granted(here: Platform, tmp_path: Path) -> None:
+    file = written(tmp_path, critical("coded3", "none"))
+    assert code("-f", file, "--context", "eve") == frame.CHANGES
+    told = talk("plan", "-f", file, "--context", "eve", "--require-ready")
+    assert told.code == frame.CHECK_FAILED
+    assert "is not yours to see" in told.err
+    here.run(_now(here.door.cuttable["west"].cut))
+    try:
+        away = talk("plan", "-f", written(tmp_path, workload("plain")), "--require-ready")
+    finally:
+        here.run(_now(here.door.cuttable["west"].mend))
+    assert away.code == frame.CHECK_FAILED
+    assert "west cannot be read" in away.err

@@ -117,6 +117,17 @@ def test_a_region_that_cannot_be_read_is_left_out_and_said(here: Platform, tmp_p
     assert ran.code == frame.CHANGES
 
 
+def test_a_change_of_a_region_that_is_away_is_refused_as_that_and_as_no_error_of_the_server(here: Platform) -> None:
+    assert talk("get", "nodes").code == frame.OK  # so that the server remembers it
+    here.run(_now(here.door.cuttable["west"].cut))
+    try:
+        ran = talk("plan", "drain", "west-n0")
+    finally:
+        here.run(_now(here.door.cuttable["west"].mend))
+    assert (ran.code, "west cannot be reached" in ran.err) == (frame.ERROR, True), ran
+    assert "the server is well, a region behind it is away" in ran.err
+
+
 async def _now(work: Any) -> None:
     work()
 

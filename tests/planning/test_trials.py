@@ -87,7 +87,7 @@ async def test_a_refused_step_is_said_with_its_place_and_an_unread_plane_is_no_p
     assert (found.at, found.refused.reason) == (1, "Invalid")
     found, _ = await TrialPlanner(tried_on, SystemClock()).plan(planes(), [put("mars", "Workload", workload("x", 1))])
     assert isinstance(found, PlanRefused)
-    assert found.refused.reason == "Unreachable"
+    assert found.refused.reason == "NotLeader"
 
 
 class Away(Frozen):

@@ -56,17 +56,20 @@ class Region:
     def ask(self, workload: str = "api", index: int = 0, **spec: Any) -> None:
         self.put("SchedulingRequest", request_of("risk", workload, index, **spec), self.assignment)
 
-    def bind(self, workload: str, node: str, cpu: int = 4000, state: SlotState = SlotState.SERVING, labels: Any = ()) -> None:
+    def bind(
+        self, workload: str, node: str, cpu: int = 4000, state: SlotState = SlotState.SERVING, labels: Any = (),
+        tenant: str = "risk", memory: int = GI,
+    ) -> None:  # fmt: skip
         """Somebody is there already."""
         slot = SlotRef(workload=workload, uid=f"u-{workload}", index=0)
         spec = BindingSpec(
-            slot=slot, node=node, token=Token(1, 1, 1), requests=Resources(cpu, GI), priority=1000, marks=Marks(labels=labels)
+            slot=slot, node=node, token=Token(1, 1, 1), requests=Resources(cpu, memory), priority=1000, marks=Marks(labels=labels)
         )
-        made = Binding(Metadata(name=slot.object_name, namespace="risk", uid=Uid(f"b-{workload}")), spec, BindingStatus(state))
-        self.copy.objects.apply(self.copy.state.apply("bindings", "risk", slot.object_name, codec.encode(made)))
+        made = Binding(Metadata(name=slot.object_name, namespace=tenant, uid=Uid(f"b-{workload}")), spec, BindingStatus(state))
+        self.copy.objects.apply(self.copy.state.apply("bindings", tenant, slot.object_name, codec.encode(made)))
 
-    def unblock(self, slot: str = "api-0", limit: int = 3) -> list[Unblocked]:
-        trying = Unblocking(self.copy, SystemClock(), Steady(), "risk", slot)
+    def unblock(self, slot: str = "api-0", limit: int = 3, hidden: frozenset[str] = frozenset()) -> list[Unblocked]:
+        trying = Unblocking(self.copy, SystemClock(), Steady(), "risk", slot, hidden)
         at = self.copy.state.position
         for _ in trying.tries(limit):
             pass
@@ -142,6 +145,31 @@ def test_what_is_leaving_is_waited_for_before_anything_is_changed() -> None:
     region.bind("old", "n0", state=SlotState.DRAINING)
     region.ask(cpu=4000)
     assert changes(region.unblock(limit=1)) == ["wait for old-0, which is leaving"]
+
+
+def test_the_name_of_what_leaves_is_its_own_tenants_to_hear() -> None:
+    region = Region(nodes=1)
+    region.bind("payroll", "n0", state=SlotState.DRAINING, tenant="billing")
+    region.ask(cpu=4000)
+    assert changes(region.unblock(limit=1)) == ["wait for a slot that is leaving"]
+
+
+def test_what_the_asker_may_not_see_takes_no_place_in_the_answer() -> None:
+    region = Region(nodes=1)
+    region.add_node("n2", "a", unschedulable=True)
+    region.bind("full", "n0", cpu=1000)
+    region.ask(cpu=3500)
+    assert changes(region.unblock(limit=1)) == ["uncordon node n2"]
+    (found,) = region.unblock(limit=1, hidden=frozenset({"nodes", "overrides"}))
+    assert found.change == "ask for 3 CPU, 1Gi memory instead of 3.5 CPU, 1Gi memory"
+
+
+def test_a_smaller_ask_is_one_that_fits_as_it_is_told() -> None:
+    region = Region(nodes=1)
+    region.bind("big", "n0", cpu=100, memory=14 * GI + 1)  # leaves one byte less than 2 Gi
+    region.ask(cpu=100, memory=3 * GI)
+    (first, *_) = changes(region.unblock())
+    assert first == "ask for 0.1 CPU, 2047Mi memory instead of 0.1 CPU, 3Gi memory"
 
 
 def test_a_smaller_ask_and_one_more_node_are_offered_when_nothing_has_room() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -20,8 +21,9 @@ from fairlead.client.decisions import DecisionQuery, DecisionSink, DecisionSourc
 from fairlead.model import codec
 from fairlead.model.decision import DecisionRecord
 from fairlead.store.decisions import DecisionLog, DecisionLogError, Settings, keys
+from fairlead.store.decisions.loading import file_name
 from fairlead.store.decisions.open_segment import OpenSegment
-from fairlead.store.decisions.records import Row
+from fairlead.store.decisions.records import HEAD, OPEN_MAGIC, Row
 from fairlead.store.decisions.segment import ClosedSegment, write_segment
 from tests.store.decisions_model import FULL_DISK, RECORDS, SMALL, Disk, Model, ask, attempt, files, lone, queries, record
 
@@ -424,3 +426,19 @@ def test_a_thread_writes_after_a_moment_and_at_once_when_the_queue_is_half_full(
     again = DecisionLog(tmp_path, SMALL)
     assert len(times(again)) == 12
     again.close()
+
+
+def test_a_record_that_this_version_cannot_read_is_said_and_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    """What a newer version left, before somebody went back to this one."""
+    strange = codec.encode((1, 2, 3))
+    for number in (1, 2):
+        head = HEAD.pack(number, 1000, 1, len(strange))
+        crc = zlib.crc32(strange, zlib.crc32(head)).to_bytes(4, "little")
+        (tmp_path / file_name(number, "open")).write_bytes(OPEN_MAGIC + crc + head + strange)
+    log = DecisionLog(tmp_path, SMALL)
+    log.append([lone(1)])
+    assert log.flush()
+    page = log.search(DecisionQuery())
+    assert len(page.items) == 1
+    assert page.damaged == ("records that cannot be read by this version are passed over",)
+    log.close()

@@ -251,6 +251,10 @@ class Archive:
         """The oldest state that can be read; None while there is none."""
         return self._catalogue.horizon()
 
+    def beginning(self) -> Horizon | None:
+        """The oldest state after which no batch is missing up to the last one; None while there is none."""
+        return self._catalogue.beginning()
+
     def size_bytes(self) -> int:
         return self._catalogue.size_bytes()
 
@@ -273,6 +277,10 @@ class Archive:
     def position_at(self, time_ms: int) -> Point:
         """The newest point whose batch's plane time is not after `time_ms`."""
         return reader.point_at(self._catalogue, time_ms)
+
+    def on_the_line(self, point: Point) -> Point:
+        """The newest point, not after this one, that the last one builds on."""
+        return self._catalogue.on_the_line(point)
 
     def verify(self, *, deep: bool = False) -> list[Fault]:
         """Reads every byte of every file. Empty if all is as it was written. `deep` also replays from each checkpoint to the

@@ -51,6 +51,31 @@ class Catalogue(msgspec.Struct, frozen=True):
             starts.append(Horizon(Point(empty.incarnation, empty.first - 1), empty.time_min))
         return min(starts, key=lambda start: start.point, default=None)
 
+    def beginning(self) -> Horizon | None:
+        """The oldest point after which everything that led to the last one is there, without a hole; None while there is none.
+        What is older was trimmed, was never archived, or is damaged."""
+        pieces: list[Piece] = []
+        cursor = self.last()
+        while cursor != GENESIS and not self._is_empty(cursor):
+            segment = self.find(cursor)
+            if segment is not None:
+                pieces.append(Piece(segment, segment.first, cursor.position))
+            if segment is None or segment.base is None:
+                kept = [one for one in self.checkpoints if any(_begins(one.point, piece) for piece in pieces)]
+                return Horizon(kept[0].point, kept[0].time_ms) if kept else None
+            cursor = segment.base
+        return Horizon(_before(pieces[-1].segment), pieces[-1].segment.time_min) if pieces else None
+
+    def on_the_line(self, point: Point) -> Point:
+        """The newest point, not after this one, that the last one builds on: a restore leaves a tail that nothing builds on."""
+        cursor = self.last()
+        while cursor > point:
+            segment = self.find_or_say_why(cursor)
+            if segment.incarnation == point.incarnation and point >= _before(segment):
+                return point
+            cursor = self._before(segment, point)
+        return cursor
+
     def checkpoint_before(self, point: Point) -> CheckpointFile | None:
         """The newest at or before the point, of the same incarnation."""
         index = bisect_right(self.checkpoints, point, key=lambda checkpoint: checkpoint.point) - 1
@@ -106,7 +131,7 @@ class Catalogue(msgspec.Struct, frozen=True):
             if after.incarnation == segment.incarnation:
                 low = max(low, after.position + 1)
             pieces.append(Piece(segment, low, cursor.position))
-            if after >= Point(segment.incarnation, segment.first - 1):
+            if after >= _before(segment):
                 break
             cursor = self._before(segment, after)
         return pieces[::-1]
@@ -132,6 +157,15 @@ class Catalogue(msgspec.Struct, frozen=True):
 
 def start_of(segment: Segment) -> Point:
     return Point(segment.incarnation, segment.first)
+
+
+def _before(segment: Segment) -> Point:
+    """In the segment's own incarnation; what it builds on may lie in another."""
+    return Point(segment.incarnation, segment.first - 1)
+
+
+def _begins(point: Point, piece: Piece) -> bool:
+    return point.incarnation == piece.segment.incarnation and piece.low - 1 <= point.position <= piece.high
 
 
 def end_of(segment: Segment) -> Point:

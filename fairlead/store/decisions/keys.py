@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from zlib import crc32
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,9 +26,17 @@ BUCKET_WORDS = 512  # A look-up in a bucket finds a strange key's 16 bits once i
 BITS_MAX = 16
 FRAMES_MAX = 1 << 16
 
-decode_record = codec.decoder(DecisionRecord).decode
+_decode = codec.decoder(DecisionRecord).decode
 
 _TENANT, _SLOT, _WORKLOAD, _GENERATION, _NODE, _OUTCOME, _ID = (crc32(bytes([kind])) for kind in range(7))
+
+
+def decode_record(body: bytes) -> DecisionRecord | None:
+    """None: a record of another version, whose bytes are as they were written. Decisions are soft: it is passed over."""
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def hashes_of(records: Iterable[DecisionRecord]) -> Hashes:

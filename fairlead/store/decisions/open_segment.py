@@ -43,7 +43,8 @@ class Frame:
     def index(self) -> Hashes:
         if self.hashes is None:
             made = zip(self.rows, self._records, strict=True)
-            self.hashes = hashes_of(record or decode_record(row.body) for row, record in made)
+            found = (record or decode_record(row.body) for row, record in made)
+            self.hashes = hashes_of(record for record in found if record is not None)
             self._records = []
         return self.hashes
 

@@ -114,6 +114,9 @@ class Search:
             if not all(needle in row.body for needle in self._needles):
                 continue
             record = decode_record(row.body)
+            if record is None:
+                self._damaged["records that cannot be read by this version are passed over"] = None
+                continue
             for number in _matches(record, self._query):
                 if (row.number, number) >= self._before:
                     continue
