@@ -2,7 +2,8 @@
 
 There is no task and no signal: every handshake looks whether the files changed (three stat calls) and, if so, is handed a context
 made from the new ones. Files that do not fit together are told in the log and the old ones stay in use. Called by the server
-(`ServerTls.context` goes to uvicorn's `ssl_context_factory`) and by whoever dials it (`client_context`, `ClientTls`).
+(`ServerTls.context` goes to uvicorn's `ssl_context_factory`) and by whoever dials it (`client_context`, `ClientTls`). When what
+is used ends is asked for metrics: of what is used, because a file that cannot be used ends nothing and helps nobody.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cryptography import x509
+
+from fairlead.security import certificates
+from fairlead.security.certificates import BadCertificate, signed_by
 from fairlead.security.files import UnsafeFile, mark, passes, read_private
 
 log = logging.getLogger(__name__)
@@ -24,6 +29,23 @@ class TlsFiles(NamedTuple):
     certificate: Path
     key: Path
     authorities: Path  # one or more: two while the authority is being rotated
+
+
+class Ends(NamedTuple):
+    """In seconds by the wall clock; 0: it is not known."""
+
+    certificate_s: float = 0.0
+    authority_s: float = 0.0  # of the one that signed it: nobody believes it for longer
+
+
+def _ends(files: TlsFiles) -> Ends:
+    try:
+        certificate = certificates.load(files.certificate.read_bytes())
+        believed = x509.load_pem_x509_certificates(files.authorities.read_bytes())
+    except (OSError, ValueError, BadCertificate):
+        return Ends()
+    signers = [one.not_valid_after_utc.timestamp() for one in believed if signed_by(certificate, one)]
+    return Ends(certificate.not_valid_after_utc.timestamp(), max(signers, default=0.0))
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
@@ -46,6 +68,7 @@ class ServerTls:
         self.files = files
         self._seen = self._state()
         self._current = _context(files)
+        self._ends = _ends(files)
         self.reloads = 0
         self.refused_reloads = 0
         self.context = _context(files)
@@ -61,7 +84,7 @@ class ServerTls:
         if state == self._seen:
             return False
         try:
-            self._current = _context(self.files)
+            self._current, self._ends = _context(self.files), _ends(self.files)
         except (OSError, ssl.SSLError, UnsafeFile) as error:
             self.refused_reloads += 1
             log.error("the new certificates cannot be used, the old ones stay: %s", error)
@@ -71,6 +94,11 @@ class ServerTls:
         self._seen = state
         self.reloads += 1
         return True
+
+    def ends(self) -> Ends:
+        """Of what the next handshake shows."""
+        self.refresh()
+        return self._ends
 
     def _state(self) -> tuple[tuple[int, ...], ...]:
         return tuple(mark(path) for path in self.files)
@@ -95,16 +123,23 @@ class ClientTls:
         self.files = TlsFiles(certificate, key, authorities)
         self._seen = tuple(mark(path) for path in self.files)
         self._current = client_context(authorities, certificate, key)
+        self._ends = _ends(self.files)
 
     def __call__(self) -> ssl.SSLContext:
         state = tuple(mark(path) for path in self.files)
         if state != self._seen:
             try:
                 self._current = client_context(self.files.authorities, self.files.certificate, self.files.key)
+                self._ends = _ends(self.files)
                 self._seen = state
             except (OSError, ssl.SSLError, UnsafeFile) as error:
                 log.error("the new certificates cannot be used, the old ones stay: %s", error)
         return self._current
+
+    def ends(self) -> Ends:
+        """Of what the next connection shows."""
+        self()
+        return self._ends
 
 
 def is_loopback(host: str) -> bool:
