@@ -294,9 +294,10 @@ def _ended(error: Exception) -> int:
         case _:
             while isinstance(error, ExceptionGroup):  # what matters is what went wrong, not that it did so in a task group
                 error = error.exceptions[0]
-            from fairlead.store.contract import StoreError  # Here, not above: most runs end well and need no store.
+            from fairlead.security.files import UnsafeFile  # Here, not above: most runs end well and need neither.
+            from fairlead.store.contract import StoreError
 
-            if isinstance(error, StoreError):
+            if isinstance(error, StoreError | UnsafeFile):
                 tell(str(error))
                 return ERROR
             detail = str(error).partition("\n")[0]

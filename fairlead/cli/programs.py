@@ -97,7 +97,10 @@ def _joined(world: World, token: str, servers: tuple[str, ...], authorities: str
 @click.pass_obj
 def endpoints(world: World, config: str) -> None:
     """Run the directory of endpoints until SIGTERM: DNS answers and JSON documents for the workloads of all regions."""
-    world.run(programs_of(world).endpoints(config))
+    try:
+        world.run(programs_of(world).endpoints(config))
+    except ValueError as error:
+        raise Told(str(error)) from error
 
 
 @click.command()

@@ -48,16 +48,37 @@ def _ends(files: TlsFiles) -> Ends:
     return Ends(certificate.not_valid_after_utc.timestamp(), max(signers, default=0.0))
 
 
+def _load(context: ssl.SSLContext, authorities: Path, certificate: Path | None, key: Path | None) -> None:
+    """Raises UnsafeFile for a key that others may read, and OSErrors that name the file: those of the library do not."""
+    authorities.read_bytes()
+    try:
+        context.load_verify_locations(authorities)
+    except ssl.SSLError as error:
+        raise _told(error, f"{authorities} holds no certificate of an authority") from error
+    if certificate is None or key is None:
+        return
+    certificate.read_bytes()
+    read_private(key)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise _told(error, f"{key} does not belong to {certificate}") from error
+        raise _told(error, f"{certificate} is no certificate, or {key} no key to it, in PEM") from error
+
+
+def _told(error: ssl.SSLError, words: str) -> ssl.SSLError:
+    return ssl.SSLError(error.errno, f"{words}: {error.reason or error}")
+
+
 def _context(files: TlsFiles) -> ssl.SSLContext:
-    read_private(files.key)  # refuses a key that others may read
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_OPTIONAL  # people come with a token instead; who shows neither is turned away above
     # A resumed session would bring back a certificate that was checked against authorities of yesterday.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
-    context.load_cert_chain(files.certificate, files.key)
-    context.load_verify_locations(files.authorities)
+    _load(context, files.authorities, files.certificate, files.key)
     return context
 
 
@@ -108,10 +129,7 @@ def client_context(authorities: Path, certificate: Path | None = None, key: Path
     """For whoever dials a plane: trusts our authority and no other. Of the files as they are now; see ClientTls."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(authorities)
-    if certificate is not None and key is not None:
-        read_private(key)
-        context.load_cert_chain(certificate, key)
+    _load(context, authorities, certificate, key)
     return context
 
 
