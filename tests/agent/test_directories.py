@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead.agent.drivers import shim
-from fairlead.agent.drivers.contract import Exit, MountedFile
+from fairlead.agent.drivers.contract import Chunk, Exit, MountedFile
 from fairlead.agent.drivers.directories import Directories, Kept, make_passable
 from fairlead.agent.drivers.process import _parse_exit
 from fairlead.agent.drivers.shim import Log, leave_word
@@ -177,3 +177,41 @@ def test_output_goes_on_when_there_is_room_for_a_new_segment_again(tmp_path: Pat
     }
     for fd in (another, folder, kept._file):
         os.close(fd)
+
+
+# --- output ---------------------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, **segments: bytes) -> Directories:
+    dirs = Directories(folder)
+    logs = dirs.path(instance()) / "logs"
+    logs.mkdir(parents=True)
+    for start, data in segments.items():
+        (logs / f"stdout.{int(start[1:]):015d}").write_bytes(data)
+    return dirs
+
+
+@pytest.mark.parametrize("offset", [5, 7, 10, -5, -8])
+def test_output_is_read_on_after_a_segment_that_lost_its_end_in_a_power_cut(tmp_path: Path, offset: int) -> None:
+    dirs = written(tmp_path, _0=b"hello", _10=b"world")
+    assert dirs.logs(instance(), "stdout", offset, 100) == Chunk(10, b"world", 15)
+
+
+def test_what_lies_on_both_sides_of_a_gap_is_told_apart(tmp_path: Path) -> None:
+    dirs = written(tmp_path, _0=b"hello", _10=b"world", _15=b"!")
+    first = dirs.logs(instance(), "stdout", 0, 100)
+    assert first == Chunk(0, b"hello", 5)
+    assert dirs.logs(instance(), "stdout", first.next, 100) == Chunk(10, b"world!", 16)
+
+
+def test_output_is_read_on_after_a_segment_that_has_just_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dirs = written(tmp_path, _0=b"hello", _5=b"world")
+    real = os.listdir
+
+    def listed(path: Any) -> list[str]:
+        found = real(path)
+        (path / "stdout.000000000000000").unlink()  # the shim rotates
+        return found
+
+    monkeypatch.setattr(os, "listdir", listed)
+    assert dirs.logs(instance(), "stdout", 0, 100) == Chunk(5, b"world", 10)

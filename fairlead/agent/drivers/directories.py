@@ -250,8 +250,12 @@ class Directories:
         for start, until in zip(starts, [*starts[1:], end], strict=True):
             if until <= at or len(data) >= limit:
                 continue
+            if start > at:  # a gap: a segment that has just gone, or that lost its end when the machine lost power
+                if data:
+                    break  # offsets of what was read must stay true; whoever goes on from here begins after the gap
+                first = at = start
             with contextlib.suppress(FileNotFoundError), open(folder / f"{stream}.{start:015d}", "rb") as file:
                 file.seek(at - start)
                 data += file.read(min(limit - len(data), until - at))
                 at = first + len(data)
-        return Chunk(first, bytes(data), first + len(data))
+        return Chunk(first, bytes(data), at)
