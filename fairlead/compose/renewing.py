@@ -34,7 +34,7 @@ class Renewing:
                 settle(self._files_of(config.stem))  # a renewal of before must not come back over a newer one
             files = self._folder.renew(AUTHORITY_NAME)
             people = self._layout.renew_tokens(instant(self._clock.wall()), ids)
-        except (OSError, BadCertificate, UnsafeFile) as error:
+        except (OSError, ValueError, BadCertificate, UnsafeFile) as error:
             where = self._layout.state
             raise ValueError(f"certificates cannot be renewed: {error}; put that right, or remove {where}") from error
         said = []

@@ -169,9 +169,16 @@ class CertificateFolder:
 
 def authority_pair(authorities: Path, key_file: Path) -> Pair:
     """The certificate that the key belongs to: not the first one if a rotation was cut off in its middle."""
-    key = Hidden(read_private(key_file))
-    public = serialization.load_pem_private_key(key.reveal_bytes(), None).public_key()
-    for certificate in x509.load_pem_x509_certificates(authorities.read_bytes()):
+    key, believed = Hidden(read_private(key_file)), authorities.read_bytes()
+    try:
+        public = serialization.load_pem_private_key(key.reveal_bytes(), None).public_key()
+    except (ValueError, TypeError) as error:  # TypeError: it is under a password
+        raise BadCertificate(f"{key_file} is no key in PEM that can be read without a password") from error
+    try:
+        certificates_there = x509.load_pem_x509_certificates(believed)
+    except ValueError as error:
+        raise BadCertificate(f"{authorities} holds no certificates in PEM") from error
+    for certificate in certificates_there:
         if certificate.public_key() == public:
             return Pair(_pem(certificate), key)
     raise BadCertificate(f"{authorities}: the authority's key belongs to none of its certificates")
