@@ -140,5 +140,9 @@ def up(world: World, state: str, stores: tuple[str, ...], node_lease: float, det
 @click.pass_obj
 def down(world: World, state: str) -> None:
     """Stop the local platform. Its state stays; `fairlead up` goes on from it."""
-    if not world.run(programs_of(world).down(state, lambda text: click.echo(text, err=True))):
+    try:
+        ran = world.run(programs_of(world).down(state, lambda text: click.echo(text, err=True)))
+    except ValueError as error:
+        raise Told(str(error)) from error
+    if not ran:
         raise Told(f"nothing runs in {state}", hint="`fairlead up` starts the platform", code=3)
