@@ -60,7 +60,7 @@ def agent(
 
     \b
     fairlead auth join-token node-7 --in-region eu-west --cpu 16 --memory 64Gi > token
-    fairlead agent --join @token --server https://plane.example.org:7443 --ca ca.pem --state /var/lib/fairlead
+    fairlead agent --join @token --server https://plane.example.org:7443 --ca ca.pem --state /var/lib/fairlead-agent
     fairlead agent --config agent.json
 
     Who has joined before starts from its directory; the token is not looked at again.

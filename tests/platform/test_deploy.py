@@ -70,7 +70,11 @@ class Site:
         *ports, dns = free_ports(len(SERVERS) + 1)
         for server, port in zip(SERVERS, ports, strict=True):
             self.environment[server] = self.environment[f"{server}_LISTEN"] = f"{OWN}:{port}"
-        self.environment |= {"ENDPOINTS_DNS": f"127.0.0.1:{dns}", "FAIRLEAD_ENDPOINTS": str(folder / "endpoints")}
+        self.environment |= {
+            "ENDPOINTS_DNS": f"127.0.0.1:{dns}",
+            "FAIRLEAD_ENDPOINTS": str(folder / "endpoints"),
+            "FAIRLEAD_AGENT": str(folder / "agent"),
+        }
         self.programs = {
             service: Program(self._words(about["command"]), folder / f"{service}.log", self.environment)
             for service, about in services().items()
@@ -380,6 +384,25 @@ def test_units_are_hardened_and_start_what_there_is(path: Path) -> None:
     assert words[2:] == ["--config", "/etc/fairlead/%i.json"]
     done = subprocess.run([sys.executable, "-m", "fairlead.main", words[1], "--help"], capture_output=True, text=True, check=True)
     assert "--config" in done.stdout
+
+
+def test_no_two_units_of_different_users_share_a_directory() -> None:
+    """systemd gives a unit's directory, and all that lies in it, to the user of whichever starts."""
+    owners: dict[str, set[tuple[str, str]]] = {}
+    for path in UNITS:
+        service = service_of(path)
+        about = service.get("User", "root"), service.get("StateDirectoryMode", "0755")
+        owners.setdefault(service["StateDirectory"], set()).add(about)
+    assert all(len(found) == 1 for found in owners.values()), owners
+    used = {str(Path(config.state).parent) for config in agents()}
+    assert used == {"/var/lib/fairlead-agent"}
+    volumes = {about["command"][1]: about["volumes"] for about in services().values()}
+    assert all(f"/var/lib/{name}:/var/lib/{name}" in volumes[program] for program, name in
+               (("server", "fairlead"), ("agent", "fairlead-agent"), ("endpoints", "fairlead-endpoints")))  # fmt: skip
+
+
+def agents() -> list[AgentConfig]:
+    return [read_config(path, AgentConfig, hosts_env()) for path in sorted(EXAMPLE.glob("agent-*.json"))]
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
