@@ -401,6 +401,13 @@ def test_no_two_units_of_different_users_share_a_directory() -> None:
                (("server", "fairlead"), ("agent", "fairlead-agent"), ("endpoints", "fairlead-endpoints")))  # fmt: skip
 
 
+def test_passwords_of_stores_are_for_servers_alone() -> None:
+    for path in UNITS:
+        assert ("stores.env" in path.read_text()) == ("server" in path.name), path.name
+    for name, about in services().items():
+        assert ("stores.env" in str(about["env_file"])) == (about["command"][1] == "server"), name
+
+
 def agents() -> list[AgentConfig]:
     return [read_config(path, AgentConfig, hosts_env()) for path in sorted(EXAMPLE.glob("agent-*.json"))]
 
