@@ -132,7 +132,10 @@ class CertificateFolder:
         for path in sorted(self.path.glob("*.pem")):
             if path == self.authorities:
                 continue
-            certificate = certificates.load(path.read_bytes())
+            try:
+                certificate = certificates.load(path.read_bytes())
+            except BadCertificate as error:
+                raise BadCertificate(f"{path}: {error}") from error
             try:
                 presented = certificates.read(certificate)
             except BadCertificate:

@@ -200,6 +200,10 @@ def test_what_cannot_be_renewed_is_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"certificates cannot be renewed: .*ca.key can be read or written by others"):
         state.start()
     assert "tried again" in state.look()[0]
+    (state.pki / "ca.key").chmod(0o600)
+    (state.pki / "notes.pem").write_text("hello\n")
+    with pytest.raises(ValueError, match=r"notes.pem: this is no certificate; put that right"):
+        state.start()
 
 
 @pytest.fixture
