@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import tempfile
 from collections.abc import Callable
@@ -73,4 +74,14 @@ def test_files_that_cannot_be_used_are_named(say: Say, tmp_path: Path, program: 
 def test_a_setting_of_endpoints_that_cannot_be_is_no_fault_of_fairlead(say: Say, config: dict[str, str], words: str) -> None:
     said = say("endpoints", {"regions": [], **config})
     assert words in said
+    assert "a fault of Fairlead" not in said
+
+
+def test_a_second_agent_of_one_directory_says_that_there_is_another(say: Say, tmp_path: Path) -> None:
+    config = config_of("agent", tmp_path) | {"tls": None}
+    (tmp_path / "node").mkdir()
+    with (tmp_path / "node" / "lock").open("w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        said = say("agent", config)
+    assert f"error: {tmp_path / 'node'}: another agent uses this directory" in said
     assert "a fault of Fairlead" not in said
