@@ -30,5 +30,8 @@ issue us-east-b "$US_EAST_B" --role mirror --region us-east
 fairlead certs issue "$folder" agent us-east-node-1 --region us-east
 fairlead certs issue "$folder" agent us-east-node-2 --region us-east
 
+# DNS and the endpoints documents: reads Endpoints of every region, and nothing else.
+fairlead certs issue "$folder" component endpoints --role endpoint-reader
+
 # The first person; seed/global/10-access.yaml says what this one may do.
 fairlead certs issue "$folder" user admin

@@ -277,6 +277,8 @@ def answer(world: World, arguments: Sequence[str]) -> int:
 
 
 def _ended(error: Exception) -> int:
+    while isinstance(error, ExceptionGroup):  # what matters is what went wrong, not that it did so in a task group
+        error = error.exceptions[0]
     match error:
         case Told():
             tell(error.format_message(), error.hint)
@@ -292,11 +294,10 @@ def _ended(error: Exception) -> int:
             tell(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
             return NOT_FOUND if isinstance(error, FileNotFoundError) else ERROR
         case _:
-            while isinstance(error, ExceptionGroup):  # what matters is what went wrong, not that it did so in a task group
-                error = error.exceptions[0]
-            from fairlead.store.contract import StoreError  # Here, not above: most runs end well and need no store.
+            from fairlead.security.files import UnsafeFile  # Here, not above: most runs end well and need neither.
+            from fairlead.store.contract import StoreError
 
-            if isinstance(error, StoreError):
+            if isinstance(error, StoreError | UnsafeFile):
                 tell(str(error))
                 return ERROR
             detail = str(error).partition("\n")[0]

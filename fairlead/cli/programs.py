@@ -60,7 +60,7 @@ def agent(
 
     \b
     fairlead auth join-token node-7 --in-region eu-west --cpu 16 --memory 64Gi > token
-    fairlead agent --join @token --server https://plane.example.org:7443 --ca ca.pem --state /var/lib/fairlead
+    fairlead agent --join @token --server https://plane.example.org:7443 --ca ca.pem --state /var/lib/fairlead-agent
     fairlead agent --config agent.json
 
     Who has joined before starts from its directory; the token is not looked at again.
@@ -97,7 +97,10 @@ def _joined(world: World, token: str, servers: tuple[str, ...], authorities: str
 @click.pass_obj
 def endpoints(world: World, config: str) -> None:
     """Run the directory of endpoints until SIGTERM: DNS answers and JSON documents for the workloads of all regions."""
-    world.run(programs_of(world).endpoints(config))
+    try:
+        world.run(programs_of(world).endpoints(config))
+    except ValueError as error:
+        raise Told(str(error)) from error
 
 
 @click.command()
@@ -137,5 +140,9 @@ def up(world: World, state: str, stores: tuple[str, ...], node_lease: float, det
 @click.pass_obj
 def down(world: World, state: str) -> None:
     """Stop the local platform. Its state stays; `fairlead up` goes on from it."""
-    if not world.run(programs_of(world).down(state, lambda text: click.echo(text, err=True))):
+    try:
+        ran = world.run(programs_of(world).down(state, lambda text: click.echo(text, err=True)))
+    except ValueError as error:
+        raise Told(str(error)) from error
+    if not ran:
         raise Told(f"nothing runs in {state}", hint="`fairlead up` starts the platform", code=3)

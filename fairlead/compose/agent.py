@@ -20,7 +20,7 @@ from fairlead.client.dial import Dialer
 from fairlead.client.remote import RemotePlane
 from fairlead.compose.config import TlsFiles
 from fairlead.model.resources import NOTHING, Device, Resources
-from fairlead.observe.sums import TELL_S
+from fairlead.observe.sums import CERTIFICATE_END, TELL_S
 from fairlead.ports import Clock, Random, Tasks
 from fairlead.security.enrolment import Renewal, identity
 from fairlead.security.tls import TlsFiles as TlsPaths
@@ -98,6 +98,7 @@ class AgentProgram:
             driver = msgspec.structs.replace(driver, uids=None)
         files = config.tls
         tls = None if files is None else identity(TlsPaths(Path(files.certificate), Path(files.key), Path(files.authority)))
+        self._tls = tls
         self._dialer = Dialer(tls)
         self._renewal = Renewal(tls.files, config.addresses, clock) if tls is not None and config.renews else None
         self.plane = RemotePlane(config.addresses, self._dialer.dial, clock, random, f"agent {config.node}")
@@ -119,8 +120,12 @@ class AgentProgram:
         """How the agent does, for the region's /metrics."""
         while True:
             await self.plane.wait_connected()
-            await self.plane.tell(self.host.figures())
+            await self.plane.tell(self.figures())
             await self._clock.sleep(TELL_S)
+
+    def figures(self) -> dict[str, float]:
+        own = {} if self._tls is None else {CERTIFICATE_END: self._tls.ends().certificate_s}
+        return self.host.figures() | own
 
     async def run(self) -> None:
         """Until stopped; what it started runs on and is adopted by the next one."""

@@ -35,6 +35,9 @@ from fairlead.wire.yaml_codec import encode_yaml
 
 TENANTS: Final = ("risk", "billing", "search", "fraud", "analytics")
 TOKEN_LIFETIME: Final = timedelta(days=90)
+TOKEN_RENEWED: Final = TOKEN_LIFETIME / 3  # before its end
+AUTHORITY_NAME: Final = "fairlead local platform"
+_ACCESS: Final = "05-access.yaml"
 _HOSTS: Final = ("127.0.0.1", "localhost")
 _PORTS_PER_NODE: Final = 200
 _FIRST_PORT: Final = 21_000
@@ -81,7 +84,7 @@ class Layout:
         self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in ("pki", "config", "data", "logs", "run"):
             self.path(folder).mkdir(parents=True, exist_ok=True)
-        pair = LocalAuthority.create("fairlead local platform", now)
+        pair = LocalAuthority.create(AUTHORITY_NAME, now)
         write(self.path("pki", "ca.pem"), pair.certificate)
         write_private(self.path("pki", "ca.key"), pair.key.reveal_bytes())
         Keyring.create(self.path("pki", "secrets.keys"), ids)
@@ -186,7 +189,7 @@ class Layout:
             for plane in PLANES:
                 kept = [one.record for one in decoded if _belongs(one.info.planes, one.record, plane)]
                 self._write_seed(plane, name, kept)
-        self._write_seed("global", "05-access.yaml", self._access(now, ids))
+        self._write_seed("global", _ACCESS, self._access(now, ids))
         return nodes
 
     def _write_seed(self, plane: str, name: str, records: Sequence[Any]) -> None:
@@ -196,14 +199,32 @@ class Layout:
     def _access(self, now: datetime, ids: Ids) -> list[Record]:
         out: list[Record] = []
         for person, role, reach in PERSONS:
-            minted = tokens.mint(ids, SYSTEM_TENANT)
             subject = Subject(name=person)
-            spec = TokenSpec(hash=minted.hash, subject=subject, expiry_time=now + TOKEN_LIFETIME)
-            out.append(Token(metadata=Metadata(name=minted.name, namespace=SYSTEM_TENANT), spec=spec))
+            out.append(self._token(subject, now, ids))
             binding = AccessBindingSpec(role=role, subjects=(subject,), tenants=reach)
             out.append(AccessBinding(metadata=Metadata(name=person), spec=binding))
-            write_private(self.path("run", f"{person}.token"), minted.text.reveal_bytes())
         return out
+
+    def _token(self, subject: Subject, now: datetime, ids: Ids) -> Token:
+        minted = tokens.mint(ids, SYSTEM_TENANT)
+        spec = TokenSpec(hash=minted.hash, subject=subject, expiry_time=now + TOKEN_LIFETIME)
+        write_private(self.path("run", f"{subject.name}.token"), minted.text.reveal_bytes())
+        return Token(metadata=Metadata(name=minted.name, namespace=SYSTEM_TENANT), spec=spec)
+
+    def renew_tokens(self, now: datetime, ids: Ids) -> list[str]:
+        """Whose tokens were made anew, because they have ended or end soon: in their files and in the seed, of which the global
+        plane takes what it does not have when it starts. The seed last: cut off before that, the next start does all again."""
+        decoded = decode_objects(self.path("seed", "global", _ACCESS).read_bytes(), media="yaml")
+        if isinstance(decoded, tuple):
+            raise ValueError(f"{_ACCESS}: {decoded[0].path}: {decoded[0].message}")
+        records, renewed = [one.record for one in decoded], []
+        for number, record in enumerate(records):
+            if isinstance(record, Token) and record.spec.subject is not None and _ends_soon(record.spec, now):
+                records[number] = self._token(record.spec.subject, now, ids)
+                renewed.append(record.spec.subject.name)
+        if renewed:
+            self._write_seed("global", _ACCESS, records)
+        return renewed
 
     def _write_contexts(self, server: str) -> None:
         """A kubeconfig and a file of `fairlead`'s own, each with a context for everybody."""
@@ -236,6 +257,10 @@ class Layout:
             ),
         )
         write_private(self.path("client.json"), json_codec.encode(ours))
+
+
+def _ends_soon(spec: TokenSpec, now: datetime) -> bool:
+    return spec.expiry_time is not None and spec.expiry_time - TOKEN_RENEWED <= now
 
 
 def _belongs(planes: frozenset[str], record: Any, plane: str) -> bool:

@@ -77,7 +77,7 @@ class Local:
             config: PlaneConfig = read_config(self._layout.config_of(plane), PlaneConfig)
             wanted[f"{plane} plane"] = config.listen
         for what, address in wanted.items():
-            if is_taken(address):
+            if is_taken(address, udp=address == self.dns):
                 raise PortTaken(
                     f"{address}, the address of the {what}, is taken by another process; stop that one, or remove "
                     f"{self._layout.state} so that other ports are chosen"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from starlette.requests import Request
@@ -210,9 +209,11 @@ async def _find_ended(
     best: tuple[int, LogSource, str] | None = None
     name = f"{workload}-{slot}" if slot is not None else ""
     asked = DecisionQuery(tenant=tenant, workload=workload, slot=name, outcome=SlotState.BOUND.value, limit=1)
-    for source in sources.values():
+    for region, source in sources.items():
         try:
             found = (await source.decisions(asked)).items
+        except Overloaded as error:
+            raise busy(region, error.retry_after_s) from None
         except (Expired, Unreachable):
             continue
         if found and (best is None or found[0].decided.time_ms > best[0]):
@@ -225,9 +226,13 @@ async def _no_such(sources: Mapping[str, LogSource], tenant: str, workload: str,
     if slot is None:
         return f"no slot of {tenant}/{workload} runs or ran anywhere that can be reached; {why}"
     there: set[int] = set()
-    for source in sources.values():
-        with suppress(Expired, Unreachable):
+    for region, source in sources.items():
+        try:
             there |= (await _slots(source, tenant, workload)).keys()
+        except Overloaded as error:
+            raise busy(region, error.retry_after_s) from None
+        except (Expired, Unreachable):
+            continue
     shown = ", ".join(map(str, sorted(there)[:SLOTS_SHOWN])) + (", ..." if len(there) > SLOTS_SHOWN else "")
     known = f"its slots are {shown}" if there else f"nor is any other; {why}"
     return f"slot {slot} of {tenant}/{workload} is not bound anywhere that can be reached; {known}"

@@ -39,8 +39,10 @@ from fairlead.observe.exposition import CONTENT_TYPE, Page
 from fairlead.observe.metrics import METRICS
 from fairlead.observe.patrol import Patrol
 from fairlead.observe.stalls import LoopStalls
+from fairlead.observe.sums import CERTIFICATE_END
 from fairlead.ports import Clock
 from fairlead.scheduler.scheduler import Scheduler
+from fairlead.security.tls import Ends
 
 _PAGE_BYTES: Final = resource.getpagesize()
 
@@ -55,6 +57,13 @@ class Behind(Protocol):
     """A feed in this process, which knows what waits in it."""
 
     def oldest_untaken(self) -> int | None: ...
+
+
+@runtime_checkable
+class Certified(Protocol):
+    """A machine whose certificates end."""
+
+    def certificates(self) -> Mapping[str, Ends]: ...
 
 
 class Server(Protocol):
@@ -83,10 +92,11 @@ class Server(Protocol):
 
 
 class ServerMetrics:
-    def __init__(self, server: Server, service: PlaneService, clock: Clock) -> None:
+    def __init__(self, server: Server, service: PlaneService, clock: Clock, outside: object = None) -> None:
         self._server = server
         self._service = service
         self._clock = clock
+        self._outside = outside if isinstance(outside, Certified) else None
         self._api = ApiMeters()
         self._stalls = LoopStalls(clock)
         self._figures: Figures = server.authority.figures()
@@ -134,6 +144,16 @@ class ServerMetrics:
         for name, peer in self._server.peers.items():
             page.put("peer_connected", float(peer.connected), peer=name)
         page.put("channel_connections", self._service.connections)
+        self._certificates(page)
+
+    def _certificates(self, page: Page) -> None:
+        shown = dict(self._outside.certificates()) if self._outside is not None else {}
+        ends = {purpose: end.certificate_s for purpose, end in shown.items()}
+        ends["authority"] = min((end.authority_s for end in shown.values() if end.authority_s), default=0.0)
+        ends["agent"] = self._service.agents.least(self._clock.monotonic()).get(CERTIFICATE_END, 0.0)
+        for purpose, end_s in ends.items():
+            if end_s:
+                page.put("certificate_expiry_seconds", end_s - self._clock.wall(), certificate=purpose)
 
     def _requests(self, page: Page) -> None:
         api = self._api

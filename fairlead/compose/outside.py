@@ -27,7 +27,7 @@ from fairlead.decide.access import Identity
 from fairlead.model.decision import DecisionRecord
 from fairlead.ports import Clock, InPlaceFile, Kept, Tasks
 from fairlead.security import local
-from fairlead.security.tls import ClientTls, ServerTls
+from fairlead.security.tls import ClientTls, Ends, ServerTls
 from fairlead.security.tls import TlsFiles as TlsPaths
 from fairlead.store.archive import Archive
 from fairlead.store.contract import Store
@@ -88,10 +88,13 @@ class Here:
         self._listener = _listen(config.listen)
         host, port = self._listener.getsockname()[:2]
         self.address = f"{'http' if config.tls is None else 'https'}://{host}:{port}"
+        self._tls: dict[str, ServerTls | ClientTls] = {}  # by what the certificate is for
 
     def serving(self, app: Any, serve: ServeChannel) -> Serving:
         files = self._config.tls
         tls = None if files is None else ServerTls(TlsPaths(Path(files.certificate), Path(files.key), Path(files.authority)))
+        if tls is not None:
+            self._tls["server"] = tls
         near = _Listening(make_server(app, tls=None if tls is None else tls.context), self._listener)
         try:
             made = local.listen(self._data / NAME)
@@ -103,7 +106,14 @@ class Here:
 
     def dialler(self) -> Dialling:
         files = self._config.identity
-        return Dialer(None if files is None else ClientTls(Path(files.authority), Path(files.certificate), Path(files.key)))
+        if files is None:
+            return Dialer(None)
+        tls = self._tls["component"] = ClientTls(Path(files.authority), Path(files.certificate), Path(files.key))
+        return Dialer(tls)
+
+    def certificates(self) -> dict[str, Ends]:
+        """When what this server shows to others ends, by what it is for."""
+        return {purpose: tls.ends() for purpose, tls in self._tls.items()}
 
     def history(self, store: Store, clock: Clock) -> History | None:
         return History(Archive(self._data / "history"), store, clock)

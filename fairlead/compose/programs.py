@@ -20,8 +20,9 @@ from fairlead.compose.endpoints import EndpointsConfig, EndpointsProgram
 from fairlead.compose.layout import Layout, read_config
 from fairlead.compose.local import Local, PortTaken
 from fairlead.compose.plane import PlaneServer
+from fairlead.compose.renewing import Renewing
 from fairlead.compose.wiring import PLANES
-from fairlead.ports import Clock, Ids, system_random
+from fairlead.ports import Clock, Ids, Tasks, system_random
 from fairlead.store.contract import Store
 from fairlead.wire.log_lines import JsonLines
 
@@ -86,7 +87,11 @@ async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Cl
         say(_what_next(layout, local))
         if detach:
             return
-        if await local.wait_stopped(stopped):
+        async with Tasks() as tasks:
+            tasks.start(Renewing(layout, clock).run(say), "renewing")
+            told = await local.wait_stopped(stopped)
+            tasks.cancel()
+        if told:
             say("stopping")
     except PortTaken:
         raise
@@ -114,6 +119,9 @@ def _make_layout(
         layout.write(datetime.fromtimestamp(clock.wall(), tz=UTC), ids, stores, node_lease_s)
     elif stores:
         raise ValueError(f"--store: {layout.state} has its stores since its first start; remove it, or name another --state")
+    else:
+        for line in Renewing(layout, clock).at_start(ids):
+            say(line)
 
 
 def _what_next(layout: Layout, local: Local) -> str:

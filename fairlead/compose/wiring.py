@@ -63,6 +63,8 @@ def _free_ports(count: int) -> list[sockets.socket]:
         try:
             one.bind((_HOST, port))  # not yet with SO_REUSEADDR: it would not see what another platform holds
             one.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            if _is_taken_udp(_HOST, port):
+                raise OSError(f"{port} is somebody's UDP port")  # one of these is for DNS
             held.append(one)
         except OSError:
             one.close()
@@ -75,13 +77,24 @@ def _close(held: Sequence[sockets.socket]) -> None:
         one.close()
 
 
-def is_taken(address: str) -> bool:
-    """Whether somebody listens there already."""
+def is_taken(address: str, *, udp: bool = False) -> bool:
+    """Whether somebody listens there already; with `udp`, on either protocol."""
     host, _, port = address.rpartition(":")
+    if udp and _is_taken_udp(host, int(port)):
+        return True
     with sockets.socket() as one:
         one.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         try:
             one.bind((host, int(port)))
+        except OSError:
+            return True
+    return False
+
+
+def _is_taken_udp(host: str, port: int) -> bool:
+    with sockets.socket(type=sockets.SOCK_DGRAM) as one:
+        try:
+            one.bind((host, port))
         except OSError:
             return True
     return False

@@ -43,6 +43,9 @@ _SERVER: Final = Group(
         Metric("loop_stall_seconds", _H, "seconds", "By how much a wake-up of the event loop came late: somebody kept the loop."),
         Metric("peer_connected", _G, "", "1 while the other plane is reached.", ("peer",)),
         Metric("channel_connections", _G, "connections", "Components and agents connected to this server."),
+        Metric("certificate_expiry_seconds", _G, "seconds",
+               "Until the certificate ends that this server shows (server), dials with (component), or the authority that signed "
+               "these (authority), or the first of its agents' (agent). Below 0: it has ended.", ("certificate",)),
     ),
 )  # fmt: skip
 

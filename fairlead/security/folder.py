@@ -25,6 +25,7 @@ from fairlead.security.files import read_private, write, write_private
 from fairlead.security.hidden import Hidden
 
 AUTHORITY: Final = "ca"
+AUTHORITY_LASTS: Final = max(certificates.LIFETIMES.values())  # what it signs must not outlive it
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -107,6 +108,23 @@ class CertificateFolder:
         """The files of this folder that another authority signed than the newest."""
         return [entry.file for entry in self.entries() if entry.presented is not None and not self._by_newest(entry.file)]
 
+    def renew(self, name: str = "fairlead") -> list[str]:
+        """Replaces what is due, and where the authority ends before what it would sign, that and all of it. The files. For a
+        folder that nobody reads just now: the authority changes in one step. May be cut off anywhere, and be begun again."""
+        renewed = []
+        if not self._lasts(self.authority().certificate):
+            self._write_authority(LocalAuthority.create(name, self._now()), [_pem(one) for one in self._believed()])
+            renewed.append(AUTHORITY)
+        believed = self._believed()
+        lasting = [one for one in believed if self._lasts(one)]
+        for entry in self.entries():
+            if entry.presented is not None and (entry.due or not self._signed_by_any(entry.file, lasting)):
+                self.rotate(entry.file)
+                renewed.append(entry.file)
+        if len(lasting) < len(believed):
+            write(self.authorities, b"".join(map(_pem, lasting)))
+        return renewed
+
     def entries(self) -> list[Entry]:
         """In order of file name, the authority's first."""
         now, believed = self._now(), self._believed()
@@ -114,7 +132,10 @@ class CertificateFolder:
         for path in sorted(self.path.glob("*.pem")):
             if path == self.authorities:
                 continue
-            certificate = certificates.load(path.read_bytes())
+            try:
+                certificate = certificates.load(path.read_bytes())
+            except BadCertificate as error:
+                raise BadCertificate(f"{path}: {error}") from error
             try:
                 presented = certificates.read(certificate)
             except BadCertificate:
@@ -126,7 +147,14 @@ class CertificateFolder:
         return found
 
     def _by_newest(self, file: str) -> bool:
-        return signed_by(certificates.load(self.files_of(file)[0].read_bytes()), self._believed()[0])
+        return self._signed_by_any(file, self._believed()[:1])
+
+    def _signed_by_any(self, file: str, authorities: Sequence[x509.Certificate]) -> bool:
+        certificate = certificates.load(self.files_of(file)[0].read_bytes())
+        return any(signed_by(certificate, authority) for authority in authorities)
+
+    def _lasts(self, authority: x509.Certificate) -> bool:
+        return authority.not_valid_after_utc > self._now() + AUTHORITY_LASTS
 
     def _believed(self) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(self.authorities.read_bytes())
@@ -144,9 +172,16 @@ class CertificateFolder:
 
 def authority_pair(authorities: Path, key_file: Path) -> Pair:
     """The certificate that the key belongs to: not the first one if a rotation was cut off in its middle."""
-    key = Hidden(read_private(key_file))
-    public = serialization.load_pem_private_key(key.reveal_bytes(), None).public_key()
-    for certificate in x509.load_pem_x509_certificates(authorities.read_bytes()):
+    key, believed = Hidden(read_private(key_file)), authorities.read_bytes()
+    try:
+        public = serialization.load_pem_private_key(key.reveal_bytes(), None).public_key()
+    except (ValueError, TypeError) as error:  # TypeError: it is under a password
+        raise BadCertificate(f"{key_file} is no key in PEM that can be read without a password") from error
+    try:
+        certificates_there = x509.load_pem_x509_certificates(believed)
+    except ValueError as error:
+        raise BadCertificate(f"{authorities} holds no certificates in PEM") from error
+    for certificate in certificates_there:
         if certificate.public_key() == public:
             return Pair(_pem(certificate), key)
     raise BadCertificate(f"{authorities}: the authority's key belongs to none of its certificates")

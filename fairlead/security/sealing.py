@@ -48,13 +48,13 @@ class Keyring:
     @classmethod
     def load(cls, path: Path, ids: Ids) -> Self:
         keys: dict[str, Hidden] = {}
-        for number, line in enumerate(read_private(path).decode().splitlines(), 1):
+        for number, line in enumerate(read_private(path).decode(errors="replace").splitlines(), 1):
             name, _, text = line.strip().partition(" ")
             if not name or name.startswith("#"):
                 continue
             try:
                 key = base64.b64decode(text, validate=True)
-            except binascii.Error:
+            except ValueError:  # binascii.Error too
                 key = b""
             if len(key) != KEY_BYTES:
                 raise CannotOpen(f"{path}, line {number}: a key is its id and {KEY_BYTES} bytes in base64")

@@ -2,7 +2,8 @@
 
 There is no task and no signal: every handshake looks whether the files changed (three stat calls) and, if so, is handed a context
 made from the new ones. Files that do not fit together are told in the log and the old ones stay in use. Called by the server
-(`ServerTls.context` goes to uvicorn's `ssl_context_factory`) and by whoever dials it (`client_context`, `ClientTls`).
+(`ServerTls.context` goes to uvicorn's `ssl_context_factory`) and by whoever dials it (`client_context`, `ClientTls`). When what
+is used ends is asked for metrics: of what is used, because a file that cannot be used ends nothing and helps nobody.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cryptography import x509
+
+from fairlead.security import certificates
+from fairlead.security.certificates import BadCertificate, signed_by
 from fairlead.security.files import UnsafeFile, mark, passes, read_private
 
 log = logging.getLogger(__name__)
@@ -26,16 +31,54 @@ class TlsFiles(NamedTuple):
     authorities: Path  # one or more: two while the authority is being rotated
 
 
+class Ends(NamedTuple):
+    """In seconds by the wall clock; 0: it is not known."""
+
+    certificate_s: float = 0.0
+    authority_s: float = 0.0  # of the one that signed it: nobody believes it for longer
+
+
+def _ends(files: TlsFiles) -> Ends:
+    try:
+        certificate = certificates.load(files.certificate.read_bytes())
+        believed = x509.load_pem_x509_certificates(files.authorities.read_bytes())
+    except (OSError, ValueError, BadCertificate):
+        return Ends()
+    signers = [one.not_valid_after_utc.timestamp() for one in believed if signed_by(certificate, one)]
+    return Ends(certificate.not_valid_after_utc.timestamp(), max(signers, default=0.0))
+
+
+def _load(context: ssl.SSLContext, authorities: Path, certificate: Path | None, key: Path | None) -> None:
+    """Raises UnsafeFile for a key that others may read, and OSErrors that name the file: those of the library do not."""
+    authorities.read_bytes()
+    try:
+        context.load_verify_locations(authorities)
+    except ssl.SSLError as error:
+        raise _told(error, f"{authorities} holds no certificate of an authority") from error
+    if certificate is None or key is None:
+        return
+    certificate.read_bytes()
+    read_private(key)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise _told(error, f"{key} does not belong to {certificate}") from error
+        raise _told(error, f"{certificate} is no certificate, or {key} no key to it, in PEM") from error
+
+
+def _told(error: ssl.SSLError, words: str) -> ssl.SSLError:
+    return ssl.SSLError(error.errno, f"{words}: {error.reason or error}")
+
+
 def _context(files: TlsFiles) -> ssl.SSLContext:
-    read_private(files.key)  # refuses a key that others may read
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_OPTIONAL  # people come with a token instead; who shows neither is turned away above
     # A resumed session would bring back a certificate that was checked against authorities of yesterday.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
-    context.load_cert_chain(files.certificate, files.key)
-    context.load_verify_locations(files.authorities)
+    _load(context, files.authorities, files.certificate, files.key)
     return context
 
 
@@ -46,6 +89,7 @@ class ServerTls:
         self.files = files
         self._seen = self._state()
         self._current = _context(files)
+        self._ends = _ends(files)
         self.reloads = 0
         self.refused_reloads = 0
         self.context = _context(files)
@@ -61,7 +105,7 @@ class ServerTls:
         if state == self._seen:
             return False
         try:
-            self._current = _context(self.files)
+            self._current, self._ends = _context(self.files), _ends(self.files)
         except (OSError, ssl.SSLError, UnsafeFile) as error:
             self.refused_reloads += 1
             log.error("the new certificates cannot be used, the old ones stay: %s", error)
@@ -72,6 +116,11 @@ class ServerTls:
         self.reloads += 1
         return True
 
+    def ends(self) -> Ends:
+        """Of what the next handshake shows."""
+        self.refresh()
+        return self._ends
+
     def _state(self) -> tuple[tuple[int, ...], ...]:
         return tuple(mark(path) for path in self.files)
 
@@ -80,10 +129,7 @@ def client_context(authorities: Path, certificate: Path | None = None, key: Path
     """For whoever dials a plane: trusts our authority and no other. Of the files as they are now; see ClientTls."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(authorities)
-    if certificate is not None and key is not None:
-        read_private(key)
-        context.load_cert_chain(certificate, key)
+    _load(context, authorities, certificate, key)
     return context
 
 
@@ -95,16 +141,23 @@ class ClientTls:
         self.files = TlsFiles(certificate, key, authorities)
         self._seen = tuple(mark(path) for path in self.files)
         self._current = client_context(authorities, certificate, key)
+        self._ends = _ends(self.files)
 
     def __call__(self) -> ssl.SSLContext:
         state = tuple(mark(path) for path in self.files)
         if state != self._seen:
             try:
                 self._current = client_context(self.files.authorities, self.files.certificate, self.files.key)
+                self._ends = _ends(self.files)
                 self._seen = state
             except (OSError, ssl.SSLError, UnsafeFile) as error:
                 log.error("the new certificates cannot be used, the old ones stay: %s", error)
         return self._current
+
+    def ends(self) -> Ends:
+        """Of what the next connection shows."""
+        self()
+        return self._ends
 
 
 def is_loopback(host: str) -> bool:

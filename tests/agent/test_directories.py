@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fairlead.agent.drivers import shim
-from fairlead.agent.drivers.contract import Exit, MountedFile
-from fairlead.agent.drivers.directories import Directories, Kept, make_passable
+from fairlead.agent.drivers.contract import Chunk, Exit, MountedFile
+from fairlead.agent.drivers.directories import Directories, Kept, make_passable, open_below
 from fairlead.agent.drivers.process import _parse_exit
 from fairlead.agent.drivers.shim import Log, leave_word
 from fairlead.ports import SystemClock
@@ -177,3 +177,69 @@ def test_output_goes_on_when_there_is_room_for_a_new_segment_again(tmp_path: Pat
     }
     for fd in (another, folder, kept._file):
         os.close(fd)
+
+
+def test_a_directory_that_is_made_for_an_instance_is_given_away_and_nothing_that_was_put_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not as_root():
+        pytest.skip("only root gives anything away")
+    work, others = tmp_path / "work", tmp_path / "kept"
+    work.mkdir()
+    others.write_text("of another tenant")
+    real = os.mkdir
+
+    def made(step: str, mode: int, dir_fd: int) -> None:
+        real(step, mode, dir_fd=dir_fd)
+        (work / step).rename(work / "away")  # the instance, to which `work` belongs, is as quick as that
+        os.link(others, work / step)
+
+    top = os.open(work, os.O_RDONLY)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "mkdir", made)
+            with pytest.raises(NotADirectoryError):
+                open_below(top, "sub", make=True, uid=200_001)
+        assert others.stat().st_uid == 0
+        os.close(open_below(top, "below/it", make=True, uid=200_001))
+        assert [(work / path).stat().st_uid for path in ("below", "below/it")] == [200_001, 200_001]
+    finally:
+        os.close(top)
+
+
+# --- output ---------------------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, **segments: bytes) -> Directories:
+    dirs = Directories(folder)
+    logs = dirs.path(instance()) / "logs"
+    logs.mkdir(parents=True)
+    for start, data in segments.items():
+        (logs / f"stdout.{int(start[1:]):015d}").write_bytes(data)
+    return dirs
+
+
+@pytest.mark.parametrize("offset", [5, 7, 10, -5, -8])
+def test_output_is_read_on_after_a_segment_that_lost_its_end_in_a_power_cut(tmp_path: Path, offset: int) -> None:
+    dirs = written(tmp_path, _0=b"hello", _10=b"world")
+    assert dirs.logs(instance(), "stdout", offset, 100) == Chunk(10, b"world", 15)
+
+
+def test_what_lies_on_both_sides_of_a_gap_is_told_apart(tmp_path: Path) -> None:
+    dirs = written(tmp_path, _0=b"hello", _10=b"world", _15=b"!")
+    first = dirs.logs(instance(), "stdout", 0, 100)
+    assert first == Chunk(0, b"hello", 5)
+    assert dirs.logs(instance(), "stdout", first.next, 100) == Chunk(10, b"world!", 16)
+
+
+def test_output_is_read_on_after_a_segment_that_has_just_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dirs = written(tmp_path, _0=b"hello", _5=b"world")
+    real = os.listdir
+
+    def listed(path: Any) -> list[str]:
+        found = real(path)
+        (path / "stdout.000000000000000").unlink()  # the shim rotates
+        return found
+
+    monkeypatch.setattr(os, "listdir", listed)
+    assert dirs.logs(instance(), "stdout", 0, 100) == Chunk(5, b"world", 10)

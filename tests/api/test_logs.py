@@ -291,8 +291,17 @@ async def test_a_region_with_too_much_to_do_is_429_and_in_the_middle_of_it_asked
         async def refused(*arguments: Any, **more: Any) -> Any:
             raise Overloaded("as many questions as may be are under way")
 
-        monkeypatch.setattr(logs.source, "page", refused)
-        assert (await logs.get()).status == 429
+        with monkeypatch.context() as patched:
+            patched.setattr(logs.source, "page", refused)
+            assert (await logs.get()).status == 429
+        logs.source.bound = False
+        for query in ("", "slot=0"):
+            with monkeypatch.context() as patched:
+                patched.setattr(logs.source, "decisions", refused)
+                assert (await logs.get(query)).status == 429, "what has ended is not said to be unknown"
+        with monkeypatch.context() as patched:
+            patched.setattr(logs.source, "page", refused)
+            assert (await logs.get("slot=7")).status == 429
 
 
 # --- which part of a stream ------------------------------------------------------------------------------------------------

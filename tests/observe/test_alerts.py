@@ -116,6 +116,14 @@ def overrides(state: str) -> dict[str, str]:
     return {of("overrides", kind="hold", state=state): "1+0x20"}
 
 
+def ends(alert: str, certificate: str, days: float, later_days: float, value: str = "") -> Case:
+    """Of two servers, one whose certificate lasts."""
+    kind = {"certificate": certificate}
+    of_two = {at: of("certificate_expiry_seconds", **kind, instance=at) for at in ("a", "b")}
+    fires, silent = ({of_two["a"]: "8640000+0x20", of_two["b"]: f"{left * 86400:g}+0x20"} for left in (days, later_days))
+    return Case(alert, fires, silent, {**EAST, **kind}, value)
+
+
 def dropped(decisions: str) -> dict[str, str]:
     return {of("decisions_dropped_total"): decisions, of("events_dropped_total"): STILL}
 
@@ -163,6 +171,10 @@ CASES = (
     Case("FairleadOverrideInForce", overrides("ends-soon"), overrides("ended"), {**EAST, "kind": "hold"}),
     Case("FairleadOverrideEndsSoon", overrides("ends-soon"), overrides("in-force"), {**EAST, "kind": "hold"}),
     Case("FairleadOverrideEnded", overrides("ended"), overrides("ends-soon"), {**EAST, "kind": "hold"}),
+    ends("FairleadCertificateEndsSoon", "server", 6, 8, "6d 0h 0m 0s"),
+    ends("FairleadCertificateEndsSoon", "authority", 80, 91, "80d 0h 0m 0s"),
+    ends("FairleadCertificateEnds", "agent", 0.9, 1.1),
+    ends("FairleadCertificateEnds", "authority", -1, 89),
     grows("FairleadBreakGlassUsed", "break_glass_requests_total"),
     grows("FairleadReservationLeaked", "reservation_leaked_total"),
     Case("FairleadNodesLost", nodes(6, 4), nodes(9, 1), EAST),
@@ -174,7 +186,7 @@ CASES = (
 
 def rendered(text: str, case: Case) -> str:
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], text)
-    return text.replace("{{ $value }}", case.value).replace("{{ $value | humanizePercentage }}", case.value)
+    return re.sub(r"\{\{ \$value( \| humanize(Percentage|Duration))? \}\}", case.value, text)
 
 
 def promtool_case(case: Case, series: dict[str, str], fires: bool) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from fairlead.cli.reference import FOLDER
 from fairlead.observe.exposition import Page
 from fairlead.observe.histogram import Histogram
 from fairlead.observe.metrics import METRICS, PREFIX
-from fairlead.observe.sums import HEARD_S, Sums
+from fairlead.observe.sums import CERTIFICATE_END, HEARD_S, Sums
 from fairlead.ports import SystemClock
 from fairlead.scheduler.scheduler import Scheduler
+from fairlead.security.tls import Ends
 from tests.observe.servers import REGION, Served, served
 from tests.observe.work import a_node, an_order
 
@@ -173,3 +174,37 @@ def test_sums_over_sources_never_go_back_and_forget_who_left() -> None:
     sums.tell("b", 3.0, {"reports": 1, "running": "many", "made-up": 7})  # it started over, and talks nonsense
     assert (sums.totals["reports"], sums.gauges(3.0)["running"]) == (18, 3)
     assert (sums.sources(HEARD_S + 2.5), sums.totals["reports"]) == (1, 18)
+
+
+def test_of_what_sources_say_the_least_is_told_while_they_are_there() -> None:
+    sums = Sums((), (), ("end",))
+    assert sums.least(0.0) == {}
+    sums.tell("a", 0.0, {"end": 70})
+    sums.tell("b", 1.0, {"end": 50})
+    sums.tell("older", 1.0, {})
+    sums.tell("liar", 1.0, {"end": "soon"})
+    assert sums.least(1.0) == {"end": 50}
+    sums.tell("a", 40.0, {"end": 70})
+    assert sums.least(HEARD_S + 1.5) == {"end": 70}
+
+
+class Ending:
+    def __init__(self, clock: SystemClock) -> None:
+        self.now_s = clock.wall()
+
+    def certificates(self) -> dict[str, Ends]:
+        return {"server": Ends(self.now_s + 1000, self.now_s + 9000), "component": Ends(self.now_s - 500, self.now_s + 8000)}
+
+
+async def test_it_is_told_how_long_certificates_last(tmp_path: Path) -> None:
+    async with served(tmp_path) as s:
+        token = await s.token("metrics-reader")
+        name = "certificate_expiry_seconds"
+        assert PREFIX + name not in await scraped(s, token), "without TLS there are none"
+        s.server._metering._outside = Ending(s.clock)
+        for node, left_s in (("a", 3000), ("b", 2000)):
+            s.server._service.agents.tell(node, s.clock.monotonic(), {CERTIFICATE_END: s.clock.wall() + left_s})
+        found = await scraped(s, token)
+        told = {purpose: one(found, name, certificate=purpose) for purpose in ("server", "component", "authority", "agent")}
+        assert told == {key: pytest.approx(value, abs=300) for key, value in
+                        {"server": 1000, "component": -500, "authority": 8000, "agent": 2000}.items()}  # fmt: skip

@@ -7,6 +7,7 @@ import asyncio
 import configparser
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -27,10 +28,12 @@ from fairlead.agent.drivers.capabilities import NEEDED
 from fairlead.agent.settings import detect_address
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import PlaneConfig, read_config
+from fairlead.compose.endpoints import EndpointsConfig
 from fairlead.ports import SystemClock
 from fairlead.security.certificates import Named
 from fairlead.security.folder import CertificateFolder
 from fairlead.security.tls import client_context
+from fairlead.serving.dns_client import find
 from tests.platform.fleets import GROUP, WAIT_S, Program, call, end_instances, good
 from tests.servers.etcd import shared_cluster
 from tests.servers.ports import free_ports
@@ -64,8 +67,14 @@ class Site:
             "STORE_GLOBAL": f"etcd://{','.join(shared_cluster().endpoints)}/deploy{name}",
             "STORE_US_EAST": f"{shared_server().dsn()}?plane=deploy{name}",
         }  # fmt: skip
-        for server, port in zip(SERVERS, free_ports(len(SERVERS)), strict=True):
+        *ports, dns = free_ports(len(SERVERS) + 1)
+        for server, port in zip(SERVERS, ports, strict=True):
             self.environment[server] = self.environment[f"{server}_LISTEN"] = f"{OWN}:{port}"
+        self.environment |= {
+            "ENDPOINTS_DNS": f"127.0.0.1:{dns}",
+            "FAIRLEAD_ENDPOINTS": str(folder / "endpoints"),
+            "FAIRLEAD_AGENT": str(folder / "agent"),
+        }
         self.programs = {
             service: Program(self._words(about["command"]), folder / f"{service}.log", self.environment)
             for service, about in services().items()
@@ -180,6 +189,17 @@ async def reached(site: Site, session: aiohttp.ClientSession) -> dict[str, int]:
     return found
 
 
+async def told_by_dns(site: Site) -> list[tuple[str, int]]:
+    host, _, port = site.environment["ENDPOINTS_DNS"].rpartition(":")
+    found = await find((host, int(port)), "demo", "hello", "http", random.Random(1))
+    return sorted((one.address, one.port) for one in found)
+
+
+def told_by_documents(site: Site) -> list[tuple[str, int]]:
+    path = site.folder / "endpoints" / "documents" / "demo" / "hello.json"
+    return sorted((one["address"], one["ports"]["http"]) for one in json.loads(path.read_text())["endpoints"])
+
+
 async def test_the_example_runs_work_and_goes_on_when_a_regions_leader_dies(site: Site) -> None:
     async with site.session() as session:
 
@@ -226,6 +246,11 @@ async def test_the_example_runs_work_and_goes_on_when_a_regions_leader_dies(site
         await wait(site, three_answer, "three replicas answering")
         assert before.items() <= after.items()  # the agents came over, and what they ran was not touched
 
+        async def told() -> bool:
+            return await told_by_dns(site) == told_by_documents(site) == sorted((OWN, port) for port in after.values())
+
+        await wait(site, told, "DNS and documents that tell the same")
+
 
 async def test_without_a_certificate_of_its_own_authority_nobody_is_let_in(site: Site, tmp_path: Path) -> None:
     stranger = CertificateFolder(tmp_path, SystemClock())
@@ -264,9 +289,14 @@ async def test_an_agent_of_one_node_cannot_come_as_a_server_or_as_another_node(s
 @pytest.mark.parametrize("path", sorted(EXAMPLE.glob("*.json")), ids=lambda path: path.name)
 def test_every_file_is_used_and_none_has_a_fault(path: Path) -> None:
     assert any(f"/etc/fairlead/{path.name}" in about["command"] for about in services().values())
-    program = "agent" if path.name.startswith("agent-") else "server"
-    config = read_config(path, AgentConfig if program == "agent" else PlaneConfig, hosts_env())
-    if isinstance(config, PlaneConfig):
+    program = (
+        path.name.partition("-")[0] if path.name.startswith("agent-") else path.stem if path.stem == "endpoints" else "server"
+    )
+    config = read_config(path, CONFIGS[program], hosts_env())
+    if isinstance(config, EndpointsConfig):
+        assert config.settings().host == "127.0.0.1"
+        assert config.identity is not None
+    elif isinstance(config, PlaneConfig):
         assert config.faults() == []
         assert config.tls is not None
         assert config.identity is not None
@@ -305,15 +335,22 @@ def test_a_server_refuses_to_start_where_others_could_reach_it_in_the_open(tmp_p
         assert "needs TLS" in program.said()
 
 
+CONFIGS = {"server": PlaneConfig, "agent": AgentConfig, "endpoints": EndpointsConfig}
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 EVERY = {"NoNewPrivileges": "yes", "ProtectHome": "yes", "ProtectKernelModules": "yes", "ProtectKernelTunables": "yes",
          "RestrictSUIDSGID": "yes", "LockPersonality": "yes", "Restart": "always", "Type": "exec"}  # fmt: skip
-SERVER = {
-    "User": "fairlead",
+CONFINED = {
     "ProtectSystem": "strict",
     "CapabilityBoundingSet": "",
     "PrivateTmp": "yes",
     "PrivateDevices": "yes",
+    "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+    "SystemCallFilter": "@system-service\n~@privileged @resources",
+}
+BY_PROGRAM = {
+    "server": {**CONFINED, "User": "fairlead"},
+    "endpoints": {**CONFINED, "User": "fairlead-endpoints"},
+    "agent": {"KillMode": "process", "Delegate": "yes", "ProtectSystem": "full"},
 }
 
 
@@ -337,17 +374,42 @@ def service_of(path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_units_are_hardened_and_start_what_there_is(path: Path) -> None:
     service = service_of(path)
-    wanted = {
-        **EVERY,
-        **(SERVER if "server" in path.name else {"KillMode": "process", "Delegate": "yes", "ProtectSystem": "full"}),
-    }
-    assert {key: service.get(key) for key in wanted} == wanted
     words = service["ExecStart"].split()
     assert words[0].endswith("/fairlead")
-    assert words[1] in ("server", "agent")
+    assert path.name == f"fairlead-{words[1]}@.service"
+    wanted = EVERY | BY_PROGRAM[words[1]]
+    assert {key: service.get(key) for key in wanted} == wanted
+    users = (DEPLOY / "systemd" / "fairlead.sysusers").read_text()
+    assert "User" not in service or f"\nu {service['User']} - " in users
     assert words[2:] == ["--config", "/etc/fairlead/%i.json"]
     done = subprocess.run([sys.executable, "-m", "fairlead.main", words[1], "--help"], capture_output=True, text=True, check=True)
     assert "--config" in done.stdout
+
+
+def test_no_two_units_of_different_users_share_a_directory() -> None:
+    """systemd gives a unit's directory, and all that lies in it, to the user of whichever starts."""
+    owners: dict[str, set[tuple[str, str]]] = {}
+    for path in UNITS:
+        service = service_of(path)
+        about = service.get("User", "root"), service.get("StateDirectoryMode", "0755")
+        owners.setdefault(service["StateDirectory"], set()).add(about)
+    assert all(len(found) == 1 for found in owners.values()), owners
+    used = {str(Path(config.state).parent) for config in agents()}
+    assert used == {"/var/lib/fairlead-agent"}
+    volumes = {about["command"][1]: about["volumes"] for about in services().values()}
+    assert all(f"/var/lib/{name}:/var/lib/{name}" in volumes[program] for program, name in
+               (("server", "fairlead"), ("agent", "fairlead-agent"), ("endpoints", "fairlead-endpoints")))  # fmt: skip
+
+
+def test_passwords_of_stores_are_for_servers_alone() -> None:
+    for path in UNITS:
+        assert ("stores.env" in path.read_text()) == ("server" in path.name), path.name
+    for name, about in services().items():
+        assert ("stores.env" in str(about["env_file"])) == (about["command"][1] == "server"), name
+
+
+def agents() -> list[AgentConfig]:
+    return [read_config(path, AgentConfig, hosts_env()) for path in sorted(EXAMPLE.glob("agent-*.json"))]
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)

@@ -64,6 +64,21 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_started(refused: Refused, 
     assert f"{link.listen}, the address of the {link.name} link, is taken by another process" in said
 
 
+def test_a_port_that_is_taken_for_udp_alone_is_none_for_dns(refused: Refused, platform: Platform) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as other:
+        other.bind(platform.dns)
+        said = refused(platform, "up", "--detach")
+        assert f"{platform.dns[0]}:{platform.dns[1]}, the address of the DNS server, is taken by another process" in said
+
+
+def test_a_new_platform_chooses_no_port_that_is_somebody_s_for_udp() -> None:
+    host, _, port = Wiring([]).dns.rpartition(":")
+    with socket.socket(type=socket.SOCK_DGRAM) as other:
+        other.bind((host, int(port)))
+        wiring = Wiring([])
+        assert f"{host}:{port}" not in {wiring.dns, *map(wiring.listen, PLANES), *(link.listen for link in wiring.links())}
+
+
 def test_platforms_made_at_the_same_moment_choose_different_ports_and_their_servers_can_listen_there() -> None:
     made = [Wiring([("agent-a", "us-east")]) for _ in range(2)]
     chosen = [{wiring.dns, *(link.listen for link in wiring.links()), *map(wiring.listen, PLANES)} for wiring in made]
@@ -110,7 +125,10 @@ def test_a_directory_of_another_version_is_left_alone(refused: Refused, platform
     other = Platform(tmp_path / "state")
     shutil.copytree(platform.state, other.state)
     (other.state / "ready").write_text("1\n")
-    assert "was written by another version" in refused(other, "up", "--detach")
+    for command in (("up", "--detach"), ("down",), ("chaos", "status")):
+        said = refused(other, *command)
+        assert "was written by another version" in said
+        assert "a fault of Fairlead" not in said
 
 
 def test_a_pid_that_went_to_a_stranger_is_none_of_ours(written: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -12,7 +13,10 @@ from fairlead.api import identity_routes
 from fairlead.api.identity import Unauthenticated
 from fairlead.api.identity_routes import JOIN_PATH, joining_routes
 from fairlead.decide.access import Identity
+from fairlead.model.commands import Refused
+from fairlead.security.certificates import new_request
 from fairlead.security.joining import Joining
+from tests.security.places import Place
 
 
 def nobody(request: Any) -> Identity:
@@ -55,3 +59,19 @@ async def test_a_join_that_sends_too_much_nonsense_or_goes_away_is_refused() -> 
     assert (await asked([part(b"x", more=False)]))[0] == 400
     assert (await asked([part(b"x"), {"type": "http.disconnect"}]))[0] == 400
     assert (await asked([part(b'{"request": "x"}', more=False)], identity_routes.RENEW_PATH))[0] == 401
+
+
+@pytest.mark.parametrize("file", ["ca.key", "ca.pem"])
+def test_while_the_authority_s_files_are_half_copied_nodes_are_told_to_ask_again(tmp_path: Path, file: str) -> None:
+    place = Place(tmp_path)
+    joining = Joining(cast(Any, None), place.clock, place.issuer, "eu-west")
+    agent = Identity(name="node-1", kind="agent", node="node-1", region="eu-west")
+    assert joining.authorities() is not None
+    whole = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(whole[:80])
+    assert joining.authorities() is None
+    refused = joining.renew(agent, new_request()[0])
+    assert isinstance(refused, Refused)
+    assert refused.reason == "StoreUnavailable"
+    (tmp_path / file).write_bytes(whole)
+    assert not isinstance(joining.renew(agent, new_request()[0]), Refused)

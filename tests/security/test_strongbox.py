@@ -137,6 +137,18 @@ def test_a_rotated_file_that_came_with_the_wrong_mode_is_used_once_that_is_right
     assert box.current == Keyring.load(keys, IDS).current != before
 
 
+@pytest.mark.parametrize("garbage", [b"\xff\xfe\x00\n", "k1 \u00e9\n".encode(), b"k1 AAAA\n", b""])
+def test_while_a_new_file_is_senseless_the_old_keys_stay(keys: Path, garbage: bytes) -> None:
+    box = Strongbox(keys, IDS)
+    before = box.current
+    write_private(keys, garbage)
+    assert box.current == before
+    assert box.anchor_key()
+    assert is_sealed(passed(box, secret(password=WORD)).spec.data["password"])
+    with pytest.raises(CannotOpen):
+        Keyring.load(keys, IDS)
+
+
 def test_keys_that_could_not_be_read_for_want_of_a_descriptor_are_read_at_the_next_question(
     keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from fairlead.api.identity import PEER_CERTIFICATE
 from fairlead.security import certificates
 from fairlead.security.certificates import LocalAuthority, Named, instant
 from fairlead.security.files import UnsafeFile, write, write_private
-from fairlead.security.tls import ServerTls, client_context, is_loopback, why_not_listen
+from fairlead.security.tls import ClientTls, ServerTls, client_context, is_loopback, why_not_listen
 from tests.security.places import Place, serving
 
 AGENT = Named("agent", "node-1", ("agent",), "eu-west")
@@ -190,3 +190,30 @@ def test_beyond_this_machine_nothing_listens_in_the_open_or_to_strangers(
     assert why.endswith(missing)
     assert bool(why) is bool(missing)
     assert is_loopback(host) is (host in ("127.0.0.1", "::1", "localhost", "::ffff:127.0.0.1"))
+
+
+@pytest.mark.parametrize("dials", [False, True])
+def test_it_is_told_when_that_ends_which_is_used_and_not_a_file_that_cannot_be(tmp_path: Path, dials: bool) -> None:
+    place = Place(tmp_path)
+    files, now = place.files, instant(place.clock.wall())
+    tls = ClientTls(files.authorities, files.certificate, files.key) if dials else ServerTls(files)
+
+    def days_left() -> tuple[int, int]:
+        return tuple(round((instant(end_s) - now) / timedelta(days=1)) for end_s in tls.ends())  # type: ignore[return-value]
+
+    def lay(days: int, mode: int = 0o600) -> None:
+        named = Named("server", "server-0")
+        pair = place.authority.issue(named, now, hosts=["localhost"], lifetime=timedelta(days=days))
+        write(files.key, pair.key.reveal_bytes(), mode)
+        write(files.certificate, pair.certificate)
+
+    assert days_left() == (90, 3650)
+    lay(3, mode=0o644)
+    assert days_left() == (90, 3650)
+    files.key.chmod(0o600)
+    assert days_left() == (3, 3650)
+    lay(50)
+    assert days_left() == (50, 3650)
+    newer = LocalAuthority.create("newer", now, timedelta(days=200))
+    write(files.authorities, newer.certificate + place.pair.certificate)
+    assert days_left() == (50, 3650), "the one that signed counts"

@@ -74,14 +74,17 @@ def open_below(top: int, path: str, make: bool = False, uid: int | None = None) 
                 continue
             if step == "..":
                 raise PermissionError(f"{path!r} leads out of the instance's directory")
+            made = False
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(step, 0o750, dir_fd=current)
-                    if uid is not None:
-                        os.chown(step, uid, uid, dir_fd=current, follow_symlinks=False)
+                    made = True
             below = os.open(step, _FOLDER, dir_fd=current)
             os.close(current)
             current = below
+            if made and uid is not None:
+                # What was opened, not what bears the name: an instance that is probed runs meanwhile, and may change that.
+                os.fchown(current, uid, uid)
     except BaseException:
         os.close(current)
         raise
@@ -250,8 +253,12 @@ class Directories:
         for start, until in zip(starts, [*starts[1:], end], strict=True):
             if until <= at or len(data) >= limit:
                 continue
+            if start > at:  # a gap: a segment that has just gone, or that lost its end when the machine lost power
+                if data:
+                    break  # offsets of what was read must stay true; whoever goes on from here begins after the gap
+                first = at = start
             with contextlib.suppress(FileNotFoundError), open(folder / f"{stream}.{start:015d}", "rb") as file:
                 file.seek(at - start)
                 data += file.read(min(limit - len(data), until - at))
                 at = first + len(data)
-        return Chunk(first, bytes(data), first + len(data))
+        return Chunk(first, bytes(data), at)

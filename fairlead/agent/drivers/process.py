@@ -95,8 +95,12 @@ class ProcessDriver:
 
     async def adopt(self, ended: Ended) -> list[Adopted]:
         self._ended = ended
-        self._lock = os.open(self._settings.state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises BlockingIOError: another agent uses this directory
+        state = self._settings.state_dir
+        self._lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(error.errno, "another agent uses this directory", str(state)) from error
         found, uids = [], self._uids()
         for kept in self._dirs.all():
             self._kept[kept.id] = kept

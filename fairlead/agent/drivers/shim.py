@@ -258,7 +258,7 @@ class Shim:
         while not self._over():
             for file, _ in poll.poll(self._wait_ms()):
                 if file == self.control:
-                    self._obey(os.read(file, 256))
+                    self._obey(os.read(file, CHUNK))  # all there are: a FIFO holds no more
                 elif file == self.wake_r:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self.wake_r, 256)
@@ -285,7 +285,7 @@ class Shim:
             if word == "stop":
                 self.cause = self.cause or "stopped"
                 grace_s = max(0.0, float(rest or 0))
-                self.kill_at = min(self.kill_at or float("inf"), now() + grace_s)
+                self.kill_at = min(float("inf") if self.kill_at is None else self.kill_at, now() + grace_s)
                 signal_each(self._tree(), signal.SIGTERM)
             elif word == "kill":
                 self.cause = rest or self.cause or "stopped"
