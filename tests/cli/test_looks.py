@@ -54,6 +54,15 @@ def test_events_come_newest_last_and_can_be_chosen(api: FakeApi) -> None:
     assert talk("events", "-n", "nobody").err == "no events found\n"
 
 
+def test_events_are_asked_of_the_region_that_is_named(api: FakeApi) -> None:
+    api.put("workloads", "a", "risk", **workload())
+    for words in (("events",), ("events", "-A"), ("events", "--for", "wl/a")):
+        talk(*words, "--region", "us-east")
+        path, query, _ = api.sent("GET")[-1]
+        assert path.endswith("/events")
+        assert query.get("region") == "us-east", words
+
+
 def test_events_are_followed(api: FakeApi) -> None:
     api.watches_allowed = 1
     api.on_watch = {1: lambda: happened(api, "new", "a", "2027-01-15T07:59:30Z")}
