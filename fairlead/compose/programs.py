@@ -81,8 +81,11 @@ async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Cl
     try:
         began = clock.monotonic()
         await local.start()
+        late = await local.wait_nodes(stopped)
         took_s, agents = clock.monotonic() - began, len(local.processes.agents())
         say(f"ready after {took_s:.1f} s: a global plane, {len(PLANES) - 1} regions, {agents} agents")
+        if late:
+            say(f"not ready yet: {', '.join(late)}; `fairlead get nodes` shows when they are, {layout.path('logs')} why not")
         say(_what_next(layout, local))
         if detach:
             return
