@@ -35,6 +35,18 @@ def editor(folder: Path, script: str) -> Path:
     return path
 
 
+def test_without_a_terminal_no_editor_is_opened_unless_one_is_named(filled: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "false")
+    assert "no terminal" not in talk("edit", "wl/a").err
+    monkeypatch.delenv("EDITOR")
+    monkeypatch.setattr("click.edit", lambda *words, **more: pytest.fail("it would wait for keys that nobody presses"))
+    ran = talk("edit", "wl/a")
+    assert ran.code == frame.ERROR
+    assert "this is no terminal, so no editor can be opened" in ran.err
+    assert "fairlead patch" in ran.err
+
+
 def test_an_edit_is_written(filled: FakeApi, tmp_path: Path) -> None:
     ran = talk("edit", "wl/a", "--editor", editor(tmp_path, "sed -i 's/replicas: 3/replicas: 4/' $1"))
     assert (ran.code, ran.out) == (0, "workload/a edited\n")
