@@ -160,9 +160,10 @@ async def cut(run: _Run, one: str, other: str | None, one_way: bool) -> int:
     note("this cuts, for what is sent from " + one + ":" if one_way else "this cuts, both ways:")
     for name in sorted(links):
         note(f"  {name.removeprefix('agent-').replace('>', ' - ')}")
-    confirmed(run.yes, f"Cut {len(links)} links?")
+    said = f"{len(links)} link{'' if len(links) == 1 else 's'}"
+    confirmed(run.yes, f"Cut {said}?")
     await run.chaos.cut(links, one_way=one_way)
-    click.echo(f"cut {len(links)} links")
+    click.echo(f"cut {said}")
     return OK
 
 

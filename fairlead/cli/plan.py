@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead.cli import plan_words
 from fairlead.cli.apply import file_options, sent_as
-from fairlead.cli.frame import CHANGES, CHECK_FAILED, OK, Told
+from fairlead.cli.frame import CHANGES, CHECK_FAILED, NOT_FOUND, OK, Told
 from fairlead.cli.kinds import of_model, targets
 from fairlead.cli.output import note
 from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
@@ -156,7 +156,8 @@ async def _lose(session: Session, lost: str, form: Format, require_ready: bool) 
     found = {one["metadata"]["name"]: one for one in (await session.client.list(Query(outlooks))).items}
     if lost not in found:
         known = ", ".join(sorted(found)) or "no region yet"
-        raise Told(f"nothing is known of losing {lost!r}", hint=f"it is worked out for regions that are healthy: {known}")
+        hint = f"it is worked out for regions that are healthy: {known}"
+        raise Told(f"nothing is known of losing {lost!r}", hint=hint, code=NOT_FOUND)
     spec = found[lost].get("spec") or {}
     ready = not spec.get("short")
     others = await _runs_anything(session, lost)

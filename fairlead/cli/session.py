@@ -243,8 +243,8 @@ def told_of(error: Exception) -> Exception:
 
 
 def _message(error: ApiError) -> str:
-    fields = [f"  {cause.field}: {cause.message}" for cause in error.causes if cause.field]
-    return "\n".join([error.message, *fields])
+    fields = [f"{cause.field}: {cause.message}" for cause in error.causes if cause.field]
+    return "\n  ".join([error.message, *(field for field in fields if field not in error.message)])
 
 
 def _code(error: ApiError) -> int:
@@ -277,7 +277,7 @@ def _hint(error: ApiError) -> str:
             return "ask what you may do with 'fairlead auth can-i', or use another --context"
         case 404:
             return "check the name, -n TENANT and --context"
-        case 409:
+        case 409 if reasons <= {"Conflict"}:  # any other refusal says in its message what stands in the way
             return "read it again and repeat the change on what is there now"
         case 410:
             return "that revision is no longer kept: ask without --at, or list again"

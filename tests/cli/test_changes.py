@@ -66,7 +66,7 @@ def test_what_is_not_taken_comes_back_with_the_reason_and_can_be_mended(filled: 
     ran = talk("edit", "wl/a", "--editor", editor(tmp_path, script))
     assert (ran.code, ran.out) == (0, "workload/a edited\n")
     assert replicas(filled) == 7
-    assert "#   spec.replicas: at most 1000" in (tmp_path / "seen").read_text()
+    assert "spec.replicas: at most 1000" in (tmp_path / "seen").read_text()
 
 
 def test_somebody_elses_change_wins_and_the_text_is_kept(filled: FakeApi, tmp_path: Path) -> None:

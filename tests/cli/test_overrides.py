@@ -110,6 +110,9 @@ def test_a_policy_is_tried_promoted_and_gone_back_from(contexts_file: Path, tmp_
     channel = msgspec.json.decode(run("get", "policychannels/default", "-o", "json").out)
     assert (channel["spec"]["current"], channel["spec"].get("history", [])) == (1, [])
     assert run("policy", "rollback", "--to", "2").out == "revision 2 decides\n"
+    already = run("policy", "rollback", "--to", "2")
+    assert (already.code, already.out) == (frame.CONFLICT, "")
+    assert "revision 2 decides already" in already.err
     assert "probeSize: 8" in run("policy", "show", "2").out
 
 
