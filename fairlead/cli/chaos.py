@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import click
 
+from fairlead.cli.complete import nodes as complete_nodes
+from fairlead.cli.complete import regions as complete_regions
 from fairlead.cli.frame import NOT_FOUND, OK, Told, World
 from fairlead.cli.output import json_option, note, put_json, put_table
 from fairlead.cli.programs import programs_of, state_option
@@ -117,7 +119,7 @@ async def _kill(run: _Run, names: Sequence[str], what: str) -> int:
 
 
 @command.command("kill-node")
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @yes_option
 @on_platform
 async def kill_node(run: _Run, nodes: tuple[str, ...]) -> int:
@@ -135,7 +137,7 @@ async def kill_zone(run: _Run, zone: str) -> int:
 
 
 @command.command("kill-region")
-@click.argument("region")
+@click.argument("region", shell_complete=complete_regions)
 @yes_option
 @on_platform
 async def kill_region(run: _Run, region: str) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from fairlead.cli.complete import context_names, namespaces
+from fairlead.cli.complete import context_names, namespaces, regions
 from fairlead.cli.frame import CONFLICT, DENIED, ERROR, NOT_FOUND, STALE, TIMED_OUT, UNKNOWN, Told, World
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def server_options(timeout_s: float = REQUEST_S, *, waits: str = "") -> Callable
                      help="Ask a server of this machine by its local socket: break-glass, or as $FAIRLEAD_TOKEN says."),
         click.option("-n", "--namespace", "--tenant", metavar="TENANT", shell_complete=namespaces,
                      help="The tenant; a tenant is a namespace."),
-        click.option("--region", metavar="REGION", help="Ask, or write to, this region only."),
+        click.option("--region", metavar="REGION", shell_complete=regions, help="Ask, or write to, this region only."),
         click.option("--timeout", bounds, type=DURATION if waits else SOME_TIME, default=timeout_s,
                      show_default=f"{timeout_s:g}s", metavar="DURATION",
                      help=waits or "How long the server may take to answer."),

@@ -131,6 +131,14 @@ def test_names_come_from_the_server(api: FakeApi, monkeypatch: pytest.MonkeyPatc
     assert completed("logs", "wl/r") == ["wl/risk-api"]
     assert completed("get", "wl", "-o", "js") == ["json", "jsonpath="]
     assert completed("get", "--context", "lo") == ["local"]
+    api.put("regions", "us-east", spec={})
+    api.put("overrides", "stop", "risk", spec={})
+    for words in (("get", "nodes", "--region"), ("plan", "--lose-region"), ("chaos", "kill-region")):
+        assert completed(*words, "u") == ["us-east"], words
+    assert completed("chaos", "kill-node", "") == ["n1"]
+    for verb in ("approve", "extend", "revoke"):
+        assert completed("override", verb, "") == ["stop"]
+    assert completed("override", "create", "hold", "") == []
 
 
 def test_verbs_and_flags_complete_without_a_server(config_file: Path) -> None:
