@@ -251,3 +251,4 @@ def test_a_socket_says_whom_to_ask_and_as_whom_so_nothing_else_may(config_file: 
     assert (ran.code, "without --context and --server" in ran.err) == (1, True)
     ran = talk("get", "nodes", "--socket", tmp_path / "s")
     assert (ran.code, f"unix:{tmp_path / 's'} cannot be reached" in ran.err) == (1, True)
+    assert "hint: it is break-glass.sock below `data`" in ran.err

@@ -66,6 +66,15 @@ def test_a_server_that_cannot_answer_for_a_version_is_too_stale(api: FakeApi) ->
     assert talk("get", "wl").code == frame.STALE
 
 
+def test_a_slot_without_a_log_is_not_taken_for_a_wrong_name(api: FakeApi) -> None:
+    answer_with(api, 404, "NotFound")
+    assert "hint: check the name, -n TENANT" in talk("logs", "wl/a").err
+    for more in (("--slot", 99), ("--previous",)):
+        ran = talk("logs", "wl/a", *more)
+        assert ran.code == frame.NOT_FOUND
+        assert "hint:" not in ran.err
+
+
 def test_a_field_manager_conflict_names_the_fields_and_the_flag(api: FakeApi) -> None:
     answer_with(
         api, 409, "Conflict", [{"reason": "FieldManagerConflict", "message": 'conflict with "ops"', "field": ".spec.replicas"}]
