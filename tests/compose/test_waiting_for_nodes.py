@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairlead.compose.layout import Layout
 from fairlead.compose.local import NODES_S, Local
+from fairlead.compose.programs import tell_ready
 from tests.cli.talks import Quick
 
 
@@ -39,3 +40,15 @@ async def test_somebody_who_stops_it_does_not_wait(tmp_path: Path) -> None:
     stop.set()
     assert await Slow(tmp_path, clock, [["a"]]).wait_nodes(stop) == ["a"]
     assert clock.passed_s == 0
+
+
+def test_a_reader_who_leaves_early_does_not_end_what_was_started() -> None:
+    heard: list[str] = []
+
+    def say(line: str) -> None:
+        if heard:
+            raise BrokenPipeError
+        heard.append(line)
+
+    tell_ready(say, ["ready", "try", "logs"])
+    assert heard == ["ready"]
