@@ -5,11 +5,14 @@ from __future__ import annotations
 import stat
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fairlead.cli import frame, writing
+from fairlead.decide import disruption
+from fairlead.model.lifecycle import SlotState
 from tests.cli.talks import talk, talk_until, workload
 from tests.client.fake_api import FakeApi
 
@@ -290,7 +293,9 @@ def test_a_drain_is_ordered_with_a_deadline_and_followed_until_nothing_is_left(n
 
 
 def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeApi) -> None:
-    said = "1 slots are still here; blocked: risk/a-0: risk/a must keep 3 serving, 3 do"
+    serving: Any = SimpleNamespace(state=SlotState.SERVING)
+    why = disruption._blocked(serving, 3, disruption.Budget("risk/a", 3, 3))  # in the words of who says it
+    said = f"1 slots are still here; blocked: risk/a-0: {why}"
     node.on_write = lambda *_: drained(node, "False", "Blocked", said)
     ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")
     assert ran.code == frame.TIMED_OUT
@@ -298,6 +303,25 @@ def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeAp
     assert f"node/n1 is not empty at its deadline: {said}" in ran.err
     assert "disruption.minServing" in ran.err
     assert ran.err.count(f"node/n1: {said}\n") == 1, "said once, not every second"
+
+
+def test_what_blocked_a_drain_is_still_told_when_its_time_is_over(node: FakeApi) -> None:
+    said = "1 slots are still here; blocked: risk/a-0: disruption budget of risk/a: 3 serve, minServing is 3"
+    node.on_write = lambda *_: drained(node, "False", "Blocked", said)
+    original, looks = node._matches, 0
+
+    def matches(request: Any, namespace: str, each: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            drained(node, "False", "DeadlinePassed", "1 slots are still here")
+        return original(request, namespace, each)
+
+    node._matches = matches  # type: ignore[method-assign]
+    ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")
+    assert ran.code == frame.TIMED_OUT
+    assert f"error: node/n1 is not empty at its deadline: {said}" in ran.err
+    assert "disruption.minServing" in ran.err
 
 
 def test_a_drain_that_no_budget_blocks_names_what_is_left_and_where_to_look(node: FakeApi) -> None:
