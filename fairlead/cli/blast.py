@@ -21,17 +21,17 @@ async def radius(session: Session, target: Target, each: dict[str, Any]) -> str:
             return _of_workload(each)
         case "Node":
             bindings = await bindings_on(session, target.name)
-            return f"{_count(len(bindings), 'slot')} on it: {by_workload(bindings)}" if bindings else "nothing runs on it"
+            return f"{counted(len(bindings), 'slot')} on it: {by_workload(bindings)}" if bindings else "nothing runs on it"
         case "Tenant":
             return await _counted(session, Query(kinds["workloads"], target.name), "workload", "of this tenant")
         case "NodePool":
             nodes = await _listed(session, Query(kinds["nodes"]))
             if nodes is None:
                 return "its nodes are not known"
-            return f"{_count(sum(1 for node in nodes if (node.get('spec') or {}).get('pool') == target.name), 'node')} in it"
+            return f"{counted(sum(1 for node in nodes if (node.get('spec') or {}).get('pool') == target.name), 'node')} in it"
         case "Region":
             nodes = await _listed(session, Query(kinds["nodes"], region=target.name))
-            return f"{_count(len(nodes), 'node')} in it" if nodes is not None else "its nodes are not known"
+            return f"{counted(len(nodes), 'node')} in it" if nodes is not None else "its nodes are not known"
     return ""
 
 
@@ -40,7 +40,7 @@ def _of_workload(each: dict[str, Any]) -> str:
     counts = status.get("replicas") or {}
     regions = [row.get("region", "") for row in status.get("regions") or ()]
     where = f" in {', '.join(regions)}" if regions else ""
-    return f"stops {_count(int(counts.get('bound') or 0), 'slot')}, {counts.get('serving') or 0} of them serving{where}"
+    return f"stops {counted(int(counts.get('bound') or 0), 'slot')}, {counts.get('serving') or 0} of them serving{where}"
 
 
 async def bindings_on(session: Session, node: str) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def workload_of(binding: dict[str, Any]) -> str:
 
 async def _counted(session: Session, query: Query, noun: str, where: str) -> str:
     found = await _listed(session, query)
-    return f"{_count(len(found), noun)} {where}" if found is not None else f"how many {noun}s {where} is not known"
+    return f"{counted(len(found), noun)} {where}" if found is not None else f"how many {noun}s {where} is not known"
 
 
 async def _listed(session: Session, query: Query) -> list[dict[str, Any]] | None:
@@ -85,7 +85,7 @@ async def _listed(session: Session, query: Query) -> list[dict[str, Any]] | None
         return None
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

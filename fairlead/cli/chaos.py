@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import click
 
+from fairlead.cli.complete import nodes as complete_nodes
+from fairlead.cli.complete import regions as complete_regions
 from fairlead.cli.frame import NOT_FOUND, OK, Told, World
 from fairlead.cli.output import json_option, note, put_json, put_table
 from fairlead.cli.programs import programs_of, state_option
@@ -117,7 +119,7 @@ async def _kill(run: _Run, names: Sequence[str], what: str) -> int:
 
 
 @command.command("kill-node")
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @yes_option
 @on_platform
 async def kill_node(run: _Run, nodes: tuple[str, ...]) -> int:
@@ -135,7 +137,7 @@ async def kill_zone(run: _Run, zone: str) -> int:
 
 
 @command.command("kill-region")
-@click.argument("region")
+@click.argument("region", shell_complete=complete_regions)
 @yes_option
 @on_platform
 async def kill_region(run: _Run, region: str) -> int:
@@ -160,9 +162,10 @@ async def cut(run: _Run, one: str, other: str | None, one_way: bool) -> int:
     note("this cuts, for what is sent from " + one + ":" if one_way else "this cuts, both ways:")
     for name in sorted(links):
         note(f"  {name.removeprefix('agent-').replace('>', ' - ')}")
-    confirmed(run.yes, f"Cut {len(links)} links?")
+    said = f"{len(links)} link{'' if len(links) == 1 else 's'}"
+    confirmed(run.yes, f"Cut {said}?")
     await run.chaos.cut(links, one_way=one_way)
-    click.echo(f"cut {len(links)} links")
+    click.echo(f"cut {said}")
     return OK
 
 

@@ -36,6 +36,14 @@ def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[s
     return _quietly(lambda ask: _names(ask, "nodes", ""), ctx, incomplete)
 
 
+def regions(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _quietly(lambda ask: _names(ask, "regions", ""), ctx, incomplete)
+
+
+def overrides(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _quietly(lambda ask: _names(ask, "overrides", _namespace(ctx, ask)), ctx, incomplete)
+
+
 def workloads(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     slash = incomplete.partition("/")
     prefix = f"{slash[0]}/" if slash[1] else ""

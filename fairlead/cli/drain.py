@@ -22,6 +22,8 @@ from fairlead.client.rest_shapes import Query
 
 DEADLINE_S = 600.0  # as long as a workload's drain may take unless it says otherwise
 GRACE_S = 15.0  # after the deadline, for the controller to say how it ended
+BLOCKED = "; blocked: "  # how the disruption controller begins the list of what is in the way
+BUDGET = "disruption budget of "  # and each budget in it
 LOOK_S = 1.0
 
 node_argument = click.argument("names", nargs=-1, metavar="NODE...", shell_complete=complete_nodes)
@@ -147,6 +149,7 @@ async def _empty(session: Session, targets: list[Target], deadline_s: float) -> 
     waiting = {target.name: target for target in targets}
     said: dict[str, str] = {}
     here: dict[str, str] = {}  # what is left, where the controller does not name it
+    blocks: dict[str, str] = {}  # what it last named: when the time is over it says only how many are left
     with progress("draining") as told:
         while waiting:
             for name in list(waiting):
@@ -160,7 +163,10 @@ async def _empty(session: Session, targets: list[Target], deadline_s: float) -> 
                 if blocked and said.get(name) != blocked:
                     note(f"{waiting[name]}: {blocked}")
                 said[name] = blocked or f"{len(left)} slots left: {blast.by_workload(left)}"
-                here[name] = f"; here: {blast.by_workload(left)}" if blocked and "blocked:" not in blocked else ""
+                if BLOCKED in blocked:
+                    blocks[name] = blocked[blocked.index(BLOCKED) :]
+                named = blocks.get(name) or f"; here: {blast.by_workload(left)}"
+                here[name] = named if blocked and BLOCKED not in blocked else ""
                 if condition.get("reason") == "DeadlinePassed":
                     end = min(end, clock.monotonic())
             if waiting and clock.monotonic() >= end:
@@ -171,9 +177,9 @@ async def _empty(session: Session, targets: list[Target], deadline_s: float) -> 
 
 
 def _hint(lines: list[str]) -> str:
-    budget = "lower that workload's disruption.minServing or add replicas, then drain again"
+    budget = "make room for one more slot of it (rollout.maxSurge above 0), or lower its disruption.minServing; then drain again"
     order = "see whether a freeze or a hold covers it: 'fairlead override list -A'; then drain again"
-    return f"{budget if any('must keep' in line for line in lines) else order}; 'fairlead uncordon' gives up"
+    return f"{budget if any(BUDGET in line for line in lines) else order}; 'fairlead uncordon' gives up"
 
 
 async def _drained(session: Session, target: Target) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Owns the editor's round trip: nothing a person typed is lost, whatever the serve
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fairlead.cli.complete import kinds as complete_kinds
 from fairlead.cli.complete import workloads as complete_workloads
 from fairlead.cli.frame import CONFLICT, ERROR, OK, Told
 from fairlead.cli.kinds import Target, one_target, targets
-from fairlead.cli.session import Session, on_server, server_options, told_of
+from fairlead.cli.session import Session, is_terminal, on_server, server_options, told_of
 from fairlead.cli.show import Format, format_option, put, without_managed_fields
 from fairlead.cli.writing import Outcomes, how, keyed, suffix, write_options
 from fairlead.client.rest_shapes import JSON_PATCH, MERGE_PATCH
@@ -34,6 +35,9 @@ async def edit(session: Session, words: tuple[str, ...], editor: str | None, dry
 
     What the server refuses comes back into the editor with the reasons above it. An unchanged or empty text ends the edit.
     """
+    if not (editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or is_terminal()):
+        hint = "name an editor that needs none with --editor or $EDITOR, or change it with 'fairlead patch' or 'fairlead apply'"
+        raise Told("this is no terminal, so no editor can be opened", hint=hint)
     target = await one_target(session.client, words, "edit")
     namespace = session.namespace_of(target.resource)
     before = await session.client.get(target.resource, namespace, target.name, region=session.region)

@@ -20,11 +20,11 @@ from fairlead.client.rest_shapes import CORE_EVENTS, Query
 HEADINGS = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
 
 
-def query_for(target: Target, namespace: str, uid: str = "") -> Query:
+def query_for(target: Target, namespace: str, uid: str = "", region: str = "") -> Query:
     pairs = {"involvedObject.name": target.name, "involvedObject.kind": target.resource.kind}
     if uid:
         pairs["involvedObject.uid"] = uid
-    return Query(CORE_EVENTS, namespace, fields=",".join(f"{name}={value}" for name, value in pairs.items()))
+    return Query(CORE_EVENTS, namespace, fields=",".join(f"{name}={value}" for name, value in pairs.items()), region=region)
 
 
 def seen_at(event: dict[str, Any]) -> str:
@@ -57,10 +57,10 @@ def row_of(event: dict[str, Any], now_s: float) -> list[str]:
 @on_server
 async def command(session: Session, about: str, types: str, everywhere: bool, watch: bool, no_headers: bool, form: Format) -> int:
     """Show what happened, newest last: fairlead events --for wl/risk-api."""
-    query = Query(CORE_EVENTS, "" if everywhere else session.namespace)
+    query = Query(CORE_EVENTS, "" if everywhere else session.namespace, region=session.region)
     if about:
         target = await one_target(session.client, (about,), "--for")
-        query = query_for(target, session.namespace_of(target.resource))
+        query = query_for(target, session.namespace_of(target.resource), region=session.region)
     wanted = {kind.strip().lower() for kind in types.split(",") if kind.strip()}
 
     def is_wanted(event: dict[str, Any]) -> bool:

@@ -211,7 +211,9 @@ async def status(session: Session, name: str, form: Format) -> int:
     for one in incidents:
         data = one["spec"]["data"]
         click.echo(f"incident/{_bare(one)}, open since {data.get('opened')}: {data.get('reason')}")
-    if not incidents:
+    if incidents:
+        click.echo()
+    else:
         note("no incident is open")
     _tell(seen)
     if happened:
@@ -240,12 +242,11 @@ async def close(session: Session, name: str) -> int:
 
 
 def _tell(seen: list[Check]) -> None:
-    click.echo()
     rows = [
         [one.name, "ok" if one.passed else "NOT YET", "; ".join(one.left[:3]) + (" ..." if len(one.left) > 3 else "")]
         for one in seen
     ]
-    put_lines(laid_out(["CLEAN-UP", "", "LEFT"], rows))
+    put_lines(laid_out(["CLEAN-UP", "STATE", "LEFT"], rows))
 
 
 async def _open_ones(session: Session, name: str) -> list[Tree]:

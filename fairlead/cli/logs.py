@@ -10,9 +10,10 @@ import sys
 import click
 
 from fairlead.cli.complete import workloads as complete_workloads
-from fairlead.cli.frame import OK, Told
+from fairlead.cli.frame import NOT_FOUND, OK, Told
 from fairlead.cli.kinds import targets
 from fairlead.cli.session import DURATION, Session, on_server, server_options
+from fairlead.client.rest_errors import NotFound
 
 
 @click.command("logs")
@@ -40,8 +41,13 @@ async def command(session: Session, words: tuple[str, ...], slot: int | None, fo
     params = {name: str(value) for name, value in given.items() if value is not None}
     params |= {name: "true" for name, on in (("follow", follow), ("previous", previous), ("timestamps", timestamps)) if on}
     path = found[0].resource.path(session.namespace, found[0].name, "log")
-    async for chunk in session.client.text(path, params):
-        _write(chunk)
+    try:
+        async for chunk in session.client.text(path, params):
+            _write(chunk)
+    except NotFound as error:
+        if slot is None and not previous:
+            raise
+        raise Told(error.message, code=NOT_FOUND) from error  # the workload is there, only not that part of it
     return OK
 
 

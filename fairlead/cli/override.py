@@ -13,6 +13,7 @@ import click
 
 from fairlead.cli.access_work import WHOAMI
 from fairlead.cli.ages import span
+from fairlead.cli.complete import overrides as complete_overrides
 from fairlead.cli.frame import CONFLICT, OK, LazyGroup, Told
 from fairlead.cli.kinds import of_model
 from fairlead.cli.output import note
@@ -36,12 +37,12 @@ def command() -> None:
     """Order exceptions that end by themselves: hold, freeze, zone-avoidance and others."""
 
 
-name_argument = click.argument("name", metavar="NAME")
+known_argument = click.argument("name", metavar="NAME", shell_complete=complete_overrides)
 
 
 @command.command("create")
 @click.argument("kind", type=click.Choice(KINDS))
-@name_argument
+@click.argument("name", metavar="NAME")
 @click.option("--reason", required=True, metavar="TEXT", help="Why: it is kept, and shown to whoever waits because of it.")
 @click.option("--for", "ttl", type=SOME_TIME, default=TTL_S, show_default="1h", metavar="DURATION",
               help="After this it has no effect. At most 4h, or what the policy allows.")  # fmt: skip
@@ -163,7 +164,7 @@ def _end_s(each: dict[str, Any]) -> float:
 
 
 @command.command("approve")
-@name_argument
+@known_argument
 @yes_option
 @write_options
 @server_options()
@@ -224,7 +225,7 @@ async def _approve(session: Session, told: dict[str, Any], me: str, write: Write
 
 
 @command.command("extend")
-@name_argument
+@known_argument
 @click.option("--for", "more", type=SOME_TIME, required=True, metavar="DURATION", help="How long it is to last from now on.")
 @write_options
 @server_options()
@@ -268,7 +269,7 @@ def _next_name(name: str) -> str:
 
 
 @command.command("revoke")
-@name_argument
+@known_argument
 @write_options
 @server_options()
 @on_server

@@ -16,7 +16,8 @@ import msgspec
 
 from fairlead.cli import plan_words
 from fairlead.cli.apply import file_options, sent_as
-from fairlead.cli.frame import CHANGES, CHECK_FAILED, OK, Told
+from fairlead.cli.complete import regions as complete_regions
+from fairlead.cli.frame import CHANGES, CHECK_FAILED, NOT_FOUND, OK, Told
 from fairlead.cli.kinds import of_model, targets
 from fairlead.cli.output import note
 from fairlead.cli.session import SOME_TIME, Session, on_server, server_options
@@ -34,7 +35,8 @@ Change = dict[str, Any]
 @click.command("plan")
 @click.argument("words", nargs=-1, metavar="[drain|cordon|uncordon NODE... | delete KIND/NAME... | policy REVISION]")
 @file_options
-@click.option("--lose-region", "lost", default="", metavar="REGION", help="As if this region were lost now.")
+@click.option("--lose-region", "lost", default="", metavar="REGION", shell_complete=complete_regions,
+              help="As if this region were lost now.")  # fmt: skip
 @click.option("--require-ready", is_flag=True, help="Exit code 8 if critical services would be left that no recovery reaches.")
 @click.option("--deadline", type=SOME_TIME, default=DRAIN_S, show_default="10m", metavar="DURATION", help="Of a drain.")
 @click.option("--force-conflicts", is_flag=True, help="As if fields that other managers own were taken over.")
@@ -166,7 +168,8 @@ async def _lose(session: Session, lost: str, form: Format, require_ready: bool) 
     found = {one["metadata"]["name"]: one for one in (await session.client.list(Query(outlooks))).items}
     if lost not in found:
         known = ", ".join(sorted(found)) or "no region yet"
-        raise Told(f"nothing is known of losing {lost!r}", hint=f"it is worked out for regions that are healthy: {known}")
+        hint = f"it is worked out for regions that are healthy: {known}"
+        raise Told(f"nothing is known of losing {lost!r}", hint=hint, code=NOT_FOUND)
     spec = found[lost].get("spec") or {}
     ready = not spec.get("short")
     others = await _runs_anything(session, lost)

@@ -117,8 +117,8 @@ def tell_loss(region: str, spec: Row, others: bool, *, gone: bool = False) -> No
     if short:
         click.echo(f"NOT READY: {lost}, {short} of {ready + short} critical services would NOT reach their minimum.")
     else:
-        begun, seconds = f"{lost[0].upper()}{lost[1:]}", spec.get("seconds", 0.0)
-        click.echo(f"{begun}, all {ready} critical services would reach their minimum, in {seconds:.0f} s.")
+        who = f"all {ready} critical services would reach their" if ready > 1 else "the one critical service would reach its"
+        click.echo(f"{lost[0].upper()}{lost[1:]}, {who} minimum, in {spec.get('seconds', 0.0):.0f} s.")
     click.echo()
     rows = [_service(one) for one in services]
     put_lines(laid_out(["TENANT", "WORKLOAD", "IN REGION", "NEW SLOTS", "SECONDS", "MISSING", "WHY"], rows))

@@ -201,7 +201,8 @@ async def rollback(session: Session, to: int | None, dry_run: str, idempotency_k
     found, spec = await _there(session)
     new = rolled_back(spec, to or 0)
     if new is None:
-        raise Told("there is nothing to go back to", hint="'fairlead policy list' shows the revisions", code=CONFLICT)
+        said = f"revision {to} decides already" if to and to == spec.current else "there is nothing to go back to"
+        raise Told(said, hint="'fairlead policy list' shows the revisions", code=CONFLICT)
     try:
         await _policy(session, new.current)
     except NotFound as error:

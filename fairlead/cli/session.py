@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from fairlead.cli.complete import context_names, namespaces
+from fairlead.cli.complete import context_names, namespaces, regions
 from fairlead.cli.frame import CONFLICT, DENIED, ERROR, NOT_FOUND, STALE, TIMED_OUT, UNKNOWN, Told, World
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def server_options(timeout_s: float = REQUEST_S, *, waits: str = "") -> Callable
                      help="Ask a server of this machine by its local socket: break-glass, or as $FAIRLEAD_TOKEN says."),
         click.option("-n", "--namespace", "--tenant", metavar="TENANT", shell_complete=namespaces,
                      help="The tenant; a tenant is a namespace."),
-        click.option("--region", metavar="REGION", help="Ask, or write to, this region only."),
+        click.option("--region", metavar="REGION", shell_complete=regions, help="Ask, or write to, this region only."),
         click.option("--timeout", bounds, type=DURATION if waits else SOME_TIME, default=timeout_s,
                      show_default=f"{timeout_s:g}s", metavar="DURATION",
                      help=waits or "How long the server may take to answer."),
@@ -243,8 +243,8 @@ def told_of(error: Exception) -> Exception:
 
 
 def _message(error: ApiError) -> str:
-    fields = [f"  {cause.field}: {cause.message}" for cause in error.causes if cause.field]
-    return "\n".join([error.message, *fields])
+    fields = [f"{cause.field}: {cause.message}" for cause in error.causes if cause.field]
+    return "\n  ".join([error.message, *(field for field in fields if field not in error.message)])
 
 
 def _code(error: ApiError) -> int:
@@ -277,7 +277,7 @@ def _hint(error: ApiError) -> str:
             return "ask what you may do with 'fairlead auth can-i', or use another --context"
         case 404:
             return "check the name, -n TENANT and --context"
-        case 409:
+        case 409 if reasons <= {"Conflict"}:  # any other refusal says in its message what stands in the way
             return "read it again and repeat the change on what is there now"
         case 410:
             return "that revision is no longer kept: ask without --at, or list again"

@@ -15,6 +15,7 @@ from fairlead.cli import jsonpath
 from fairlead.cli.output import put_json
 
 NAMES = ("table", "wide", "json", "yaml", "name", "jsonpath=", "custom-columns=")
+EXAMPLES = {"jsonpath": "jsonpath={.metadata.name}", "custom-columns": "custom-columns=NAME:.metadata.name"}
 NONE = "<none>"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +44,7 @@ class FormatType(click.ParamType):  # type: ignore[type-arg]
             return value
         name, equals, rest = str(value).partition("=")
         try:
-            if name == "jsonpath" and equals:
+            if name == "jsonpath" and rest:
                 return Format(name, jsonpath.parse(jsonpath.relaxed(rest) if rest.startswith((".", "$", "[")) else rest))
             if name == "custom-columns" and rest:
                 return Format(name, columns=_columns(rest))
@@ -51,6 +52,8 @@ class FormatType(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
         except ValueError as error:
             self.fail(f"custom-columns: {error}", param, ctx)
+        if equals and not rest and f"{name}=" in NAMES:
+            self.fail(f"{value} of what? Write {EXAMPLES[name]}", param, ctx)
         if equals or name not in NAMES:
             self.fail(f"{value!r} is not a format; {_near(name)}use one of {', '.join(NAMES)}", param, ctx)
         return Format(name)

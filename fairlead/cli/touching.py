@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.cli.blast import counted, workload_of
 from fairlead.cli.kinds import of_model
 from fairlead.cli.session import Session
 from fairlead.client.rest_errors import ApiError
@@ -41,21 +42,36 @@ async def _workloads(session: Session, override: Override) -> str:
     anywhere = msgspec.structs.replace(override.spec, scope=msgspec.structs.replace(scope, regions=(), zones=()))
     plain = msgspec.structs.replace(override, spec=anywhere)
     found: list[dict[str, Any]] = []
+    bindings: list[dict[str, Any]] = []
     try:
         for tenant in ("",) if EVERYONE in tenants else tenants:
             found += (await session.client.list(Query(of_model()["workloads"], tenant))).items
+        if not found:  # a region's own server has no workloads, only what is bound of them there
+            for tenant in ("",) if EVERYONE in tenants else tenants:
+                bindings += (await session.client.list(Query(of_model()["bindings"], tenant))).items
     except ApiError as error:
         return f"how many workloads is not known: {error}"
-    inside = [
-        each
-        for each in found
-        if concerns(plain, Where(each["metadata"].get("namespace", ""), each["metadata"]["name"])) and _runs_in(each, scope)
-    ]
+    inside = [each for each in found if concerns(plain, _where(workload_named(each))) and _runs_in(each, scope)]
+    held = [each for each in bindings if concerns(plain, _where(workload_of(each)))]
     counts = [(each.get("status") or {}).get("replicas") or {} for each in inside]
-    bound, serving = sum(int(c.get("bound") or 0) for c in counts), sum(int(c.get("serving") or 0) for c in counts)
-    names = ", ".join(sorted(f"{e['metadata'].get('namespace', '')}/{e['metadata']['name']}" for e in inside)[:5])
-    more = f" and {len(inside) - 5} more" if len(inside) > 5 else ""
-    return f"{len(inside)} workloads with {bound} slots, {serving} of them serving" + (f": {names}{more}" if inside else "")
+    bound = sum(int(c.get("bound") or 0) for c in counts) + len(held)
+    serving = sum(int(c.get("serving") or 0) for c in counts) + sum(_state(each) == "Serving" for each in held)
+    names = sorted({*map(workload_named, inside), *map(workload_of, held)})
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    said = f"{counted(len(names), 'workload')} with {counted(bound, 'slot')}, {serving} of them serving"
+    return said + (f": {', '.join(names[:5])}{more}" if names else "")
+
+
+def workload_named(workload: dict[str, Any]) -> str:
+    return f"{workload['metadata'].get('namespace', '')}/{workload['metadata']['name']}"
+
+
+def _where(name: str) -> Where:
+    return Where(*name.split("/", 1))
+
+
+def _state(binding: dict[str, Any]) -> str:
+    return str((binding.get("status") or {}).get("state", ""))
 
 
 def _runs_in(workload: dict[str, Any], scope: OverrideScope) -> bool:

@@ -6,6 +6,7 @@ Owns the reading of --for. Exit code 6 when the time is over.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -24,6 +25,7 @@ class Wanted(NamedTuple):
     words: str
     holds: Callable[[Seen], bool]
     may_be_missing: bool = False
+    condition: str = ""
 
 
 class WantedType(click.ParamType):  # type: ignore[type-arg]
@@ -47,7 +49,7 @@ def _wanted(text: str) -> Wanted:
             return Wanted("there", lambda seen: seen is not None, may_be_missing=True)
         case "condition" if rest:
             name, _, status = rest.partition("=")
-            return Wanted(f"{name}={status or 'True'}", _condition(name, status or "True"))
+            return Wanted(f"{name}={status or 'True'}", _condition(name, status or "True"), condition=name)
         case "jsonpath" if rest:
             return _value(rest)
     raise ValueError(f"{text!r} is not condition=NAME[=STATUS], jsonpath=PATH[=VALUE], create or delete")
@@ -106,7 +108,7 @@ async def command(session: Session, words: tuple[str, ...], wanted: Wanted, ever
         if not wanted.may_be_missing:
             await session.client.get(target.resource, namespace, target.name, region=session.region)  # a misspelt name ends here
         left_s = max(0.0, end - clock.monotonic()) if session.wait_s >= 0 else -1.0
-        await until(session, target, namespace, wanted.holds, within_s=left_s, wanted=wanted.words, hint=_why)
+        await until(session, target, namespace, wanted.holds, within_s=left_s, wanted=wanted.words, hint=partial(_why, wanted))
         click.echo(f"{target} {'condition met' if wanted.words not in ('gone', 'there') else wanted.words}")
     return OK
 
@@ -131,10 +133,14 @@ async def _found(session: Session, words: tuple[str, ...], every: bool, selector
     return found
 
 
-def _why(seen: Seen) -> str:
+def _why(wanted: Wanted, seen: Seen) -> str:
     """What the object says of itself: the conditions that are not True, and what it waits for."""
     status = (seen or {}).get("status") or {}
-    said = [f"{each.get('type')}={each.get('status')} ({each.get('reason', '')}: {each.get('message', '')})"
+    there = [str(each.get("type")) for each in status.get("conditions") or ()]
+    said = []
+    if wanted.condition and wanted.condition.lower() not in map(str.lower, there):
+        said.append(f"it has no condition {wanted.condition}; it has {', '.join(there) or 'none yet'}")
+    said += [f"{each.get('type')}={each.get('status')} ({': '.join(filter(None, (each.get('reason'), each.get('message'))))})"
             for each in status.get("conditions") or () if each.get("status") != "True"]  # fmt: skip
     said += [f"{each.get('count')} pending: {each.get('reason')}" for each in status.get("pending") or ()]
     if (seen or {}).get("metadata", {}).get("deletionTimestamp"):

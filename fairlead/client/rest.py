@@ -333,6 +333,8 @@ class RestClient:
             return Unreachable(f"{self.link.server}: its certificate is not trusted: {error}", hint)
         if isinstance(error, CannotConnect):
             hint = "is it running, and is the context right? see `fairlead config get-contexts`"
+            if self.link.server.startswith("unix:"):
+                hint = "it is break-glass.sock below `data` of a server's configuration, for its user and root while it runs"
             return Unreachable(f"{self.link.server} cannot be reached: {error}", hint)
         return Unreachable(f"{self.link.server}: the connection was lost: {error}")
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import aiohttp
 from msgspec.structs import replace
 
 from fairlead.compose.config import PlaneConfig
@@ -23,7 +22,6 @@ from fairlead.compose.processes import AGENT, POLL_S
 from fairlead.compose.wiring import ENDPOINTS, LINKS, PEOPLE, PLANES, REGIONS, link_name
 from fairlead.ports import Clock
 from fairlead.security.files import write_private
-from fairlead.security.tls import client_context
 from fairlead.wire import json_codec
 
 APPLY_S: Final = 5.0
@@ -233,8 +231,9 @@ class Chaos:
             await self._change(clean)
         else:  # what is started below finds nothing to hold back
             write_private(Path(self._local.links().faults), json_codec.encode(clean))
-        if before.cuts or before.locks:
-            say(f"{len(before.cuts)} links and {len(before.locks)} stores work again")
+        for number, what in ((len(before.cuts), "link"), (len(before.locks), "store")):
+            if number:
+                say(f"{number} {what} works again" if number == 1 else f"{number} {what}s work again")
         gone = [name for name in self._processes.names() if self._processes.pid(name) is None]
         if gone:
             say(f"starting {', '.join(name.removeprefix(AGENT) for name in gone)}")
@@ -248,29 +247,10 @@ class Chaos:
                 if self._clock.monotonic() > until:
                     raise NotPossible(f"{plane} is not ready after {HEAL_S:g} s; its log is {self._processes.log_of(plane)}")
                 await self._clock.sleep(POLL_S)
-        while late := await self._late_nodes():
+        while late := await self._local.late_nodes():
             if self._clock.monotonic() > until:
                 raise NotPossible(f"not ready after {HEAL_S:g} s: {', '.join(late)}")
             await self._clock.sleep(10 * POLL_S)
-
-    async def _late_nodes(self) -> list[str]:
-        """Those that the planes do not call ready and open for work yet, as an administrator sees them."""
-        wanted = {name.removeprefix(AGENT) for name in self._processes.agents()}
-        token = self._layout.path("run", "admin.token").read_text().strip()
-        url = f"{self._layout.address_of('global')}/apis/{json_codec.API_VERSION}/nodes"
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0)) as session:
-            try:
-                tls = client_context(self._layout.path("pki", "ca.pem"))
-                async with session.get(url, ssl=tls, headers={"Authorization": f"Bearer {token}"}) as answer:
-                    tree = json_codec.parse_json(await answer.read())
-            except (aiohttp.ClientError, OSError, TimeoutError):
-                return sorted(wanted)
-        items = tree.get("items", []) if isinstance(tree, dict) else []
-        return sorted(wanted - {one["metadata"]["name"] for one in items if _takes_work(one.get("status", {}))})
-
-
-def _takes_work(status: dict[str, object]) -> bool:
-    return status.get("health") == "Ready" and status.get("schedulable") is True
 
 
 def _joined(before: Direction | None, way: Direction) -> Direction:

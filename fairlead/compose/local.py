@@ -18,12 +18,14 @@ from fairlead.compose.config import PlaneConfig
 from fairlead.compose.endpoints import EndpointsConfig
 from fairlead.compose.layout import Layout, read_config
 from fairlead.compose.links import LinksConfig, read_in_force
-from fairlead.compose.processes import POLL_S, Processes
+from fairlead.compose.processes import AGENT, POLL_S, Processes
 from fairlead.compose.wiring import ENDPOINTS, LINKS, PLANES, is_taken
 from fairlead.ports import Clock
 from fairlead.security.tls import client_context
+from fairlead.wire import json_codec
 
 START_S: Final = 120.0
+NODES_S: Final = 60.0  # a busy machine starts eleven agents slowly; one that is broken is not waited for
 
 
 class Local:
@@ -93,6 +95,28 @@ class Local:
     async def _relays_listen(self) -> bool:
         return read_in_force(Path(self.links().in_force)).number >= 0
 
+    async def wait_nodes(self, stop: asyncio.Event) -> list[str]:
+        """Until every node takes work; those that do not after a while, or when told to stop."""
+        until = self._clock.monotonic() + NODES_S
+        while (late := await self.late_nodes()) and not stop.is_set() and self._clock.monotonic() < until:
+            await self._clock.sleep(10 * POLL_S)
+        return late
+
+    async def late_nodes(self) -> list[str]:
+        """Those that the planes do not call ready and open for work yet, as an administrator sees them."""
+        wanted = {name.removeprefix(AGENT) for name in self.processes.agents()}
+        token = self._layout.path("run", "admin.token").read_text().strip()
+        url = f"{self._layout.address_of('global')}/apis/{json_codec.API_VERSION}/nodes"
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0)) as session:
+            try:
+                tls = client_context(self._layout.path("pki", "ca.pem"))
+                async with session.get(url, ssl=tls, headers={"Authorization": f"Bearer {token}"}) as answer:
+                    tree = json_codec.parse_json(await answer.read())
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                return sorted(wanted)
+        items = tree.get("items", []) if isinstance(tree, dict) else []
+        return sorted(wanted - {one["metadata"]["name"] for one in items if _takes_work(one.get("status", {}))})
+
     # --- being there -----------------------------------------------------------------------------------------------------
 
     async def wait_stopped(self, stop: asyncio.Event) -> bool:
@@ -115,6 +139,10 @@ async def is_ready(address: str, authority: Path) -> bool:
                 return answer.status == 200
         except (aiohttp.ClientError, OSError, TimeoutError):
             return False
+
+
+def _takes_work(status: dict[str, object]) -> bool:
+    return status.get("health") == "Ready" and status.get("schedulable") is True
 
 
 class StartFailed(ValueError):

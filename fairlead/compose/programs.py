@@ -6,7 +6,8 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -82,9 +83,14 @@ async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Cl
     try:
         began = clock.monotonic()
         await local.start()
+        late = await local.wait_nodes(stopped)
         took_s, agents = clock.monotonic() - began, len(local.processes.agents())
-        say(f"ready after {took_s:.1f} s: a global plane, {len(PLANES) - 1} regions, {agents} agents")
-        say(_what_next(layout, local))
+        said = [f"ready after {took_s:.1f} s: a global plane, {len(PLANES) - 1} regions, {agents} agents"]
+        if late:
+            said.append(
+                f"not ready yet: {', '.join(late)}; `fairlead get nodes` shows when they are, {layout.path('logs')} why not"
+            )
+        tell_ready(say, [*said, _what_next(layout, local)])
         if detach:
             return
         async with Tasks() as tasks:
@@ -99,6 +105,13 @@ async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Cl
         await local.processes.stop_all()
         raise
     await local.processes.stop_all()
+
+
+def tell_ready(say: Say, lines: Sequence[str]) -> None:
+    """What runs goes on, whoever still reads: a pipe that is closed (`| head`) is no reason to stop it."""
+    with suppress(BrokenPipeError):
+        for line in lines:
+            say(line)
 
 
 def _make_layout(

@@ -308,3 +308,21 @@ async def test_a_slot_of_a_job_that_runs_waits_for_nothing(tmp_path: Path) -> No
         await rig.region.until(lambda: rig.region.plane.authority.view().get("bindings", "risk", "api-0") is not None)
         found = await asked_until(rig, "/bindings/api-0/why", lambda got: got["status"]["slots"][0]["state"] == "Ready")
         assert "api-0 is Ready: Running: it runs" in found["status"]["summary"]
+
+
+# --- overrides at a region's own door ------------------------------------------------------------------------------------
+
+
+async def test_an_override_at_a_regions_own_door_counts_what_is_bound_there(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as rig:
+        await rig.region.order("api", 3, uid=rig.uid)
+        await rig.region.until(lambda: len(rig.region.serving()) == 3)
+        clock = SystemClock()
+        front = FrontDoor({REGION: LocalPlane(rig.region.plane.authority, clock)}, clock)
+        alone = Door({REGION: rig.region.plane}, {}, make_app(front, authenticate, allow_all, clock=clock))
+        for name, said in (("api", "1 workloads with 3 slots, 3 of them serving"), ("web", "0 workloads with 0 slots")):
+            spec = {"kind": "hold", "reason": "flood", "ttlSeconds": 60, "scope": {"workloads": [name]}}
+            body = {"metadata": {"name": f"{REGION}-stop", "namespace": "risk"}, "spec": spec}
+            got = await doors.call(alone, "POST", f"{NAMESPACE}/overrides?dryRun=All", body)
+            assert got.status == 201, got.body
+            assert any(f"this override touches {said}" in one for one in got.warnings), got.warnings

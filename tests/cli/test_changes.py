@@ -5,11 +5,14 @@ from __future__ import annotations
 import stat
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fairlead.cli import frame, writing
+from fairlead.decide import disruption
+from fairlead.model.lifecycle import SlotState
 from tests.cli.talks import talk, talk_until, workload
 from tests.client.fake_api import FakeApi
 
@@ -35,6 +38,18 @@ def editor(folder: Path, script: str) -> Path:
     return path
 
 
+def test_without_a_terminal_no_editor_is_opened_unless_one_is_named(filled: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "false")
+    assert "no terminal" not in talk("edit", "wl/a").err
+    monkeypatch.delenv("EDITOR")
+    monkeypatch.setattr("click.edit", lambda *words, **more: pytest.fail("it would wait for keys that nobody presses"))
+    ran = talk("edit", "wl/a")
+    assert ran.code == frame.ERROR
+    assert "this is no terminal, so no editor can be opened" in ran.err
+    assert "fairlead patch" in ran.err
+
+
 def test_an_edit_is_written(filled: FakeApi, tmp_path: Path) -> None:
     ran = talk("edit", "wl/a", "--editor", editor(tmp_path, "sed -i 's/replicas: 3/replicas: 4/' $1"))
     assert (ran.code, ran.out) == (0, "workload/a edited\n")
@@ -54,7 +69,7 @@ def test_what_is_not_taken_comes_back_with_the_reason_and_can_be_mended(filled: 
     ran = talk("edit", "wl/a", "--editor", editor(tmp_path, script))
     assert (ran.code, ran.out) == (0, "workload/a edited\n")
     assert replicas(filled) == 7
-    assert "#   spec.replicas: at most 1000" in (tmp_path / "seen").read_text()
+    assert "spec.replicas: at most 1000" in (tmp_path / "seen").read_text()
 
 
 def test_somebody_elses_change_wins_and_the_text_is_kept(filled: FakeApi, tmp_path: Path) -> None:
@@ -281,7 +296,9 @@ def test_a_drain_is_ordered_with_a_deadline_and_followed_until_nothing_is_left(n
 
 
 def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeApi) -> None:
-    said = "1 slots are still here; blocked: risk/a-0: risk/a must keep 3 serving, 3 do"
+    serving: Any = SimpleNamespace(state=SlotState.SERVING)
+    why = disruption._blocked(serving, 3, disruption.Budget("risk/a", 3, 3))  # in the words of who says it
+    said = f"1 slots are still here; blocked: risk/a-0: {why}"
     node.on_write = lambda *_: drained(node, "False", "Blocked", said)
     ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")
     assert ran.code == frame.TIMED_OUT
@@ -289,6 +306,25 @@ def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeAp
     assert f"node/n1 is not empty at its deadline: {said}" in ran.err
     assert "disruption.minServing" in ran.err
     assert ran.err.count(f"node/n1: {said}\n") == 1, "said once, not every second"
+
+
+def test_what_blocked_a_drain_is_still_told_when_its_time_is_over(node: FakeApi) -> None:
+    said = "1 slots are still here; blocked: risk/a-0: disruption budget of risk/a: 3 serve, minServing is 3"
+    node.on_write = lambda *_: drained(node, "False", "Blocked", said)
+    original, looks = node._matches, 0
+
+    def matches(request: Any, namespace: str, each: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            drained(node, "False", "DeadlinePassed", "1 slots are still here")
+        return original(request, namespace, each)
+
+    node._matches = matches  # type: ignore[method-assign]
+    ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")
+    assert ran.code == frame.TIMED_OUT
+    assert f"error: node/n1 is not empty at its deadline: {said}" in ran.err
+    assert "disruption.minServing" in ran.err
 
 
 def test_a_drain_that_no_budget_blocks_names_what_is_left_and_where_to_look(node: FakeApi) -> None:

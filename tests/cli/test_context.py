@@ -131,6 +131,14 @@ def test_names_come_from_the_server(api: FakeApi, monkeypatch: pytest.MonkeyPatc
     assert completed("logs", "wl/r") == ["wl/risk-api"]
     assert completed("get", "wl", "-o", "js") == ["json", "jsonpath="]
     assert completed("get", "--context", "lo") == ["local"]
+    api.put("regions", "us-east", spec={})
+    api.put("overrides", "stop", "risk", spec={})
+    for words in (("get", "nodes", "--region"), ("plan", "--lose-region"), ("chaos", "kill-region")):
+        assert completed(*words, "u") == ["us-east"], words
+    assert completed("chaos", "kill-node", "") == ["n1"]
+    for verb in ("approve", "extend", "revoke"):
+        assert completed("override", verb, "") == ["stop"]
+    assert completed("override", "create", "hold", "") == []
 
 
 def test_verbs_and_flags_complete_without_a_server(config_file: Path) -> None:
@@ -243,3 +251,4 @@ def test_a_socket_says_whom_to_ask_and_as_whom_so_nothing_else_may(config_file: 
     assert (ran.code, "without --context and --server" in ran.err) == (1, True)
     ran = talk("get", "nodes", "--socket", tmp_path / "s")
     assert (ran.code, f"unix:{tmp_path / 's'} cannot be reached" in ran.err) == (1, True)
+    assert "hint: it is break-glass.sock below `data`" in ran.err

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.cli import frame
-from fairlead.client import contexts
+from fairlead.cli.session import told_of
+from fairlead.client import contexts, rest_errors
 from tests.cli.runs import fairlead, world
 from tests.cli.talks import talk, workload
 from tests.client.fake_api import FakeApi, Fault
@@ -30,6 +31,7 @@ def answer_with(api: FakeApi, code: int, reason: str, causes: list[dict[str, str
         (403, "Forbidden", [{"reason": "FencedOut", "message": "m", "field": ""}], frame.DENIED, "somebody else acts"),
         (404, "NotFound", None, frame.NOT_FOUND, "check the name"),
         (409, "Conflict", None, frame.CONFLICT, "read it again"),
+        (409, "Conflict", [{"reason": "Conflict", "message": "m", "field": ""}], frame.CONFLICT, "read it again"),
         (409, "Conflict", [{"reason": "StaleEvidence", "message": "m", "field": ""}], frame.STALE, ""),
         (410, "Expired", None, frame.ERROR, "no longer kept"),
         (422, "Invalid", [{"reason": "x", "message": "at most 3", "field": "spec.a"}], frame.ERROR, "spec.a: at most 3"),
@@ -46,9 +48,31 @@ def test_the_exit_code_of_each_answer(api: FakeApi, code: int, reason: str, caus
     assert hint in ran.err
 
 
+def test_a_refusal_that_reading_again_does_not_cure_gives_no_such_hint(api: FakeApi) -> None:
+    answer_with(api, 409, "Conflict", [{"reason": "InUse", "message": "n1 still carries 4 slots; drain it first", "field": ""}])
+    ran = talk("delete", "node/n1", "--yes")
+    assert ran.code == frame.CONFLICT
+    assert "hint: read it again" not in ran.err
+
+
+def test_a_field_that_the_message_names_is_not_told_twice() -> None:
+    cause = rest_errors.Cause("spec.scope", "name some")
+    said = told_of(rest_errors.Invalid(422, "Invalid", 'Override "x" is invalid: spec.scope: name some', (cause,)))
+    assert str(said) == 'Override "x" is invalid: spec.scope: name some'
+
+
 def test_a_server_that_cannot_answer_for_a_version_is_too_stale(api: FakeApi) -> None:
     answer_with(api, 504, "Timeout", [{"reason": "ResourceVersionTooLarge", "message": "m", "field": ""}])
     assert talk("get", "wl").code == frame.STALE
+
+
+def test_a_slot_without_a_log_is_not_taken_for_a_wrong_name(api: FakeApi) -> None:
+    answer_with(api, 404, "NotFound")
+    assert "hint: check the name, -n TENANT" in talk("logs", "wl/a").err
+    for more in (("--slot", 99), ("--previous",)):
+        ran = talk("logs", "wl/a", *more)
+        assert ran.code == frame.NOT_FOUND
+        assert "hint:" not in ran.err
 
 
 def test_a_field_manager_conflict_names_the_fields_and_the_flag(api: FakeApi) -> None:

@@ -162,6 +162,8 @@ def test_nothing_found_is_no_error_and_says_so_beside_the_data(filled: FakeApi) 
         (["get", "wl/a", "b"], "is not KIND/NAME"),
         (["get", "wl", "-o", "jason"], "did you mean 'json'?"),
         (["get", "wl", "-o", "jsonpath={.a"], "expected }, at character 4"),
+        (["get", "wl", "-o", "jsonpath="], "jsonpath= of what? Write jsonpath={.metadata.name}"),
+        (["get", "wl", "-o", "custom-columns="], "custom-columns= of what? Write custom-columns=NAME:.metadata.name"),
         (["get", "wl", "-o", "custom-columns=NAME"], "is not HEADING:PATH"),
         (["get", "wl", "-l", "a in (b"], "parentheses"),
         (["get", "wl", "--field-selector", "metadata.name"], "is not FIELD=VALUE"),

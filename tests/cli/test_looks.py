@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import inspect as shapes
 
 from fairlead.cli import frame
 from fairlead.cli.ages import age
+from fairlead.cli.explain import _about, _struct
+from fairlead.model.kinds.capacity import NodeSpec
+from fairlead.model.kinds.intent import PendingReason, QuotaSpec, WorkloadSpec
+from fairlead.model.kinds.policy import OverrideScope, OverrideSpec
+from fairlead.model.registry import BY_KIND
+from fairlead.wire.meanings import meaning
 from tests.cli.talks import talk, workload
 from tests.client.fake_api import FakeApi
 
@@ -52,6 +60,15 @@ def test_events_come_newest_last_and_can_be_chosen(api: FakeApi) -> None:
     assert [line.split()[-1] for line in talk("events", "--for", "wl/b", "--no-headers").out.splitlines()] == ["early"]
     assert "early" not in talk("events", "--types", "Warning").out
     assert talk("events", "-n", "nobody").err == "no events found\n"
+
+
+def test_events_are_asked_of_the_region_that_is_named(api: FakeApi) -> None:
+    api.put("workloads", "a", "risk", **workload())
+    for words in (("events",), ("events", "-A"), ("events", "--for", "wl/a")):
+        talk(*words, "--region", "us-east")
+        path, query, _ = api.sent("GET")[-1]
+        assert path.endswith("/events")
+        assert query.get("region") == "us-east", words
 
 
 def test_events_are_followed(api: FakeApi) -> None:
@@ -215,12 +232,6 @@ def test_a_decision_is_one_row() -> None:
 
 
 def test_every_field_that_people_write_into_a_workload_is_explained() -> None:
-    from msgspec import inspect as shapes
-
-    from fairlead.cli.explain import _struct
-    from fairlead.model.kinds.intent import WorkloadSpec
-    from fairlead.wire.meanings import meaning
-
     silent, todo, seen = list[str](), [shapes.type_info(WorkloadSpec)], set[type]()
     while todo:
         struct = _struct(todo.pop())
@@ -233,6 +244,19 @@ def test_every_field_that_people_write_into_a_workload_is_explained() -> None:
     assert not silent, "say beside the field, in a comment, what it means"
     out = talk("explain", "wl.spec.placement.regions").out
     assert "At least so many replicas in each of them." in out
+
+
+def test_every_kind_says_what_it_is_to_fairlead_and_to_kubectl() -> None:
+    silent = [kind for kind, described in BY_KIND.items() if not _about(described.record)]
+    assert not silent, "say in the docstring of the record what the kind is"
+    assert talk("explain", "quota").out.splitlines()[3] == "The most that a tenant may use in all regions together."
+
+
+@pytest.mark.parametrize("record", [NodeSpec, OverrideSpec, OverrideScope, PendingReason, QuotaSpec])
+def test_the_fields_of_nodes_overrides_and_quotas_are_explained(record: type[Any]) -> None:
+    shape = shapes.type_info(record)
+    assert isinstance(shape, shapes.StructType)
+    assert not [field.name for field in shape.fields if not meaning(record, field.name, field.encode_name)]
 
 
 def test_probe_takes_a_workload_as_other_verbs_do_and_knows_one_that_is_not_there(tmp_path: Path) -> None:

@@ -41,11 +41,19 @@ def run(*arguments: object) -> Ran:
     return fairlead(*arguments)
 
 
+def test_a_regions_own_server_has_no_workloads_and_what_is_bound_there_is_counted(api: FakeApi) -> None:
+    for name, of, state in (("api-0", "api", "Serving"), ("api-1", "api", "Starting"), ("web-0", "web", "Serving")):
+        api.put("bindings", name, "risk", spec={"slot": {"workload": of}}, status={"state": state})
+    asked = ("override", "create", "hold", "us-east-stop", "--reason", "incident 7", "--dry-run", "client")
+    assert "  1 workload with 2 slots, 1 of them serving: risk/api\n" in run(*asked, "--workload", "api").err
+    assert "  2 workloads with 3 slots, 2 of them serving: risk/api, risk/web\n" in run(*asked).err
+
+
 def test_an_override_is_ordered_after_its_reach_is_told_then_extended_and_revoked(applied: Path) -> None:
     asked = ("override", "create", "hold", "stop", "--reason", "incident 7", "--for", "10m", "--workload", "risk-api")
     denied = run(*asked)
     assert denied.code == frame.DENIED, "nobody was there to agree"
-    assert "1 workloads with 0 slots" in denied.err
+    assert "1 workload with 0 slots" in denied.err
     assert "risk/risk-api" in denied.err
     foreseen = run(*asked, "--dry-run", "server")
     assert foreseen.out == "override/stop created (server dry run)\n"
@@ -102,6 +110,9 @@ def test_a_policy_is_tried_promoted_and_gone_back_from(contexts_file: Path, tmp_
     channel = msgspec.json.decode(run("get", "policychannels/default", "-o", "json").out)
     assert (channel["spec"]["current"], channel["spec"].get("history", [])) == (1, [])
     assert run("policy", "rollback", "--to", "2").out == "revision 2 decides\n"
+    already = run("policy", "rollback", "--to", "2")
+    assert (already.code, already.out) == (frame.CONFLICT, "")
+    assert "revision 2 decides already" in already.err
     assert "probeSize: 8" in run("policy", "show", "2").out
 
 

@@ -26,7 +26,7 @@ def test_a_region_whose_loss_would_be_survived_is_a_change(api: FakeApi) -> None
     for more in ((), ("--require-ready",)):
         said = talk("plan", "--lose-region", "us-east", *more)
         assert said.code == frame.CHANGES
-        assert "all 1 critical services would reach their minimum, in 24 s" in said.out
+        assert "the one critical service would reach its minimum, in 24 s" in said.out
         assert [*said.out.splitlines()[-1].split()] == ["risk", "api", "us-west", "2", "24", "0", "-"]
 
 
@@ -53,7 +53,7 @@ def test_a_region_that_is_lost_is_not_told_of_as_if_it_were_there(api: FakeApi) 
     api.put("regions", "us-east", "", status={"health": "Lost"})
     said = talk("plan", "--lose-region", "us-east")
     assert said.out.startswith("us-east IS LOST. What follows was worked out while it was healthy")
-    assert "Had us-east been lost then, all 1 critical services would" in said.out
+    assert "Had us-east been lost then, the one critical service would" in said.out
     assert "were lost now" not in said.out
     assert json.loads(talk("plan", "--lose-region", "us-east", "-o", "json").out)["status"]["lost"] is True
 
@@ -82,5 +82,5 @@ def test_a_region_in_which_nothing_runs_changes_nothing_and_one_with_other_work_
 def test_an_unknown_region_is_an_error(api: FakeApi) -> None:
     outlook(api, "us-east")
     said = talk("plan", "--lose-region", "mars")
-    assert said.code == frame.ERROR
+    assert said.code == frame.NOT_FOUND
     assert "us-east" in said.err

@@ -65,6 +65,8 @@ def test_a_wait_that_takes_too_long_says_what_the_object_says(api: FakeApi) -> N
     assert (ran.code, ran.out) == (frame.TIMED_OUT, "")
     assert "workload/a: not Serving=True after" in ran.err
     assert "Serving=False (BelowMinServing: m)" in ran.err
+    ran = talk_until("it has", "wait", "wl/a", "--for=condition=Srving")
+    assert "hint: it has no condition Srving; it has Serving; Serving=False" in ran.err
 
 
 def test_waiting_for_what_is_gone_and_for_what_never_was(api: FakeApi) -> None:

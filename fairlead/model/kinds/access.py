@@ -38,6 +38,8 @@ class AccessRoleStatus(Record, frozen=True):
 
 
 class AccessRole(Record, frozen=True):
+    """What may be done to which kinds; given to people and programs by an AccessBinding."""
+
     metadata: Metadata
     spec: AccessRoleSpec = AccessRoleSpec()
     status: AccessRoleStatus = AccessRoleStatus()
@@ -64,6 +66,8 @@ class AccessBindingStatus(Record, frozen=True):
 
 
 class AccessBinding(Record, frozen=True):
+    """Gives a role to people, service accounts or components, everywhere or in some tenants."""
+
     metadata: Metadata
     spec: AccessBindingSpec
     status: AccessBindingStatus = AccessBindingStatus()
@@ -124,6 +128,8 @@ class TokenStatus(Record, frozen=True):
 
 
 class Token(Record, frozen=True):
+    """A credential of a person, a service account or a node that joins; only its hash is kept."""
+
     metadata: Metadata
     spec: TokenSpec = TokenSpec()
     status: TokenStatus = TokenStatus()

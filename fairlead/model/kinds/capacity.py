@@ -48,6 +48,8 @@ class GrantStatus(Record, frozen=True):
 
 
 class Grant(Record, frozen=True):
+    """The part of a quota that one region may use by itself."""
+
     metadata: Metadata
     spec: GrantSpec
     status: GrantStatus = GrantStatus()
@@ -89,6 +91,8 @@ class RecoveryBudgetStatus(Record, frozen=True):
 
 
 class RecoveryBudget(Record, frozen=True):
+    """Room that is held on nodes of healthy regions for work of a region that is lost."""
+
     metadata: Metadata
     spec: RecoveryBudgetSpec = RecoveryBudgetSpec()
     status: RecoveryBudgetStatus = RecoveryBudgetStatus()
@@ -112,6 +116,8 @@ class HoldingStatus(Record, frozen=True):
 
 
 class Holding(Record, frozen=True):
+    """What one region is to hold of a recovery budget, and what it says of it."""
+
     metadata: Metadata
     spec: HoldingSpec
     status: HoldingStatus = HoldingStatus()
@@ -140,6 +146,8 @@ class ReservationStatus(Record, frozen=True):
 
 
 class Reservation(Record, frozen=True):
+    """Capacity of a node that is promised to a slot for a short time, or held for recovery."""
+
     metadata: Metadata
     spec: ReservationSpec
     status: ReservationStatus = ReservationStatus()
@@ -160,17 +168,17 @@ class DrainOrder(Record, frozen=True):
 
 
 class NodeSpec(Record, frozen=True):
-    region: str = ""
-    zone: str = ""
-    pool: str = ""
-    allocatable: Resources = NOTHING
-    max_slots: int = 110
-    devices: tuple[Device, ...] = ()
-    taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False
-    address: str = ""
-    hourly_cost_millis: int = 0
-    drain: DrainOrder | None = None
+    region: str = ""  # in which it lies
+    zone: str = ""  # what may fail together
+    pool: str = ""  # its NodePool; empty: none
+    allocatable: Resources = NOTHING  # the most it may offer to slots
+    max_slots: int = 110  # that may run on it at once
+    devices: tuple[Device, ...] = ()  # one by one, such as GPUs
+    taints: tuple[Taint, ...] = ()  # keep away whoever does not tolerate them
+    unschedulable: bool = False  # cordoned: nothing new is placed on it
+    address: str = ""  # by which clients reach what runs on it
+    hourly_cost_millis: int = 0  # what it costs, in thousandths
+    drain: DrainOrder | None = None  # ordered by `fairlead drain`; absent: none
 
 
 class NodeStatus(Record, frozen=True):
@@ -188,6 +196,8 @@ class NodeStatus(Record, frozen=True):
 
 
 class Node(Record, frozen=True):
+    """A machine of a region: what it offers, and whether it is heard and takes work."""
+
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -224,6 +234,8 @@ class NodePoolStatus(Record, frozen=True):
 
 
 class NodePool(Record, frozen=True):
+    """Nodes alike: who may use them, how many there may be, and how an autoscaler gets more."""
+
     metadata: Metadata
     spec: NodePoolSpec = NodePoolSpec()
     status: NodePoolStatus = NodePoolStatus()

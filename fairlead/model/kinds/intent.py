@@ -21,13 +21,15 @@ class TenantStatus(Record, frozen=True):
 
 
 class Tenant(Record, frozen=True):
+    """For whom work runs. A tenant is a namespace, and has quotas of its own."""
+
     metadata: Metadata
     spec: TenantSpec = TenantSpec()
     status: TenantStatus = TenantStatus()
 
 
 class QuotaSpec(Record, frozen=True):
-    limits: Resources = NOTHING
+    limits: Resources = NOTHING  # the most of each resource
     protected: dict[str, Resources] = {}  # region -> what no rebalancing may take below
 
 
@@ -39,6 +41,8 @@ class QuotaStatus(Record, frozen=True):
 
 
 class Quota(Record, frozen=True):
+    """The most that a tenant may use in all regions together."""
+
     metadata: Metadata
     spec: QuotaSpec = QuotaSpec()
     status: QuotaStatus = QuotaStatus()
@@ -46,7 +50,7 @@ class Quota(Record, frozen=True):
 
 class RegionSpec(Record, frozen=True):
     areas: tuple[str, ...] = ()  # residency areas this region lies in
-    zones: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()  # in which its nodes lie
     endpoint: str = ""
 
 
@@ -58,6 +62,8 @@ class RegionStatus(Record, frozen=True):
 
 
 class Region(Record, frozen=True):
+    """A region: in which areas its data lies, which zones it has, and whether it is heard."""
+
     metadata: Metadata
     spec: RegionSpec = RegionSpec()
     status: RegionStatus = RegionStatus()
@@ -261,12 +267,12 @@ class StageCounts(Record, frozen=True):
 
 
 class PendingReason(Record, frozen=True):
-    reason: str
-    count: int
-    since_time: datetime | None = None
-    next_owner: str = ""
-    next_attempt_time: datetime | None = None
-    detail: str = ""
+    reason: str  # one of the pending reasons, such as WaitingForQuota
+    count: int  # of slots that wait for it
+    since_time: datetime | None = None  # of the one that waits longest
+    next_owner: str = ""  # who acts next
+    next_attempt_time: datetime | None = None  # when at the latest; absent: when something changes
+    detail: str = ""  # in words
 
 
 class RegionCounts(Record, frozen=True):
@@ -285,6 +291,8 @@ class WorkloadStatus(Record, frozen=True):
 
 
 class Workload(Record, frozen=True):
+    """What is to run: how many replicas, of which program, where they may go, and how fast they must be back."""
+
     metadata: Metadata
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
@@ -353,6 +361,8 @@ class SecretStatus(Record, frozen=True):
 
 
 class Secret(Record, frozen=True):
+    """Values that instances get as files. Sealed where they are stored, hidden from who may not get them."""
+
     metadata: Metadata
     spec: SecretSpec = SecretSpec()
     status: SecretStatus = SecretStatus()

@@ -32,6 +32,8 @@ class LeaseStatus(Record, frozen=True):
 
 
 class Lease(Record, frozen=True):
+    """The right to act in a role for a time; what is written under an older epoch is refused."""
+
     metadata: Metadata
     spec: LeaseSpec = LeaseSpec()
     status: LeaseStatus = LeaseStatus()
@@ -55,6 +57,8 @@ class EventStatus(Record, frozen=True):
 
 
 class Event(Record, frozen=True):
+    """One kind of thing that happened to one object: how often, when first and last, and the last words."""
+
     metadata: Metadata
     spec: EventSpec
     status: EventStatus = EventStatus()
@@ -75,6 +79,8 @@ class DecisionStatus(Record, frozen=True):
 
 
 class Decision(Record, frozen=True):
+    """The record of one attempt to place a slot, with its reasons."""
+
     metadata: Metadata
     spec: DecisionSpec
     status: DecisionStatus = DecisionStatus()
@@ -97,6 +103,8 @@ class PlaneStatus(Record, frozen=True):
 
 
 class Plane(Record, frozen=True):
+    """One control plane, global or of a region: its epoch and where its leader is reached."""
+
     metadata: Metadata
     spec: PlaneSpec = PlaneSpec()
     status: PlaneStatus = PlaneStatus()

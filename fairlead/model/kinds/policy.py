@@ -135,26 +135,28 @@ class PolicyChannelStatus(Record, frozen=True):
 
 
 class PolicyChannel(Record, frozen=True):
+    """Which SchedulerPolicy revision decides, and which one is tried on a part."""
+
     metadata: Metadata
     spec: PolicyChannelSpec
     status: PolicyChannelStatus = PolicyChannelStatus()
 
 
 class OverrideScope(Record, frozen=True):
-    tenants: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    zones: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()  # whose work it is about; * is everybody's
+    workloads: tuple[str, ...] = ()  # only these, by name
+    regions: tuple[str, ...] = ()  # only there
+    zones: tuple[str, ...] = ()  # the ones to be avoided
 
 
 class OverrideSpec(Record, frozen=True):
     kind: Literal["recovery", "zone-avoidance", "autoscaler-pause", "repair-approval", "emergency-quota", "freeze", "hold"]
-    reason: str
-    ttl_seconds: int
-    requester: str = ""
-    approver: str = ""
-    scope: OverrideScope = OverrideScope()
-    parameters: dict[str, str] = {}
+    reason: str  # why: kept, and shown to whoever waits because of it
+    ttl_seconds: int  # after which it has no effect
+    requester: str = ""  # who ordered it; set by the server
+    approver: str = ""  # the second person, where the kind needs one
+    scope: OverrideScope = OverrideScope()  # whom and where it is about
+    parameters: dict[str, str] = {}  # how much, for emergency-quota
 
 
 class OverrideStatus(Record, frozen=True):
@@ -164,6 +166,8 @@ class OverrideStatus(Record, frozen=True):
 
 
 class Override(Record, frozen=True):
+    """An exception that a person orders, with scope, reason and an end; without effect from its end on."""
+
     metadata: Metadata
     spec: OverrideSpec
     status: OverrideStatus = OverrideStatus()

@@ -36,6 +36,8 @@ class RecoveryOrderStatus(Record, frozen=True):
 
 
 class RecoveryOrder(Record, frozen=True):
+    """What is recovered of a workload at present: from which lost region, into which others."""
+
     metadata: Metadata
     spec: RecoveryOrderSpec
     status: RecoveryOrderStatus = RecoveryOrderStatus()
@@ -68,6 +70,8 @@ class RegionOutlookStatus(Record, frozen=True):
 
 
 class RegionOutlook(Record, frozen=True):
+    """What would become of critical services if this region were lost now."""
+
     metadata: Metadata
     spec: RegionOutlookSpec
     status: RegionOutlookStatus = RegionOutlookStatus()

@@ -34,6 +34,8 @@ class RepairStatus(Record, frozen=True):
 
 
 class Repair(Record, frozen=True):
+    """Something that is out of order and is being mended: what, by whom, until when, and how far it is."""
+
     metadata: Metadata
     spec: RepairSpec
     status: RepairStatus = RepairStatus()

@@ -174,6 +174,8 @@ class SchedulingRequestStatus(Record, frozen=True):
 
 
 class SchedulingRequest(Record, frozen=True):
+    """A slot that waits for a node, and why it waits."""
+
     metadata: Metadata
     spec: SchedulingRequestSpec
     status: SchedulingRequestStatus = SchedulingRequestStatus()
@@ -210,6 +212,8 @@ class BindingStatus(Record, frozen=True):
 
 
 class Binding(Record, frozen=True):
+    """The committed placement of a slot on a node, and how far the slot has come there."""
+
     metadata: Metadata
     spec: BindingSpec
     status: BindingStatus = BindingStatus()
@@ -256,6 +260,8 @@ class EvictionRequestStatus(Record, frozen=True):
 
 
 class EvictionRequest(Record, frozen=True):
+    """A slot is asked to leave its node, if its disruption budget allows it."""
+
     metadata: Metadata
     spec: EvictionRequestSpec
     status: EvictionRequestStatus = EvictionRequestStatus()
@@ -285,6 +291,8 @@ class EndpointsStatus(Record, frozen=True):
 
 
 class Endpoints(Record, frozen=True):
+    """Where the serving slots of a workload are reached in one region."""
+
     metadata: Metadata
     spec: EndpointsSpec = EndpointsSpec()
     status: EndpointsStatus = EndpointsStatus()

@@ -1,0 +1,54 @@
+"""`fairlead up` says that it is ready when every node takes work, and does not wait for ever for one that is broken."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from fairlead.compose.layout import Layout
+from fairlead.compose.local import NODES_S, Local
+from fairlead.compose.programs import tell_ready
+from tests.cli.talks import Quick
+
+
+class Slow(Local):
+    """Each look finds what is next in `answers`; the last one stays."""
+
+    def __init__(self, folder: Path, clock: Quick, answers: list[list[str]]) -> None:
+        super().__init__(Layout(folder, "python"), clock)
+        self.answers = answers
+
+    async def late_nodes(self) -> list[str]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+async def test_it_waits_until_every_node_takes_work(tmp_path: Path) -> None:
+    clock = Quick()
+    local = Slow(tmp_path, clock, [["a", "b"], ["b"], ["b"], []])
+    assert await local.wait_nodes(asyncio.Event()) == []
+    assert 0 < clock.passed_s < NODES_S
+
+
+async def test_who_does_not_come_is_named_after_a_while(tmp_path: Path) -> None:
+    clock = Quick()
+    assert await Slow(tmp_path, clock, [["a", "b"], ["b"]]).wait_nodes(asyncio.Event()) == ["b"]
+    assert clock.passed_s >= NODES_S - 1
+
+
+async def test_somebody_who_stops_it_does_not_wait(tmp_path: Path) -> None:
+    clock, stop = Quick(), asyncio.Event()
+    stop.set()
+    assert await Slow(tmp_path, clock, [["a"]]).wait_nodes(stop) == ["a"]
+    assert clock.passed_s == 0
+
+
+def test_a_reader_who_leaves_early_does_not_end_what_was_started() -> None:
+    heard: list[str] = []
+
+    def say(line: str) -> None:
+        if heard:
+            raise BrokenPipeError
+        heard.append(line)
+
+    tell_ready(say, ["ready", "try", "logs"])
+    assert heard == ["ready"]
