@@ -36,7 +36,7 @@ def test_services_that_need_nothing_new_are_said_to_be_there_at_once(api: FakeAp
     api.put("regionoutlooks", "us-east", "", spec={"region": "us-east", "services": [service], "ready": 1})
     said = talk("plan", "--lose-region", "us-east")
     assert said.code == frame.CHANGES, said.err
-    assert "all 1 critical services would reach their minimum, in 0 s" in said.out
+    assert "the one critical service would reach its minimum, in 0 s" in said.out
 
 
 def test_one_whose_loss_would_not_says_so_loudly_and_fails_where_readiness_is_required(api: FakeApi) -> None:
