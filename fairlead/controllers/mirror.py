@@ -19,7 +19,7 @@ from fairlead.controllers.gathering import is_true
 from fairlead.decide.leasing import VERSION, VERSIONED, version_of
 from fairlead.decide.leftovers import RELEASED
 from fairlead.decide.overrides import AGE_MS, MIRRORED_UID
-from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, record_of
+from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, lasts_s, mark_of, record_of
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.policy import Override
@@ -128,7 +128,7 @@ class MirrorDown:
         source, copy = view.other.item(plural, tenant, key[1]), view.cache.item(plural, tenant, key[1])
         kind = KINDS[plural].kind
         if copy is not None and UID not in copy.object.metadata.annotations:
-            return Result(_merged(source, copy) if plural == "overrides" and source is not None else ())
+            return Result(_merged(source, copy) if plural == "overrides" else ())
         if source is None or not self._wants(view.other, source):
             return Result(self._gone(view, kind, copy))
         wanted = _copy_of(source.object)
@@ -265,13 +265,18 @@ def _copy_of(source: Any) -> Any:
     )
 
 
-def _merged(record: Item, original: Item) -> list[Put]:
-    """The global plane knows of what was ordered here: it need not be kept for that any more."""
-    meta: Metadata = original.object.metadata
-    known: Metadata = record.object.metadata
-    if known.annotations.get(ORDERED_UID) != meta.uid or MERGED in meta.annotations:
-        return []
-    return [Put("Override", _marked(original.object, MERGED, known.uid))]
+def _merged(record: Item | None, original: Item) -> list[Put]:
+    """The global plane knows of what was ordered here, and how long it lasts: it need not be kept for that any more. Nor where it
+    knew, and somebody has cleared the record away since."""
+    ordered: Override = original.object
+    before = ordered.metadata.annotations.get(MERGED, "")
+    if record is None:
+        mark = mark_of(before.partition("/")[0], lasts_s(ordered)) if before else ""
+    elif record.object.metadata.annotations.get(ORDERED_UID) == ordered.metadata.uid:
+        mark = mark_of(record.object.metadata.uid, record.object.spec.ttl_seconds)
+    else:
+        mark = ""
+    return [Put("Override", _marked(ordered, MERGED, mark))] if mark and mark != before else []
 
 
 def _aged(wanted: Override, source: Override, before: Override | None, other_ms: int) -> Override:

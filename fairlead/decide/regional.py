@@ -22,7 +22,7 @@ from fairlead.model.meta import Metadata
 ORDERED_IN: Final = "fairlead.dev/ordered-in"  # on a record: the region
 ORDERED_UID: Final = "fairlead.dev/ordered-uid"  # on a record: of the original
 MIRROR_UP: Final = "mirror-up-"  # and the region: the lease of the mirror that may write its records
-MERGED: Final = "fairlead.dev/merged"  # on the original: the record's uid, once there is one
+MERGED: Final = "fairlead.dev/merged"  # on the original: the record's uid and how long it lasts there, once there is one
 KEPT_MS: Final = 86_400_000  # after its end, for whoever asks the next day what was overridden
 
 
@@ -49,19 +49,31 @@ def is_true_record(override: Override, region: str) -> bool:
 
 
 def is_owed(override: Override, now_ms: int) -> bool:
-    """Of one in a region that has a global plane: it was ordered there, and the global plane has not heard of it yet. Until then
-    it is kept, though it holds nothing."""
-    return not override.metadata.annotations.keys() & {MIRRORED_UID, MERGED} and now_ms < ends_ms(override) + KEPT_MS
+    """Of one in a region that has a global plane: it was ordered there, and the global plane has not heard of it yet, or not that
+    it was taken back. Until then it is kept, though it holds nothing."""
+    marks = override.metadata.annotations
+    if MIRRORED_UID in marks or now_ms >= ends_ms(override) + KEPT_MS:
+        return False
+    return marks.get(MERGED, "").partition("/")[2] != str(lasts_s(override))
+
+
+def mark_of(record_uid: str, lasting_s: int) -> str:
+    return f"{record_uid}/{lasting_s}"
+
+
+def lasts_s(original: Override) -> int:
+    """One that was taken back lasts as long as it did."""
+    ttl_s, revoked = original.spec.ttl_seconds, original.metadata.deletion_time
+    if revoked is None:
+        return ttl_s
+    return min(ttl_s, max(1, -(-(millis(revoked) - starts_ms(original)) // 1000)))
 
 
 def record_of(original: Override, before: Override | None, region: str, region_ms: int) -> Override:
-    """As the global plane keeps it. One that was taken back lasted as long as it did."""
+    """As the global plane keeps it."""
     meta, spec = original.metadata, original.spec
     age = before.metadata.annotations.get(AGE_MS) if before is not None else None
     marks = {ORDERED_IN: region, ORDERED_UID: meta.uid, AGE_MS: age or str(max(0, region_ms - starts_ms(original)))}
-    ttl_s = spec.ttl_seconds
-    if meta.deletion_time is not None:
-        ttl_s = min(ttl_s, max(1, -(-(millis(meta.deletion_time) - starts_ms(original)) // 1000)))
     scope = replace(spec.scope, regions=(region,))
     made = Metadata(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations={**meta.annotations, **marks})
-    return Override(made, replace(spec, scope=scope, ttl_seconds=ttl_s))
+    return Override(made, replace(spec, scope=scope, ttl_seconds=lasts_s(original)))

@@ -11,10 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
+from fairlead.controllers.contract import View
+from fairlead.controllers.mirror import MirrorDown
 from fairlead.controllers.override import OverrideController
 from fairlead.decide.overrides import AGE_MS, is_in_force
-from fairlead.decide.regional import MERGED, ORDERED_IN, ORDERED_UID
+from fairlead.decide.regional import KEPT_MS, MERGED, ORDERED_IN, ORDERED_UID, is_owed, lasts_s, mark_of
+from fairlead.decide.slots import instant
 from fairlead.model.commands import Delete, Put
+from fairlead.model.ids import Uid
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.lifecycle import Role
@@ -22,6 +26,7 @@ from fairlead.model.meta import Metadata
 from fairlead.observe.ordered import ordered
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, REGION, FakeClock, no, ok, running_plane
+from tests.controllers.test_overrides import fill
 from tests.controllers.test_planes import World
 from tests.controllers.test_quota import grant_of, quota_world, reason_of, term_of, until
 
@@ -100,6 +105,35 @@ async def test_what_is_ordered_in_a_region_on_its_own_holds_there_and_is_merged_
         ok(await low.plane.send(OPERATOR, Delete("Override", "risk", f"{REGION}-stop")))
         await until(low, lambda: len(low.slots("api")) == 1)
         await until(low, lambda: low.get("overrides", f"{REGION}-stop") is None)
+        ended: Override = top.get("overrides", f"{REGION}-stop")
+        assert ended.spec.ttl_seconds < TTL_S, "the record of one that was taken back after it was merged ends with it"
+
+
+def ordered_here(**meta: Any) -> Override:
+    made = override("hold", f"{REGION}-stop", workloads=("api",))
+    return replace(made, metadata=replace(made.metadata, creation_time=instant(1_000_000), uid=Uid("u-1"), **meta))
+
+
+def test_what_was_taken_back_is_kept_until_the_global_plane_knows_how_long_it_lasted() -> None:
+    now_ms, known = 1_100_000, {MERGED: mark_of("r-1", TTL_S)}
+    assert is_owed(ordered_here(), now_ms)
+    assert not is_owed(ordered_here(annotations=known), now_ms)
+    revoked = ordered_here(annotations=known, deletion_time=instant(1_002_500))
+    assert lasts_s(revoked) == 3
+    assert is_owed(revoked, now_ms), "its record still says that it holds"
+    assert not is_owed(ordered_here(annotations={MERGED: mark_of("r-1", 3)}, deletion_time=instant(1_002_500)), now_ms)
+    assert not is_owed(revoked, 1_000_000 + TTL_S * 1000 + KEPT_MS), "a global plane that never comes back is not waited for"
+
+
+def test_a_record_that_somebody_cleared_away_keeps_nothing_in_its_region() -> None:
+    revoked = ordered_here(annotations={MERGED: mark_of("r-1", TTL_S)}, deletion_time=instant(1_002_500))
+    mirror = MirrorDown(REGION)
+    view = fill(View(mirror.indexes, mirror.indexes_other), ("overrides", revoked))
+    (put,) = mirror.reconcile(("overrides/risk", f"{REGION}-stop"), view, 1_100_000).bodies
+    assert isinstance(put, Put)
+    assert not is_owed(put.object, 1_100_000)
+    never_merged = fill(View(mirror.indexes, mirror.indexes_other), ("overrides", ordered_here()))
+    assert not mirror.reconcile(("overrides/risk", f"{REGION}-stop"), never_merged, 1_100_000).bodies
 
 
 async def test_the_audit_of_the_global_plane_tells_of_what_was_merged() -> None:
