@@ -22,7 +22,7 @@ from fairlead.authority.hub import Feed, Watch
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
-from fairlead.authority.leases import LeaseTeller
+from fairlead.authority.leases import LeaseTeller, lapsed_leases
 from fairlead.authority.ledger import NodeAccount
 from fairlead.authority.limits import beyond
 from fairlead.authority.materialiser import Materialiser
@@ -321,7 +321,7 @@ class Authority:
         )  # fmt: skip
         archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, archived)
-        await pipeline.commit_own([self._epoch_start(term)])
+        await pipeline.commit_own([self._epoch_start(term), *lapsed_leases(memory.ctx, term)])
         async with Tasks() as tasks:
             tasks.start(pipeline.commit_loop(), "commit")
             tasks.start(pipeline.judge_loop(), "judge")

@@ -248,7 +248,10 @@ class Candidate:
         self._latest = max(self._latest, (fence.incarnation, fence.epoch))
         memory = self.memory
         memory.ctx.begin(fence.incarnation)
-        term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, memory.follower.plane_ms())
+        follower = memory.follower
+        term = Term(
+            fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, follower.plane_ms(), is_cold=not follower.seen_at
+        )  # fmt: skip
         memory.ctx.plane_ms = term.plane_ms
         memory.ctx.leader_since_ms = term.plane_ms()
         gc.collect()

@@ -1,16 +1,40 @@
-"""What one term's leader says to agents of the leases of its grants (P13, fairlead/decide/lasting.py). Said only once what it
-rests on is durable, and worked out at most twice a second. Called by the authority for every heartbeat; stops nothing itself.
+"""What one term's leader believes of the leases that its region was given, and says to agents of them (P13, P14).
+
+After a cold start it believes in none: its time goes on from the last batch or from a wall clock, and either may be behind, so
+that a lease would seem to last that is long over. To agents (fairlead/decide/lasting.py) it says something only once what that
+rests on is durable, worked out at most twice a second. Called by the authority; stops nothing itself.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from fairlead.authority.judge.context import Context
+from fairlead.authority.judge.context import Context, Effect, put
+from fairlead.authority.term import Term
+from fairlead.decide.granting import lapsed_grant, lapsed_term
 from fairlead.decide.lasting import GrantWord, Leases, leases_at, word_of
+from fairlead.decide.slots import instant
+from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.registry import REGION
 
 EVERY_MS: Final = 500
+
+
+def lapsed_leases(ctx: Context, term: Term) -> list[Effect]:
+    """What the first batch of a term says of the leases of grants, policy and residency."""
+    if ctx.settings.plane != REGION or not term.is_cold:
+        return []
+    out: list[Effect] = []
+    name = ctx.settings.region
+    asked: GrantTerm | None = ctx.state.hot("grantterms", "", name)
+    if asked is not None and asked.status.asked:
+        over = lapsed_term(asked, instant(term.plane_ms()))
+        out.append(put("grantterms", "", name, over, over))
+    for rec in ctx.state.live("grants"):
+        grant = lapsed_grant(rec.hot)
+        if grant is not rec.hot:
+            out.append(put("grants", rec.tenant, rec.name, grant, grant))
+    return out
 
 
 class LeaseTeller:

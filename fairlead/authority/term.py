@@ -26,7 +26,11 @@ class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
 
 
 class Term:
-    def __init__(self, fence: Fence, chain: bytes, sent: float, clock: Clock, ttl_s: float, last_ms: int) -> None:
+    def __init__(
+        self, fence: Fence, chain: bytes, sent: float, clock: Clock, ttl_s: float, last_ms: int, *, is_cold: bool = False
+    ) -> None:
+        """`is_cold`: nobody has measured how long ago the last batch was."""
+        self.is_cold = is_cold
         self.fence = fence
         self.chain = chain
         self._clock = clock

@@ -61,6 +61,8 @@ class LeaseChecker:
         status = new.status
         if status.incarnation != self._incarnation:
             self._incarnation, self._leases = status.incarnation, []
+        if status.end_time is None:  # the region believes in none of them any more
+            self._leases = []
         if not status.taken or (
             old is not None and old.status.taken == status.taken and old.status.incarnation == status.incarnation
         ):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from fairlead.authority import remembering
+from fairlead.authority import authority, remembering
 from fairlead.authority.judge import policies
 from fairlead.authority.judge.policies import Policies
 from fairlead.controllers import policy
@@ -70,6 +70,11 @@ def _remembers_nothing() -> list[Swap]:
     return [(remembering.Remembering, "last", lambda self: None)]
 
 
+def _believes_on() -> list[Swap]:
+    """A region that was down goes on with the leases it had, by whatever clock it finds."""
+    return [(authority, "lapsed_leases", lambda ctx, term: [])]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "grant-lease-without-end": Mutant("a lease ends by its time", "stranded", ("S4",), _endless, 1.0),
     "grant-lease-agents-forget": Mutant(
@@ -81,6 +86,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "policy-lease-without-end": Mutant("policy is judged by under a lease", "leases", ("S6",), _judges_on, 3.0),
     "policy-effective-at-once": Mutant(
         "a policy is effective when no other may be judged by", "leases", ("S6",), _effective_at_once, 3.0
+    ),
+    "cold-leases-go-on": Mutant(
+        "after a time that nobody has measured no lease is believed in", "stopped", ("S5", "S6"), _believes_on, 3.0
     ),
     "store-forgotten": Mutant(
         "a server misses what its store lost while it was down", "relapses", ("S5",), _remembers_nothing, 2.0

@@ -219,6 +219,14 @@ def _leases(scenario: Scenario) -> Scenario:
     return replace(made, faults=Faults(region=1.0, cut=2.0, clock=2.0, crash=1.0, instance=12.0, power=2.0, lost_tail=0.2))
 
 
+def _stopped(scenario: Scenario) -> Scenario:
+    """Regions that go dark for longer than their leases last, and come back with wall clocks that are behind, while policies are
+    promoted and quotas are fought over."""
+    made = _grants(scenario)
+    work = replace(made.work, promotions=6.0)
+    return replace(made, servers=1, work=work, faults=Faults(region=2.0, clock=12.0, crash=1.0))
+
+
 def _regions(scenario: Scenario) -> Scenario:
     """Three regions, critical services with a recovery budget, and one region after the other that goes dark or is cut off."""
     work = replace(scenario.work, critical=0.8, exclusive=0.0, jobs=0.1, actions=4.0, operators=0.0)
@@ -367,6 +375,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "resets": _resets,
     "silent": _silent,
     "sole": _sole,
+    "stopped": _stopped,
     "stranded": _stranded,
     "strays": _strays,
     "swarm": lambda scenario: scenario,
