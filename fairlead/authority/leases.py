@@ -11,7 +11,7 @@ from typing import Final
 
 from fairlead.authority.judge.context import Context, Effect, put
 from fairlead.authority.term import Term
-from fairlead.decide.granting import lapsed_grant, lapsed_term
+from fairlead.decide.lapsing import lapsed_grant, lapsed_term
 from fairlead.decide.lasting import GrantWord, Leases, leases_at, word_of
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.quota import GrantTerm

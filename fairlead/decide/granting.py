@@ -241,21 +241,6 @@ def next_question(term: GrantTerm, incarnation: int, now: datetime) -> GrantTerm
     return replace(status, asked=status.asked + 1, asked_time=now)
 
 
-def lapsed_term(term: GrantTerm, now: datetime) -> GrantTerm:
-    """After a time that nobody has measured: all leases are over, as far as anybody here knows, and a new question is asked, so
-    that no answer to an earlier one is taken. What agents were told stands: they went on counting."""
-    status = term.status
-    asked = replace(status, asked=status.asked + 1, asked_time=now, end_time=None, before_end_time=None)
-    return replace(term, status=asked)
-
-
-def lapsed_grant(grant: Grant) -> Grant:
-    """The same of one whose lease ends by itself."""
-    if grant.status.lease_end_time is None:
-        return grant
-    return replace(grant, status=replace(grant.status, lease_end_time=instant(0)))
-
-
 # --- the global plane's side ---------------------------------------------------------------------------------------------
 
 
