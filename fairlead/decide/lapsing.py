@@ -1,5 +1,5 @@
-"""What is left of the leases that a region was given after a time that nobody has measured: none of them (ADR 0034). Pure. Used by the
-authority of a region when it starts cold.
+"""What is left of the leases that a region was given after a time that nobody has measured: none of them (ADR 0034). Pure. Used
+by the authority of a region when it starts cold.
 """
 
 from __future__ import annotations

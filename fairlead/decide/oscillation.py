@@ -42,14 +42,16 @@ class _Written(NamedTuple):
 class Oscillation:
     def __init__(self, writer: str) -> None:
         self._writer = writer
-        self._seen: OrderedDict[Key, dict[int, _Written]] = OrderedDict()
+        self._seen: OrderedDict[tuple[Key, str], dict[int, _Written]] = OrderedDict()
         self._damped: dict[tuple[str, str], int] = {}  # the controller's own key -> when it may look again
         self.total = 0
 
     def wrote(self, key: tuple[str, str], written: Key, value: int, metadata: Metadata | None, now_ms: int) -> Fight | None:
         """Something took effect. `value` stands for what was written; `metadata` is that of the object as it was seen last."""
-        values = self._seen.setdefault(written, {})
-        self._seen.move_to_end(written)
+        # By its uid too: what somebody deletes and makes again under the same name is another object, and nobody's fight.
+        life = (written, metadata.uid if metadata is not None else "")
+        values = self._seen.setdefault(life, {})
+        self._seen.move_to_end(life)
         while len(self._seen) > OBJECTS_MAX:
             self._seen.popitem(last=False)
         before = values.get(value, _Written(value, (), 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.decide.oscillation import DAMP_FIRST_MS, OBJECTS_MAX, TIMES, WINDOW_MS, Fight, Oscillation, other_writer
+from fairlead.model.ids import Uid
 from fairlead.model.meta import ManagedFields, Metadata
 
 KEY = ("risk", "api")
@@ -41,6 +42,14 @@ def test_different_values_and_slow_repetitions_are_no_fight() -> None:
     found = Oscillation("a")
     assert [found.wrote(KEY, OBJECT, value, None, value) for value in range(50)] == [None] * 50
     assert fights(found, value=99, step_ms=WINDOW_MS, times=20) == []
+
+
+def test_what_is_deleted_and_made_again_under_one_name_is_no_fight() -> None:
+    found = Oscillation("a")
+    lives = [Metadata(name="api", uid=Uid(f"u-{number}")) for number in range(3 * TIMES)]
+    assert [found.wrote(KEY, OBJECT, 7, life, 1000 * number) for number, life in enumerate(lives)] == [None] * len(lives)
+    again = [found.wrote(KEY, OBJECT, 7, lives[0], 20_000 + 1000 * number) for number in range(TIMES)]
+    assert any(again), "one of them that is contradicted is one"
 
 
 def test_memory_is_bounded() -> None:
