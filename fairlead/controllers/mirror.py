@@ -41,6 +41,9 @@ KINDS_DOWN: Final = tuple(
     )
     if plural in KINDS
 )  # fmt: skip
+BEHIND_MS: Final = (
+    10_000  # so far a region's clock may be behind with the age of an override before it is told: a quarter hour's drift
+)
 _OF_REGION: Final = frozenset({"assignments", "grants", "grantterms", "holdings"})  # say themselves which region they are for
 _SAID: Final = ("grants", "grantterms", "holdings")  # their statuses are said by the region, and by nobody else
 _FILES: Final = frozenset({"configs", "secrets"})  # go where a slot is given them, and to no other region
@@ -133,7 +136,7 @@ class MirrorDown:
             return Result(self._gone(view, kind, copy))
         wanted = _copy_of(source.object)
         if plural == "overrides":
-            wanted = _aged(wanted, source.object, copy.object if copy is not None else None, view.other_ms)
+            wanted = _aged(wanted, source.object, copy.object if copy is not None else None, view.other_ms, now_ms)
         if plural in VERSIONED:
             wanted = _marked(wanted, VERSION, str(version_of(source.object.metadata, view.other_incarnation)))
         if copy is None:
@@ -279,12 +282,16 @@ def _merged(record: Item | None, original: Item) -> list[Put]:
     return [Put("Override", _marked(ordered, MERGED, mark))] if mark and mark != before else []
 
 
-def _aged(wanted: Override, source: Override, before: Override | None, other_ms: int) -> Override:
+def _aged(wanted: Override, source: Override, before: Override | None, other_ms: int, now_ms: int) -> Override:
     """The copy of an override with how old the original was when it came, by the global plane's clock alone: the region counts on
-    from there by its own."""
-    said = before.metadata.annotations.get(AGE_MS) if before is not None else None
-    age = said if said is not None else str(max(0, other_ms - millis(source.metadata.creation_time)))
-    made: Override = _marked(wanted, AGE_MS, age)
+    from there by its own. Where that has fallen behind (it started cold on a wall clock that was), it is told: an override that
+    has ended there must not go on here."""
+    age_ms = max(0, other_ms - millis(source.metadata.creation_time))
+    if before is not None and before.metadata.annotations.get(AGE_MS, "").isdecimal():
+        said_ms = int(before.metadata.annotations[AGE_MS])
+        behind_ms = age_ms - (said_ms + now_ms - millis(before.metadata.creation_time))
+        age_ms = said_ms + behind_ms if behind_ms > BEHIND_MS else said_ms
+    made: Override = _marked(wanted, AGE_MS, str(age_ms))
     return made
 
 

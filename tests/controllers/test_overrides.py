@@ -116,14 +116,14 @@ def test_it_is_kept_a_day_after_its_end_and_a_copy_as_long_as_its_original() -> 
 # --- the mirror
 
 
-def mirrored(source: Override, copy: Override | None, other_ms: int) -> list[Any]:
+def mirrored(source: Override, copy: Override | None, other_ms: int, now_ms: int = 42) -> list[Any]:
     mirror = MirrorDown("r")
     view = View(mirror.indexes, mirror.indexes_other)
     fill(view, ("overrides", source), ("regions", Region(metadata=Metadata(name="r"))), other=True)
     if copy is not None:
         fill(view, ("overrides", copy))
     view.other_ms = other_ms
-    return list(mirror.reconcile(("overrides/t", "o"), view, 42).bodies)
+    return list(mirror.reconcile(("overrides/t", "o"), view, now_ms).bodies)
 
 
 def test_a_region_that_learns_of_an_override_late_counts_on_from_there_by_its_own_clock() -> None:
@@ -132,9 +132,21 @@ def test_a_region_that_learns_of_an_override_late_counts_on_from_there_by_its_ow
     assert copy.metadata.annotations[AGE_MS] == "590000"
     here = replace(copy, metadata=replace(copy.metadata, creation_time=at(5_000_000)))
     assert ends_ms(here) == 5_000_000 + 10_000, "ten seconds are left, whatever the region's clock says"
-    assert mirrored(override(), here, BORN_MS + 595_000) == [], "its age is that of the day it came"
-    (longer,) = mirrored(override(meta={"generation": 2}, parameters={"x": "y"}), here, BORN_MS + 595_000)
+    later = (BORN_MS + 595_000, 5_005_000)
+    assert mirrored(override(), here, *later) == [], "its age is that of the day it came"
+    (longer,) = mirrored(override(meta={"generation": 2}, parameters={"x": "y"}), here, *later)
     assert longer.object.metadata.annotations[AGE_MS] == "590000"
+
+
+def test_a_region_whose_clock_has_fallen_behind_is_told_how_old_an_override_is() -> None:
+    (put,) = mirrored(override(), None, BORN_MS)
+    here = replace(put.object, metadata=replace(put.object.metadata, creation_time=at(5_000_000)))
+    assert mirrored(override(), here, BORN_MS + 110_000, 5_100_000) == [], "ten seconds of drift are nothing to write about"
+    (told,) = mirrored(override(), here, BORN_MS + 310_000, 5_100_000)
+    older = replace(here, metadata=replace(here.metadata, annotations=told.object.metadata.annotations))
+    assert ends_ms(here) - ends_ms(older) == 210_000
+    assert mirrored(override(), older, BORN_MS + 310_000, 5_100_000) == []
+    assert mirrored(override(), here, BORN_MS + 50_000, 5_100_000) == [], "a clock that is ahead ends it early, and is left alone"
 
 
 def test_a_clock_that_runs_behind_makes_no_override_older_than_it_is() -> None:
