@@ -24,6 +24,7 @@ import aiohttp
 import pytest
 import yaml
 
+from fairlead.agent.drivers import cgroups
 from fairlead.agent.drivers.capabilities import NEEDED
 from fairlead.agent.settings import detect_address
 from fairlead.compose.agent import AgentConfig
@@ -350,7 +351,7 @@ CONFINED = {
 BY_PROGRAM = {
     "server": {**CONFINED, "User": "fairlead"},
     "endpoints": {**CONFINED, "User": "fairlead-endpoints"},
-    "agent": {"KillMode": "process", "Delegate": "yes", "ProtectSystem": "full"},
+    "agent": {"KillMode": "process", "Delegate": "yes", "DelegateSubgroup": cgroups._ASIDE, "ProtectSystem": "full"},
 }
 
 
@@ -421,7 +422,9 @@ def test_systemd_takes_the_units_as_they_are(path: Path, tmp_path: Path) -> None
     unit.write_text(path.read_text().replace("/opt/fairlead/bin/fairlead", "/bin/true"))  # it looks for the program
     done = subprocess.run([tool, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert str(unit.name) not in done.stderr, done.stderr
+    # One that is older than the key passes over it, as the unit says.
+    told = [line for line in done.stderr.splitlines() if "Unknown key 'DelegateSubgroup'" not in line]
+    assert not [line for line in told if unit.name in line], done.stderr
 
 
 def test_the_hosts_file_says_the_same_to_a_shell() -> None:
