@@ -182,6 +182,7 @@ class Queue(Places):
             return
         tenant = self._tenants[item.tenant]
         unit.attempts += 1
+        unit.races = 0  # what was contended is gone: those after it are lost for another place
         unit.rank = 1
         tenant.failures += 1
         if tenant.failures >= self._limits.stall_after and not tenant.stalled:
