@@ -82,15 +82,18 @@ class Queue(Places):
         else:
             self._admit(tenant, item, now_ms)
 
-    def remove(self, tenant: str, name: str, now_ms: int | None = None) -> None:
-        """Bound, withdrawn or expired: the plane has it no longer. What is in somebody's hands is still to be reported."""
+    def remove(self, tenant: str, name: str, now_ms: int | None = None, *, settled: bool = True) -> HeadStart | None:
+        """Bound, withdrawn or expired: the plane has it no longer. What is in somebody's hands is still to be reported. Where it
+        was another scheduler's and is not known to be `settled`, the answer is that one's head start."""
         found = self._tenants.get(tenant)
         item = found.items.get(name) if found else None
-        if found is not None and item is not None:
-            if item.head_start is not None and self._in_hand(item) is None:
-                # Somebody else has settled it: that part is looked after.
-                item.head_start.seen(self._now_ms if now_ms is None else now_ms)
-            self._remove(found, item)
+        if found is None or item is None:
+            return None
+        start = item.head_start if self._in_hand(item) is None else None
+        if start is not None and settled:
+            start.seen(self._now_ms if now_ms is None else now_ms)  # that part is looked after
+        self._remove(found, item)
+        return start
 
     def set_capacity(self, totals: Mapping[str, int]) -> None:
         """Of the plane, by dimension as the ledger names them: what shares are shares of."""
