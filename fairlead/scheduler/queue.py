@@ -304,6 +304,13 @@ class Queue(Places):
                 out.append((pending, item.request))
         return out
 
+    def say_again(self, tenant: str, name: str) -> None:
+        """What was said of it did not arrive."""
+        found = self._tenants.get(tenant)
+        item = found.items.get(name) if found is not None else None
+        if item is not None:
+            self._to_say(item)
+
     def hopeless(self) -> Iterator[Item]:
         """Requests whose deadline can no longer be met, as of the last `due`. They are still tried."""
         return iter(self._hopeless.values())
