@@ -27,6 +27,7 @@ from fairlead.model.meta import Condition, Metadata, set_condition
 log = logging.getLogger(__name__)
 
 DISK_FULL = "DiskFull"  # the condition of a node whose agent cannot write down what it must remember
+_PASSING = ("Conflict", "NotLeader", "Overloaded", "StoreUnavailable")  # says nothing of the node: the next round may be luckier
 
 
 class Handshake:
@@ -157,7 +158,8 @@ class Handshake:
                 if position > node.object_position:  # else the feed was faster, and told what somebody wrote after it
                     node.object = msgspec.structs.replace(node.object, status=body.status)
                     node.object_position = position
-            elif isinstance(outcome, Refused) and outcome.reason not in ("Conflict", "NotLeader", "Overloaded"):
+            elif isinstance(outcome, Refused) and outcome.reason not in _PASSING:
+                node.refused = True
                 log.warning("node %s was refused: %s: %s", node.name, outcome.reason, outcome.detail)
         return outcomes
 

@@ -128,7 +128,7 @@ class Host:
                 if node.expire(now):
                     log.warning("node %s: the region was not heard of for %.1f s", node.name, now - node.heard_at)
                     self.works.look_at_node(node)
-            if any(node.needs_handshake for node in self.nodes.values()):
+            if any(node.needs_handshake and not node.refused for node in self.nodes.values()):
                 self._shake_signal.set()
             await self._pause(self._beat_signal, self._settings.heartbeat_s if heard else self._jittered(self._settings.retry_s))
 
@@ -185,10 +185,14 @@ class Host:
             except Expired as error:
                 log.info("the region cannot be reached: %s", error)
             if not done:
-                await self._pause(self._shake_signal, self._jittered(self._settings.retry_s))
+                hopeless = all(node.refused for node in waiting if node.needs_handshake)
+                pause_s = self._settings.heartbeat_s if hopeless else self._settings.retry_s
+                await self._pause(self._shake_signal, self._jittered(pause_s))
                 self._shake_signal.set()
 
     async def _shake(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            node.refused = False
         fresh = [node for node in nodes if not node.registered]
         await self._handshake.register(fresh)
         if any(node.registered for node in fresh):

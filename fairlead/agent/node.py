@@ -42,6 +42,7 @@ class Node:
         self.synced = False
         self.confirmed = False
         self.superseded = False
+        self.refused = False  # in the last round of the handshake: only people can change that, so there is no hurry to ask again
         self.leased = self.orphaned = self.leaving = False
         self.listed = False  # the first inventory of this process was told
         # From then on nobody else can be running what is Exclusive and bound here: an agent of an earlier session, if there is

@@ -108,8 +108,11 @@ class Slot:
         self._note_ready(plane_ms)
 
     def adopt(self, run: int, ports: dict[str, int], template: Template | None, now: float) -> None:
-        """Found running. What it was to the region before, it is until a probe says otherwise (see `assume`)."""
-        self.phase, self.run, self.restarts, self.ports, self.template = "running", run, max(0, run - 1), ports, template
+        """Found running. What it was to the region before, it is until a probe says otherwise (see `assume`). Its number says how
+        often it was restarted, not how long ago: the limit may be reached by what comes now, never by that alone."""
+        most = template.max_restarts if template is not None else 0
+        restarts = max(0, min(run, most) - 1)
+        self.phase, self.run, self.restarts, self.ports, self.template = "running", run, restarts, ports, template
         self.started_at = now
 
     def assume(self, state: SlotState) -> None:

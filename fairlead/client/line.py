@@ -28,6 +28,7 @@ Dial = Callable[[str], Awaitable[Channel]]  # an address in, an open channel out
 
 WAIT_S: Final = 5.0  # how long a call waits for a connection before it gives up
 BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # between attempts, with jitter; the last one repeats
+STEADY_S: Final = 5.0  # a connection that lasts so long was a good one: after it, attempts begin anew
 
 T = TypeVar("T")
 
@@ -89,7 +90,8 @@ class Line:
         tries = 0
         while True:
             for address in list(self._addresses):
-                if await self._connect(address):
+                began = self._clock.monotonic()
+                if await self._connect(address) and self._clock.monotonic() - began >= STEADY_S:
                     tries = 0
             pause_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
             tries += 1

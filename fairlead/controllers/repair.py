@@ -20,7 +20,6 @@ from fairlead.decide.repairs import approval_awaited
 from fairlead.decide.slots import RUNNING, Slot, millis
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Move, Put
-from fairlead.model.ids import born_at
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, EvictionRequestSpec
@@ -29,8 +28,11 @@ from fairlead.model.meta import Metadata
 
 _S = SlotState
 _BROKEN: Final = (_S.UNKNOWN, _S.FAILED, _S.RELEASED)
-PAUSE_FIRST_MS: Final = 1000  # after a failure, doubled with every life: a slot that fails at once must not keep the queue busy
+PAUSE_FIRST_MS: Final = (
+    1000  # after a failure, doubled with every one that follows: what fails at once must not keep the queue busy
+)
 PAUSE_MAX_MS: Final = 60_000
+STEADY_MS: Final = 600_000  # a life this long pays for the failures before it
 ORPHANS_AT_ONCE: Final = 10  # of one workload, every so often: a mistake is seen before everything has gone
 ORPHANS_EVERY_MS: Final = 10_000
 REQUESTER: Final = Role.REPAIR.value
@@ -66,6 +68,7 @@ class RepairController:
     def __init__(self, region: str) -> None:
         self._region = region
         self._left: set[Name] = set()  # workloads whose assignment went before their slots did, as this holder saw
+        self._failures: dict[Name, tuple[int, int]] = {}  # slots that failed -> the epoch, and how many lives in a row; soft
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         cache = view.cache
@@ -86,6 +89,7 @@ class RepairController:
         return (key,) if cache.any("bindings", "broken", key) else ()
 
     def resync(self, view: View) -> Iterable[Name]:
+        self._failures = {key: told for key, told in self._failures.items() if view.cache.item("bindings", *key) is not None}
         return dict.fromkeys([*view.cache.names("bindings", "broken"), *sorted(self._left)])
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
@@ -112,7 +116,7 @@ class RepairController:
             if self._may_go(cache, assignment, slot):
                 bodies.append(Move(key[0], name, slot.token, _S.RELEASED, reason=f"repair: was {slot.state.value}"))
             elif slot.state is _S.RELEASED and slot.index in want and assignment is not None:
-                due_ms = self._due_ms(cache, key[0], name, slot.epoch - 1 - born_at(assignment.metadata.uid))
+                due_ms = self._due_ms(cache, key[0], name, slot.epoch)
                 if now_ms < due_ms:
                     wakes.append(due_ms)
                     continue
@@ -149,10 +153,17 @@ class RepairController:
         gone = cache.item("nodes", "", slot.node) is None
         return slot.state is _S.UNKNOWN and (slot.lost or gone) and not slot.in_traffic
 
-    def _due_ms(self, cache: Cache, tenant: str, name: str, lives: int) -> int:
-        """At once, unless the life before failed by itself; then the later, the more lives there were before it."""
+    def _due_ms(self, cache: Cache, tenant: str, name: str, epoch: int) -> int:
+        """At once, unless the life before failed by itself; then the later, the more in a row did. Lives that ended otherwise (a
+        rollout, a drain, a lost node) do not count: the oldest services have had most of them."""
         binding: Binding | None = cache.get("bindings", tenant, name)
         step = binding.status.last_transition if binding is not None else None
-        if step is None or step.before is not _S.FAILED:
+        if binding is None or step is None or step.before is not _S.FAILED:
+            self._failures.pop((tenant, name), None)
             return 0
-        return millis(step.time) + min(PAUSE_MAX_MS, PAUSE_FIRST_MS << max(0, min(lives, 10)))
+        of, failures = self._failures.get((tenant, name), (0, 0))
+        if of != epoch:
+            steady = millis(step.time) - millis(binding.metadata.creation_time) >= STEADY_MS
+            failures = failures + 1 if of == epoch - 1 and not steady else 1
+            self._failures[tenant, name] = (epoch, failures)
+        return millis(step.time) + min(PAUSE_MAX_MS, PAUSE_FIRST_MS << min(failures - 1, 10))

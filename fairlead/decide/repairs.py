@@ -10,6 +10,7 @@ each step again. Used by fairlead/controllers/leftovers.py.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -27,7 +28,9 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition, Metadata, set_condition
 
 NEW_MAX: Final = 20  # written down at one look
-OPEN_MAX: Final = 200  # at a time: what floods is one fault, and as many objects say it
+OPEN_MAX: Final = (
+    200  # at a time: what floods is one fault, and as many objects say it. So many that repair may mend, and so many others
+)
 FIXES_MAX: Final = 10  # at one look: a mistake is seen before it has gone through everything
 AGAIN_FIRST_MS: Final = 10_000  # after an attempt that did not help, doubled each time
 AGAIN_MAX_MS: Final = 600_000
@@ -45,6 +48,11 @@ class Finding(NamedTuple):
     fix: Body | None = None  # what repair itself may do about it; None: its owner, or people
     rebuild: bool = False  # the authority's memory is to be built anew
     workload: str = ""  # that it is about, for overrides that name some
+
+    @property
+    def is_ours(self) -> bool:
+        """Something is to be done about it here, and not by its owner or people."""
+        return self.fix is not None or self.rebuild
 
     @property
     def name(self) -> str:
@@ -71,15 +79,17 @@ def steps(
     found = {finding.name: finding for finding in findings}
     asked = list(overrides)
     bodies: list[Body] = []
-    room = min(NEW_MAX, OPEN_MAX - sum(not _is_mended(each) for each in repairs.values()))
-    fixes, untold, rebuild = FIXES_MAX, 0, ""
-    for name, finding in sorted(found.items()):
+    still = Counter(found[name].is_ours for name, each in repairs.items() if name in found and not _is_mended(each))
+    new, fixes, untold, rebuild = NEW_MAX, FIXES_MAX, 0, ""
+    # What people are to see to may stay for days: it takes no room from what can be mended at once.
+    for name, finding in sorted(found.items(), key=lambda each: (not each[1].is_ours, each[0])):
         repair = repairs.get(name)
         if repair is None or _is_mended(repair):
-            room -= 1
-            if room < 0:
+            if not new or still[finding.is_ours] >= OPEN_MAX:
                 untold += 1
                 continue
+            new -= 1
+            still[finding.is_ours] += 1
             bodies.append(Put("Repair", _opened(name, finding, now_ms)))
             continue
         paused = approval_awaited(asked, _where(finding, region), now_ms)
@@ -114,7 +124,7 @@ def _is_mended(repair: Repair) -> bool:
 
 
 def _is_due(finding: Finding, repair: Repair, now_ms: int) -> bool:
-    if finding.fix is None and not finding.rebuild:
+    if not finding.is_ours:
         return False
     status = repair.status
     again_ms = min(AGAIN_MAX_MS, AGAIN_FIRST_MS << min(status.attempts, 10)) if status.attempts else 0
@@ -130,7 +140,7 @@ def _said(repair: Repair, finding: Finding, paused: Override | None, acted: bool
     )
     if paused is not None:
         mended = ("AwaitingApproval", words(paused))
-    elif finding.fix is None and not finding.rebuild:
+    elif not finding.is_ours:
         mended = ("OwnerMustAct", until)
     else:
         mended = ("Trying", until)

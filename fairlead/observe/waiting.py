@@ -1,8 +1,8 @@
 """L1 asked of a region's objects: work that waits although a node has room for it is bound within its bound.
 
-Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation, and no affinity, residency or overrides:
-whoever feeds it keeps those out of the work, as the simulator does once it has healed. Where it says that no node has room, that
-waiting is proven and needs no excuse. Called by the simulator after healing.
+Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation and pools, and no affinity, residency or
+overrides: whoever feeds it keeps those out of the work, as the simulator does once it has healed. Where it says that no node has
+room, that waiting is proven and needs no excuse. Called by the simulator after healing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def room_for(request: Any, objects: Objects, incarnation: int, now_ms: int) -> s
             if plural == "reservations" or use.status.state in HOLDS_CAPACITY:
                 used, slots, devices = uses.get(use.spec.node, (NOTHING, 0, 0))
                 uses[use.spec.node] = (used + use.spec.requests, slots + 1, devices + len(use.spec.devices))
-    closed = _closed_to(tenant, ask.isolation, objects)
+    closed = _closed_to(tenant, ask.isolation, objects) | _pooled_for_others(tenant, ask.workload_class, objects)
     wanted = sum(asked.count for asked in ask.devices)
     for (_, name), node in sorted(objects.get("nodes", {}).items()):
         used, slots, devices = uses.get(name, (NOTHING, 0, 0))
@@ -62,6 +62,16 @@ def _closed_to(tenant: str, isolation: str, objects: Objects) -> set[str]:
             if there and owner != tenant and alone:
                 out.add(use.spec.node)
     return out
+
+
+def _pooled_for_others(tenant: str, workload_class: str, objects: Objects) -> set[str]:
+    """Nodes of pools that are open to other tenants or classes only."""
+    shut = set()
+    for (_, name), pool in objects.get("nodepools", {}).items():
+        tenants, classes = pool.spec.allowed_tenants, pool.spec.allowed_classes
+        if (tenants and tenant not in tenants) or (classes and workload_class not in classes):
+            shut.add(name)
+    return {name for (_, name), node in objects.get("nodes", {}).items() if node.spec.pool in shut}
 
 
 class WaitingChecker:

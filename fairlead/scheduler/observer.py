@@ -13,7 +13,7 @@ from fairlead.decide.slots import millis
 from fairlead.model.kinds.work import Marks
 from fairlead.model.lifecycle import SlotState
 from fairlead.scheduler.holding import Holding
-from fairlead.scheduler.partition import NEVER, Parts
+from fairlead.scheduler.partition import NEVER, HeadStart, Parts
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.snapshot import SlotKey, Snapshot, Use
@@ -55,6 +55,7 @@ class Observer:
         self._came: dict[tuple[str, Labels], None] = {}  # workloads that have slots where they had none, and the labels of those
         self._usage: dict[str, None] = {}
         self._spared: dict[str, None] = {}  # tenants that use less
+        self._gone: dict[SlotKey, HeadStart] = {}  # requests of other schedulers' parts that were there
         self.holding = Holding(queue, policies, region)
         self._apply: dict[str, Callable[[Change], None]] = {
             "regions": self._region_changed,
@@ -76,6 +77,10 @@ class Observer:
         apply = self._apply
         for change in changes:
             apply[change.plural](change)
+        for key, start in self._gone.items():
+            if key in self._snapshot.uses:  # else it was withdrawn, which shows no scheduler at work
+                start.seen(self._snapshot.now_ms)
+        self._gone.clear()
         self._wake()
 
     def heard_again(self, nodes: Sequence[str]) -> None:
@@ -175,7 +180,9 @@ class Observer:
 
     def _request(self, change: Change) -> None:
         if change.raw is None:
-            self._queue.remove(change.tenant, change.name, self._snapshot.now_ms)
+            start = self._queue.remove(change.tenant, change.name, self._snapshot.now_ms, settled=False)
+            if start is not None:
+                self._gone[change.tenant, change.name] = start
             return
         spec = change.hot.spec
         start = self._parts.head_start(change.tenant, spec.slot.uid, spec.gang)

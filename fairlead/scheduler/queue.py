@@ -82,15 +82,18 @@ class Queue(Places):
         else:
             self._admit(tenant, item, now_ms)
 
-    def remove(self, tenant: str, name: str, now_ms: int | None = None) -> None:
-        """Bound, withdrawn or expired: the plane has it no longer. What is in somebody's hands is still to be reported."""
+    def remove(self, tenant: str, name: str, now_ms: int | None = None, *, settled: bool = True) -> HeadStart | None:
+        """Bound, withdrawn or expired: the plane has it no longer. What is in somebody's hands is still to be reported. Where it
+        was another scheduler's and is not known to be `settled`, the answer is that one's head start."""
         found = self._tenants.get(tenant)
         item = found.items.get(name) if found else None
-        if found is not None and item is not None:
-            if item.head_start is not None and self._in_hand(item) is None:
-                # Somebody else has settled it: that part is looked after.
-                item.head_start.seen(self._now_ms if now_ms is None else now_ms)
-            self._remove(found, item)
+        if found is None or item is None:
+            return None
+        start = item.head_start if self._in_hand(item) is None else None
+        if start is not None and settled:
+            start.seen(self._now_ms if now_ms is None else now_ms)  # that part is looked after
+        self._remove(found, item)
+        return start
 
     def set_capacity(self, totals: Mapping[str, int]) -> None:
         """Of the plane, by dimension as the ledger names them: what shares are shares of."""
@@ -182,6 +185,7 @@ class Queue(Places):
             return
         tenant = self._tenants[item.tenant]
         unit.attempts += 1
+        unit.races = 0  # what was contended is gone: those after it are lost for another place
         unit.rank = 1
         tenant.failures += 1
         if tenant.failures >= self._limits.stall_after and not tenant.stalled:
@@ -299,6 +303,13 @@ class Queue(Places):
             if (status.reason, status.detail) != (pending.reason, pending.detail):
                 out.append((pending, item.request))
         return out
+
+    def say_again(self, tenant: str, name: str) -> None:
+        """What was said of it did not arrive."""
+        found = self._tenants.get(tenant)
+        item = found.items.get(name) if found is not None else None
+        if item is not None:
+            self._to_say(item)
 
     def hopeless(self) -> Iterator[Item]:
         """Requests whose deadline can no longer be met, as of the last `due`. They are still tried."""

@@ -6,16 +6,18 @@ is always up to date; what is durable is what a person or another component need
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from msgspec.structs import replace
 
-from fairlead.model.commands import Caller, Command, PutStatus
+from fairlead.model.commands import Accepted, Caller, Command, Outcome, PutStatus, Refused
 from fairlead.scheduler.queue import Queue
 from fairlead.scheduler.units import NEXT_OWNER
 
 REPORTS_MAX: Final = 256  # a call
+_PASSING: Final = frozenset({"Overloaded", "StoreUnavailable", "NotLeader"})  # refused, whatever it was that was said
 
 
 class Reporter:
@@ -37,6 +39,13 @@ class Reporter:
                 Command(caller, PutStatus("SchedulingRequest", pending.tenant, pending.name, status, uid=request.metadata.uid))
             )
         return out
+
+    def heard(self, commands: Sequence[Command], outcomes: Sequence[Outcome]) -> None:
+        """What was not written is said again: nothing else would, as long as the reason stays the same."""
+        for command, outcome in zip(commands, outcomes, strict=True):
+            lost = outcome.reason in _PASSING if isinstance(outcome, Refused) else not isinstance(outcome, Accepted)
+            if lost and isinstance(command.body, PutStatus):
+                self._queue.say_again(command.body.tenant, command.body.name)
 
 
 def _instant(ms: int) -> datetime:

@@ -140,9 +140,10 @@ class Scheduler(Leased):
 
     async def _report(self) -> None:
         """The reasons of what waits, written where they changed, and the moves that would restore a spread."""
-        commands = self._reporter.commands(self._caller, self.snapshot.now_ms) + self._levelling.commands(self._caller)
-        if commands:
-            await self._plane.submit(commands)
+        reasons, moves = self._reporter.commands(self._caller, self.snapshot.now_ms), self._levelling.commands(self._caller)
+        if reasons or moves:
+            outcomes = await self._plane.submit([*reasons, *moves])
+            self._reporter.heard(reasons, outcomes[: len(reasons)])
 
     # --- the loop --------------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Unit(msgspec.Struct, gc=False, eq=False):
     reason: str = "PendingEvaluation"
     detail: str = ""
     attempts: int = 0  # in a row without a place
-    races: int = 0
+    races: int = 0  # lost in a row
     by_timer: bool = False  # only the resync brought it back
     head_start: HeadStart | None = None  # another scheduler's work, which has the first try at it
 

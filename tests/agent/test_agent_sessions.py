@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.agent.drivers.contract import Exit, InstanceId
 from fairlead.agent.region import Ack
-from fairlead.model.commands import Put, Refused
+from fairlead.model.commands import Command, Outcome, Put, Refused
 from fairlead.model.kinds.intent import Exec, Probe, Probes
 from fairlead.model.lifecycle import Role, SlotState
 from tests.agent.processes import until
@@ -204,3 +204,27 @@ async def test_an_operators_cordon_and_labels_survive_the_agents_restart() -> No
         after = made.node()
         assert after is not None
         assert (after.metadata.labels, after.spec.unschedulable) == ({"disk": "ssd"}, True)
+
+
+async def test_a_node_that_nobody_approved_asks_at_the_pace_of_heartbeats_until_somebody_has() -> None:
+    class Unapproved(LocalRegion):
+        approved = False
+        asked = 0
+
+        async def submit(self, commands: list[Command]) -> list[Outcome]:
+            if self.approved:
+                return await super().submit(commands)
+            self.asked += 1
+            return [Refused("Forbidden", "nobody has approved this node") for _ in commands]
+
+    async with rig() as made:
+        region = Unapproved(made.plane)
+        host = made.agent({"simulated": simulated()}, region, heartbeat_s=60.0, retry_s=0.001)
+        made.start(host)
+        await until(lambda: region.asked > 0)
+        for _ in range(100):
+            await made.plane.clock.sleep(0.001)
+        assert region.asked == 1
+        region.approved = True
+        host._shake_signal.set()  # as news of the node would
+        await made.schedulable()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.drivers.contract import InstanceId
+from fairlead.agent.drivers.contract import Exit, InstanceId
 from fairlead.agent.handshake import Handshake
 from fairlead.agent.launching import Launcher
 from fairlead.agent.node import Node
@@ -336,3 +336,22 @@ def test_what_drains_and_runs_alone_is_not_said_to_be_gone_while_an_earlier_agen
     gone = [SlotState.RELEASED]
     assert [said.to for said in reports_of(node, slot, 19.9)] == ([] if execution == "Exclusive" else gone)
     assert [said.to for said in reports_of(node, slot, 20.0)] == gone
+
+
+def test_an_agent_that_comes_again_counts_no_restart_against_a_slot_that_may_be_weeks_old() -> None:
+    def verdicts(runs: int, max_restarts: int) -> list[str]:
+        """Of a slot adopted in its so-manieth run, after each crash of half a minute."""
+        found, now = life("api-0", 1), 0.0
+        out: list[str] = []
+        found.adopt(runs, {}, Template(command=("serve",), max_restarts=max_restarts), now)
+        while "failed" not in out:
+            now += 30.0
+            found.end(Exit(1, "exited"), now)
+            out.append(found.verdict)
+            found.begin(now, 0)
+        return out
+
+    assert verdicts(7, 5) == ["again", "failed"]
+    assert verdicts(2, 5) == ["again"] * 4 + ["failed"]
+    assert verdicts(1, 1) == ["again", "failed"]
+    assert verdicts(3, 0) == ["failed"]

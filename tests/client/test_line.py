@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.client.channel import ANSWER, ASKED, CHANGES, ENDED, REFUSAL, Channel, Closed, Row, decode, encode
-from fairlead.client.line import BACKOFF_S
+from fairlead.client.line import BACKOFF_S, STEADY_S
 from fairlead.client.plane import Expired
 from fairlead.client.remote import RemotePlane
 from fairlead.client.resources import Unreachable
@@ -32,6 +32,7 @@ class OtherEnd:
         self.unasked: Frames = []
         self.heard: Frames = []
         self.dialled_total = 0
+        self.hangs_up = False  # as soon as it has answered
         self._tasks: Tasks | None = None
 
     async def dial(self, address: str) -> Channel:
@@ -51,6 +52,8 @@ class OtherEnd:
                 frames = answer(frame[0]) if answer is not None else []
                 for one in frames + (self.unasked if frame[1] == "hello" else []):
                     await channel.send(encode(one))
+                if self.hangs_up:
+                    await channel.close()
         except Closed:
             return
 
@@ -141,24 +144,49 @@ async def test_a_read_answered_with_nonsense_is_as_good_as_none() -> None:
         assert await remote.now() == 0
 
 
-async def test_one_that_says_nonsense_again_and_again_is_dialled_less_and_less_often() -> None:
-    paused: list[float] = []
+class Counting(SystemClock):
+    """Sleeps for no time, and goes by as much as it is told to between two looks at it."""
 
-    class Counting(SystemClock):
-        async def sleep(self, seconds: float) -> None:
-            paused.append(seconds)
-            await super().sleep(0)
+    def __init__(self, step_s: float = 0.0) -> None:
+        self.paused: list[float] = []
+        self._step_s = step_s
+        self._looks = 0
 
-    end = OtherEnd()
-    end.unasked = [[0, ASKED]]
+    def monotonic(self) -> float:
+        self._looks += 1
+        return self._step_s * self._looks
+
+    async def sleep(self, seconds: float) -> None:
+        self.paused.append(seconds)
+        await super().sleep(0)
+
+
+async def pauses_of(end: OtherEnd, clock: Counting) -> list[float]:
+    """Between eight connections, all of which were greeted well."""
     async with Tasks() as tasks:
         end._tasks = tasks
-        remote = RemotePlane(["there"], end.dial, Counting(), random.Random(1), "test")
+        remote = RemotePlane(["there"], end.dial, clock, random.Random(1), "test")
         tasks.start(remote.run(), "remote")
         await end.dialled(8)
         tasks.cancel()
     assert remote.connects_total >= 7, "the greeting itself was good"
-    assert max(paused) > BACKOFF_S[-1] / 2
+    return clock.paused
+
+
+async def test_one_that_says_nonsense_again_and_again_is_dialled_less_and_less_often() -> None:
+    end = OtherEnd()
+    end.unasked = [[0, ASKED]]
+    assert max(await pauses_of(end, Counting())) > BACKOFF_S[-1] / 2
+
+
+async def test_one_that_greets_and_hangs_up_is_dialled_less_and_less_often_and_one_that_stayed_is_at_once() -> None:
+    async def pauses(step_s: float) -> list[float]:
+        end = OtherEnd()
+        end.hangs_up = True
+        return await pauses_of(end, Counting(step_s))
+
+    assert max(await pauses(0.0)) > BACKOFF_S[-1] / 2
+    assert max(await pauses(STEADY_S)) < 2 * BACKOFF_S[0]
 
 
 async def test_whoever_attends_to_nothing_says_so_and_a_question_that_cannot_be_answered_ends_nothing() -> None:

@@ -61,10 +61,13 @@ def order(job: JobRule | None = None, **status: Any) -> tuple[str, Assignment]:
     return "assignments", Assignment(metadata=meta, spec=spec, status=AssignmentStatus(**status))
 
 
-def bound(state: SlotState, before: SlotState | None = None, at_ms: int = NOW) -> tuple[str, Binding]:
-    spec = BindingSpec(slot=SlotRef(workload="api", uid="u", index=0), node="n", token=Token(incarnation=1, epoch=2, attempt=1))
+def bound(
+    state: SlotState, before: SlotState | None = None, at_ms: int = NOW, epoch: int = 2, lived_ms: int = 0
+) -> tuple[str, Binding]:
+    token = Token(incarnation=1, epoch=epoch, attempt=1)
+    spec = BindingSpec(slot=SlotRef(workload="api", uid="u", index=0), node="n", token=token)
     step = Transition(to=state, by="x", time=instant(at_ms), before=before)
-    meta = Metadata(name="api-0", namespace="t")
+    meta = Metadata(name="api-0", namespace="t", creation_time=instant(at_ms - lived_ms))
     return "bindings", Binding(metadata=meta, spec=spec, status=BindingStatus(state=state, last_transition=step))
 
 
@@ -108,10 +111,31 @@ def test_an_unknown_slot_goes_when_its_node_is_lost_or_gone_and_its_traffic_with
 
 def test_the_next_life_begins_at_once_after_a_loss_and_after_a_pause_when_it_failed() -> None:
     assert done(order(), bound(_S.RELEASED, _S.UNKNOWN), REVISION) == ["queue 3"]
-    failed = bound(_S.RELEASED, _S.FAILED, NOW - 1999)
+    failed = bound(_S.RELEASED, _S.FAILED, NOW - 999)
     assert done(order(), failed, REVISION) == []
     assert done(order(), failed, REVISION, now_ms=NOW + 1) == ["queue 3"]
     assert RepairController("r").reconcile(("t", "api"), picture(order(), failed, REVISION), NOW).wake_ms == NOW + 1
+
+
+def pauses(*lives: tuple[str, Binding]) -> list[int]:
+    """After each life of one slot, as one holder sees them, how long its next one waits."""
+    repair, out = RepairController("r"), []
+    for life in lives:
+        wake_ms = repair.reconcile(("t", "api"), picture(order(), life, REVISION), NOW).wake_ms
+        out.append((wake_ms or NOW) - NOW)
+    return out
+
+
+def test_the_pause_after_a_failure_doubles_with_those_in_a_row_and_not_with_the_age_of_a_service() -> None:
+    def failed(epoch: int, lived_ms: int = 5_000) -> tuple[str, Binding]:
+        return bound(_S.RELEASED, _S.FAILED, NOW, epoch, lived_ms)
+
+    assert pauses(*(failed(epoch) for epoch in range(1, 10))) == [1000 << n for n in range(6)] + [60_000] * 3
+    assert pauses(failed(40)) == [1000], "rolled out forty times, and failed once"
+    assert pauses(failed(40), failed(40), failed(41)) == [1000, 1000, 2000], "looked at twice, it failed once"
+    rolled_out = bound(_S.RELEASED, _S.DRAINING, NOW, 42)
+    assert pauses(failed(40), failed(41), rolled_out, failed(43)) == [1000, 2000, 0, 1000]
+    assert pauses(failed(40), failed(41), failed(42, lived_ms=600_000), failed(43)) == [1000, 2000, 1000, 2000]
 
 
 def test_slots_whose_assignment_went_before_them_are_asked_to_leave_and_those_it_never_saw_one_of_are_not() -> None:

@@ -153,6 +153,17 @@ def test_a_flood_is_written_down_and_mended_a_few_at_a_time() -> None:
     assert book.look(*many, at_ms=NOW + 200_000).untold == 100
 
 
+def test_what_people_are_to_see_to_takes_no_room_from_what_can_be_mended() -> None:
+    book = Book()
+    theirs = [finding(f"other-{n}", fix=None, problem="OverQuota") for n in range(OPEN_MAX + 50)]
+    for round_ in range(15):
+        book.look(*theirs, at_ms=NOW + 10_000 * round_)
+    assert len(book.repairs) == OPEN_MAX, "and they stay for days"
+    ours = finding("zz-last")
+    book.look(*theirs, ours, at_ms=NOW + 200_000)
+    assert fixes(book.look(*theirs, ours, at_ms=NOW + 210_000)) == 1
+
+
 def test_a_drifted_ledger_is_built_anew_only_after_its_evidence_is_written_down() -> None:
     book = Book()
     drift = finding(fix=None, rebuild=True, problem="DriftedLedger", regarding="nodes//n1", evidence="cpu_free is 1", workload="")

@@ -150,3 +150,22 @@ def test_a_slot_that_ends_wakes_as_much_of_its_tenant_as_its_grant_has_room_for(
     watched.see("reservations", "held", Reservation(metadata=Metadata(name="held", namespace="risk"), spec=spec))
     assert watched.see("bindings", "old-1", None) == 0, "what is reserved meanwhile leaves no room"
     assert watched.see("reservations", "held", None) == 1
+
+
+def test_another_scheduler_is_seen_at_work_where_its_requests_are_bound_and_not_where_they_are_withdrawn() -> None:
+    snapshot, queue = snapshot_of(node("n0")), Queue(random.Random(1))
+    asked = [request(f"api-{n}") for n in range(3)]
+    uid = asked[0].spec.slot.uid
+    theirs = Partition(0, 2).part_of("risk", uid)
+    parts = Parts(Partition(1 - theirs, 2, steal_after_ms=2000))
+    observer, start = Observer(snapshot, queue, Policies(), REGION, parts), parts.head_start("risk", uid)
+    assert start is not None
+
+    def told(plural: str, name: str, hot: Any) -> Told:
+        return Told(plural, "risk", name, 1, b"" if hot is not None else None, hot)
+
+    observer.observe([told("schedulingrequests", each.metadata.name, each) for each in asked])
+    observer.observe([told("schedulingrequests", "api-0", None)])
+    assert start.alive_ms == 0
+    observer.observe([told("schedulingrequests", "api-1", None), told("bindings", "api-1", Seen("n0"))])  # as a bind is told
+    assert start.alive_ms == snapshot.now_ms > 0

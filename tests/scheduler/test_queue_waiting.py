@@ -99,6 +99,16 @@ def test_a_lost_race_costs_nothing_three_times_and_then_a_wait() -> None:
     assert T0 + 800 <= got.next_attempt_ms <= T0 + 1_200
 
 
+def test_races_lost_for_one_place_after_another_cost_nothing_however_long_it_waits() -> None:
+    made = queue(request())
+    for _ in range(10):
+        made.give_back(made.take(1, T0)[0], T0)
+        made.failed(made.take(1, T0)[0], "WaitingForCapacity", ("cpu",), "", T0)
+        assert made.wake(NodeFreed("n1", {"cpu": 1_000, "memory": GI}), T0) == 1, "it hears of the next place"
+    made.give_back(made.take(1, T0)[0], T0)
+    assert made.ready_slots == 1
+
+
 def test_progress_that_only_the_resync_made_is_counted() -> None:
     made = queue(request(name="a-0"), request(name="b-0"), request(name="c-0"))
     first, second, third = made.take(3, T0)

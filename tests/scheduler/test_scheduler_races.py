@@ -8,7 +8,19 @@ from typing import Any
 from fairlead.authority.candidate import Timing
 from fairlead.authority.local import LocalPlane
 from fairlead.client.plane import Change, Feed
-from fairlead.model.commands import Accepted, Bind, BindGang, BindMany, Caller, Command, LeaseAcquire, Outcome, Refused, Unknown
+from fairlead.model.commands import (
+    Accepted,
+    Bind,
+    BindGang,
+    BindMany,
+    Caller,
+    Command,
+    LeaseAcquire,
+    Outcome,
+    PutStatus,
+    Refused,
+    Unknown,
+)
 from fairlead.model.lifecycle import Role
 from fairlead.model.resources import DeviceAsk
 from fairlead.scheduler.partition import Partition
@@ -53,6 +65,7 @@ class Meddled(LocalPlane):
         self.meddle = meddle
         self.late = False
         self.not_leading = 0  # calls with proposals that are still to be turned away
+        self.overloaded = 0  # calls with reasons that are
         self.proposed: list[list[Bind]] = []
         self.outcomes: list[Outcome] = []
 
@@ -66,6 +79,9 @@ class Meddled(LocalPlane):
         if binds and self.not_leading:
             self.not_leading -= 1
             return [Refused("NotLeader", "another leads") for _ in commands]
+        if self.overloaded and any(isinstance(command.body, PutStatus) for command in commands):
+            self.overloaded -= 1
+            return [Refused("Overloaded", "9 commands wait already") for _ in commands]
         outcomes = await super().submit(commands)
         self.outcomes += outcomes if binds else []
         return outcomes
@@ -274,3 +290,14 @@ async def test_the_part_of_a_scheduler_that_is_gone_is_picked_up_and_that_of_one
         assert first.meters.conflicts_total + second.meters.conflicts_total == 0
         own = sum(parts[0].part_of("risk", f"u-risk-w{n}") == 0 for n in range(30))
         assert first.meters.proposed_total == own + of_third, "the next in the ring takes it"
+
+
+async def test_why_a_slot_waits_is_said_again_where_a_busy_plane_would_not_hear_it() -> None:
+    async with rig() as r:
+        await r.plane.add_node("n1", cpu=500)
+        plane = Meddled(r.local)
+        plane.overloaded = 2
+        await r.schedule(plane=plane)
+        await r.ask("api", 0)
+        await r.waits("api-0", "NoMatchingCapacity")
+        assert plane.overloaded == 0
