@@ -28,9 +28,7 @@ from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition, Metadata, set_condition
 
 NEW_MAX: Final = 20  # written down at one look
-OPEN_MAX: Final = (
-    200  # at a time: what floods is one fault, and as many objects say it. So many that repair may mend, and so many others
-)
+OPEN_MAX: Final = 200  # at a time, of those that repair may mend and of the others: what floods is one fault, and as many say it
 FIXES_MAX: Final = 10  # at one look: a mistake is seen before it has gone through everything
 AGAIN_FIRST_MS: Final = 10_000  # after an attempt that did not help, doubled each time
 AGAIN_MAX_MS: Final = 600_000
