@@ -312,7 +312,7 @@ class Authority:
         self._materialiser.start(head.materialised)
         behind = memory.state.changes_since(head.materialised)
         self._materialiser.note(memory.state.position, term.plane_ms(), [rec.key for rec in behind], behind)
-        memory.state.let_go()
+        memory.state.let_go(head.materialised)
         self._lease_teller = LeaseTeller(memory.ctx)
         self._chores = Chores(memory.ctx, memory.receipts, self._clock, self._submit)
         self._pipeline = pipeline = Pipeline(

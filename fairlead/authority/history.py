@@ -189,7 +189,11 @@ class History:
 
     async def _checkpoint(self, view: View, state: State, incarnation: int, time_ms: int) -> None:
         point = Point(incarnation, split_revision(view.revision)[1])
-        rows = [row async for row in _rows(view, state, self._clock)]
+        state.hold(point.position)  # else a busy plane would forget it while it is still read
+        try:
+            rows = [row async for row in _rows(view, state, self._clock)]
+        finally:
+            state.let_go(point.position)
         await self._on_thread(partial(self._archive.write_checkpoint, point, time_ms, rows))
 
     # --- reading -----------------------------------------------------------------------------------------------------

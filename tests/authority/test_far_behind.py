@@ -92,6 +92,6 @@ def test_what_is_forgotten_cannot_be_held_and_is_not_told() -> None:
         state.confirm(state.apply("tenants", "", name, b"y").position)
     assert state.horizon == forgotten
     assert len(state.changes_since(forgotten)) == RING + len(NAMES)
-    state.let_go()
+    state.let_go(forgotten)
     state.confirm(state.apply("tenants", "", "more", b"z").position)
     assert len(state.changes_since(state.horizon)) == RING

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from fairlead.authority import history as histories
+from fairlead.authority.candidate import Timing
 from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock, ok, running_plane
-from tests.authority.test_history import archived, tenant
+from tests.authority.test_history import archived, fill, tenant
 
 
 class Little(MemoryStore):
@@ -32,3 +37,21 @@ async def test_after_a_lost_tail_history_goes_on_behind_a_journal_that_is_longer
         history = plane.authority._history
         assert history is not None
         assert await history.get("tenants//after", made.revision) is not None
+
+
+async def test_a_checkpoint_that_takes_longer_than_memory_reaches_back_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories, "_SLICE", 1)  # a pause after each object
+    monkeypatch.setattr(histories, "UPKEEP_S", 0.0)
+    timing = Timing(lease_ttl_s=20.0, renew_s=0.5, poll_s=0.02, ring_size=3)
+    async with running_plane(timing=timing, archive=tmp_path) as plane:
+        await fill(plane, "x", 100)
+        for number in range(50):
+            ok(await plane.send(OPERATOR, tenant(f"y{number}")))
+            await asyncio.sleep(0)
+        assert plane.authority.leading
+        await archived(plane)
+        async with asyncio.timeout(60):
+            while not list(tmp_path.glob("*.checkpoint")):
+                await asyncio.sleep(0.01)
