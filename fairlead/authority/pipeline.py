@@ -363,7 +363,7 @@ class Pipeline:
         self._building = None
         before = sealed.building.first - 1
         self._ctx.state.undo_to(before)
-        self._receipts.undone(before)
+        self._receipts.undone(self._ctx, before)
         self._undone.note(self._lanes.history, before)
         self._lanes.history += 1
         self._early.end("a batch was taken back before it was durable; list again")

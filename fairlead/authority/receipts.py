@@ -9,6 +9,7 @@ Called by the pipeline before and after judging.
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -59,15 +60,23 @@ class _Window(msgspec.Struct, frozen=True, gc=False, array_like=True):
     incarnation: int = 1
 
 
+class _Refusal(NamedTuple):
+    hashed: bytes
+    refused: Refused
+    position: int  # of the head it was judged on
+
+
 class _Session:
     __slots__ = ("answers", "changed_at", "floor", "refused")
 
     def __init__(self, floor: int = 0, answers: dict[int, Answer] | None = None) -> None:
         self.floor = floor
         self.answers = answers if answers is not None else {}
-        self.refused: dict[int, tuple[bytes, Refused]] = {}
+        self.refused: dict[int, _Refusal] = {}
         self.changed_at = 0
 
+
+_Id = TypeVar("_Id", int, str)
 
 _encode = codec.encode
 _decode_window = codec.decoder(_Window).decode
@@ -93,7 +102,7 @@ class Receipts:
         self._state = state
         self._sessions: dict[str, _Session] = {}
         self._touched: dict[str, _Session] = {}  # changed since their record was last written
-        self._refused_keys: dict[str, tuple[bytes, Refused]] = {}
+        self._refused_keys: dict[str, _Refusal] = {}
         self._key_times: dict[str, int] = {}  # receipt -> when, in order of time: what to forget first
         state.derive(RECEIPTS, self._key_changed)
 
@@ -131,8 +140,7 @@ class Receipts:
         name = key_name(command.caller.actor, identity.key)
         rec = self._state.get(RECEIPTS, "", name)
         if rec is None or rec.raw is None:
-            refused = self._refused_keys.get(name)
-            return None if refused is None else refused[1] if refused[0] == hashed else _reused()
+            return _again(self._refused_keys.get(name), hashed)
         return _repeat(ctx, _decode_answer(rec.raw), hashed)
 
     def _find_in_session(self, ctx: Context, identity: SessionId, hashed: bytes) -> Accepted | Refused | None:
@@ -151,8 +159,7 @@ class Receipts:
         answer = session.answers.get(sequence)
         if answer is not None:
             return _repeat(ctx, answer, hashed)
-        refused = session.refused.get(sequence) if session.refused else None
-        return None if refused is None else refused[1] if refused[0] == hashed else _reused()
+        return _again(session.refused.get(sequence), hashed) if session.refused else None
 
     def lookup(self, ctx: Context, actor: str, key: str) -> Accepted | Refused | None:
         """For a caller who asks what its key came to: only what is durable counts."""
@@ -195,15 +202,18 @@ class Receipts:
         return more
 
     def refused(self, ctx: Context, command: Command, hashed: bytes, refused: Refused) -> None:
+        refusal = _Refusal(hashed, refused, self._state.position)
         if isinstance(command.id, SessionId):
-            memory = self._session(ctx, command.id.client).refused
-            memory[command.id.sequence] = (hashed, refused)
-            if len(memory) > WINDOW_MAX:
-                del memory[min(memory)]
+            session = self._session(ctx, command.id.client)
+            session.refused[command.id.sequence] = refusal
+            if len(session.refused) > WINDOW_MAX:
+                oldest = min(session.refused)
+                del session.refused[oldest]
+                session.floor = max(session.floor, oldest + 1)  # what is not remembered must not take effect after all
         elif isinstance(command.id, IdempotencyKey) and refused.reason != "Conflict":
             # A conflict is left out: what rests on a version that is gone can never take effect, and whoever serves the caller
             # makes the change again on the present one, under the same key.
-            self._refused_keys[key_name(command.caller.actor, command.id.key)] = (hashed, refused)
+            self._refused_keys[key_name(command.caller.actor, command.id.key)] = refusal
             if len(self._refused_keys) > REFUSED_KEYS_MAX:
                 del self._refused_keys[next(iter(self._refused_keys))]
 
@@ -216,15 +226,17 @@ class Receipts:
         self._touched.clear()
         return out
 
-    def undone(self, position: int) -> None:
-        """Effects after `position` were taken back: forget what they told the sessions, and read it again when asked.
-        Refusals rested on them too, and none of those has been answered yet."""
+    def undone(self, ctx: Context, position: int) -> None:
+        """Effects after `position` were taken back: forget what they told the sessions, and read it again.
+        Refusals that rested on them go too: none of those has been answered yet. Earlier ones may have been, and stay."""
         self._touched.clear()
-        self._refused_keys.clear()
+        self._refused_keys = _judged_by(position, self._refused_keys)
         for client, session in list(self._sessions.items()):
-            session.refused.clear()
+            session.refused = _judged_by(position, session.refused)
             if session.changed_at > position:
                 del self._sessions[client]
+                read = self._session(ctx, client)
+                read.refused, read.floor = session.refused, max(session.floor, read.floor)
 
     def expired_keys(self, now_ms: int, limit: int = 500) -> list[str]:
         out: list[str] = []
@@ -233,6 +245,14 @@ class Receipts:
                 break
             out.append(name)
         return out
+
+
+def _judged_by(position: int, refusals: dict[_Id, _Refusal]) -> dict[_Id, _Refusal]:
+    return {name: refusal for name, refusal in refusals.items() if refusal.position <= position}
+
+
+def _again(refusal: _Refusal | None, hashed: bytes) -> Refused | None:
+    return None if refusal is None else refusal.refused if refusal.hashed == hashed else _reused()
 
 
 def _repeat(ctx: Context, answer: Answer, hashed: bytes) -> Accepted | Refused:
