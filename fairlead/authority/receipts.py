@@ -9,6 +9,7 @@ Called by the pipeline before and after judging.
 from __future__ import annotations
 
 import hashlib
+import heapq
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -103,15 +104,15 @@ class Receipts:
         self._sessions: dict[str, _Session] = {}
         self._touched: dict[str, _Session] = {}  # changed since their record was last written
         self._refused_keys: dict[str, _Refusal] = {}
-        self._key_times: dict[str, int] = {}  # receipt -> when, in order of time: what to forget first
+        self._ages: list[tuple[int, str]] = []  # a heap of (when, receipt): a start loads them in no order of time
+        self._old: dict[str, None] = {}  # receipts that are to be forgotten, until they are
         state.derive(RECEIPTS, self._key_changed)
 
     def _key_changed(self, old: Rec | None, new: Rec | None) -> None:
-        if new is None:
-            if old is not None:
-                self._key_times.pop(old.name, None)
-        elif new.raw is not None:
-            self._key_times[new.name] = _decode_answer(new.raw).time_ms
+        if old is not None:
+            self._old.pop(old.name, None)
+        if new is not None and new.raw is not None:
+            heapq.heappush(self._ages, (_decode_answer(new.raw).time_ms, new.name))
 
     def _session(self, ctx: Context, client: str) -> _Session:
         session = self._sessions.get(client)
@@ -239,12 +240,13 @@ class Receipts:
                 read.refused, read.floor = session.refused, max(session.floor, read.floor)
 
     def expired_keys(self, now_ms: int, limit: int = 500) -> list[str]:
-        out: list[str] = []
-        for name, time_ms in self._key_times.items():
-            if time_ms + KEY_RETENTION_MS > now_ms or len(out) >= limit:
-                break
-            out.append(name)
-        return out
+        ages, old = self._ages, self._old
+        while ages and len(old) < limit and ages[0][0] + KEY_RETENTION_MS <= now_ms:
+            time_ms, name = heapq.heappop(ages)
+            rec = self._state.get(RECEIPTS, "", name)
+            if rec is not None and rec.raw is not None and _decode_answer(rec.raw).time_ms == time_ms:
+                old[name] = None
+        return list(old)
 
 
 def _judged_by(position: int, refusals: dict[_Id, _Refusal]) -> dict[_Id, _Refusal]:

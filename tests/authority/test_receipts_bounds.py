@@ -1,4 +1,4 @@
-"""Receipts where their bounds meet others': a batch that is taken back, more refusals than are kept."""
+"""Receipts where bounds meet: a batch that is taken back, more refusals than are kept, keys that a start has loaded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from fairlead.authority import receipts as receipting
+from fairlead.authority.receipts import KEY_RETENTION_MS
 from fairlead.model.commands import Delete, IdempotencyKey, SessionId
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, HandFaults
-from tests.authority.planes import OPERATOR, no, ok, running_plane
-from tests.authority.test_receipts import tenant
+from tests.authority.planes import OPERATOR, FakeClock, no, ok, running_plane
+from tests.authority.test_receipts import put_tenant, tenant
 
 
 @pytest.mark.parametrize("identity", [SessionId("c", 1), IdempotencyKey("k")])
@@ -51,3 +52,21 @@ async def test_a_refusal_that_a_session_has_no_room_for_is_too_old_to_be_sent_ag
         for number in range(5):
             reason = "NotFound" if number >= 2 else "ReceiptExpired"
             no(await plane.send(OPERATOR, Delete("Tenant", "", f"t{number}"), SessionId("c", number)), reason)
+
+
+async def test_old_keys_are_forgotten_also_where_a_start_has_loaded_younger_ones_before_them() -> None:
+    disk, clock = MemoryDisk(), FakeClock()
+    half_s = KEY_RETENTION_MS / 2000 + 60.0
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        for number in range(10):
+            ok(await put_tenant(plane, f"old{number}", f"old{number}"))
+        clock.offset += half_s
+        for number in range(10):
+            ok(await put_tenant(plane, f"new{number}", f"new{number}"))
+    clock.offset += half_s
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        async with asyncio.timeout(60):
+            while plane.authority._state.count("receipts") > 10:
+                await asyncio.sleep(0.01)
+        for number in range(10):
+            assert ok(await put_tenant(plane, f"new{number}", f"new{number}")).replayed
