@@ -268,13 +268,22 @@ class Ledger:
         node: Node = new.hot
         self.give(account, node, 1)
         account.allocatable = node.spec.allocatable
-        account.devices = node.spec.devices
+        if account.devices != node.spec.devices:
+            self._charge_devices(account, -1)  # by what they were taken for: a start loads bindings before their node
+            account.devices = node.spec.devices
+            self._charge_devices(account, 1)
         account.pool = node.spec.pool
         account.schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
         account.healthy = int(node.status.health == "Ready")
         account.session, account.listed_in = node.status.session, node.status.incarnation
         account.cordoned = int(node.spec.unschedulable)
         self._classify(account, node)
+
+    def _charge_devices(self, account: NodeAccount, sign: int) -> None:
+        """Of all that holds some of this node's: charges their tenants, or takes it back."""
+        bound = [(rec, rec.hot.devices) for rec in account.bindings if rec.hot.state in HOLDS_CAPACITY]
+        for rec, devices in bound + [(rec, rec.hot.spec.devices) for rec in account.reservations]:
+            self.tenant(rec.tenant).add(Resources(), device_charge(account, devices), sign)
 
     def _status_changed(self, account: NodeAccount, node: Node) -> None:
         account.session, account.listed_in = node.status.session, node.status.incarnation
