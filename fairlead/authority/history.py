@@ -147,7 +147,7 @@ class History:
 
     async def _feed_from(self, last: Point, at: tuple[View, State, int, int] | None) -> int:
         if self._began_at is not None:
-            return max(self._began_at, last.position)
+            return max(self._began_at, last.position if last.incarnation == self._began_in else 0)
         if at is not None and last.position and at[2] > last.incarnation:
             # A restore, or a lost tail: positions went back. Go over the whole journal; what is archived already is known. One
             # look brings a part of it, so the next one goes on behind that.

@@ -55,3 +55,25 @@ async def test_a_checkpoint_that_takes_longer_than_memory_reaches_back_is_made_l
         async with asyncio.timeout(60):
             while not list(tmp_path.glob("*.checkpoint")):
                 await asyncio.sleep(0.01)
+
+
+async def test_history_that_begins_anew_after_a_loss_misses_nothing_of_what_has_come_since(tmp_path: Path) -> None:
+    other, disk = MemoryDisk(), MemoryDisk()
+    async with running_plane(MemoryStore(other), FakeClock(), archive=tmp_path) as plane:
+        await fill(plane, "x", 40)
+        await archived(plane)
+    async with running_plane(MemoryStore(disk), FakeClock()) as plane:
+        ok(await plane.send(OPERATOR, tenant("before")))
+    fence = disk.head.fence()
+    disk.set_incarnation(fence, fence.incarnation + 1)
+    assert disk.head.position < other.head.position, "it begins before the place where the archive ends"
+    async with running_plane(MemoryStore(disk), FakeClock(), archive=tmp_path) as plane:
+        history = plane.authority._history
+        assert history is not None
+        async with asyncio.timeout(60):
+            while history._began_at is None:
+                await asyncio.sleep(0.01)
+        made = [ok(await plane.send(OPERATOR, tenant(f"t{number}"))) for number in range(60)]
+        await archived(plane)
+        for number, accepted in enumerate(made):
+            assert await history.get(f"tenants//t{number}", accepted.revision) is not None, number
