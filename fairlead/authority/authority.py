@@ -125,7 +125,7 @@ class Authority:
         return [next(outcomes) if isinstance(each, Command) else each for each in passed]
 
     def _admitted(self, command: Command) -> Command | Outcome:
-        limit = self._materialiser.limit
+        limit = self._materialiser.limit if self.leading else None  # whoever leads by now may have room
         refused = beyond(limit, self._state, command) if limit is not None else None
         return refused or (self._door(command) if self._door is not None else command)
 

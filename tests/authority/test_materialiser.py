@@ -121,3 +121,12 @@ async def test_a_store_that_is_full_refuses_what_is_new_takes_what_is_deleted_an
         while disk.head.materialised < plane.authority._state.durable:
             await asyncio.sleep(0.01)
         assert not any(name.startswith("regions//m") for name in disk.objects)
+
+
+async def test_a_server_that_leads_no_longer_does_not_speak_of_a_limit_that_it_met() -> None:
+    async with running_plane() as plane:
+        plane.authority._materialiser.limit = Unavailable(STORE_LIMIT, "at most 12 objects", 60.0)
+        region = Put("Region", Region(metadata=Metadata(name="r"), spec=RegionSpec(areas=("us",))))
+        no(await plane.send(OPERATOR, region), "StoreUnavailable")
+        plane.authority.stop()
+        no(await plane.send(OPERATOR, region), "NotLeader")
