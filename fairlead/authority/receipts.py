@@ -36,6 +36,7 @@ from fairlead.model.kinds.slot import Token
 OWN_RECEIPT = frozenset({Bind, BindMany, Reserve, BindGang, ReleaseReservation})
 KEY_RETENTION_MS = 24 * 3600 * 1000
 REFUSED_KEYS_MAX = 10_000  # Refusals of people's keys kept in memory, for copies that come late within one term.
+_ANSWER_BYTES = 100  # what one takes at most in a session's window, encoded, besides the names in it
 WINDOW_MAX = 1024  # Answers kept for one session. A client that has more commands under way is not waiting for any of them.
 
 
@@ -180,18 +181,25 @@ class Receipts:
         answer = Answer(position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation)
         return Rec(RECEIPTS, "", key_name(caller.actor, identity.key), 0, _encode(answer))
 
-    def accepted(self, ctx: Context, command: Command, hashed: bytes, told: Accepted, position: int) -> int:
-        """Remembers the answer; tells how many answers more the batch will carry for it."""
+    def window_bytes(self, command: Command, told: Accepted) -> int:
+        """How much longer the batch gets by this answer, and by those of its session that it does not carry yet."""
         identity = command.id
         if type(identity) is not SessionId:
             return 0
+        known = () if identity.client in self._touched else self._sessions[identity.client].answers.values()
+        return sum(
+            (_ANSWER_BYTES + len(each.key) + len(each.uid) for each in known), _ANSWER_BYTES + len(told.key) + len(told.uid)
+        )
+
+    def accepted(self, ctx: Context, command: Command, hashed: bytes, told: Accepted, position: int) -> None:
+        """Remembers the answer."""
+        identity = command.id
+        if type(identity) is not SessionId:
+            return
         client = identity.client
         session = self._sessions[client]  # `find` was asked before
         answers = session.answers
-        more = 1
-        if client not in self._touched:
-            self._touched[client] = session
-            more += len(answers)
+        self._touched[client] = session
         answers[identity.sequence] = Answer(
             position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation
         )
@@ -200,7 +208,6 @@ class Receipts:
             del answers[oldest]
             session.floor = max(session.floor, oldest + 1)
         session.changed_at = position
-        return more
 
     def refused(self, ctx: Context, command: Command, hashed: bytes, refused: Refused) -> None:
         refusal = _Refusal(hashed, refused, self._state.position)

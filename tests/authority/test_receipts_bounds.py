@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from fairlead.authority import receipts as receipting
-from fairlead.authority.receipts import KEY_RETENTION_MS
-from fairlead.model.commands import Delete, IdempotencyKey, SessionId
+from fairlead.authority.receipts import KEY_RETENTION_MS, WINDOW_MAX
+from fairlead.model.commands import Command, Delete, IdempotencyKey, SessionId
+from fairlead.store.contract import BATCH_BYTES_MAX
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, HandFaults
 from tests.authority.planes import OPERATOR, FakeClock, no, ok, running_plane
@@ -70,3 +71,17 @@ async def test_old_keys_are_forgotten_also_where_a_start_has_loaded_younger_ones
                 await asyncio.sleep(0.01)
         for number in range(10):
             assert ok(await put_tenant(plane, f"new{number}", f"new{number}")).replayed
+
+
+async def test_sessions_with_long_names_in_their_windows_do_not_make_a_batch_longer_than_a_store_takes() -> None:
+    disk = MemoryDisk()
+    async with running_plane(MemoryStore(disk)) as plane:
+        clients = [f"c{number}" for number in range(12)]
+        for client in clients:
+            made = [Command(OPERATOR, tenant(f"{client}-{n}-{'x' * 50}"), SessionId(client, n)) for n in range(WINDOW_MAX)]
+            for outcome in await plane.authority.submit(made):
+                ok(outcome)
+        together = [Command(OPERATOR, tenant(f"{client}-last"), SessionId(client, WINDOW_MAX)) for client in clients]
+        for outcome in await plane.authority.submit(together):
+            ok(outcome)
+    assert max(len(entry.batch.blob) for entry in disk.journal) <= BATCH_BYTES_MAX
