@@ -320,7 +320,7 @@ class Authority:
             memory.early,
         )  # fmt: skip
         archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
-        self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, archived)
+        self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, head, archived)
         await pipeline.commit_own([self._epoch_start(term)])
         async with Tasks() as tasks:
             tasks.start(pipeline.commit_loop(), "commit")
