@@ -125,7 +125,7 @@ class Authority:
         return [next(outcomes) if isinstance(each, Command) else each for each in passed]
 
     def _admitted(self, command: Command) -> Command | Outcome:
-        limit = self._materialiser.limit
+        limit = self._materialiser.limit if self.leading else None  # whoever leads by now may have room
         refused = beyond(limit, self._state, command) if limit is not None else None
         return refused or (self._door(command) if self._door is not None else command)
 
@@ -312,7 +312,7 @@ class Authority:
         self._materialiser.start(head.materialised)
         behind = memory.state.changes_since(head.materialised)
         self._materialiser.note(memory.state.position, term.plane_ms(), [rec.key for rec in behind], behind)
-        memory.state.let_go()
+        memory.state.let_go(head.materialised)
         self._lease_teller = LeaseTeller(memory.ctx)
         self._chores = Chores(memory.ctx, memory.receipts, self._clock, self._submit)
         self._pipeline = pipeline = Pipeline(
@@ -320,7 +320,7 @@ class Authority:
             memory.early,
         )  # fmt: skip
         archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
-        self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, archived)
+        self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, head, archived)
         await pipeline.commit_own([self._epoch_start(term), *lapsed_leases(memory.ctx, term)])
         async with Tasks() as tasks:
             tasks.start(pipeline.commit_loop(), "commit")

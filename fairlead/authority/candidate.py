@@ -188,12 +188,19 @@ class Candidate:
     async def _keep_warm(self, head: Head) -> None:
         try:
             if not self.memory.loaded:
-                await self.memory.load()
+                await self._load()
                 head = await self._store.head()  # what was loaded may be ahead of the head that was read before it
             await self.memory.catch_up(head)
             self._remember(head)
         except Forked as fork:
             self._forked(fork)  # the next look loads anew
+
+    async def _load(self) -> None:
+        try:
+            await self.memory.load()
+        except StoreUnreachable:
+            self.forget()  # the next one begins with nothing, or what was read by now would be counted twice
+            raise
 
     def _forked(self, fork: Forked) -> None:
         log.warning("memory is dropped: %s", fork)
@@ -236,7 +243,7 @@ class Candidate:
         try:
             if not self.memory.loaded or self.memory.state.horizon > head.materialised:
                 self.forget()  # cold, or memory no longer reaches back to what the store has materialised
-                await self.memory.load()
+                await self._load()
             await self._reach(head)
         except Forked as fork:
             await self._load_again(head, fork)
@@ -283,7 +290,7 @@ class Candidate:
     async def _load_again(self, head: Head, fork: Forked) -> None:
         self._forked(fork)
         try:
-            await self.memory.load()
+            await self._load()
             await self._reach(head)
         except Forked as again:
             self._forked(again)

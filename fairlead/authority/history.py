@@ -25,7 +25,7 @@ from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
 from fairlead.model.journal import decode_blob
 from fairlead.ports import Clock
-from fairlead.store.archive import Archive, ArchiveError, BeyondHorizon, ChainBroken, Contents, Gap, Point
+from fairlead.store.archive import GENESIS, Archive, ArchiveError, BeyondHorizon, ChainBroken, Contents, Gap, Point
 from fairlead.store.contract import BATCH_BYTES_MAX, Batch, Compacted, ObjectRow, Store, StoreUnreachable
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class History:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._began_at: int | None = None  # a checkpoint stands here, and nothing was archived after it yet
         self._began_in = 0  # the incarnation of that
+        self._known = GENESIS  # how far the journal was gone over in that incarnation, and held nothing that is not archived
         self._trouble = ""  # why its files could not be written, when that was tried last
         self.failures_total = 0
         self._handed: deque[Handed] = deque()  # in the order of their positions
@@ -113,13 +114,15 @@ class History:
         if handed:
             await self._on_thread(partial(self._append_handed, handed))
             return GATHER_S
-        batches = await self._store.tail(await self._feed_from(last, view()))
+        at = view()
+        batches = await self._store.tail(await self._feed_from(last, at))
         try:
             if isinstance(batches, Compacted):
                 raise Gap(f"the engine's journal starts after {batches.truncated}, the archive ends at {last}")
             if not batches:
                 return FEED_S
             await self._on_thread(partial(self._append, batches))
+            self._known = Point(at[2] if at is not None else 0, batches[-1].last)
             many = sum(len(batch.blob) for batch in batches) >= BATCH_BYTES_MAX  # so there is more
             return 0.0 if many else GATHER_S
         except (Gap, ChainBroken) as error:
@@ -144,10 +147,12 @@ class History:
 
     async def _feed_from(self, last: Point, at: tuple[View, State, int, int] | None) -> int:
         if self._began_at is not None:
-            return max(self._began_at, last.position)
+            return max(self._began_at, last.position if last.incarnation == self._began_in else 0)
         if at is not None and last.position and at[2] > last.incarnation:
-            # A restore, or a lost tail: positions went back. Go over the whole journal; what is archived already is known.
-            return (await self._store.head()).truncated
+            # A restore, or a lost tail: positions went back. Go over the whole journal; what is archived already is known. One
+            # look brings a part of it, so the next one goes on behind that.
+            gone_over = self._known.position if self._known.incarnation == at[2] else 0
+            return max((await self._store.head()).truncated, gone_over)
         return last.position
 
     def _append(self, batches: list[Batch]) -> None:
@@ -183,8 +188,12 @@ class History:
         log.debug("history trimmed: %s", trimmed)
 
     async def _checkpoint(self, view: View, state: State, incarnation: int, time_ms: int) -> None:
-        rows = [row async for row in _rows(view, state, self._clock)]
         point = Point(incarnation, split_revision(view.revision)[1])
+        state.hold(point.position)  # else a busy plane would forget it while it is still read
+        try:
+            rows = [row async for row in _rows(view, state, self._clock)]
+        finally:
+            state.let_go(point.position)
         await self._on_thread(partial(self._archive.write_checkpoint, point, time_ms, rows))
 
     # --- reading -----------------------------------------------------------------------------------------------------

@@ -195,22 +195,25 @@ class Ledger:
             del self._workloads[uid]
 
     def _request_changed(self, old: Rec | None, new: Rec | None) -> None:
-        if old is None and new is not None:
-            self._count_slot(new.hot.spec.slot.uid, new, 1)
-        elif new is None and old is not None:
-            self._count_slot(old.hot.spec.slot.uid, old, -1)
+        before = old.hot.spec.slot.uid if old is not None else ""
+        after = new.hot.spec.slot.uid if new is not None else ""
+        if new is not None and after != before:
+            self._count_slot(after, new, 1)
+        if old is not None and before != after:
+            self._count_slot(before, old, -1)
 
     def _binding_changed(self, old: Rec | None, new: Rec | None) -> None:
         before: BindingHot | None = old.hot if old is not None else None
         after: BindingHot | None = new.hot if new is not None else None
-        # The same claim in another state: nothing to book.
+        # The same claim in another state: nothing to book. Another life of the slot is another claim, also where nothing lies
+        # between them: the journal puts older images over objects that were written ahead.
         same = before is not None and after is not None and _same_claim(before, after)
         if new is not None and after is not None:
             account = self.nodes.get(after.node) or self.node(after.node)
             account.bindings[new] = None
             if after.start_after and after.state is SlotState.BOUND:
                 account.claims[new] = None
-            if old is None:
+            if before is None or before.workload_uid != after.workload_uid:
                 self._count_slot(after.workload_uid, new, 1)
             if not same:
                 self._book_binding(account, new.tenant, after, 1)
@@ -220,7 +223,7 @@ class Ledger:
             account.bindings.pop(old, None)
             if before.start_after:
                 account.claims.pop(old, None)
-            if new is None:
+            if after is None or after.workload_uid != before.workload_uid:
                 self._count_slot(before.workload_uid, old, -1)
             if not same:
                 self._book_binding(account, old.tenant, before, -1)
@@ -268,13 +271,22 @@ class Ledger:
         node: Node = new.hot
         self.give(account, node, 1)
         account.allocatable = node.spec.allocatable
-        account.devices = node.spec.devices
+        if account.devices != node.spec.devices:
+            self._charge_devices(account, -1)  # by what they were taken for: a start loads bindings before their node
+            account.devices = node.spec.devices
+            self._charge_devices(account, 1)
         account.pool = node.spec.pool
         account.schedulable = int(node.status.schedulable and node.metadata.deletion_time is None)
         account.healthy = int(node.status.health == "Ready")
         account.session, account.listed_in = node.status.session, node.status.incarnation
         account.cordoned = int(node.spec.unschedulable)
         self._classify(account, node)
+
+    def _charge_devices(self, account: NodeAccount, sign: int) -> None:
+        """Of all that holds some of this node's: charges their tenants, or takes it back."""
+        bound = [(rec, rec.hot.devices) for rec in account.bindings if rec.hot.state in HOLDS_CAPACITY]
+        for rec, devices in bound + [(rec, rec.hot.spec.devices) for rec in account.reservations]:
+            self.tenant(rec.tenant).add(Resources(), device_charge(account, devices), sign)
 
     def _status_changed(self, account: NodeAccount, node: Node) -> None:
         account.session, account.listed_in = node.status.session, node.status.incarnation
@@ -322,8 +334,16 @@ class Ledger:
 
 
 def _same_claim(before: BindingHot, after: BindingHot) -> bool:
-    held, holds = before.state in HOLDS_CAPACITY, after.state in HOLDS_CAPACITY
-    return held and holds and before.node == after.node and before.requests == after.requests
+    return (
+        before.state in HOLDS_CAPACITY
+        and after.state in HOLDS_CAPACITY
+        and before.node == after.node
+        and before.requests == after.requests
+        and before.devices == after.devices
+        and before.borrowed == after.borrowed
+        and before.workload_uid == after.workload_uid
+        and before.marks == after.marks
+    )
 
 
 def device_charge(account: NodeAccount, devices: tuple[DeviceHold, ...]) -> dict[str, int]:

@@ -14,9 +14,20 @@ from fairlead.authority.pipeline import Deposed
 from fairlead.authority.state import CLOCK, Rec
 from fairlead.model.ids import key
 from fairlead.ports import Clock
-from fairlead.store.contract import STORE_LIMIT, Committed, Fence, Fenced, ObjectRow, Store, Superseded, Unavailable
+from fairlead.store.contract import (
+    BATCH_BYTES_MAX,
+    STORE_LIMIT,
+    Committed,
+    Fence,
+    Fenced,
+    ObjectRow,
+    Store,
+    Superseded,
+    Unavailable,
+)
 
-CHUNK_ROWS = 1000  # One statement of this size holds the store's writer for about five milliseconds.
+CHUNK_ROWS = 1000  # One statement of this size holds the store's writer for about five milliseconds,
+CHUNK_BYTES = 4 * BATCH_BYTES_MAX  # and of this one for some tens: large objects must not make one that outlasts its time limit.
 EVERY_S = 2.0  # Objects that change again, or come and go, within this time are written once or not at all.
 PENDING_MAX = 100_000  # Beyond this the materialiser no longer waits between rounds.
 
@@ -102,14 +113,31 @@ class Materialiser:
         image over a newer one.
         """
         names = sorted(pending, key=lambda name: pending[name].position) if self._in_doubt else sorted(pending)
-        for start in range(0, len(names), CHUNK_ROWS):
-            chunk = [(name, pending[name]) for name in names[start : start + CHUNK_ROWS]]
-            if start + CHUNK_ROWS >= len(names):
+        pieces = _cut((name, pending[name]) for name in names)
+        chunk = next(pieces, None)
+        while chunk is not None:
+            following = next(pieces, None)
+            if following is None:
                 yield chunk, upto
             else:
                 yield chunk, chunk[-1][1].position if self._in_doubt else self.materialised
+            chunk = following
 
     def _restore(self, pending: dict[str, Rec]) -> None:
         """It failed: everything waits for the next round, newer images first."""
         newer, self._pending = self._pending, pending
         self._pending.update(newer)
+
+
+def _cut(items: Iterable[tuple[str, Rec]]) -> Iterator[list[tuple[str, Rec]]]:
+    """Pieces of at most so many rows and so many bytes, with one row at least."""
+    piece, size = list[tuple[str, Rec]](), 0
+    for name, rec in items:
+        cost = len(rec.raw) if rec.raw is not None else 0
+        if piece and (len(piece) >= CHUNK_ROWS or size + cost > CHUNK_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append((name, rec))
+        size += cost
+    if piece:
+        yield piece

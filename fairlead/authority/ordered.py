@@ -79,7 +79,7 @@ class OrderedNames:
         if len(block) > _BLOCK_MAX:
             half = len(block) // 2
             blocks[index : index + 1] = [block[:half], block[half:]]
-            self._sweep = len(blocks) if self._sweep >= 0 else -1
+            self._sweep += index < self._sweep  # one more to clear; beginning anew, a busy bucket's list would never end
 
     def after(self, name: str) -> Iterator[str]:
         """The names after `name` ("" for all), in order, some of which may be gone. Settle first; change nothing meanwhile."""

@@ -51,7 +51,6 @@ SLICE_S = 0.004  # The loop is given back at least this often while judging (P17
 RESUBMIT_S = (0.0, 0.02, 0.05, 0.1, 0.25)  # Waits between resubmissions; the last one repeats.
 _BATCH_ROOM = BATCH_BYTES_MAX - 16 * 1024  # for the header and the array around the entries
 _ENTRY_MAX = BATCH_BYTES_MAX * 3 // 4  # the largest object fits twice: as the command's body and as its effect
-_SESSION_ANSWER_BYTES = 96  # what one answer in a session's window takes at most, encoded
 
 Published = Callable[[Batch, Building], None]
 
@@ -216,8 +215,8 @@ class Pipeline:
             effects = [*effects, receipt]
             images.append((receipt.key, receipt.raw))
         entry = encode_entry(command, encoded, bool(hashed), images, draft.soft)
-        size = len(entry)
-        if size > _ENTRY_MAX or (building.size + size > _BATCH_ROOM and building.entries):
+        size, window = len(entry), self._receipts.window_bytes(command, answer) if hashed else 0
+        if size > _ENTRY_MAX or (building.size + size + window > _BATCH_ROOM and building.entries):
             ctx.state.undo_to(before)
             detail = f"the command takes {size} bytes of at most {_ENTRY_MAX}; split it"
             return Refused("TooLarge", detail) if size > _ENTRY_MAX else None
@@ -227,10 +226,10 @@ class Pipeline:
         self._joining.judged(effects)
         building.images += images
         building.entries.append(entry)
-        building.size += size
+        building.size += size + window
         building.commands += 1
         if hashed:
-            building.size += self._receipts.accepted(ctx, command, hashed, answer, position) * _SESSION_ANSWER_BYTES
+            self._receipts.accepted(ctx, command, hashed, answer, position)
         return answer
 
     def _start(self) -> Building:
@@ -363,7 +362,7 @@ class Pipeline:
         self._building = None
         before = sealed.building.first - 1
         self._ctx.state.undo_to(before)
-        self._receipts.undone(before)
+        self._receipts.undone(self._ctx, before)
         self._undone.note(self._lanes.history, before)
         self._lanes.history += 1
         self._early.end("a batch was taken back before it was durable; list again")

@@ -9,6 +9,8 @@ Called by the pipeline before and after judging.
 from __future__ import annotations
 
 import hashlib
+import heapq
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +36,7 @@ from fairlead.model.kinds.slot import Token
 OWN_RECEIPT = frozenset({Bind, BindMany, Reserve, BindGang, ReleaseReservation})
 KEY_RETENTION_MS = 24 * 3600 * 1000
 REFUSED_KEYS_MAX = 10_000  # Refusals of people's keys kept in memory, for copies that come late within one term.
+_ANSWER_BYTES = 100  # what one takes at most in a session's window, encoded, besides the names in it
 WINDOW_MAX = 1024  # Answers kept for one session. A client that has more commands under way is not waiting for any of them.
 
 
@@ -59,15 +62,23 @@ class _Window(msgspec.Struct, frozen=True, gc=False, array_like=True):
     incarnation: int = 1
 
 
+class _Refusal(NamedTuple):
+    hashed: bytes
+    refused: Refused
+    position: int  # of the head it was judged on
+
+
 class _Session:
     __slots__ = ("answers", "changed_at", "floor", "refused")
 
     def __init__(self, floor: int = 0, answers: dict[int, Answer] | None = None) -> None:
         self.floor = floor
         self.answers = answers if answers is not None else {}
-        self.refused: dict[int, tuple[bytes, Refused]] = {}
+        self.refused: dict[int, _Refusal] = {}
         self.changed_at = 0
 
+
+_Id = TypeVar("_Id", int, str)
 
 _encode = codec.encode
 _decode_window = codec.decoder(_Window).decode
@@ -93,16 +104,16 @@ class Receipts:
         self._state = state
         self._sessions: dict[str, _Session] = {}
         self._touched: dict[str, _Session] = {}  # changed since their record was last written
-        self._refused_keys: dict[str, tuple[bytes, Refused]] = {}
-        self._key_times: dict[str, int] = {}  # receipt -> when, in order of time: what to forget first
+        self._refused_keys: dict[str, _Refusal] = {}
+        self._ages: list[tuple[int, str]] = []  # a heap of (when, receipt): a start loads them in no order of time
+        self._old: dict[str, None] = {}  # receipts that are to be forgotten, until they are
         state.derive(RECEIPTS, self._key_changed)
 
     def _key_changed(self, old: Rec | None, new: Rec | None) -> None:
-        if new is None:
-            if old is not None:
-                self._key_times.pop(old.name, None)
-        elif new.raw is not None:
-            self._key_times[new.name] = _decode_answer(new.raw).time_ms
+        if old is not None:
+            self._old.pop(old.name, None)
+        if new is not None and new.raw is not None:
+            heapq.heappush(self._ages, (_decode_answer(new.raw).time_ms, new.name))
 
     def _session(self, ctx: Context, client: str) -> _Session:
         session = self._sessions.get(client)
@@ -131,8 +142,7 @@ class Receipts:
         name = key_name(command.caller.actor, identity.key)
         rec = self._state.get(RECEIPTS, "", name)
         if rec is None or rec.raw is None:
-            refused = self._refused_keys.get(name)
-            return None if refused is None else refused[1] if refused[0] == hashed else _reused()
+            return _again(self._refused_keys.get(name), hashed)
         return _repeat(ctx, _decode_answer(rec.raw), hashed)
 
     def _find_in_session(self, ctx: Context, identity: SessionId, hashed: bytes) -> Accepted | Refused | None:
@@ -151,8 +161,7 @@ class Receipts:
         answer = session.answers.get(sequence)
         if answer is not None:
             return _repeat(ctx, answer, hashed)
-        refused = session.refused.get(sequence) if session.refused else None
-        return None if refused is None else refused[1] if refused[0] == hashed else _reused()
+        return _again(session.refused.get(sequence), hashed) if session.refused else None
 
     def lookup(self, ctx: Context, actor: str, key: str) -> Accepted | Refused | None:
         """For a caller who asks what its key came to: only what is durable counts."""
@@ -172,18 +181,27 @@ class Receipts:
         answer = Answer(position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation)
         return Rec(RECEIPTS, "", key_name(caller.actor, identity.key), 0, _encode(answer))
 
-    def accepted(self, ctx: Context, command: Command, hashed: bytes, told: Accepted, position: int) -> int:
-        """Remembers the answer; tells how many answers more the batch will carry for it."""
+    def window_bytes(self, command: Command, told: Accepted) -> int:
+        """How much longer the batch gets by this answer, and by those of its session that it does not carry yet."""
         identity = command.id
         if type(identity) is not SessionId:
             return 0
+        own = _ANSWER_BYTES + len(told.key) + len(told.uid)
+        if identity.client in self._touched:
+            return own
+        return own + sum(
+            _ANSWER_BYTES + len(each.key) + len(each.uid) for each in self._sessions[identity.client].answers.values()
+        )
+
+    def accepted(self, ctx: Context, command: Command, hashed: bytes, told: Accepted, position: int) -> None:
+        """Remembers the answer."""
+        identity = command.id
+        if type(identity) is not SessionId:
+            return
         client = identity.client
         session = self._sessions[client]  # `find` was asked before
         answers = session.answers
-        more = 1
-        if client not in self._touched:
-            self._touched[client] = session
-            more += len(answers)
+        self._touched[client] = session
         answers[identity.sequence] = Answer(
             position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation
         )
@@ -192,18 +210,20 @@ class Receipts:
             del answers[oldest]
             session.floor = max(session.floor, oldest + 1)
         session.changed_at = position
-        return more
 
     def refused(self, ctx: Context, command: Command, hashed: bytes, refused: Refused) -> None:
+        refusal = _Refusal(hashed, refused, self._state.position)
         if isinstance(command.id, SessionId):
-            memory = self._session(ctx, command.id.client).refused
-            memory[command.id.sequence] = (hashed, refused)
-            if len(memory) > WINDOW_MAX:
-                del memory[min(memory)]
+            session = self._session(ctx, command.id.client)
+            session.refused[command.id.sequence] = refusal
+            if len(session.refused) > WINDOW_MAX:
+                oldest = min(session.refused)
+                del session.refused[oldest]
+                session.floor = max(session.floor, oldest + 1)  # what is not remembered must not take effect after all
         elif isinstance(command.id, IdempotencyKey) and refused.reason != "Conflict":
             # A conflict is left out: what rests on a version that is gone can never take effect, and whoever serves the caller
             # makes the change again on the present one, under the same key.
-            self._refused_keys[key_name(command.caller.actor, command.id.key)] = (hashed, refused)
+            self._refused_keys[key_name(command.caller.actor, command.id.key)] = refusal
             if len(self._refused_keys) > REFUSED_KEYS_MAX:
                 del self._refused_keys[next(iter(self._refused_keys))]
 
@@ -216,23 +236,34 @@ class Receipts:
         self._touched.clear()
         return out
 
-    def undone(self, position: int) -> None:
-        """Effects after `position` were taken back: forget what they told the sessions, and read it again when asked.
-        Refusals rested on them too, and none of those has been answered yet."""
+    def undone(self, ctx: Context, position: int) -> None:
+        """Effects after `position` were taken back: forget what they told the sessions, and read it again.
+        Refusals that rested on them go too: none of those has been answered yet. Earlier ones may have been, and stay."""
         self._touched.clear()
-        self._refused_keys.clear()
+        self._refused_keys = _judged_by(position, self._refused_keys)
         for client, session in list(self._sessions.items()):
-            session.refused.clear()
+            session.refused = _judged_by(position, session.refused)
             if session.changed_at > position:
                 del self._sessions[client]
+                read = self._session(ctx, client)
+                read.refused, read.floor = session.refused, max(session.floor, read.floor)
 
     def expired_keys(self, now_ms: int, limit: int = 500) -> list[str]:
-        out: list[str] = []
-        for name, time_ms in self._key_times.items():
-            if time_ms + KEY_RETENTION_MS > now_ms or len(out) >= limit:
-                break
-            out.append(name)
-        return out
+        ages, old = self._ages, self._old
+        while ages and len(old) < limit and ages[0][0] + KEY_RETENTION_MS <= now_ms:
+            time_ms, name = heapq.heappop(ages)
+            rec = self._state.get(RECEIPTS, "", name)
+            if rec is not None and rec.raw is not None and _decode_answer(rec.raw).time_ms == time_ms:
+                old[name] = None
+        return list(old)
+
+
+def _judged_by(position: int, refusals: dict[_Id, _Refusal]) -> dict[_Id, _Refusal]:
+    return {name: refusal for name, refusal in refusals.items() if refusal.position <= position}
+
+
+def _again(refusal: _Refusal | None, hashed: bytes) -> Refused | None:
+    return None if refusal is None else refusal.refused if refusal.hashed == hashed else _reused()
 
 
 def _repeat(ctx: Context, answer: Answer, hashed: bytes) -> Accepted | Refused:

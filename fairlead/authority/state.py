@@ -69,8 +69,6 @@ class Bucket:
         self.derived = derived  # its kind's own list
 
 
-_EVERYTHING = 1 << 62  # no position comes after it
-
 # Told of every change as (old, new), either of which may be None; called backwards when a batch is undone.
 Derived = Callable[[Rec | None, Rec | None], None]
 HotOf = Callable[[str, bytes], Any]
@@ -87,7 +85,7 @@ class State:
         self.position = 0
         self.durable = 0
         self.horizon = 0  # the oldest position a view can still be taken at
-        self._held_after = _EVERYTHING  # changes after this position are not forgotten
+        self._held: list[int] = []  # changes after the first of these positions are not forgotten
 
     def derive(self, plural: str, told: Derived) -> None:
         self._derived.setdefault(plural, []).append(told)
@@ -224,18 +222,19 @@ class State:
     def confirm(self, position: int) -> None:
         assert self.durable <= position <= self.position
         self.durable = position
-        ring, forgets_upto = self._ring, min(position, self._held_after)
+        ring, forgets_upto = self._ring, min([position, *self._held])
         while len(ring) > self._ring_size and ring[0].position <= forgets_upto:
             self._forget(ring.popleft())
 
     def hold(self, after: int) -> None:
-        """From now on every change after that position is remembered, however many there are: whoever begins to lead brings the
-        store's objects up to date from them. Until `let_go`."""
+        """From now on every change after that position is remembered, however many there are, until `let_go` of the same: whoever
+        begins to lead brings the store's objects up to date from them, and whoever reads everything at one revision is not
+        overtaken."""
         assert self.horizon <= after, f"what came after {after} is forgotten up to {self.horizon}"
-        self._held_after = after
+        self._held.append(after)
 
-    def let_go(self) -> None:
-        self._held_after = _EVERYTHING
+    def let_go(self, after: int) -> None:
+        self._held.remove(after)
 
     def changes_since(self, position: int) -> list[Rec]:
         """The changes after `position`, oldest first. The caller has checked the horizon."""

@@ -92,6 +92,19 @@ def test_what_is_forgotten_cannot_be_held_and_is_not_told() -> None:
         state.confirm(state.apply("tenants", "", name, b"y").position)
     assert state.horizon == forgotten
     assert len(state.changes_since(forgotten)) == RING + len(NAMES)
-    state.let_go()
+    state.let_go(forgotten)
     state.confirm(state.apply("tenants", "", "more", b"z").position)
     assert len(state.changes_since(state.horizon)) == RING
+
+
+async def test_leaders_that_follow_each_other_soon_cut_the_journal_all_the_same() -> None:
+    plane = Plane()
+    for life in range(6):  # each of five minutes, half of what is kept
+        async with plane.leading() as server:
+            for number in range(5):
+                await plane.write(server, f"t{life}-{number}")
+                plane.clock.offset += 60.0
+                await asyncio.sleep(0.05)
+    assert plane.disk.head.truncated > 0
+    async with plane.leading() as last:
+        assert names_of(last) == {f"t{life}-{number}" for life in range(6) for number in range(5)}

@@ -121,3 +121,38 @@ async def test_a_store_that_is_full_refuses_what_is_new_takes_what_is_deleted_an
         while disk.head.materialised < plane.authority._state.durable:
             await asyncio.sleep(0.01)
         assert not any(name.startswith("regions//m") for name in disk.objects)
+
+
+async def test_a_server_that_leads_no_longer_does_not_speak_of_a_limit_that_it_met() -> None:
+    async with running_plane() as plane:
+        plane.authority._materialiser.limit = Unavailable(STORE_LIMIT, "at most 12 objects", 60.0)
+        region = Put("Region", Region(metadata=Metadata(name="r"), spec=RegionSpec(areas=("us",))))
+        no(await plane.send(OPERATOR, region), "StoreUnavailable")
+        plane.authority.stop()
+        no(await plane.send(OPERATOR, region), "NotLeader")
+
+
+class Narrow(MemoryStore):
+    """Gives up a statement that is too long for its time limit."""
+
+    async def materialise(
+        self, fence: Fence, upto: int, rows: Sequence[ObjectRow], deleted: Sequence[str], as_of: int = 0
+    ) -> MaterialiseResult:
+        if sum(len(raw) for _, _, raw in rows) > 8 << 20:
+            return Unavailable("Timeout", "canceling statement due to statement timeout")
+        return await super().materialise(fence, upto, rows, deleted, as_of)
+
+
+async def test_large_objects_are_written_in_pieces_that_a_store_takes() -> None:
+    disk = MemoryDisk()
+    store = Narrow(disk)
+    fence = await store.acquire("leader", await store.open())
+    assert isinstance(fence, Fence)
+    disk.head = replace(disk.head, position=200)
+    recs = [Rec("policies", "", f"p{number}", number, bytes(100_000), None, None, ADDED) for number in range(1, 201)]
+    writer = Materialiser(store, SystemClock(), Meters())
+    writer.start(0)
+    writer.note(200, 1, [rec.key for rec in recs], recs)
+    assert await writer.flush(fence)
+    assert writer.materialised == 200
+    assert len(disk.objects) == 201, "with the clock"
