@@ -29,6 +29,7 @@ from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import OPERATOR, FakeClock
 
 HAVE = Versions(3, 4)
+OLDER = Versions(2, 4)  # than the last answer leases: it ends with the answer before
 LEASE_S = 600
 
 
@@ -56,7 +57,8 @@ def test_a_lapsed_term_leases_nothing_and_takes_no_answer_to_an_earlier_question
     assert answered(unanswered, 1)
     for before in (term, unanswered):
         over = lapsed_term(before, now)
-        assert policy_end_ms(over, HAVE, 1) == 0
+        assert policy_end_ms(before, OLDER, 1) == 5_300_000
+        assert policy_end_ms(over, HAVE, 1) == policy_end_ms(over, OLDER, 1) == 0
         assert lease_end(offered(None), over, 1) == 0
         assert not answered(over, 1), "its answer was to a question of before"
         assert over.status.asked_time == now

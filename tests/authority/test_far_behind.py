@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.authority.authority import Authority
-from fairlead.authority.candidate import Timing
+from fairlead.authority.candidate import Candidate, Timing
+from fairlead.authority.follower import Forked
 from fairlead.authority.judge import Settings
 from fairlead.authority.state import State
 from fairlead.model.commands import Accepted, Command
@@ -75,6 +77,15 @@ async def test_a_leader_that_is_up_to_date_forgets_again_what_lies_further_back(
         await plane.write(second, "last")
         state = second._state
         assert state.position - state.horizon <= RING
+
+
+async def test_objects_that_moved_on_under_a_takeover_are_loaded_again() -> None:
+    """The head that was read is then no longer the store's: what it lacks among the objects cannot be told by it."""
+    disk, clock = MemoryDisk(), FakeClock()
+    made = Candidate(MemoryStore(disk), clock, SystemIds(), Settings(region="local"), Timing(), "a", lambda: False)
+    made.memory.state.loaded(10)
+    with pytest.raises(Forked):
+        await made._reach(replace(disk.head, materialised=9))
 
 
 def test_what_is_forgotten_cannot_be_held_and_is_not_told() -> None:
