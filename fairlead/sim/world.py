@@ -97,6 +97,7 @@ class PlaneWatch:
         self.fights = FightChecker(lambda detail: world.found("X3", plane.name, detail))
         self.lost_tail = False
         self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
+        self.landed_s = 0.0  # when the last one did
         self._told = 0
         self._before: Counter[str] = Counter()
         self._disk = plane.store.disk
@@ -107,7 +108,7 @@ class PlaneWatch:
         self.behind = False
         self._world.loop.note(batch.hash.hex())
         self.batches.append(batch)
-        self.times[batch.hash] = self._world.loop.now
+        self.times[batch.hash] = self.landed_s = self._world.loop.now
         blob = decode_blob(batch.blob)
         self.checker.feed(batch, blob)
         self.fights.committed(blob)
@@ -262,9 +263,7 @@ class World:
 
     async def _heal(self) -> None:
         healed_s = self._healed_s = self.loop.now
-        while self.loop.now < healed_s + LEADER_S:
-            if all(plane.leaders() for plane in self.platform.planes.values()):
-                break
+        while not all(plane.leaders() for plane in self.platform.planes.values()) and self.loop.now < self._leaders_by_s():
             await sleep(0.5)
         for plane in self.platform.planes.values():
             if not plane.leaders():
@@ -282,6 +281,11 @@ class World:
             self.found("L4", "", f"{self.scenario.calm_s} s after healing: {'; '.join(different[:5])} ({len(different)} in all)")
         elif self.agreed_s is not None and self.agreed_s > self.scenario.agreed_s:
             self.found("L4", "", f"actual was desired only {self.agreed_s} s after healing")
+
+    def _leaders_by_s(self) -> float:
+        """A batch of a leader that died may land after that, and is then its last sign of life."""
+        last = [self.watches[name].landed_s for name, plane in self.platform.planes.items() if not plane.leaders()]
+        return max([self._healed_s, *last]) + LEADER_S
 
     def _bounds(self) -> None:
         """L1 and L7, while the platform comes to rest."""
