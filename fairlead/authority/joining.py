@@ -32,18 +32,16 @@ class Joining:
     def judged(self, effects: Sequence[Rec]) -> None:
         self._judged += effects
 
-    def begin(self) -> bool:
-        """Tells what was judged first of what may become a batch. Says whether there was anybody whom it concerns."""
+    def begin(self) -> None:
+        """Tells what was judged first of what may become a batch."""
         self._turns, self._until = 0, self._clock.monotonic() + OPEN_S
-        return self.go_on()
+        self.go_on()
 
-    def go_on(self) -> bool:
+    def go_on(self) -> None:
         """The same of what joined it."""
         recs, self._judged = self._judged, []
-        if not recs or not self._early.tell(recs):
-            return False
-        self._turns = 0 if any(map(_is_bound, recs)) else TURNS
-        return True
+        if recs and self._early.tell(recs):
+            self._turns = 0 if any(map(_is_bound, recs)) else TURNS
 
     def waits(self) -> bool:
         """Whether to give the loop one more turn before the batch is closed."""

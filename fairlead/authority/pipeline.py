@@ -45,6 +45,8 @@ from fairlead.store.contract import (
 
 log = logging.getLogger(__name__)
 
+SPOT_COMMANDS = 8  # what one user's command becomes in a plane, and a few beside it
+SPOT_BYTES = 32 * 1024
 READY_MAX = 2  # Batches that may wait for the store before judging pauses.
 SLICE_COMMANDS = 256
 SLICE_S = 0.004  # The loop is given back at least this often while judging (P17: no callback over 10 ms).
@@ -92,7 +94,7 @@ class Pipeline:
                 await self._judge_wake.wait()
                 continue
             self._judge_slice()
-            told = self._joining.begin()
+            self._joining.begin()
             while self._is_open and self._joining.waits():
                 await self._clock.sleep(0)
                 if self._again or len(self._lanes):
@@ -100,7 +102,7 @@ class Pipeline:
                     self._joining.go_on()
             if self._is_open:
                 self._seal()
-            if not told and self._sending is None and len(self._ready) == 1:
+            if self._sending is None and len(self._ready) == 1:
                 self._commit_on_the_spot(self._ready[0])
             if self._again or len(self._lanes):  # else it waits anyway
                 await self._clock.sleep(0)
@@ -303,18 +305,20 @@ class Pipeline:
             self._sending = None
 
     def _commit_on_the_spot(self, sealed: Sealed) -> None:
-        """A lone command that nobody here builds upon: where the store can write it within this very step, handing it over and
-        waiting to be woken would cost more than the write. Any answer but a plain yes is the commit loop's to deal with."""
-        batch = sealed.batch
-        if batch is None or sealed.building.commands > 1 or not self._pace.is_quick or len(self._lanes) or self._again:
+        """A small batch that nothing waits behind: where the store can write it within this very step, handing it over and waiting
+        to be woken would cost more than the write. Any answer but a plain yes is the commit loop's to deal with."""
+        batch, building = sealed.batch, sealed.building
+        if batch is None or building.commands > SPOT_COMMANDS or building.size > SPOT_BYTES:
+            return
+        if not self._pace.is_quick or len(self._lanes) or self._again:
             return
         sent = self._clock.monotonic()
         result = self._store.commit_on_the_spot(self._term.fence, batch)
         if isinstance(result, Committed):
             self._ready.popleft()
-            self._landed(batch, sealed.building, sent, sent)
+            self._landed(batch, building, sent, sent)
         elif result is not None:
-            self._ready[0] = Sealed(batch, sealed.building, sent, result)
+            self._ready[0] = Sealed(batch, building, sent, result)
 
     def _landed(self, batch: Batch, building: Building, sent: float, trusted_from: float) -> None:
         took = self._clock.monotonic() - sent

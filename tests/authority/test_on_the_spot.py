@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.authority import pace
 from fairlead.authority.candidate import Timing
 from fairlead.authority.pace import Pace
+from fairlead.authority.pipeline import SPOT_BYTES, SPOT_COMMANDS
 from fairlead.model.commands import Command, Refused, Unknown
 from fairlead.store.contract import Batch, CommitResult, Fence, OutcomeUnknown, Unavailable
 from fairlead.store.memory import MemoryDisk, MemoryStore
@@ -60,26 +62,46 @@ async def test_a_lone_command_is_durable_answered_and_published_without_a_hand_o
         assert [rec.name for rec in await watch.wait()] == ["a"]
 
 
-async def test_commands_that_came_together_are_committed_together_and_not_on_the_spot() -> None:
+async def test_a_few_commands_that_came_together_are_one_commit_on_the_spot_and_many_are_handed_over() -> None:
     faults = HandFaults()
     store = SpotStore(MemoryDisk(), faults)
     async with running_plane(store) as plane:
         sent = faults.calls["commit"]
         outcomes = await plane.authority.submit([Command(OPERATOR, tenant(name)) for name in "ab"])
         assert [ok(outcome).key for outcome in outcomes] == ["tenants//a", "tenants//b"]
-        assert (store.here, faults.calls["commit"]) == (0, sent + 1)
+        assert (store.here, faults.calls["commit"]) == (1, sent)
+        many = [Command(OPERATOR, tenant(f"t{n}")) for n in range(SPOT_COMMANDS + 1)]
+        assert all(ok(outcome) for outcome in await plane.authority.submit(many))
+        assert (store.here, faults.calls["commit"]) == (1, sent + 1)
 
 
-async def test_what_a_component_builds_upon_is_not_waited_for() -> None:
-    """Its feed is told while the store is at work, so that the chain waits for the disk once (ADR 0020)."""
+async def test_a_batch_of_few_commands_and_many_bytes_is_handed_over() -> None:
     store = SpotStore(MemoryDisk())
     async with running_plane(store) as plane:
-        feed = plane.authority.follow_early(["tenants"], plane.authority.view().revision)
-        ok(await put(plane, "a"))
+        large = tenant("large")
+        notes = {f"example.com/n{n}": "x" * 1000 for n in range(SPOT_BYTES // 1000 + 1)}
+        metadata = replace(large.object.metadata, annotations=notes)
+        ok(await plane.send(OPERATOR, replace(large, object=replace(large.object, metadata=metadata))))
         assert store.here == 0
-        feed.close()
-        ok(await put(plane, "b"))
-        assert store.here == 1
+
+
+async def test_what_a_component_makes_of_it_is_in_the_same_commit_on_the_spot() -> None:
+    """It is told before the store is asked, and what it answers within a few turns joins (ADR 0020)."""
+    faults = HandFaults()
+    store = SpotStore(MemoryDisk(), faults)
+    async with running_plane(store) as plane:
+        sent = faults.calls["commit"]
+        feed = plane.authority.follow_early(["tenants"], plane.authority.view().revision)
+
+        async def build_on_it() -> None:
+            while not feed.take_nowait():
+                await feed.wait()
+            ok(await put(plane, "b"))
+
+        building = asyncio.ensure_future(build_on_it())
+        ok(await put(plane, "a"))
+        await building
+        assert (store.here, faults.calls["commit"]) == (1, sent)
 
 
 async def test_a_commit_in_doubt_on_the_spot_is_not_settled_by_a_later_refusal() -> None:
