@@ -7,24 +7,29 @@ by watching.py, and by whoever shuts the server down.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final
+from typing import Final, Protocol
 
 from fairlead.api.failures import Failure
 from fairlead.api.sharing import Stretches, Turn, Turns
 from fairlead.ports import Clock
 
-QUEUE_MAX: Final = 4  # takes of a feed that wait for a slow client; then its feed falls behind and ends
+BEHIND_S: Final = 1.0  # what a client that keeps up has taken by then, over any network
 WATCHES_MAX: Final = 4_000  # fewer than the feeds a region has for one front door (fairlead/authority/feeds.py)
 CALLER_MAX: Final = 2_000  # of those; a thousand informers of one service, and as many again while they are replaced
 FULL_S: Final = 5.0  # streams end by themselves, but not often
 
-GONE: Final = object()  # in a stream's queue: the client went, or the server goes
+
+class Watching(Protocol):
+    """One stream."""
+
+    def end(self) -> None: ...
+
+    def behind_s(self) -> float: ...
 
 
 class Watches:
     def __init__(self, clock: Clock) -> None:
-        self._open: dict[int, asyncio.Queue[Any]] = {}
+        self._open: dict[int, Watching] = {}
         self._callers: dict[str, int] = {}
         self.draining = False
         self.stretches = Stretches()
@@ -36,7 +41,7 @@ class Watches:
     @property
     def behind(self) -> int:
         """How many clients take changes more slowly than they come: their feeds fall behind, and end when they fall too far."""
-        return sum(queue.qsize() >= QUEUE_MAX for queue in self._open.values())
+        return sum(stream.behind_s() >= BEHIND_S for stream in self._open.values())
 
     def admit(self, caller: str, *, always: bool) -> None:
         """One more of that caller's, until it `left`. Raises 429."""
@@ -53,18 +58,18 @@ class Watches:
         if not self._callers[caller]:
             del self._callers[caller]
 
-    def opened(self, queue: asyncio.Queue[Any]) -> Turn:
-        self._open[id(queue)] = queue
+    def opened(self, stream: Watching) -> Turn:
+        self._open[id(stream)] = stream
         return self._turns.join()
 
-    def closed(self, queue: asyncio.Queue[Any], turn: Turn) -> None:
-        self._open.pop(id(queue), None)
+    def closed(self, stream: Watching, turn: Turn) -> None:
+        self._open.pop(id(stream), None)
         self._turns.leave(turn)
 
     def drain(self) -> None:
         self.draining = True
-        for queue in self._open.values():
-            queue.put_nowait(GONE)
+        for stream in self._open.values():
+            stream.end()
 
 
 def _full(message: str) -> Failure:

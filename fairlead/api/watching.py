@@ -25,7 +25,7 @@ from fairlead.api.members import Item, Member
 from fairlead.api.reading import accepts_of, components, expired, selection_of
 from fairlead.api.sharing import Stretches, Turn, chunked
 from fairlead.api.versions import parse, vector_text
-from fairlead.api.watches import GONE, QUEUE_MAX, Watches
+from fairlead.api.watches import Watches
 from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import Unreachable
 from fairlead.model.ids import revision as revision_of
@@ -40,8 +40,6 @@ SEND_S: Final = 30.0  # a client that takes nothing for so long has gone
 AWAY_S: Final = 0.5  # between two looks at a plane that is away
 
 log = logging.getLogger(__name__)
-
-_Message = tuple[Member, Sequence[Change], int]
 
 
 async def watch(call: Call, watches: Watches) -> Response:
@@ -230,20 +228,21 @@ class WatchResponse(Response):
         self._caller = caller
         timeout_s = call.number("timeoutSeconds")
         self._timeout_s = min(float(timeout_s), TIMEOUT_MAX_S) if timeout_s else TIMEOUT_S
-        self._queue: asyncio.Queue[_Message | Failure | object] = asyncio.Queue()
-        self._room = asyncio.Semaphore(QUEUE_MAX)
+        self._endings: asyncio.Queue[Failure | None] = asyncio.Queue()  # None: look at the clock, and whether it is over
+        self._over = False
+        self._writing = asyncio.Lock()  # several planes, one stream
         self._end_s = 0.0
         self._sending_s: float | None = None  # since when the client has been offered what it has not taken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turn = self._watches.opened(self._queue)
+        turn = self._watches.opened(self)
         self._end_s = self._clock.monotonic() + self._timeout_s
         try:
             async with Tasks() as tasks:
                 tasks.start(self._listen(receive), "client")
                 tasks.start(self._alarm(), "alarm")
                 for member in self._stream.members:
-                    tasks.start(self._pump(member, turn), member.name)
+                    tasks.start(self._pump(member, turn, send), member.name)
                 try:
                     await self._run(send)
                 finally:
@@ -251,15 +250,24 @@ class WatchResponse(Response):
         except* TimeoutError:
             log.info("a watch of %s was dropped: its client took nothing", self._call.resource.plural)
         finally:
-            self._watches.closed(self._queue, turn)
+            self._watches.closed(self, turn)
             self._watches.left(self._caller)
+
+    def end(self) -> None:
+        """The client went, or the server goes."""
+        self._over = True
+        self._endings.put_nowait(None)
+
+    def behind_s(self) -> float:
+        """For how long the client has not taken what it was offered."""
+        return self._clock.monotonic() - self._sending_s if self._sending_s is not None else 0.0
 
     async def _listen(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._queue.put_nowait(GONE)
+        self.end()
 
-    async def _pump(self, member: Member, turn: Turn) -> None:
+    async def _pump(self, member: Member, turn: Turn, send: Send) -> None:
         """The changes of one plane, for as long as there are any. A broken connection is dialled again by the plane; one
         failure right after another without progress means that the history is gone."""
         failed_at = -1
@@ -268,19 +276,22 @@ class WatchResponse(Response):
                 await self._clock.sleep(AWAY_S)
             after = self._stream.seen[member.index]
             if not after:
-                self._queue.put_nowait(expired(f"{member.name} has come back"))
+                self._endings.put_nowait(expired(f"{member.name} has come back"))
                 return
             try:
-                await self._follow(member, after, turn)
+                await self._follow(member, after, turn, send)
+                return
             except Overloaded as error:
                 await self._clock.sleep(error.retry_after_s)
             except Expired as error:
                 if failed_at == after and member.plane.connected:
-                    self._queue.put_nowait(expired(str(error)))
+                    self._endings.put_nowait(expired(str(error)))
                     return
                 failed_at = after
 
-    async def _follow(self, member: Member, after: int, turn: Turn) -> None:
+    async def _follow(self, member: Member, after: int, turn: Turn, send: Send) -> None:
+        """Until nothing more can be told. What a slow client does not take stays in the plane, whose feed ends where that is
+        too much."""
         feed = member.plane.follow([self._call.info.plural], after)
         try:
             while True:
@@ -288,10 +299,21 @@ class WatchResponse(Response):
                 await turn.wait()
                 changes = feed.take_nowait()
                 member.saw(feed.revision)
-                await self._room.acquire()
-                self._queue.put_nowait((member, changes, feed.revision))
+                failure = await self._tell(member, changes, feed.revision, send)
+                if failure is not None:
+                    self._endings.put_nowait(failure)
+                    return
         finally:
             feed.close()
+
+    async def _tell(self, member: Member, changes: Sequence[Change], upto: int, send: Send) -> Failure | None:
+        over = self._call.services.rules.ended(self._call.identity)
+        if over:
+            return Failure(401, over)
+        async with self._writing:
+            if not self._over:
+                await self._write(send, await self._stream.told(member, changes, upto))
+        return self._stream.failure
 
     async def _alarm(self) -> None:
         """Wakes the stream when something is due without any change. One for its whole life: a timer around every send and every
@@ -300,39 +322,38 @@ class WatchResponse(Response):
         while True:
             left_s = max(self._end_s - clock.monotonic(), 0.1)
             await clock.sleep(min(left_s, BOOKMARK_S / 3, SEND_S / 3))
-            if self._sending_s is not None and clock.monotonic() - self._sending_s > SEND_S:
+            if self.behind_s() > SEND_S:
                 raise TimeoutError
-            if self._queue.empty():
-                self._queue.put_nowait(None)
+            self._endings.put_nowait(None)
 
     async def _run(self, send: Send) -> None:
-        await self._send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         stream, clock = self._stream, self._clock
-        await self._write(send, chunked(stream.first))
+        async with self._writing:
+            await self._send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._write(send, chunked(stream.first))
         stream.first = []
         marked = clock.monotonic()
-        while clock.monotonic() < self._end_s:
-            got = await self._queue.get()
-            if got is GONE:
-                break
+        failure: Failure | None = None
+        while clock.monotonic() < self._end_s and not self._over and failure is None:
+            failure = await self._endings.get()
             over = self._call.services.rules.ended(self._call.identity)
             if over:
-                got = Failure(401, over)
-            if isinstance(got, tuple):
-                self._room.release()
-                await self._write(send, await stream.told(*got))
-                got = stream.failure
-            if isinstance(got, Failure):
-                await self._write(send, [b'{"type":"ERROR","object":' + encode(got.status()) + b"}\n"])
-                break
+                failure = Failure(401, over)
             now = clock.monotonic()
-            if now >= marked + BOOKMARK_S:
+            if failure is None and now >= marked + BOOKMARK_S:
                 marked = now
-                if stream.bookmarks:
-                    await self._write(send, [stream.bookmark()])
-        if stream.bookmarks:
-            await self._write(send, [stream.bookmark()])
-        await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+                async with self._writing:
+                    await self._mark(send)
+        async with self._writing:
+            if failure is not None and not self._over:
+                await self._write(send, [b'{"type":"ERROR","object":' + encode(failure.status()) + b"}\n"])
+            self._over = True  # nothing is told behind it
+            await self._mark(send)
+            await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _mark(self, send: Send) -> None:
+        if self._stream.bookmarks:
+            await self._write(send, [self._stream.bookmark()])
 
     async def _write(self, send: Send, chunks: Sequence[bytes]) -> None:
         for chunk in chunks:

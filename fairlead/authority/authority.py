@@ -317,7 +317,7 @@ class Authority:
         self._chores = Chores(memory.ctx, memory.receipts, self._clock, self._submit)
         self._pipeline = pipeline = Pipeline(
             memory.ctx, memory.receipts, self._store, self._clock, term, self._lanes, self.meters, self._durable,
-            memory.early,
+            memory.hub.wake, memory.early,
         )  # fmt: skip
         archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, head, archived)
@@ -359,7 +359,7 @@ class Authority:
         return put("planes", "", "self", plane, plane)
 
     def _durable(self, batch: Batch, building: Building) -> None:
-        """One batch became durable: tell everybody who follows."""
+        """One batch became durable: whoever follows finds it, and those who pass it on are woken."""
         time_ms, recs = building.time_ms, building.recs
         memory = self._candidate.memory
         assert self._term is not None

@@ -20,14 +20,19 @@ TOPIC_EVENTS_MAX = 10_000  # How far a watcher may fall behind before it must li
 
 
 class Topic:
-    __slots__ = ("base", "events", "signals", "waiters", "watchers")
+    __slots__ = ("base", "events", "pictures", "signals", "waiters", "watchers")
 
     def __init__(self) -> None:
         self.events: list[Rec] = []
         self.base = 0  # how many events were dropped from the front
         self.waiters: list[asyncio.Future[None]] = []
-        self.signals: list[Signal] = []  # of those who follow several topics
+        self.pictures: list[Signal] = []  # of those who keep a picture of several kinds: other planes, agents, controllers
+        self.signals: list[Signal] = []  # of watches that follow one kind here or through another server
         self.watchers = 0
+
+    def wake_pictures(self) -> None:
+        for signal in self.pictures:
+            signal.set()
 
     def wake(self) -> None:
         waiters, self.waiters = self.waiters, []
@@ -98,6 +103,7 @@ class Watch:
         if not self.closed:
             self.closed = True
             self.topic.watchers -= 1
+            self.topic.wake_pictures()
             self.topic.wake()
             if self.topic.watchers == 0:
                 self._hub.forget(self._plural, self._topic_key)
@@ -111,9 +117,14 @@ class Feed:
         self._signal = Signal()
         self._signal.set()
         self._watches = [watch for plural in plurals for watch in _watches(hub, plural, after, nodes)]
+        # What another plane or an agent makes of a change takes longest, and they are few: they are told before anybody else.
+        self._pictures = len(plurals) > 1
         for watch in self._watches:
-            watch.topic.signals.append(self._signal)
+            self._woken_by(watch).append(self._signal)
         self.position = after
+
+    def _woken_by(self, watch: Watch) -> list[Signal]:
+        return watch.topic.pictures if self._pictures else watch.topic.signals
 
     def take_nowait(self) -> list[Rec]:
         self.position = self._hub.durable
@@ -137,7 +148,7 @@ class Feed:
 
     def close(self) -> None:
         for watch in self._watches:
-            watch.topic.signals.remove(self._signal)
+            self._woken_by(watch).remove(self._signal)
             watch.close()
 
 
@@ -157,6 +168,7 @@ class Hub:
     def __init__(self, state: State) -> None:
         self._state = state
         self._topics: dict[str, dict[TopicKey, Topic]] = {}
+        self._touched: list[Topic] = []  # whose watchers do not know yet
 
     @property
     def horizon(self) -> int:
@@ -199,16 +211,21 @@ class Hub:
         return Watch(self, plural, topic_key, backlog, accepts)
 
     def publish(self, recs: list[Rec]) -> None:
-        """The changes of one durable batch."""
+        """The changes of one durable batch. Whoever keeps a picture is woken; everybody else by `wake`."""
         if not self._topics:
             return
-        touched: list[Topic] = []
         for plural, same_kind in by_kind(recs).items():
             topics = self._topics.get(plural)
             if topics is not None:
-                touched += _tell(topics, same_kind)
-        for topic in touched:
+                self._touched += _tell(topics, same_kind)
+        for topic in self._touched:
             topic.trim()
+            topic.wake_pictures()
+
+    def wake(self) -> None:
+        """The watchers of what was published. There may be thousands: answers go before them."""
+        touched, self._touched = self._touched, []
+        for topic in touched:
             topic.wake()
 
     def end(self) -> None:
@@ -217,6 +234,7 @@ class Hub:
             for topic in topics.values():
                 topic.base += len(topic.events) + 1
                 topic.events.clear()
+                topic.wake_pictures()
                 topic.wake()
         self._topics.clear()
 

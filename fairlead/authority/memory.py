@@ -11,7 +11,7 @@ from fairlead.authority.hub import Hub
 from fairlead.authority.judge import Context, Settings
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.remembering import Pledged
-from fairlead.authority.state import State
+from fairlead.authority.state import Rec, State
 from fairlead.ports import Clock
 from fairlead.store.contract import Head, Store
 
@@ -21,12 +21,17 @@ class PlaneMemory:
         self.state = State(hot_of, ring_size)
         self.hub = Hub(self.state)
         self.early = Early(self.state)
-        self.follower = Follower(store, clock, self.state, self.hub.publish)
+        self.follower = Follower(store, clock, self.state, self._seen)
         self.ctx = Context(self.state, settings)
         self.receipts = Receipts(self.state)
         self.pledged = Pledged(self.state)
         self.loaded = False
         self.ready = False  # everything the store had when this was last looked at is here
+
+    def _seen(self, recs: list[Rec]) -> None:
+        """What another server has made durable."""
+        self.hub.publish(recs)
+        self.hub.wake()
 
     async def load(self) -> None:
         """From the store's objects. The collector is off meanwhile: nothing that loading makes is garbage, and looking for some

@@ -60,7 +60,7 @@ Published = Callable[[Batch, Building], None]
 class Pipeline:
     def __init__(
         self, ctx: Context, receipts: Receipts, store: Store, clock: Clock, term: Term, lanes: Lanes, meters: Meters,
-        published: Published, early: Early,
+        published: Published, wake_watchers: Callable[[], None], early: Early,
     ) -> None:  # fmt: skip
         self._ctx = ctx
         self._receipts = receipts
@@ -70,6 +70,7 @@ class Pipeline:
         self._lanes = lanes
         self._meters = meters
         self._published = published
+        self._wake_watchers = wake_watchers
         self._early = early
         self._joining = Joining(early, clock)
         self._undone = Undone()
@@ -327,10 +328,11 @@ class Pipeline:
         self._meters.committed(batch, building.commands, took)
         self._ctx.state.confirm(batch.last)
         self._term.chain = batch.hash
-        # Answers first: whoever waits for them is woken before the watchers, and still sees all of it published, because nobody
-        # runs before this returns.
-        building.answer()
+        # Other planes and agents first, then whoever waits for an answer, then the watchers, of whom there may be thousands. All
+        # of them see all of it published, because nobody runs before this returns.
         self._published(batch, building)
+        building.answer()
+        self._wake_watchers()
 
     async def _commit(self, sealed: Sealed, batch: Batch) -> None:
         tries = 0
