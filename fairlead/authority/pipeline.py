@@ -306,8 +306,8 @@ class Pipeline:
             self._sending = None
 
     def _commit_on_the_spot(self, sealed: Sealed) -> None:
-        """A small batch that nothing waits behind: where the store can write it within this very step, handing it over and waiting
-        to be woken would cost more than the write. Any answer but a plain yes is the commit loop's to deal with."""
+        """A small batch that nothing waits behind: where the store can write it within this very step, handing it over and
+        waiting to be woken would cost more than the write. Any answer but a plain yes is the commit loop's to deal with."""
         batch, building = sealed.batch, sealed.building
         if batch is None or building.commands > SPOT_COMMANDS or building.size > SPOT_BYTES:
             return

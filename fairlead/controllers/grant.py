@@ -18,8 +18,7 @@ from fairlead.controllers.cache import Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.demand import demand_of, kept
 from fairlead.decide.admission.policy import CHANNEL_NAME
-from fairlead.decide.escrow import holder_ms
-from fairlead.decide.granting import RHO, answered, ended_early, is_cut_off, next_question, outrun, take
+from fairlead.decide.granting import answered, cut_since_ms, ended_early, next_question, outrun, take
 from fairlead.decide.grants import limits_of
 from fairlead.decide.leasing import Versions, installed, said, taken
 from fairlead.decide.merging import Local, merged, words
@@ -119,10 +118,10 @@ class GrantController:
     def _ask(self, view: View, item: Item, now_ms: int) -> Result:
         term: GrantTerm = item.object
         if answered(term, view.incarnation):
-            if is_cut_off(term, view.incarnation, now_ms) and term.spec.lease_seconds:
-                lease_ms = holder_ms(term.spec.lease_seconds * 1000, RHO)
+            cut_ms = cut_since_ms(term, view.incarnation, now_ms)
+            if cut_ms is not None:
                 # The first time counts: until what it writes now comes back, it is asked again, and others place already.
-                self._healed = self._healed or (millis(term.status.end_time) - lease_ms, view.revision(item))
+                self._healed = self._healed or (cut_ms, view.revision(item))
             early = self._outrun(view, term)
             if early:
                 return Result(early, now_ms + 50)

@@ -92,8 +92,27 @@ def is_cut_off(term: GrantTerm | None, incarnation: int, now_ms: int) -> bool:
     """Two renewals were not answered: quota, policy and residency are as they were then, and may not be so any more."""
     if term is None or term.status.incarnation != incarnation or term.status.end_time is None or not term.spec.lease_seconds:
         return False  # it has never had a lease, and so no room to place anything
-    lease_ms = term.spec.lease_seconds * 1000
-    return now_ms >= millis(term.status.end_time) - escrow.holder_ms(lease_ms, RHO) + 2 * lease_ms // 5
+    return _unanswered(term, now_ms)
+
+
+def last_word_ms(term: GrantTerm) -> int | None:
+    """When it asked for the last lease it was given; None: it has had none in this incarnation."""
+    status = term.status
+    if status.end_time is None or not term.spec.lease_seconds:
+        return millis(status.word_time) if status.word_time is not None else None
+    return millis(status.end_time) - escrow.holder_ms(term.spec.lease_seconds * 1000, RHO)
+
+
+def cut_since_ms(term: GrantTerm, incarnation: int, now_ms: int) -> int | None:
+    """The last word before it was cut off, also where it started cold meanwhile and has had no lease since; None: it is not."""
+    if term.status.incarnation != incarnation or not term.spec.lease_seconds or not _unanswered(term, now_ms):
+        return None
+    return last_word_ms(term)
+
+
+def _unanswered(term: GrantTerm, now_ms: int) -> bool:
+    word_ms = last_word_ms(term)
+    return word_ms is not None and now_ms >= word_ms + 2 * (term.spec.lease_seconds * 1000) // 5
 
 
 def stop_ms(spec: GrantSpec) -> int:
@@ -228,7 +247,8 @@ def taken_answer(term: GrantTerm) -> GrantTermStatus:
     if spec.lease_seconds:
         mine = instant(millis(status.asked_time) + escrow.holder_ms(spec.lease_seconds * 1000, RHO))
         end = mine if end is None else max(end, mine)
-    return replace(status, taken=status.asked, knows=spec.incarnation, end_time=end)
+    word = None if spec.lease_seconds else status.word_time
+    return replace(status, taken=status.asked, knows=spec.incarnation, end_time=end, word_time=word)
 
 
 def next_question(term: GrantTerm, incarnation: int, now: datetime) -> GrantTermStatus:

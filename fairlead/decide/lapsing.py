@@ -8,6 +8,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from fairlead.decide.granting import last_word_ms
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.quota import GrantTerm
@@ -15,9 +16,10 @@ from fairlead.model.kinds.quota import GrantTerm
 
 def lapsed_term(term: GrantTerm, now: datetime) -> GrantTerm:
     """All leases are over, as far as anybody here knows, and a new question is asked, so that no answer to an earlier one is
-    taken. What agents were told stands: they went on counting."""
-    status = term.status
-    asked = replace(status, asked=status.asked + 1, asked_time=now, end_time=None, before_end_time=None)
+    taken. What agents were told stands: they went on counting. When it last had a word is kept: a cut may have begun then."""
+    status, word_ms = term.status, last_word_ms(term)
+    word = instant(word_ms) if word_ms is not None else None
+    asked = replace(status, asked=status.asked + 1, asked_time=now, end_time=None, before_end_time=None, word_time=word)
     return replace(term, status=asked)
 
 

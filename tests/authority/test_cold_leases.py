@@ -15,7 +15,7 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.judge.context import put
-from fairlead.decide.granting import answered, lease_end
+from fairlead.decide.granting import answered, last_word_ms, lease_end
 from fairlead.decide.lapsing import lapsed_grant, lapsed_term
 from fairlead.decide.leasing import Versions, policy_end_ms
 from fairlead.decide.slots import instant, millis
@@ -61,6 +61,7 @@ def test_a_lapsed_term_leases_nothing_and_takes_no_answer_to_an_earlier_question
         assert policy_end_ms(over, HAVE, 1) == policy_end_ms(over, OLDER, 1) == 0
         assert lease_end(offered(None), over, 1) == 0
         assert not answered(over, 1), "its answer was to a question of before"
+        assert last_word_ms(over) == last_word_ms(before) == last_word_ms(lapsed_term(over, now)), "a second start knows it too"
         assert over.status.asked_time == now
     assert lease_end(lapsed_grant(offered(instant(5_200_000))), term, 1) == 0
     own = offered(None)

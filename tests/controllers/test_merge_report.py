@@ -5,8 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
+
 from fairlead.controllers.contract import View
 from fairlead.controllers.grant import TERM, GrantController
+from fairlead.decide.granting import last_word_ms
+from fairlead.decide.lapsing import lapsed_term
 from fairlead.decide.slots import instant
 from fairlead.model.codec import encode
 from fairlead.model.commands import PutStatus
@@ -63,6 +67,26 @@ async def test_what_had_waited_for_an_answer_and_is_bound_with_it_was_not_placed
     report = written.status.merge
     assert (report.placed, report.tenants) == (1, {"risk": 1})
     assert report.healed_time == instant(ANSWERED_MS)
+
+
+async def test_a_cut_in_which_the_region_started_cold_is_reported_from_its_last_word_and_a_plain_restart_is_none() -> None:
+    spec = GrantTermSpec(REGION, lease_seconds=30, asker=1, answered=3, incarnation=1)
+    leased = GrantTermStatus(incarnation=1, knows=1, asked=3, taken=3, asked_time=instant(10_000), end_time=instant(40_000))
+    before = GrantTerm(Metadata(name=REGION), spec, leased)
+    cut_ms = last_word_ms(before)
+    assert cut_ms is not None
+    for answered_after_ms, reports in ((12_000, True), (11_000, False)):  # two fifths of the lease, and less
+        lapsed = lapsed_term(before, instant(cut_ms + 5_000))
+        answer = replace(lapsed, spec=replace(spec, answered=lapsed.status.asked))
+        term = row("grantterms", "", REGION, answer, ANSWER_AT)
+        controller = GrantController(REGION)
+        view = View(controller.indexes, controller.indexes_other)
+        view.cache.apply(term)
+        found = controller.reconcile(TERM, view, cut_ms + answered_after_ms)
+        assert [body.status.word_time for body in found.bodies] == [None], "there is a lease again"  # type: ignore[union-attr]
+        plane: Any = Region(grantterms=[term], bindings=[])
+        written = [each for each in await controller.sweep(plane, FakeClock()) if isinstance(each, PutStatus)]
+        assert [each.status.merge.cut_time for each in written] == ([instant(cut_ms)] if reports else [])
 
 
 async def test_the_time_of_a_revision_is_that_of_the_objects_it_created_before_anything_is_archived() -> None:

@@ -88,6 +88,7 @@ class GrantTermStatus(Record, frozen=True):
     leased_policy: int = 0  # from which versions on the last answer leases policy
     leased_residency: int = 0  # and residency
     before_end_time: datetime | None = None  # until when what is older may still be judged by
+    word_time: datetime | None = None  # when it last had a word, where it has started cold since and had none
 
 
 class GrantTerm(Record, frozen=True):
