@@ -336,9 +336,9 @@ class Authority:
             about = {"epoch": fence.epoch, "incarnation": fence.incarnation}
             log.info("leading with epoch %d, incarnation %d", fence.epoch, fence.incarnation, extra=about)
             await self._not_leading.wait()
-            await pipeline.wait_idle()
-            await self._materialiser.flush(term.fence)
-            await self._store.resign(term.fence)
+            if await pipeline.wait_idle():
+                await self._materialiser.flush(term.fence)
+                await self._store.resign(term.fence)
             tasks.cancel()
 
     def _epoch_start(self, term: Term) -> Effect:

@@ -353,6 +353,22 @@ async def test_stopping_while_objects_are_being_written_loses_none_of_them() -> 
     assert names == [f"early-{n}" for n in range(3)] + [f"late-{n}" for n in range(3)]
 
 
+async def test_a_server_told_to_stop_while_its_store_is_away_waits_for_its_lease_and_no_longer() -> None:
+    clock, faults = FakeClock(), HandFaults()
+    timing = Timing(lease_ttl_s=10.0, renew_s=3.0, poll_s=0.02)
+    async with running_plane(MemoryStore(MemoryDisk(), faults), clock, timing=timing) as plane:
+        faults.hold("commit")
+        faults.hold("renew")
+        sending = asyncio.ensure_future(put(plane, "a"))
+        await faults.wait_held("commit")
+        plane.authority.stop()
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+        assert not sending.done(), "while the lease runs the answer may yet come"
+        clock.offset += timing.lease_ttl_s
+        assert isinstance(await sending, Unknown)
+
+
 async def test_a_full_lane_answers_overloaded_at_once() -> None:
     faults = HandFaults()
     async with running_plane(MemoryStore(MemoryDisk(), faults)) as plane:
