@@ -282,8 +282,8 @@ class Pipeline:
             await self._clock.sleep(0.5)
 
     async def wait_idle(self) -> bool:
-        """Until everything that was sent has its answer. False: the lease has run out meanwhile, so the store is away, and what is
-        still under way is in doubt however long one waits."""
+        """Until everything that was sent has its answer. False: the lease has run out meanwhile, so the store is away, and what
+        is still under way is in doubt however long one waits."""
         while self._again or len(self._lanes) or self._building or self._ready or self._sending:
             if not self._term.valid(self._clock.monotonic()):
                 return False
