@@ -5,6 +5,7 @@ Started by campaign.py (`python -m fairlead.sim.worker`), so that campaigns use 
 
 from __future__ import annotations
 
+import os
 import sys
 
 import msgspec
@@ -20,4 +21,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # the campaign was stopped: nobody wants the rest
+        os._exit(0)
