@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 REPORTS_MAX = 1_000  # commands in one batch
 LEAVING_POLL_S = 0.05
+BEATS = 3  # in a lease
 
 
 class Host:
@@ -47,9 +48,8 @@ class Host:
         remembered = [Remembered(settings.state_file if len(declared) == 1 else None) for _ in declared]
         self.nodes = {node.name: Node(node, settings, memory, now) for node, memory in zip(declared, remembered, strict=True)}
         if settings.fence_file is not None:
-            granted = read_fence(settings.fence_file, now, settings.node_lease_s)
             for node in self.nodes.values():
-                node.inherit(granted, now)
+                node.inherit(read_fence(settings.fence_file, now, node.lease_s), now)
         self._launcher = Launcher(region, PortRange(*settings.ports, settings.port_begin), settings.drivers)
         in_force = {f"{name} {key}": text for name, driver in drivers.items() for key, text in driver.in_force().items()}
         self._handshake = Handshake(region, in_force)
@@ -130,7 +130,11 @@ class Host:
                     self.works.look_at_node(node)
             if any(node.needs_handshake and not node.refused for node in self.nodes.values()):
                 self._shake_signal.set()
-            await self._pause(self._beat_signal, self._settings.heartbeat_s if heard else self._jittered(self._settings.retry_s))
+            await self._pause(self._beat_signal, self._beat_s() if heard else self._jittered(self._settings.retry_s))
+
+    def _beat_s(self) -> float:
+        """Three in a lease, whatever the region takes for one."""
+        return min(self._settings.heartbeat_s, *(node.lease_s / BEATS for node in self.nodes.values()))
 
     async def _beat(self) -> bool:
         """One frame for all nodes. False: nobody vouched for it."""

@@ -68,13 +68,18 @@ class Node:
     def needs_handshake(self) -> bool:
         return not self.superseded and not (self.registered and self.synced and self.confirmed)
 
+    @property
+    def lease_s(self) -> float:
+        """How long an acknowledgement counts: as the region says, for it is the region that waits for it to be over."""
+        return self.remembered.lease_s or self._settings.node_lease_s
+
     def heard(self, ack: Ack, sent: float, answered_at: float) -> bool:
         """A heartbeat sent then was acknowledged. False: the acknowledgement counts for nothing (P9)."""
         if self.name in ack.superseded:
             self.supersede("a newer session answers for it")
             return False
         incarnation = self.remembered.leader[0]
-        if not self.remembered.hear(ack.incarnation, ack.epoch) or not self.remembered.save_leader():
+        if not self.remembered.hear(ack.incarnation, ack.epoch, ack.lease_s) or not self.remembered.save_leader():
             return False
         if self.name in ack.unknown:
             self.registered = self.synced = self.confirmed = False
@@ -83,13 +88,13 @@ class Node:
             self.synced = self.confirmed = False  # another history: the inventory is to be told anew (P10)
             self.global_until = float("-inf")  # in which what was superseded may be bound again (P11)
         settings = self._settings
-        valid_s = settings.node_lease_s * (1 - settings.clock_rate_error)
+        valid_s = self.lease_s * (1 - settings.clock_rate_error)
         most_s = valid_s if ack.global_valid_s is None else min(valid_s, ack.global_valid_s * (1 - settings.clock_rate_error))
         self.lease_until = max(self.lease_until, sent + valid_s - settings.kill_s)
         self.global_until = max(self.global_until, sent + most_s - settings.kill_s)
         self.heard_at = max(self.heard_at, sent)
         if self.sole_at == float("inf"):
-            lease_s = settings.node_lease_s * (1 + settings.clock_rate_error)
+            lease_s = max(self.lease_s, ack.longest_s, settings.node_lease_s) * (1 + settings.clock_rate_error)
             self.sole_at = answered_at + lease_s + settings.fence_margin_s
         return True
 
@@ -150,7 +155,7 @@ class Node:
         """A superseded agent asked again, under its old session. True: a leader that may trust itself says that no newer one
         lives any more. Two that both live do not take the name from each other."""
         gone = self.name not in ack.superseded and not any(slot.there for slot in self.slots.values())
-        return gone and self.remembered.hear(ack.incarnation, ack.epoch) and self.remembered.save_leader()
+        return gone and self.remembered.hear(ack.incarnation, ack.epoch, ack.lease_s) and self.remembered.save_leader()
 
     def come_back(self) -> None:
         """As an agent that was started just now: with no session, no lease, and doubts about what is bound here."""

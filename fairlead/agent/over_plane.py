@@ -32,6 +32,12 @@ class Heard(Protocol):
     def global_valid_s(self) -> float | None: ...
 
     @property
+    def lease_s(self) -> float: ...
+
+    @property
+    def longest_s(self) -> float: ...
+
+    @property
     def grants(self) -> GrantWord | None: ...
 
 
@@ -64,7 +70,10 @@ class PlaneRegion:
         heard = await self._plane.heartbeat(nodes)
         if heard is None:
             return None
-        return Ack(heard.incarnation, heard.epoch, heard.unknown, heard.superseded, heard.global_valid_s, heard.grants)
+        return Ack(
+            heard.incarnation, heard.epoch, heard.unknown, heard.superseded, heard.global_valid_s, heard.grants, heard.lease_s,
+            heard.longest_s,
+        )  # fmt: skip
 
     async def get(self, plural: str, tenant: str, name: str) -> Change | None:
         return await self._plane.get(plural, tenant, name)

@@ -21,7 +21,8 @@ from fairlead.model.commands import Command, Outcome
 class Ack(msgspec.Struct, frozen=True, gc=False):
     """A heartbeat was heard by a leader that may trust itself (P9). `superseded`: another session of that node is newer.
     `global_valid_s`: how long globally exclusive slots may go on, counted from when the heartbeat was sent (P11); None: as
-    long as the node's own lease. `grants`: how long what is provisional may; None: as was said before."""
+    long as the node's own lease. `grants`: how long what is provisional may; None: as was said before. `lease_s`: how long it may
+    be counted on, and `longest_s` the longest that an earlier agent may have been told; 0: by a server that does not say so."""
 
     incarnation: int
     epoch: int
@@ -29,6 +30,8 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     superseded: Sequence[str] = ()
     global_valid_s: float | None = None
     grants: GrantWord | None = None
+    lease_s: float = 0.0
+    longest_s: float = 0.0
 
 
 class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):

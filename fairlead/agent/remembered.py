@@ -26,6 +26,7 @@ class Memory(msgspec.Struct, gc=False):
     incarnation: int = 0
     epoch: int = 0
     tokens: dict[str, Token] = {}
+    lease_s: float = 0.0  # how long the newest leader lets an acknowledgement count
 
 
 class Remembered:
@@ -36,7 +37,7 @@ class Remembered:
         written = self._kept.read() if self._kept is not None else None
         if written is not None:
             self._memory = msgspec.msgpack.decode(written, type=Memory)
-        self._saved_leader = self.leader
+        self._saved_leader, self._saved_lease_s = self.leader, self.lease_s
         self.unsaved = ""  # why the disk did not take it the last time; empty: it did
 
     @property
@@ -52,10 +53,17 @@ class Remembered:
     def leader(self) -> tuple[int, int]:
         return self._memory.incarnation, self._memory.epoch
 
-    def hear(self, incarnation: int, epoch: int) -> bool:
-        """False: whoever said this was deposed before (P9)."""
+    @property
+    def lease_s(self) -> float:
+        return self._memory.lease_s
+
+    def hear(self, incarnation: int, epoch: int, lease_s: float = 0.0) -> bool:
+        """False: whoever said this was deposed before (P9). `lease_s`: how long it may be counted on; 0: it does not say."""
         if (incarnation, epoch) < self.leader:
             return False
+        if lease_s and lease_s != self.lease_s:
+            self._memory.lease_s = lease_s
+            self._dirty = True
         if (incarnation, epoch) > self.leader:
             self._memory.incarnation, self._memory.epoch = incarnation, epoch
             self._dirty = True
@@ -90,9 +98,12 @@ class Remembered:
                 log.warning("what this agent must remember cannot be written: %s", error)
             self.unsaved = str(error)
             return False
-        self._dirty, self.unsaved, self._saved_leader = False, "", self.leader
+        self._dirty, self.unsaved = False, ""
+        self._saved_leader, self._saved_lease_s = self.leader, self.lease_s
         return True
 
     def save_leader(self) -> bool:
-        """The same for the newest leader alone: false while a power cut could make this agent believe an older one again (P9)."""
-        return self.leader == self._saved_leader or self._kept is None or self.save()
+        """The same for the newest leader and its lease: false while a power cut could make this agent believe an older one again,
+        or count on it for longer (P9)."""
+        same = self.leader == self._saved_leader and self.lease_s == self._saved_lease_s
+        return same or self._kept is None or self.save()

@@ -42,9 +42,9 @@ class NodeDeclaration(msgspec.Struct, frozen=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True):
-    """Times in seconds. The lease and the clock error must be the region's own (authority Settings)."""
+    """Times in seconds. The clock error must be the region's own (authority Settings)."""
 
-    node_lease_s: float = 15.0
+    node_lease_s: float = 15.0  # until the region says how long its own is
     clock_rate_error: float = 0.01
     heartbeat_s: float = 5.0
     heartbeat_limit_s: float = 2.0

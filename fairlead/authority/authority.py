@@ -34,6 +34,7 @@ from fairlead.authority.state import Rec, State, at
 from fairlead.authority.telling import Telling
 from fairlead.authority.term import HeartbeatAck, Term
 from fairlead.authority.truncation import Truncation
+from fairlead.decide.node_leases import longest_lease_s
 from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.ledger import Plane, PlaneSpec
@@ -238,7 +239,8 @@ class Authority:
         if term is None or not self.vouches:
             self.meters.fenced_heartbeats_total += 1
             return Refused("NotLeader", "this server cannot vouch for the present", retry_after_s=1.0)
-        now_ms, fence_ms = term.plane_ms(), self._settings.fence_s * 1000
+        now_ms = term.plane_ms()
+        fence_ms = self._ctx.fence_s(now_ms) * 1000
         accounts = self._ctx.ledger.nodes
         unknown: list[str] = []
         superseded: list[str] = []
@@ -254,7 +256,10 @@ class Authority:
                 account.observed_ms = max(account.observed_ms, now_ms)
         left_s = None if self.slots_until is None else max(0.0, self.slots_until - self._clock.monotonic())
         grants = self._lease_teller.word(now_ms) if self._lease_teller is not None else None
-        return HeartbeatAck(term.fence.incarnation, term.fence.epoch, tuple(unknown), tuple(superseded), left_s, grants)
+        lease_s, plane = self._settings.node_lease_s, self._state.hot("planes", "", "self")
+        longest_s = max(lease_s, plane.spec.longest_lease_seconds) if plane is not None else lease_s
+        fence = term.fence
+        return HeartbeatAck(fence.incarnation, fence.epoch, tuple(unknown), tuple(superseded), left_s, grants, lease_s, longest_s)
 
     def stop(self) -> None:
         """Asks `run` to finish what is under way, hand leadership over and return."""
@@ -354,6 +359,10 @@ class Authority:
             incarnation=term.fence.incarnation,
             acquired_time=now,
             address=self._settings.address,
+            node_lease_seconds=self._settings.node_lease_s,
+            longest_lease_seconds=longest_lease_s(
+                old.spec if old else None, self._settings.node_lease_s, self._settings.fence_of, term.plane_ms()
+            ),
         )
         plane = Plane(metadata=metadata, spec=spec)
         return put("planes", "", "self", plane, plane)

@@ -294,7 +294,7 @@ class _Connection:
             return ["refused", heard.reason, heard.detail]
         return [
             "heard", heard.incarnation, heard.epoch, heard.unknown_nodes, heard.superseded_nodes, heard.global_valid_s,
-            heard.grants,
+            heard.grants, heard.lease_s, heard.longest_s,
         ]  # fmt: skip
 
     async def _bound_to(self, nodes: list[str]) -> list[Any]:

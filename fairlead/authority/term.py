@@ -23,6 +23,8 @@ class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
     superseded_nodes: tuple[str, ...] = ()  # heard from a session that is not the newest of that node
     global_valid_s: float | None = None  # what is left of the region's slot lease (P11); None: it needs none
     grants: GrantWord | None = None  # how the leases of its grants stand (P13); None: nothing is leased
+    lease_s: float = 0.0  # how long an agent may count on it
+    longest_s: float = 0.0  # and the longest that another agent of its node may have been told
 
 
 class Term:

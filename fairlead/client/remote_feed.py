@@ -23,6 +23,8 @@ class Heard(NamedTuple):
     superseded: Sequence[str] = ()
     global_valid_s: float | None = None  # how long what is exclusive everywhere may go on, from when the heartbeat was sent
     grants: GrantWord | None = None  # and what is above that which stays when the lease of a grant ends (P13)
+    lease_s: float = 0.0  # how long it may be counted on; 0: by a server that does not say so
+    longest_s: float = 0.0  # and the longest that another agent of the node may have been told
 
 
 def heard_or_none(answer: Any) -> Heard | None:

@@ -43,8 +43,8 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     tls: TlsFiles | None = None  # by which it is known to its region
     renews: bool = False  # asks its region for a new certificate in time; else whoever issued it does that
     ports: tuple[int, int] = (20_000, 29_999)  # instances get theirs from these, first and last
-    node_lease_s: float = 15.0  # as the region's servers have it
-    heartbeat_s: float = 5.0  # a third of the lease
+    node_lease_s: float = 15.0  # until the region says how long its own is
+    heartbeat_s: float = 5.0  # at most: three are sent in a lease
     max_slots: int = 110  # how many instances at once
     hourly_cost_millis: int = 0  # what the node costs, in thousandths an hour; for the score `cost` and for reports
     cgroups: bool = True  # limits instances by control groups, where the machine has them

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,6 +19,8 @@ from fairlead.scheduler.partition import Partition
 from fairlead.security.oidc import OidcSettings
 from fairlead.security.tls import why_not_listen
 from fairlead.wire import json_codec
+
+NODE_LEASE_S: Final = (3.0, 120.0)
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -54,7 +56,7 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     peers: tuple[Peer, ...] = ()  # of a region: the global plane; of the global plane: every region
     schedulers: int = 1  # how many a region's leader runs, 0 to 64; each has a part of the workloads
     lease_ttl_s: float = 10.0  # of leadership: a lost leader is replaced after this; the same for every server of the plane
-    node_lease_s: float = 15.0  # a node that is not heard for so long is Unknown; the same for its agents
+    node_lease_s: float = 15.0  # 3 to 120: a node that is not heard for so long is Unknown; agents are told
     slot_lease_s: float = 60.0  # of slots that are exclusive everywhere: they stop when the global plane is away for longer
     grant_lease_s: int = 600  # of the grants that regions are leased; the global plane says it
     repair_period_s: float = 10.0  # between looks for what nobody looks after any more; its owner has three of them first
@@ -75,6 +77,8 @@ class PlaneConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
             out.append(f"schedulers: {self.schedulers} is not in 0..64")
         if self.local_nodes and (self.plane != "region" or not self.join_key or self.tls is None):
             out.append("localNodes: starting agents takes a region with `tls` and a `joinKey`")
+        if not NODE_LEASE_S[0] <= self.node_lease_s <= NODE_LEASE_S[1]:
+            out.append(f"nodeLeaseS: {self.node_lease_s:g} is not in {NODE_LEASE_S[0]:g}..{NODE_LEASE_S[1]:g} seconds")
         if self.repair_period_s <= 0:
             out.append("repairPeriodS: must be above 0")
         if self.lease_ttl_s < 1:

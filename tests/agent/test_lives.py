@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +66,21 @@ def test_what_is_exclusive_everywhere_may_run_as_long_as_the_shorter_of_both_lea
     assert until(100.0, 20.0) == (33.85, 33.85)
     assert until(0.0, 21.0, 2) == (34.85, 20.0), "in another history nothing that was promised counts"
     assert until(None, 22.0, 2) == (35.85, 35.85), "a region without a global plane"
+
+
+def test_an_acknowledgement_counts_as_long_as_the_region_says_and_so_it_is_after_a_restart(tmp_path: Path) -> None:
+    settings, kept = AgentSettings(node_lease_s=15.0, kill_s=1.0), tmp_path / "state"
+    node = Node(NodeDeclaration("n1", "r"), settings, Remembered(kept), 0.0)
+    here = life("api-0", 1)
+    here.exclusive = "region"
+    assert node.heard(Ack(1, 1, lease_s=10.0, longest_s=30.0), 0.0, 0.0)
+    assert round(node.until(here), 3) == 8.9, "not the fifteen it was configured with: the region waits for ten"
+    assert round(node.sole_at, 3) == 32.3, "another agent of this node may have been told thirty"
+    assert Node(NodeDeclaration("n1", "r"), settings, Remembered(kept), 0.0).lease_s == 10.0
+    assert node.heard(Ack(1, 2, lease_s=20.0), 5.0, 5.0)
+    assert round(node.until(here), 3) == 23.8
+    assert node.heard(Ack(1, 3), 6.0, 6.0)
+    assert round(node.until(here), 3) == 24.8, "a server that does not say so leaves it as it was told"
 
 
 class Seen(msgspec.Struct):

@@ -25,6 +25,7 @@ from fairlead.decide.policy import CompiledPolicy
 from fairlead.model import codec
 from fairlead.model.commands import Refused
 from fairlead.model.ids import Uid, revision
+from fairlead.model.kinds.ledger import Plane
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Ask
 
@@ -47,7 +48,10 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def fence_s(self) -> float:
         """After this long without a renewal an agent has certainly stopped what it must (P9)."""
-        return self.node_lease_s * (1 + self.clock_rate_error) + self.fence_margin_s
+        return self.fence_of(self.node_lease_s)
+
+    def fence_of(self, lease_s: float) -> float:
+        return lease_s * (1 + self.clock_rate_error) + self.fence_margin_s
 
 
 Effect = Rec  # One object as it will be: a record that is not in the state yet.
@@ -116,9 +120,17 @@ class Context:
         self._uid_prefix = f"{self.settings.region}.{incarnation:x}."
         self.granted.clear()
 
+    def fence_s(self, now_ms: int) -> float:
+        """The settings' own; and until whoever heard only a leader before this one has certainly stopped, the longest that one of
+        those may have told an agent."""
+        plane: Plane | None = self.state.hot("planes", "", "self")
+        longest_s = self.settings.fence_of(plane.spec.longest_lease_seconds) if plane is not None else 0.0
+        over = now_ms >= self.leader_since_ms + longest_s * 1000
+        return self.settings.fence_s if over else max(self.settings.fence_s, longest_s)
+
     def refuse_unlisted(self, name: str) -> Refused | None:
         """Of an Exclusive slot that is to be bound: a node may run it, in a life that was lost with the store's tail."""
-        fenced_ms = self.now_ms - int(self.settings.fence_s * 1000)
+        fenced_ms = self.now_ms - int(self.fence_s(self.now_ms) * 1000)
         # Until this leader has seen a whole fence pass, nobody's silence proves anything.
         node = self.unlisted.one(self.incarnation, fenced_ms if fenced_ms > self.leader_since_ms else 0)
         if not node:

@@ -136,7 +136,7 @@ def _not_proven_gone(ctx: Context, binding: Binding) -> Refused | None:
     spec, step = binding.spec, binding.status.last_transition
     if spec.execution == "Exclusive":
         since_ms = max(to_ms(step.time) if step else ctx.now_ms, ctx.leader_since_ms)
-        left_s = since_ms / 1000 + ctx.settings.fence_s - ctx.now_ms / 1000
+        left_s = since_ms / 1000 + ctx.fence_s(ctx.now_ms) - ctx.now_ms / 1000
         if left_s > 0:
             detail = f"{binding.metadata.name} may still run for {left_s:.1f} s"
             return Refused("FenceNotPassed", detail, {"leftSeconds": left_s}, retry_after_s=left_s)

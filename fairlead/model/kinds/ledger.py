@@ -96,6 +96,8 @@ class PlaneSpec(Record, frozen=True):
     incarnation: int = 1
     acquired_time: datetime | None = None
     address: str = ""
+    node_lease_seconds: float = 0.0  # what this leader tells agents; 0: it was written before leaders said so
+    longest_lease_seconds: float = 0.0  # that an agent may still count on from a leader before it
 
 
 class PlaneStatus(Record, frozen=True):
