@@ -214,7 +214,7 @@ async def test_what_a_newer_server_adds_at_the_end_is_passed_over() -> None:
     end = OtherEnd()
     end.answers["hello"] = lambda number: [[number, ANSWER, {**HELLO, "mood": "good"}]]
     end.answers["page"] = lambda number: [[number, ANSWER, [7, [["nodes", "", "n1", 3, None, "more"]], "", "", "more"], "more"]]
-    end.answers["heartbeat"] = lambda number: [[number, ANSWER, ["heard", 1, 2, [], [], None, None, "more"]]]
+    end.answers["heartbeat"] = lambda number: [[number, ANSWER, ["heard", 1, 2, [], [], None, None, 15.0, 15.0, "more"]]]
     async with end.called() as remote:
         await remote.wait_connected()
         assert [change.name for change in (await remote.page("nodes")).items] == ["n1"]
