@@ -26,6 +26,7 @@ from fairlead.controllers.region import RegionController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.rollout import RolloutController
 from fairlead.controllers.standing import StandingController
+from fairlead.controllers.touch import Touch
 from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.nodes import NodeRules
 from fairlead.model.registry import GLOBAL
@@ -51,6 +52,7 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
             (QuotaController(config.grant_lease_s), own, None),
         ]
     region, above = config.region, peers.get(GLOBAL)
+    touch = Touch() if above is not None else None
     here: list[tuple[Controller, P, P | None]] = [
         (OverrideController(), own, None),
         (NodePoolController(region), own, None),
@@ -63,11 +65,11 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
         (DefragmenterController(region), own, None),
         (StandingController(region), own, None),
         (GarbageController(), own, None),
-        (GrantController(region), own, None),
+        (GrantController(region, touch), own, None),
     ]
     if above is not None:
         here.append((MirrorDown(region), own, above))
-        here.append((MirrorUp(region), above, durable))
+        here.append((MirrorUp(region, touch), above, durable))
     return here
 
 
