@@ -29,7 +29,7 @@ from fairlead.decide.granting import (
     tell,
 )
 from fairlead.decide.grants import shortage
-from fairlead.decide.lasting import staying
+from fairlead.decide.lasting import is_settled, staying
 from fairlead.decide.leasing import installed, said, taken
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Bind, Caller, Refused, Reserve
@@ -88,6 +88,13 @@ def provisional_until(
         return asked_for
     until = instant(max(ctx.now_ms, have.in_force.end_ms - stop_ms(have.grant.spec)))
     return min(until, asked_for) if asked_for is not None else until
+
+
+def settled_here(ctx: Context, tenant: str) -> bool:
+    """Whether all that a tenant uses in this region stays when leases end (P13)."""
+    grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
+    term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region)
+    return is_settled(grant, term, ctx.incarnation, ctx.ledger.tenant(tenant).used)
 
 
 def judged_status(ctx: Context, caller: Caller, info: KindInfo, old: Any, status: Any) -> Any | Refused:
