@@ -3,9 +3,9 @@ its minimum serving in one of the others, and what that costs the control plane.
 
 Real processes: a global plane and three regions on SQLite with TLS and tokens as in production, hosts of simulated nodes, and
 this one, which is the client. A share of the workloads is critical: it names a minimum, and a recovery budget holds room for what
-one lost region would take with it. The rest of them churn all the time: some are scaled every second. Load is compared between
-a while of that before the loss, and the same while beginning a minute after it. Times are as the front door tells them,
-asked once a second.
+one lost region would take with it. The rest of them churn all the time: some are scaled every second. Load of the
+planes that survive is compared between a while of that before the loss, and the same while beginning a minute after it. Times
+are as the front door tells them, asked once a second.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fairlead.ports import Tasks
 
 REGIONS = ("east", "north", "west")
 LOST = "west"
+SURVIVORS = ("global", *(region for region in REGIONS if region != LOST))  # whose load is compared, before and after
 USED_TENANTS = 10
 PER_REGION = 2  # replicas of a critical workload in each region; its minimum is four in one
 OPTIONS = (
@@ -140,19 +141,19 @@ class Bench:
                 self.peak_queue = max(self.peak_queue, int(sum(pending.values())))
 
     async def load(self) -> tuple[float, float]:
-        """(commands a second, share of a core) of what is there, without the client, over a while."""
+        """(commands a second, share of a core) of the planes that survive, without the client, over a while: before the loss
+        too, or a lost plane's part would hide that the others have more to do."""
         commands, used, began = await self._commands(), self._cpu_s(), time.perf_counter()
         await asyncio.sleep(self.options["steady_seconds"])
         took = time.perf_counter() - began
         return (await self._commands() - commands) / took, (self._cpu_s() - used) / took
 
     async def _commands(self) -> float:
-        found = [await self.api.metrics(plane) for plane in ("global", *self.there)]
+        found = [await self.api.metrics(plane) for plane in SURVIVORS]
         return sum(sum(page.get("fairlead_commands_total", {}).values()) for page in found)
 
     def _cpu_s(self) -> float:
-        planes = {"global", *self.there}
-        return sum(used for name, used in self.rig.cpu_s().items() if name in planes)
+        return sum(used for name, used in self.rig.cpu_s().items() if name in SURVIVORS)
 
     async def violations(self) -> float:
         found = [await self.api.metrics(plane) for plane in ("global", *self.there)]

@@ -71,6 +71,7 @@ class Launcher:
         files = await self._files(slot, template)
         if not slot.ports and template.ports:
             slot.ports = self._take_ports(template)
+        slot.told_lasts = slot.lasts
         return Launch(
             slot.id,
             template.command,

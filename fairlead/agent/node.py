@@ -220,6 +220,9 @@ class Node:
         if slot.binding is None and not slot.run and spec.provisional_until_time is not None:
             slot.lasts = self.grants.until(change.tenant)
             self.provisional[id] = slot
+        elif spec.provisional_until_time is None and slot.provisional:  # the region has written down that it stays
+            slot.lasts = math.inf
+            self.provisional.pop(id, None)
         if slot.binding is None and slot.phase == "running":
             slot.assume(binding.status.state)
         slot.binding = binding

@@ -46,6 +46,7 @@ class Slot:
         self.binding: Binding | None = None  # of this life, as last heard; kept when it is gone
         self.exclusive: Literal["", "region", "global"] = ""
         self.lasts = math.inf  # until when it may run, where it ends with the lease of a grant; on the agent's clock (P13)
+        self.told_lasts = math.inf  # the same, as its driver was told last
         self.template: Template | None = None
         self.driver = ""
         self.phase: Phase = "absent"

@@ -85,7 +85,7 @@ class Works:
         for name, driver in self._drivers.items():
             for found in await driver.adopt(self.ended):
                 slot = self._by_id[found.id] = Slot(found.id, node.name)
-                slot.driver, slot.lasts = name, found.lasts
+                slot.driver, slot.lasts, slot.told_lasts = name, found.lasts, found.lasts
                 node.add(slot)
                 node.remembered.see(found.id.tenant, found.id.name, found.id.token)
                 self._adopt(slot, found, now)
@@ -151,6 +151,8 @@ class Works:
                 self._note_wait(node, slot, action.reason, now)
             case _:
                 assert_never(action)
+        if slot.phase == "running" and slot.told_lasts != slot.lasts:  # while it was being started, or by its binding
+            await self._say_lasts(slot)
         self._keep_time(node, slot, now)
         self._changed(slot)
 
@@ -175,9 +177,13 @@ class Works:
     async def prolong(self, slots: Iterable[Slot]) -> None:
         """How long they last was said anew."""
         for slot in slots:
-            if slot.there and slot.driver:
-                await self._drivers[slot.driver].prolong(slot.id, slot.lasts)
+            if slot.there and slot.driver and slot.phase != "launching":
+                await self._say_lasts(slot)
             self.look_at([slot])
+
+    async def _say_lasts(self, slot: Slot) -> None:
+        slot.told_lasts = slot.lasts
+        await self._drivers[slot.driver].prolong(slot.id, slot.lasts)
 
     async def _stop(self, slot: Slot, stop: Stop, now: float) -> None:
         driver = self._drivers[slot.driver]

@@ -1,5 +1,5 @@
 """What the authority does by itself, as commands like everybody's: ends reservations that ran out, stops what a lease that ends
-leaves no room for, follows owners' deletions, forgets old receipts.
+leaves no room for, confirms what stays, follows owners' deletions, forgets old receipts.
 
 Bounded work each round; everything it does is judged, journalled and audited."""
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.authority.confirming import Confirming
 from fairlead.authority.ending import ended_leases
 from fairlead.authority.judge.context import Context, to_ms
 from fairlead.authority.owners import may_have_owners
@@ -43,6 +44,7 @@ class Chores:
         self._submit = submit
         self._expiries: list[tuple[int, str, str, tuple[int, int, int]]] = []
         self._going: deque[tuple[str, str]] = deque()  # (owner's uid, its key) whose dependents need attention
+        self._confirming = Confirming(ctx)
         ctx.state.derive("reservations", self._reservation_changed)
         for rec in ctx.state.live("reservations"):  # of the terms before
             self._reservation_changed(None, rec)
@@ -91,6 +93,7 @@ class Chores:
         while True:
             await self._clock.sleep(EVERY_S)
             commands = self._expired_reservations() + self._garbage() + self._old_receipts() + ended_leases(self._ctx)
+            commands += self._confirming.commands()
             for start in range(0, len(commands), CALL_MAX):  # of one that is too large, nothing at all would be done
                 part = commands[start : start + CALL_MAX]
                 self._again(part, await self._submit(part))

@@ -107,6 +107,9 @@ class Leased(ABC):
     def _restarted(self, error: BaseException) -> None:
         """Counts it."""
 
+    def _answered(self) -> None:  # noqa: B027  # nor does everybody care
+        """The plane has answered about the lease: it is ours, or another's for a while."""
+
     @abstractmethod
     def health(self) -> Health:
         """How it gets on, as its lease will say."""
@@ -187,6 +190,9 @@ class Leased(ABC):
         told, asks = "", 0
         while not self._stopping:
             (got,) = await self._plane.submit([ask])
+            held = isinstance(got, Refused) and got.reason == "LeaseHeld"  # it says for how long
+            if held or isinstance(got, Accepted):
+                self._answered()
             if isinstance(got, Accepted):
                 self._caller = self._own(got.epoch)
                 return True
@@ -194,7 +200,6 @@ class Leased(ABC):
             if isinstance(got, Refused) and got.reason == "Forbidden" and got.detail != told:
                 log.warning("%s gets no lease: %s", terms.name, told := got.detail)  # nobody else says why it does nothing
             asks += 1
-            held = isinstance(got, Refused) and got.reason == "LeaseHeld"  # it says for how long
             if held or asks < _ASKS_SOON:
                 await self._clock.sleep(min(1.0, wait_s or _ASK_S))
             else:
@@ -208,6 +213,8 @@ class Leased(ABC):
             (got,) = await self._plane.submit([Command(self._caller, renew)])
             if isinstance(got, Refused) and got.reason in _NOT_OURS:
                 raise Lost(got.detail)
+            if isinstance(got, Accepted):
+                self._answered()
 
     # --- waiting ---------------------------------------------------------------------------------------------------------
 

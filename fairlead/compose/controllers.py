@@ -26,7 +26,9 @@ from fairlead.controllers.region import RegionController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.rollout import RolloutController
 from fairlead.controllers.standing import StandingController
+from fairlead.controllers.touch import Touch
 from fairlead.controllers.workload import WorkloadController
+from fairlead.decide.loads import Loads
 from fairlead.decide.nodes import NodeRules
 from fairlead.model.registry import GLOBAL
 from fairlead.planning.copied import Copy
@@ -36,14 +38,16 @@ P = TypeVar("P")  # a plane, or a copy of one
 Placed = tuple[Controller, Plane, Plane | None]
 
 
-def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, P]) -> list[tuple[Controller, P, P | None]]:
+def controllers_of(
+    config: PlaneConfig, own: P, durable: P, peers: Mapping[str, P], loads: Loads | None = None
+) -> list[tuple[Controller, P, P | None]]:
     """Each with the plane it writes and the second one it looks at. `own` may tell of what is not durable yet; `durable` is the
-    same plane for who writes to another."""
+    same plane for who writes to another. `loads`: of services whose replicas say how busy they are."""
     if config.plane == "global":
         return [
             (OverrideController("override-global"), own, None),
             (PolicyController(config.grant_lease_s), own, None),
-            (AutoscalerController(), own, None),
+            (AutoscalerController(loads), own, None),
             (WorkloadController(), own, None),
             (RegionController(), own, None),
             (RecoveryController(), own, None),
@@ -51,6 +55,7 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
             (QuotaController(config.grant_lease_s), own, None),
         ]
     region, above = config.region, peers.get(GLOBAL)
+    touch = Touch() if above is not None else None
     here: list[tuple[Controller, P, P | None]] = [
         (OverrideController(), own, None),
         (NodePoolController(region), own, None),
@@ -63,11 +68,11 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
         (DefragmenterController(region), own, None),
         (StandingController(region), own, None),
         (GarbageController(), own, None),
-        (GrantController(region), own, None),
+        (GrantController(region, touch), own, None),
     ]
     if above is not None:
         here.append((MirrorDown(region), own, above))
-        here.append((MirrorUp(region), above, durable))
+        here.append((MirrorUp(region, touch), above, durable))
     return here
 
 

@@ -29,6 +29,7 @@ from fairlead.ports import Clock, InPlaceFile, Kept, Tasks
 from fairlead.security import local
 from fairlead.security.tls import ClientTls, Ends, ServerTls
 from fairlead.security.tls import TlsFiles as TlsPaths
+from fairlead.serving.http_get import Got, get
 from fairlead.store.archive import Archive
 from fairlead.store.contract import Store
 from fairlead.store.decisions.log import DecisionLog
@@ -73,6 +74,9 @@ class Outside(Protocol):
 
     async def seed(self, plane: LocalPlane) -> int:
         """How many objects the plane was born with just now."""
+
+    async def fetch(self, address: str, port: int, path: str, timeout_s: float) -> Got:
+        """One page of a replica."""
 
     def provider(self, plane: LocalPlane, clock: Clock) -> Provider | None:
         """Who starts and stops machines for this region's node pools; None: nobody here."""
@@ -126,6 +130,9 @@ class Here:
 
     async def seed(self, plane: LocalPlane) -> int:
         return await seed(plane, Path(self._config.seed), self._config.plane) if self._config.seed else 0
+
+    async def fetch(self, address: str, port: int, path: str, timeout_s: float) -> Got:
+        return await get(address, port, path, timeout_s)
 
     def provider(self, plane: LocalPlane, clock: Clock) -> Provider | None:
         return LocalNodes(self._config, self.address, plane, clock) if self._config.local_nodes else None

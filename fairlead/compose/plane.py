@@ -55,6 +55,7 @@ from fairlead.ports import Clock, Ids, Random, Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from fairlead.security.directory import AccessDirectory
 from fairlead.security.holdings import PlaneHoldings
+from fairlead.serving.scraping import Scraper
 from fairlead.store.contract import Store
 
 log = logging.getLogger(__name__)
@@ -210,7 +211,9 @@ class PlaneServer:
         def picture_of(plane: Plane) -> Picture:
             return pictures.setdefault(id(plane), Picture(plane, self._clock))
 
-        placed: list[Placed] = controllers_of(self.config, early, plane, self.peers)
+        scraper = Scraper(plane, self._regions(), self._clock, self._outside.fetch) if self.config.plane == "global" else None
+        parts += [scraper] if scraper is not None else []
+        placed: list[Placed] = controllers_of(self.config, early, plane, self.peers, scraper)
         placed.append((leftovers_of(self.config, self.ledger), early, None))
         for controller, writes, other in placed:
             shown = picture_of(other) if other is not None else None

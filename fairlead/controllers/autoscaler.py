@@ -1,8 +1,9 @@
 """Sets a service's replicas by how busy those are that serve, and says why it did or did not.
 
-Decides nothing itself (decide/autoscaling.py does): reads the load that was reported, the workload's counts and the overrides;
-while what was ordered has not come, or most are not ready, nothing is added, whatever the load. Writes `spec.replicas` as a
-manager of its own, so that a manifest that names replicas and this one are seen to disagree. Runs in the global plane.
+Decides nothing itself (decide/autoscaling.py does): reads the load that was reported or asked for (decide/loads.py), the
+workload's counts and the overrides; while what was ordered has not come, or most are not ready, nothing is added, whatever the
+load. Writes `spec.replicas` as a manager of its own, so that a manifest that names replicas and this one are seen to disagree.
+Runs in the global plane.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.decide.admission.workload import fewest_slots
 from fairlead.decide.autoscaling import Load, ReplicaRule, Scaling, replicas
-from fairlead.decide.loads import reported, taken_over
+from fairlead.decide.loads import Annotated, Loads, Unasked, taken_over
 from fairlead.decide.overrides import Where, ends_ms, in_force, words
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Put, PutStatus
@@ -44,6 +45,10 @@ class AutoscalerController:
     indexes_other: Indexes = {}
     hears = False
 
+    def __init__(self, asked: Loads | None = None) -> None:
+        self._annotated: Loads = Annotated()
+        self._asked: Loads = asked or Unasked()  # of those whose replicas say it themselves
+
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
             case "autoscalers":
@@ -65,7 +70,8 @@ class AutoscalerController:
         paused = in_force(
             (each.hot for each in view.cache.all("overrides")), "autoscaler-pause", now_ms, Where(key[0], scaler.spec.workload)
         )
-        said = reported(scaler.metadata, now_ms)
+        loads = self._annotated if scaler.spec.metric is None else self._asked
+        said = loads.reported(scaler, now_ms)
         held = _held(view, key, scaler, workload, paused, said.silent)
         if held is not None or workload is None or item is None or said.permille is None:
             reason, message = held or ("NoLoad", said.silent)

@@ -41,9 +41,9 @@ class View:
 
 class Controller(Protocol):
     """Also `named`, where it has that: the kinds of which an object's name and the present picture tell its keys, so that one
-    version of it is asked for, and not the one before as well. `by_spec`: the kinds of which it reads no status, so that a change
-    of that alone wakes nobody. And `judges_silence`, of one that hears no nodes and yet tells
-    who is silent: `since_ms` of its view begins anew when its process stood still."""
+    version of it is asked for, and not the one before as well. `by_spec`: the kinds of which it reads no status, so that a
+    change of that alone wakes nobody. `touch`: told when its plane has answered about its lease. And `judges_silence`, of one
+    that hears no nodes and yet tells who is silent: `since_ms` of its view begins anew when its process stood still."""
 
     @property
     def name(self) -> str:

@@ -17,8 +17,10 @@ from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.demand import demand_of, kept
+from fairlead.controllers.touch import Touch
 from fairlead.decide.admission.policy import CHANNEL_NAME
-from fairlead.decide.granting import answered, cut_since_ms, ended_early, next_question, outrun, take
+from fairlead.decide.apart import is_unreported, looked
+from fairlead.decide.granting import answered, ended_early, next_question, outrun, take
 from fairlead.decide.grants import limits_of
 from fairlead.decide.leasing import Versions, installed, said, taken
 from fairlead.decide.merging import Local, merged, words
@@ -29,7 +31,7 @@ from fairlead.model.ids import split_revision
 from fairlead.model.kinds.access import SYSTEM_TENANT
 from fairlead.model.kinds.capacity import Grant, GrantStatus
 from fairlead.model.kinds.ledger import Event, EventSpec
-from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import NOTHING, Resources
 from fairlead.ports import Clock
@@ -52,9 +54,10 @@ class GrantController:
     hears = False
     sweep_s = 2.0
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, touch: Touch | None = None) -> None:
         self._region = region
-        self._healed: tuple[int, int] | None = None  # cut off since when, and which revision ended it; to be reported
+        self._touch = touch  # with the global plane; None: nobody knows of any
+        self._began: float | None = None  # when it first looked at that
         self._said: dict[str, tuple[int, object]] = {}  # tenant -> when, and the estimate it was said on
         self._took: dict[str, tuple[int, int]] = {}  # tenant -> which offer it tried to take, on which state of the grant
 
@@ -84,16 +87,26 @@ class GrantController:
         return self._stand(view, found, item.object if item is not None else None, now_ms)
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
-        """After a cut is over: what was decided apart, from a list of everything bound; again until it is written down."""
-        if self._healed is None:
-            return []
-        cut_ms, answer = self._healed
-        # Not when this side looked at it: what had waited is bound in the very batch that brought the answer.
-        healed_ms = await plane.time_at(answer)
+        """Writes down when a cut begins. After it: what was decided apart, from a list of everything bound; again until that is
+        written, whoever leads."""
         found = await plane.get("grantterms", "", self._region)
         if found is None or found.raw is None:
             return []
         term: GrantTerm = found.hot
+        seen = replace(term, status=self._looked(term, plane, clock))
+        if not is_unreported(seen.status):
+            return [PutStatus("GrantTerm", "", self._region, seen.status)] if seen.status != term.status else []
+        return await self._report(plane, seen)
+
+    def _looked(self, term: GrantTerm, plane: Plane, clock: Clock) -> GrantTermStatus:
+        if self._touch is None:
+            return term.status
+        now, now_ms = clock.monotonic(), plane.plane_ms()
+        self._began = now if self._began is None else self._began
+        return looked(term, self._touch.contact(self._began, now, now_ms), now_ms)
+
+    async def _report(self, plane: Plane, term: GrantTerm) -> list[Body]:
+        cut_ms, healed_ms = millis(term.status.cut_time), millis(term.status.healed_time)
         grants = [each.hot for each in await plane.list("grants")]
         bindings = [DECODERS["bindings"].decode(each.raw) for each in await plane.list("bindings") if each.raw is not None]
         overrides = [each.hot for each in await plane.list("overrides")]
@@ -101,15 +114,11 @@ class GrantController:
         zones = {each.name: each.hot.spec.zone for each in await plane.list("nodes")} if overrides else {}
         local = Local(overrides, requests, zones)
         report = merged(cut_ms, healed_ms, bindings, grants, term, split_revision(plane.revision())[0], local)
-        if term.status.merge is not None and term.status.merge.cut_time == report.cut_time:
-            self._healed = None
-            return []
         name = f"{self._region}.merge.{cut_ms:x}"
         event = EventSpec(f"grantterms//{self._region}", "Merged", words(report), "Warning" if report.over else "Normal", "grant")
         event = replace(event, first_time=report.cut_time, last_time=report.healed_time)
-        status = replace(term.status, merge=report)
         return [
-            PutStatus("GrantTerm", "", self._region, status),
+            PutStatus("GrantTerm", "", self._region, replace(term.status, merge=report)),
             Put("Event", Event(Metadata(name=name, namespace=SYSTEM_TENANT), event)),
         ]
 
@@ -118,14 +127,11 @@ class GrantController:
     def _ask(self, view: View, item: Item, now_ms: int) -> Result:
         term: GrantTerm = item.object
         if answered(term, view.incarnation):
-            cut_ms = cut_since_ms(term, view.incarnation, now_ms)
-            if cut_ms is not None:
-                # The first time counts: until what it writes now comes back, it is asked again, and others place already.
-                self._healed = self._healed or (cut_ms, view.revision(item))
             early = self._outrun(view, term)
             if early:
                 return Result(early, now_ms + 50)
-            return Result([_term_status(view, item, taken(term, self._installed(view), view.incarnation))], now_ms + 50)
+            new = taken(term, self._installed(view), view.incarnation, now_ms)
+            return Result([_term_status(view, item, new)], now_ms + 50)
         status = said(term.status, self._installed(view))
         if status != term.status:  # the global plane waits to hear that a newer policy is judged by
             return Result([_term_status(view, item, status)], now_ms + 50)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import is_true
+from fairlead.controllers.touch import Touch
 from fairlead.decide.leasing import VERSION, VERSIONED, version_of
 from fairlead.decide.leftovers import RELEASED
 from fairlead.decide.overrides import AGE_MS, MIRRORED_UID
@@ -188,8 +189,9 @@ class MirrorUp:
     indexes_other: Indexes = {}
     hears = False
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, touch: Touch | None = None) -> None:
         self._region = region
+        self.touch = touch  # told with each renewal of this lease
         self.lease = f"{UP}{region}"
         self.named = self.follows
 

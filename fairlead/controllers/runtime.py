@@ -105,6 +105,11 @@ class Runtime(Leased):
     def _restarted(self, error: BaseException) -> None:
         self.meters.restarted(error)
 
+    def _answered(self) -> None:
+        touch = getattr(self.controller, "touch", None)
+        if touch is not None:
+            touch.answered(self._clock.monotonic())
+
     def health(self) -> Health:
         return health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, self.busy_s())
 

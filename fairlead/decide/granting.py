@@ -92,27 +92,21 @@ def is_cut_off(term: GrantTerm | None, incarnation: int, now_ms: int) -> bool:
     """Two renewals were not answered: quota, policy and residency are as they were then, and may not be so any more."""
     if term is None or term.status.incarnation != incarnation or term.status.end_time is None or not term.spec.lease_seconds:
         return False  # it has never had a lease, and so no room to place anything
-    return _unanswered(term, now_ms)
+    word_ms = last_word_ms(term)
+    return word_ms is not None and now_ms >= word_ms + missed_ms(term)
 
 
 def last_word_ms(term: GrantTerm) -> int | None:
-    """When it asked for the last lease it was given; None: it has had none in this incarnation."""
+    """When it asked for the last lease it was given, also in a history before this one; None: it has had none."""
     status = term.status
     if status.end_time is None or not term.spec.lease_seconds:
         return millis(status.word_time) if status.word_time is not None else None
     return millis(status.end_time) - escrow.holder_ms(term.spec.lease_seconds * 1000, RHO)
 
 
-def cut_since_ms(term: GrantTerm, incarnation: int, now_ms: int) -> int | None:
-    """The last word before it was cut off, also where it started cold meanwhile and has had no lease since; None: it is not."""
-    if term.status.incarnation != incarnation or not term.spec.lease_seconds or not _unanswered(term, now_ms):
-        return None
-    return last_word_ms(term)
-
-
-def _unanswered(term: GrantTerm, now_ms: int) -> bool:
-    word_ms = last_word_ms(term)
-    return word_ms is not None and now_ms >= word_ms + 2 * (term.spec.lease_seconds * 1000) // 5
+def missed_ms(term: GrantTerm) -> int:
+    """So long without a word means that two questions in a row had no answer."""
+    return 2 * (term.spec.lease_seconds * 1000) // 5
 
 
 def stop_ms(spec: GrantSpec) -> int:
@@ -252,12 +246,16 @@ def taken_answer(term: GrantTerm) -> GrantTermStatus:
 
 
 def next_question(term: GrantTerm, incarnation: int, now: datetime) -> GrantTermStatus:
-    """Asked anew: answers to earlier questions count for nothing from now on. In a new incarnation nothing is leased."""
+    """Asked anew: answers to earlier questions count for nothing from now on. In a new incarnation nothing is leased;
+    what is known of a cut goes on, because the report of one in which the plane was restored is to be written, too."""
     status = term.status
     if status.incarnation != incarnation:
+        word_ms = last_word_ms(term)
         status = GrantTermStatus(
-            observed_generation=status.observed_generation, incarnation=incarnation, knows=term.spec.incarnation
-        )
+            observed_generation=status.observed_generation, incarnation=incarnation, knows=term.spec.incarnation,
+            merge=status.merge, cut_time=status.cut_time, healed_time=status.healed_time,
+            word_time=instant(word_ms) if word_ms is not None else None,
+        )  # fmt: skip
     return replace(status, asked=status.asked + 1, asked_time=now)
 
 

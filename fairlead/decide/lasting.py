@@ -45,6 +45,20 @@ def staying(grant: Grant, incarnation: int) -> Mapping[str, int]:
     return limits_of(granting.staying(grant.status)) if grant.status.incarnation == incarnation else {}
 
 
+def is_settled(grant: Grant | None, term: GrantTerm | None, incarnation: int, used: Amounts) -> bool:
+    """Whether all that the tenant of this grant uses now stays when leases end: from then on it is firm (see above). Without a
+    lease nothing ends."""
+    if grant is None or not grant.spec.lease_seconds:
+        return True
+    if term is None or term.status.incarnation != incarnation or term.status.end_time is None:
+        return False
+    return _stays(grant, incarnation, used)
+
+
+def _stays(grant: Grant, incarnation: int, used: Amounts) -> bool:
+    return grant.status.lease_end_time is None and within(used, staying(grant, incarnation))
+
+
 def leases_at(
     position: int, grants: Mapping[str, Grant], term: GrantTerm | None, incarnation: int, used: Mapping[str, Amounts]
 ) -> Leases | None:
@@ -55,8 +69,7 @@ def leases_at(
         return None
     ends: dict[str, int] = {}
     for tenant, grant in grants.items():
-        status = grant.status
-        if status.lease_end_time is not None or not within(used[tenant], staying(grant, incarnation)):
+        if not _stays(grant, incarnation, used[tenant]):
             ends[tenant] = lease_end(grant, term, incarnation)
     return Leases(position, millis(term.status.end_time), ends)
 

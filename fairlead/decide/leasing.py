@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from fairlead.decide.apart import answered
 from fairlead.decide.granting import FOREVER, taken_answer
 from fairlead.decide.slots import instant, millis
 from fairlead.model.ids import born_at, born_in, revision
@@ -72,9 +73,10 @@ def said(status: GrantTermStatus, have: Versions) -> GrantTermStatus:
     return replace(status, policy=have.policy, residency=have.residency)
 
 
-def taken(term: GrantTerm, have: Versions, incarnation: int) -> GrantTermStatus:
-    """The status with the answer taken, and until when what it does not lease any more is still leased."""
-    spec, new = term.spec, taken_answer(term)
+def taken(term: GrantTerm, have: Versions, incarnation: int, now_ms: int) -> GrantTermStatus:
+    """The status with the answer taken, the cut that it ends, and until when what it does not lease any more is still leased."""
+    spec, apart = term.spec, answered(term, incarnation, now_ms)
+    new = replace(taken_answer(term), cut_time=apart.cut_time, healed_time=apart.healed_time)
     if not spec.lease_seconds:
         return said(new, have)
     before = policy_end_ms(term, have, incarnation)

@@ -1,19 +1,22 @@
-"""How busy a service is, as somebody measured it: one line in an annotation, with the time. Pure.
+"""How busy a service is, as somebody measured it. Pure.
 
-This is where any metric comes in: an adapter beside the service, a script, a person. What is older than a minute is not believed,
-nor what is from later than that, nor a time that does not say in which zone.
+`Loads` is where any metric comes in. Two there are: one line in an annotation, with the time, which a script, an adapter or a
+person writes; and what the replicas say themselves when they are asked (fairlead/serving/scraping.py). What is older than a
+minute is not believed, nor what is from later than that, nor a time that does not say in which zone.
 Also here: how a number is taken over from whoever else manages it, in the form the API keeps that in. Called by the autoscaler.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from fairlead.decide.slots import millis
+from fairlead.model.kinds.intent import Autoscaler
 from fairlead.model.meta import FieldsV1, ManagedFields, Metadata
 
 LOAD: Final = "fairlead.dev/busy"  # PERMILLE@RFC3339, of the mean over those that serve
@@ -29,6 +32,43 @@ class Reported(NamedTuple):
     permille: int | None  # None: `silent` says why there is none to go by
     silent: str = ""
     age_s: float = 0.0  # negative where the clock of whoever reports it is ahead
+
+
+class Loads(Protocol):
+    """Where the loads of services come from."""
+
+    def reported(self, scaler: Autoscaler, now_ms: int) -> Reported: ...
+
+
+class Annotated:
+    """Whoever can measure it writes it down."""
+
+    def reported(self, scaler: Autoscaler, now_ms: int) -> Reported:
+        return reported(scaler.metadata, now_ms)
+
+
+class Unasked:
+    """Of replicas that would say it, where nobody asks them: in a trial, for instance."""
+
+    def reported(self, scaler: Autoscaler, now_ms: int) -> Reported:
+        return Reported(None, "nobody asks its replicas here")
+
+
+def mean(figures: Sequence[float | None], expected: int, full: float) -> tuple[int | None, str]:
+    """Of those that answered, in thousandths of `full`; or why there is none to go by. The load of a few says nothing of how many
+    are needed."""
+    said = [each for each in figures if each is not None]
+    if not said or 2 * len(said) < expected:
+        return None, f"{len(said)} of {expected} that serve said how busy they are"
+    permille = round(1000 * sum(said) / len(said) / full)
+    return (permille, "") if permille <= PERMILLE_MAX else (None, f"{permille} thousandths is not a load: what is `full`?")
+
+
+def aged(permille: int, age_ms: int, how: str = "reported") -> Reported:
+    """A load that was measured so long ago."""
+    if age_ms > BELIEVED_MS:
+        return Reported(None, f"the load was {how} {age_ms // 1000} s ago")
+    return Reported(permille, age_s=age_ms / 1000)
 
 
 def reported(metadata: Metadata, now_ms: int) -> Reported:
@@ -48,9 +88,7 @@ def reported(metadata: Metadata, now_ms: int) -> Reported:
     age_ms = now_ms - millis(when)
     if age_ms < -AHEAD_MS:
         return Reported(None, f"the load is from {-age_ms // 1000} s ahead: the clock of whoever reports it is wrong")
-    if age_ms > BELIEVED_MS:
-        return Reported(None, f"the load was reported {age_ms // 1000} s ago")
-    return Reported(int(found[1]), age_s=age_ms / 1000)
+    return aged(int(found[1]), age_ms)
 
 
 def taken_over(entries: tuple[ManagedFields, ...], manager: str, api_version: str) -> tuple[ManagedFields, ...]:

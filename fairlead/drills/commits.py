@@ -57,11 +57,13 @@ class CommitTimeout(Drill):
         scene.check("it had taken effect", bool(uid), f"uid {uid}" if uid else "there is no such object")
         try:
             again = (await (await scene.asking.client()).create(kind("configs"), TENANT, body, Write(key=key))).object
-            same = (again.get("metadata") or {}).get("uid", uid) == uid
-            scene.check("the same again is answered with the first one's outcome", same, f"uid {uid}")
+            told = (again.get("metadata") or {}).get("uid", "")
+            scene.check("the same again is answered with the first one's outcome", bool(uid) and told == uid, f"uid {told}")
         except Conflict as error:
             scene.check("the same again is answered with the first one's outcome", False, f"refused: {error}")
-        scene.figures["idempotent_replays"] = await scene.asking.metric("idempotent_replays_total", "global") - replays
+        replays = await scene.asking.metric("idempotent_replays_total", "global") - replays
+        scene.figures["idempotent_replays"] = replays
+        scene.check("from its receipt, and not by being carried out", replays >= 1, f"{replays:g} answered from receipts")
         scene.timing("detect")
 
     async def _store_held(self, scene: Scene) -> None:

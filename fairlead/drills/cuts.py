@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from fairlead.drills.asking import Tree
 from fairlead.drills.contract import RISK, Drill
 from fairlead.drills.losses import BACK_S
 from fairlead.drills.regions import LOST, check_once, health, is_lost, recovered
+from fairlead.drills.reports import differs, report_of
 from fairlead.drills.scene import Scene
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import NOTHING, Resources
@@ -29,7 +29,7 @@ JOB: Final = ("analytics", "drill-witness")
 SOLE: Final = ("risk", "drill-sole")  # a service of one slot that runs once in the world, and is stood in for
 WIDE: Final = ("analytics", "drill-wide")  # a service on two nodes of the region: one of them is not the node that goes
 STAND_IN_S: Final = 180.0  # its slot lease is 60 s and is taken after a little more; then it is placed and started
-MISSED_SHARE: Final = 0.4  # of a grant's lease: so long without an answer, a region counts as cut off and reports afterwards
+MISSED_SHARE: Final = 0.4  # of a grant's lease: so long without an answer, a region counts as cut off
 MARGIN_S: Final = 10.0
 HELD: Final = frozenset(state.value for state in HOLDS_CAPACITY)
 
@@ -115,11 +115,11 @@ class RegionCut(Drill):
             return await health(scene, LOST) == "Healthy"
 
         async def reported() -> bool:
-            return bool(await _report(scene))
+            return bool(await report_of(scene, LOST))
 
         await scene.expect(f"{LOST} is healthy again", heard, BACK_S)
         if await scene.expect("a merge report is there", reported, BACK_S):
-            report = await _report(scene)
+            report = await report_of(scene, LOST)
             # What another region stands in for is let go on healing: before the report is written, or after.
             wrong = differs(report, [one for one in apart if not is_sole(one)])
             wrong = wrong and differs(report, apart)
@@ -245,31 +245,8 @@ def _check_processes(scene: Scene) -> None:
     scene.check("no slot runs on two nodes, by their processes", not twice, ", ".join(twice) or "each on one")
 
 
-def differs(report: Tree, bindings: Iterable[Tree]) -> list[str]:
-    """What a merge report says otherwise than the region's bindings, as they were listed just before the cut was over."""
-    out = []
-    cut, healed = report.get("cutTime"), report.get("healedTime")
-    if not cut or not healed or _instant(cut) >= _instant(healed):
-        return [f"it says it was cut off from {cut} to {healed}"]
-    since = _instant(cut)
-    made = Counter(one["metadata"]["namespace"] for one in bindings if _instant(one["metadata"]["creationTimestamp"]) >= since)
-    if (report.get("tenants") or {}) != dict(made):
-        out.append(f"it counts {report.get('tenants') or {}}, there are {dict(made)}")
-    if not made or report.get("placed", 0) != sum(made.values()):
-        out.append(f"it says {report.get('placed', 0)} were placed, there are {sum(made.values())}")
-    if report.get("confirmed", 0) + report.get("released", 0) != report.get("placed", 0):
-        out.append("what stays and what leaves is not what was placed")
-    if report.get("over"):
-        out.append(f"it says that {', '.join(report['over'])} use more than they were offered")
-    return out
-
-
 def is_sole(binding: Tree) -> bool:
     return (binding["metadata"]["namespace"], binding["spec"]["slot"]["workload"]) == SOLE
-
-
-def _instant(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def over_quota(quotas: Iterable[Tree], bindings: Iterable[Tree], reservations: Iterable[Tree]) -> list[str]:
@@ -299,13 +276,3 @@ async def _over_quota(scene: Scene) -> list[str]:
 async def _lease_s(scene: Scene) -> float:
     found = await scene.asking.get("grantterms", "", LOST, LOST) or {}
     return float((found.get("spec") or {}).get("leaseSeconds") or 600)
-
-
-async def _report(scene: Scene) -> Tree:
-    """The one of this cut: it ended after the drill had begun."""
-    found = await scene.asking.get("grantterms", "", LOST, LOST) or {}
-    report: Tree = (found.get("status") or {}).get("merge") or {}
-    if not report.get("healedTime"):
-        return {}
-    age_s = scene.clock.wall() - _instant(report["healedTime"]).timestamp()
-    return report if age_s < scene.since_s() else {}

@@ -4,6 +4,7 @@ afar."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ class BindingHot(msgspec.Struct, frozen=True, gc=False):
     start_after: tuple[str, ...] = ()
     marks: Marks | None = None
     claimed: str = ""
+    provisional: bool = False  # it ends with the lease of its grant, until it is confirmed (P13)
 
 
 class _Slot(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +55,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     start_after: tuple[str, ...] = ()
     marks: Marks | None = None
     claimed: str = ""
+    provisional_until_time: datetime | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -123,6 +126,7 @@ def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
         spec.start_after,
         spec.marks if spec.marks is None else intern_marks(spec.marks),
         spec.claimed,
+        spec.provisional_until_time is not None,
     )
 
 

@@ -1,8 +1,8 @@
 """What the samples share: who they are, how they end, and a small HTTP server. Standard library only; starts in a blink.
 
 Settings come from the environment: START_DELAY_S (not ready before), LINGER_S (goes on answering after SIGTERM, while clients
-learn that it leaves), REQUEST_S (how long a request may take), FAIL_FILE (a switch: what the file says goes wrong). Used by the
-programs beside it.
+learn that it leaves), REQUEST_S (how long a request may take), CAPACITY_PER_S (requests that make it fully busy), FAIL_FILE (a
+switch: what the file says goes wrong). Used by the programs beside it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import asyncio
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 HEAD_BYTES_MAX = 16 << 10
 REQUEST_S = 3.0  # below the grace of the samples: nobody who only holds a connection keeps one from ending
 LINE_MAX = 200
+CAPACITY_PER_S = 50.0
+LATELY_S = 10.0
+LATELY_MAX = 10_000
 
 
 class Identity(NamedTuple):
@@ -109,6 +113,13 @@ class Site:
         self._idle = asyncio.Event()
         self._idle.set()
         self.requests_total = 0
+        self._capacity_per_s = number("CAPACITY_PER_S", CAPACITY_PER_S)
+        self._lately: deque[float] = deque(maxlen=LATELY_MAX)  # when it was asked
+
+    def busy(self) -> float:
+        """What it was asked lately, of what it could answer: for an Autoscaler, which reads it at /metrics."""
+        since = asyncio.get_running_loop().time() - LATELY_S
+        return sum(at >= since for at in self._lately) / LATELY_S / self._capacity_per_s
 
     async def serve(self, who: Identity) -> int:
         host, port = os.environ.get("FAIRLEAD_ADDRESS") or "127.0.0.1", int(number("PORT", 0))
@@ -160,8 +171,11 @@ class Site:
             case "/ready":
                 bad = not self._ready or wrong in ("ready", "health")
                 return ("503 Service Unavailable", "not ready\n") if bad else ("200 OK", "ready\n")
+            case "/metrics":
+                return "200 OK", f"# TYPE busy gauge\nbusy {self.busy():.3f}\n"
             case "/":
                 self.requests_total += 1
+                self._lately.append(asyncio.get_running_loop().time())
                 return "200 OK", self._page(path[2])
             case _:
                 return "404 Not Found", "no such page\n"

@@ -23,6 +23,7 @@ from fairlead.model.commands import Caller, Command, Put, Refused
 from fairlead.model.decision import DecisionRecord
 from fairlead.model.lifecycle import Role
 from fairlead.ports import Clock, Kept
+from fairlead.serving.http_get import Got
 from fairlead.sim.machines import Machine, Running
 from fairlead.sim.network import End, Network
 from fairlead.store.contract import Store
@@ -190,6 +191,9 @@ class SimOutside:
             if isinstance(outcome, Refused) and outcome.reason not in ("AlreadyExists", "NotLeader", "StoreUnavailable"):
                 raise ValueError(f"{outcome.reason}: {outcome.detail}")
         return 0
+
+    async def fetch(self, address: str, port: int, path: str, timeout_s: float) -> Got:
+        return Got(error="Refused")  # simulated work has no pages
 
     def provider(self, plane: LocalPlane, clock: Clock) -> Provider | None:
         return self.provides(plane) if self.provides is not None else None

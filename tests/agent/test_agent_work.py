@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from fairlead.agent.drivers.contract import Exit, InstanceId, Launch
+from fairlead.decide.lasting import Granted
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.kinds.capacity import NodeStatus
 from fairlead.model.kinds.intent import Config, ConfigSpec, EnvVar, FileMount, Port, Secret, SecretSpec, Template
@@ -243,3 +245,40 @@ async def test_a_slot_that_is_withdrawn_while_it_is_prepared_keeps_no_port() -> 
         await host.works._forget(node, node.slots[id_of(name)], 0.0)
         assert driver.world.starts == {}
         assert not host._launcher._ports._taken
+
+
+async def test_what_is_confirmed_while_it_is_started_does_not_end_at_the_time_it_was_started_with() -> None:
+    """Its shim was given an end, and would keep to it whatever its agent knows."""
+
+    async with rig() as made:
+        driver = simulated()
+        said: list[float] = []
+
+        async def prolong(id: InstanceId, lasts: float) -> None:
+            if id in driver.world.running:  # nobody reads it before
+                said.append(lasts)
+
+        driver.prolong = prolong  # type: ignore[method-assign]
+        host = made.agent({"simulated": driver})
+        prepared, go, prepare = asyncio.Event(), asyncio.Event(), host._launcher.prepare
+
+        async def slow(*args: Any) -> Launch:
+            launch = await prepare(*args)
+            prepared.set()
+            await go.wait()
+            return launch
+
+        host._launcher.prepare = slow  # type: ignore[method-assign, assignment]
+        made.start(host)
+        await made.schedulable()
+        node = host.nodes["n1"]
+        node.settle = lambda ack, sent: []  # type: ignore[method-assign]  # by its binding, not by a heartbeat's answer
+        node.grants = Granted(default=made.plane.clock.monotonic() + 3600.0)
+        name = await made.place("api", SIMULATED, provisional_s=3600.0)
+        await prepared.wait()
+        slot = node.slots[id_of(name)]
+        await until(lambda: not slot.provisional)
+        go.set()
+        await made.reaches(name, "Ready")
+        assert driver.world.running[id_of(name)].lasts < math.inf
+        await until(lambda: said == [math.inf])

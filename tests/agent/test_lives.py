@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.agent.drivers.contract import Exit, InstanceId
 from fairlead.agent.handshake import Handshake
@@ -121,6 +122,14 @@ def test_what_is_provisional_lasts_as_the_region_says_until_it_says_that_it_stay
     again = Seen("risk", "api-1", 9, codec.encode(early.binding))
     node.saw_binding(again)  # type: ignore[arg-type]
     assert not early.provisional, "it was said once, and stays so"
+    last = node.saw_binding(bound("api-3", 10, until))[0]
+    assert last.provisional
+    assert last.binding is not None
+    confirmed = replace(last.binding, spec=replace(last.binding.spec, provisional_until_time=None))
+    assert node.saw_binding(Seen("risk", "api-3", 11, codec.encode(confirmed))) == [last]
+    assert (last.provisional, list(node.provisional)) == (False, [late.id]), "it is written down that it stays"
+    node.settle(Ack(1, 1, grants=GrantWord(12, 50.0, {"risk": 20.0})), 104.0)
+    assert not last.provisional, "whatever its tenant uses by now"
     late.phase = "running"
     node.lease_until = node.global_until = late.lasts + 60.0
     assert not node.overdue(late.lasts - 0.1)

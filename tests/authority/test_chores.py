@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.authority.chores import AGAIN_MS, Chores
-from fairlead.authority.judge.context import instant
+from fairlead.authority.judge.context import Settings, instant
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, BindMany, Delete, Enqueue, Put, Refused
 from fairlead.model.ids import Uid
@@ -29,7 +29,7 @@ from tests.authority.planes import GI, OPERATOR, FakeClock, PlaneForTest, bind_o
 def test_the_end_of_a_reservation_that_a_store_did_not_take_is_sent_again() -> None:
     now_ms = 1_000_000
     state: Any = SimpleNamespace(derive=lambda plural, told: None, live=lambda plural: ())
-    ctx: Any = SimpleNamespace(state=state, plane_ms=lambda: now_ms)
+    ctx: Any = SimpleNamespace(state=state, plane_ms=lambda: now_ms, settings=Settings())
     nothing: Any = None
     chores = Chores(ctx, nothing, nothing, nothing)
     spec = ReservationSpec(node="n", requests=Resources(1, 1), token=Token(incarnation=1, epoch=1, attempt=1),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.decide.escrow import Amounts, smallest, within
 from fairlead.decide.granting import in_force
-from fairlead.decide.lasting import Granted, GrantWord, Leases, leases_at, staying, word_of
+from fairlead.decide.lasting import Granted, GrantWord, Leases, is_settled, leases_at, staying, word_of
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
 from fairlead.model.meta import Metadata
@@ -38,6 +38,10 @@ def test_those_who_use_more_than_stays_or_have_a_lease_of_their_own_are_named() 
     assert leases_at(7, grants, TERM, 2, used) is None, "in another history nothing was leased yet"
     assert leases_at(7, grants, None, 1, used) is None
     assert leases_at(7, {}, TERM, 1, {}) == Leases(7, 0, {}), "where nothing is leased, all that is there stays"
+    assert [is_settled(grants[name], TERM, 1, used[name]) for name in grants] == [True, False, False]
+    assert not is_settled(grants["within"], TERM, 2, {})
+    assert not is_settled(grants["within"], None, 1, {})
+    assert is_settled(None, TERM, 1, {"cpu": 9})
 
 
 def test_what_an_emergency_added_does_not_stay_and_nothing_does_in_another_history() -> None:
@@ -68,7 +72,7 @@ class Bound(NamedTuple):
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["bind", "end", "offer", "look", "hear"]), st.integers(0, 9)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from(["bind", "end", "offer", "look", "hear", "confirm"]), st.integers(0, 9)), max_size=60))
 def test_what_agents_hold_for_firm_never_exceeds_what_stays(steps: list[tuple[str, int]]) -> None:
     """One tenant. `look` makes a word, `hear` delivers any of those made so far: late, twice, in any order."""
     after, position = 4, 0
@@ -91,6 +95,10 @@ def test_what_agents_hold_for_firm_never_exceeds_what_stays(steps: list[tuple[st
             words.append(word_of(made, 0))
         elif step == "hear" and words:
             heard = Granted().told(words[n % len(words)], 0.0, 0.01, 1.0)
-            firm |= {key for key in running if heard.is_firm("risk", key)}
+            firm |= {key for key, bound in running.items() if heard.is_firm("risk", bound.position)}
+        elif step == "confirm" and running and is_settled(grant(after), TERM, 1, {"cpu": used}):
+            position += 1  # it is written into the binding, which agents hear of as it is, late or never
+            key = sorted(running)[n % len(running)]
+            running[key] = Bound(position, running[key].amount, provisional=False)
         lasting = sum(b.amount for key, b in running.items() if key in firm or not b.provisional)
         assert lasting <= after

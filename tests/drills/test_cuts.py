@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.drills.cuts import SOLE, differs, exclusive_job, is_sole, over_quota, running_twice, runs_of, services, sole_service
+from fairlead.drills.cuts import SOLE, exclusive_job, is_sole, over_quota, running_twice, runs_of, services, sole_service
 from fairlead.drills.regions import LOST
+from fairlead.drills.reports import differs, lacks
 
 CUT, MEANWHILE, HEALED = "2026-01-01T10:00:00Z", "2026-01-01T10:03:00.5Z", "2026-01-01T10:05:00Z"
 
@@ -47,6 +48,16 @@ def test_a_report_that_says_otherwise_is_not(changed: dict[str, Any], why: str) 
 
 def test_a_report_of_nothing_proves_nothing() -> None:
     assert differs(report(placed=0, confirmed=0, tenants={}), []) != []
+
+
+def test_a_report_of_a_cut_counts_what_services_placed_whatever_jobs_did() -> None:
+    """Of a cut of five minutes: jobs end by themselves, and may be gone when one counts."""
+    assert lacks(report(), [binding("risk"), binding("risk")], ["risk", "billing"], 300.0) == []
+    assert lacks(report(), [binding("risk")], ["risk"], 300.0) == ["it counts 2 of risk, there are 1"]
+    assert lacks(report(), THERE, ["risk"], 301.0) != [], "it begins too late, or ends too early"
+    assert lacks({}, THERE, ["risk"], 300.0) != []
+    assert lacks(report(over=["risk"]), THERE, ["risk"], 300.0) != []
+    assert lacks(report(placed=2, confirmed=2), THERE, ["risk"], 300.0) != []
 
 
 def test_a_tenant_that_uses_more_than_its_quota_in_all_regions_together_is_named() -> None:

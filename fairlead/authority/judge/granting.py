@@ -8,7 +8,7 @@ and objects.py.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ from fairlead.decide.granting import (
     tell,
 )
 from fairlead.decide.grants import shortage
-from fairlead.decide.lasting import staying
+from fairlead.decide.lasting import is_settled, staying
 from fairlead.decide.leasing import installed, said, taken
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Bind, Caller, Refused, Reserve
@@ -38,6 +38,9 @@ from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import REGION, KindInfo
 from fairlead.model.resources import DeviceHold, Resources
+
+# Of a term's status: what its region says, and nobody judges by.
+_SAID: Final = ("policy", "residency", "conditions", "observed_generation", "merge", "cut_time", "healed_time")
 
 
 def granted_to(ctx: Context, tenant: str) -> Granted | None:
@@ -87,6 +90,13 @@ def provisional_until(
     return min(until, asked_for) if asked_for is not None else until
 
 
+def settled_here(ctx: Context, tenant: str) -> bool:
+    """Whether all that a tenant uses in this region stays when leases end (P13)."""
+    grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
+    term: GrantTerm | None = ctx.state.hot("grantterms", "", ctx.settings.region)
+    return is_settled(grant, term, ctx.incarnation, ctx.ledger.tenant(tenant).used)
+
+
 def judged_status(ctx: Context, caller: Caller, info: KindInfo, old: Any, status: Any) -> Any | Refused:
     """The status as it will be written; in the global plane it is what the region's mirror says."""
     if ctx.settings.plane != REGION or caller.role is not Role.QUOTA:
@@ -130,8 +140,7 @@ def _term_status(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> Gran
     before = term.status
     same = _question(status) == _question(before)
     have = installed(ctx.policies.channel_meta, ctx.policies.region_meta)
-    words = {"conditions": status.conditions, "observed_generation": status.observed_generation, "merge": status.merge}
-    if same and status == replace(before, policy=status.policy, residency=status.residency, **words):
+    if same and status == replace(before, **{name: getattr(status, name) for name in _SAID}):
         return said(status, have)
     if same:
         return _taken_term(ctx, term, status)
@@ -148,7 +157,7 @@ def _taken_term(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> Grant
         grant: Grant | None = ctx.state.hot("grants", tenant, ctx.settings.region)
         if grant is not None and outrun(grant, term, ctx.incarnation):
             return Refused("Conflict", f"the grant of {tenant} was outrun, and its lease must be seen to end first")
-    new = taken(term, installed(ctx.policies.channel_meta, ctx.policies.region_meta), ctx.incarnation)
+    new = taken(term, installed(ctx.policies.channel_meta, ctx.policies.region_meta), ctx.incarnation, ctx.now_ms)
     return replace(new, conditions=status.conditions, observed_generation=status.observed_generation)
 
 

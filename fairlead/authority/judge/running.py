@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, drop, put, to_ms
+from fairlead.authority.judge.granting import settled_here
 from fairlead.authority.judge.overriding import refuse_frozen
 from fairlead.authority.judge.standing import held_again
 from fairlead.authority.judge.steps import refuse_step, transition
@@ -19,6 +21,7 @@ from fairlead.model.meta import Evidence, Metadata
 from fairlead.model.settling import settled
 
 _BINDINGS, _INSTANCES = "bindings", "instances"
+CONFIRMED: Final = "Confirmed"  # the reason of a Move to the state a slot is in
 
 _AGENT, _RELEASED, _UNKNOWN = Role.AGENT, SlotState.RELEASED, SlotState.UNKNOWN
 
@@ -54,7 +57,8 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
         return found
     hot: BindingHot = found.hot
     if body.to is hot.state:
-        return Draft([], found.key, token=hot.token, position=found.position)
+        confirmed = _confirmed(ctx, found) if _is_confirmation(caller, body, hot) else []
+        return Draft(confirmed, found.key, token=hot.token, position=found.position)
     if not may_step(hot.state, body.to, caller.role) or caller.role is _AGENT:
         return refuse_step(caller, hot.state, body.to)
     binding: Binding = found.decode()
@@ -70,6 +74,20 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
     if body.to is _RELEASED:
         effects += _left_behind(ctx, binding)
     return Draft(effects, found.key, token=hot.token)
+
+
+def _is_confirmation(caller: Caller, body: Move, hot: BindingHot) -> bool:
+    """The authority's own word that a provisional slot stays: no step, so its state is the one it has."""
+    return hot.provisional and body.reason == CONFIRMED and caller.role is Role.AUTHORITY
+
+
+def _confirmed(ctx: Context, rec: Rec) -> list[Effect]:
+    """The binding without its end, if all that its tenant uses stays at this moment; else it is asked again another time."""
+    if not settled_here(ctx, rec.tenant):
+        return []
+    binding: Binding = rec.decode()
+    made = Binding(binding.metadata, msgspec.structs.replace(binding.spec, provisional_until_time=None), binding.status)
+    return [put(_BINDINGS, rec.tenant, rec.name, made, binding_hot(made))]
 
 
 def _left_behind(ctx: Context, binding: Binding) -> list[Effect]:

@@ -13,6 +13,7 @@ from fairlead.decide.admission.placement import check_placement
 from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.model.kinds.intent import (
     Autoscaler,
+    AutoscalerMetric,
     EnvVar,
     Port,
     Probe,
@@ -33,6 +34,11 @@ SURGE_MAX: Final = 5_000  # slot indices are numbered in blocks: beyond these st
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,252}")
 _PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?")
+
+_FIGURE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]{0,127}", re.ASCII)
+_PAGE: Final = re.compile(r"/[!-~]{0,511}", re.ASCII)
+FULL_MIN: Final = 1e-6  # what a replica says that can take no more, in a unit of its own
+FULL_MAX: Final = 1e12
 
 _RANGES: Final = Ranges(
     ("replicas", 0, REPLICAS_MAX),
@@ -98,6 +104,20 @@ def check_autoscaler(report: Report, new: Autoscaler, old: Autoscaler | None) ->
     report.within("spec.surge", spec.surge, 0, SURGE_MAX)
     report.within("spec.upWaitSeconds", spec.up_wait_seconds, 1, SECONDS_MAX)
     report.within("spec.downWindowSeconds", spec.down_window_seconds, 1, SECONDS_MAX)
+    if spec.metric is not None:
+        _check_metric(report, "spec.metric", spec.metric)
+
+
+def _check_metric(report: Report, path: str, metric: AutoscalerMetric) -> None:
+    if not _FIGURE.fullmatch(metric.name):
+        report.add(
+            f"{path}.name", f"must be the name of a figure, such as http_busy_ratio or load.busy, got {shown(metric.name)}"
+        )
+    if not _PAGE.fullmatch(metric.path):
+        report.add(f"{path}.path", f"must start with '/' and hold no spaces, got {shown(metric.path)}")
+    if metric.port and not _PORT_NAME.fullmatch(metric.port):
+        report.add(f"{path}.port", f"must be the name of a port, got {shown(metric.port)}")
+    report.within(f"{path}.full", metric.full, FULL_MIN, FULL_MAX)
 
 
 def check_workload(report: Report, new: Workload, old: Workload | None) -> None:

@@ -298,6 +298,15 @@ class Workload(Record, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
+class AutoscalerMetric(Record, frozen=True):
+    """How every serving replica says itself how busy it is: a page over HTTP, asked every ten seconds."""
+
+    name: str  # of a figure in Prometheus' text form; or of a field of a JSON object, with dots between the steps to it
+    path: str = "/metrics"  # of the page
+    port: str = ""  # by name; empty: the first one
+    full: float = 1.0  # what a replica says that can take no more
+
+
 class AutoscalerSpec(Record, frozen=True):
     workload: str  # whose replicas it sets
     max_replicas: int
@@ -306,6 +315,7 @@ class AutoscalerSpec(Record, frozen=True):
     surge: int = 1  # ordered replicas that may still be on their way while more are ordered
     up_wait_seconds: float = 30.0  # between two additions
     down_window_seconds: float = 300.0  # down only to the most that was wanted within this time
+    metric: AutoscalerMetric | None = None  # None: the load is written into an annotation
 
 
 class WantedThen(Record, frozen=True):
@@ -324,7 +334,8 @@ class AutoscalerStatus(Record, frozen=True):
 
 
 class Autoscaler(Record, frozen=True):
-    """Sets a service's replicas by how busy they are. Who measures writes that into an annotation, with the time."""
+    """Sets a service's replicas by how busy they are: as the replicas say themselves (`metric`), or as whoever measures it writes
+    into an annotation, with the time."""
 
     metadata: Metadata
     spec: AutoscalerSpec

@@ -88,7 +88,9 @@ class GrantTermStatus(Record, frozen=True):
     leased_policy: int = 0  # from which versions on the last answer leases policy
     leased_residency: int = 0  # and residency
     before_end_time: datetime | None = None  # until when what is older may still be judged by
-    word_time: datetime | None = None  # when it last had a word, where it has started cold since and had none
+    word_time: datetime | None = None  # when it last had a word, where it has started cold or anew since and had none
+    cut_time: datetime | None = None  # when it last had a word before it was cut off, now or the last time
+    healed_time: datetime | None = None  # and when it had the next; None: it is cut off
 
 
 class GrantTerm(Record, frozen=True):

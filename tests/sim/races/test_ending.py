@@ -29,6 +29,7 @@ def test_what_is_above_the_limit_that_stays_ends_with_the_lease_though_its_regio
         await stage.until(lambda: all(_runs(stage, binding) for binding in stage.bindings("burst")))
         ending = [binding for binding in stage.bindings("burst") if _provisional(stage, binding)]
         assert ending, "some are above what stays"
+        assert all(b.spec.provisional_until_time is not None for b in ending), "and nobody has confirmed them"
         for machine in servers:
             stage.world.chaos.power_off(machine)
         began = stage.loop.now
@@ -48,6 +49,7 @@ def test_what_is_above_the_limit_that_stays_ends_with_the_lease_though_its_regio
             stage.world.chaos.power_on(machine)
         await stage.until(lambda: [b.status.state for b in stage.bindings("burst")] == [SlotState.SERVING] * 3, 120.0)
         await stage.until(lambda: not any(_provisional(stage, binding) for binding in stage.bindings()))
+        await stage.until(lambda: all(b.spec.provisional_until_time is None for b in stage.bindings()), 30.0)
 
     played(script, regions=2, tight=True, grant_lease_s=LEASE_S)
 

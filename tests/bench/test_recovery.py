@@ -1,0 +1,27 @@
+"""What `fairlead bench recovery` compares: the same planes before the loss and after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.recovery import LOST, REGIONS, Bench
+
+
+class Rig:
+    """Every plane has used a second, and the lost one a thousand."""
+
+    def cpu_s(self) -> dict[str, float]:
+        return dict.fromkeys(("global", *REGIONS), 1.0) | {LOST: 1000.0, "hosts-west": 50.0}
+
+
+class Api:
+    async def metrics(self, plane: str) -> dict[str, dict[str, float]]:
+        return {"fairlead_commands_total": {"": 1000.0 if plane == LOST else 1.0}}
+
+
+async def test_load_is_that_of_the_planes_which_survive_before_the_loss_as_after_it() -> None:
+    rig, api = Rig(), Api()
+    bench = Bench(rig, api, {"workloads": 10, "critical": 20})  # type: ignore[arg-type]
+    before: Any = (bench._cpu_s(), await bench._commands())
+    bench.there.remove(LOST)
+    assert before == (bench._cpu_s(), await bench._commands()) == (3.0, 3.0)

@@ -1,0 +1,105 @@
+"""What drills hold for proved: each of these checks fails where the thing itself did not happen."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.client.rest_errors import OutcomeUnknown
+from fairlead.drills.commits import CommitTimeout
+from fairlead.drills.policies import PolicyRollback
+from fairlead.drills.restarts import astray, made_before
+from fairlead.drills.scene import Scene
+from fairlead.ports import SystemClock
+
+
+class Doubtful:
+    """A client whose first answer is lost; the next one has this uid."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.asked = 0
+
+    async def read(self, path: str) -> None:
+        return None
+
+    async def create(self, *_: Any) -> Any:
+        self.asked += 1
+        if self.asked == 1:
+            raise OutcomeUnknown("key", "the create", "lost")
+        return SimpleNamespace(object={"metadata": {"uid": self.uid} if self.uid else {}})
+
+
+class Asked:
+    def __init__(self, uid: str, replays: float) -> None:
+        self.plane, self.replays, self.looks = Doubtful(uid), replays, 0
+
+    async def client(self, *_: Any, **__: Any) -> Doubtful:
+        return self.plane
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        return {"metadata": {"uid": "u-1"}}
+
+    async def metric(self, name: str, plane: str) -> float:
+        self.looks += 1
+        return 5.0 + (self.replays if self.looks > 1 else 0.0)
+
+
+class Links:
+    async def cut(self, *_: Any, **__: Any) -> None:
+        return None
+
+    async def heal(self, *_: Any) -> None:
+        return None
+
+
+def stage(asking: Any = None) -> Scene:
+    nothing: Any = None
+    chaos: Any = Links()
+    return Scene(nothing, nothing, chaos, asking, nothing, SystemClock(), lambda text: None, "")
+
+
+@pytest.mark.parametrize(
+    ("uid", "replays", "passed"), [("u-1", 1.0, True), ("u-1", 0.0, False), ("", 1.0, False), ("u-2", 1.0, False)]
+)
+async def test_a_repeated_request_is_answered_from_its_receipt_with_the_first_uid(uid: str, replays: float, passed: bool) -> None:
+    scene = stage(Asked(uid, replays))
+    await CommitTimeout()._answer_lost(scene)
+    assert all(check.passed for check in scene.checks) is passed, scene.checks
+
+
+def binding(name: str, token: Any = "1.1.1", state: str = "Starting", created: str = "2026-01-01T10:00:00Z") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "creationTimestamp": created},
+        "spec": {"node": "a", "token": token},
+        "status": {"state": state},
+    }
+
+
+@pytest.mark.parametrize(
+    ("starting", "made", "passed"),
+    [
+        ([binding("p-0"), binding("p-1", state="Ready")], [binding("p-0", state="Ready"), binding("p-1")], True),
+        ([binding("p-0")], [binding("p-0", token="1.1.2")], False),
+        ([binding("p-0")], [], False),
+        ([binding("p-0", state="Ready")], [binding("p-0")], False),
+        ([], [binding("p-0")], False),
+    ],
+)
+def test_what_starts_when_a_policy_is_taken_back_goes_on_in_the_same_life(starting: Any, made: Any, passed: bool) -> None:
+    scene = stage()
+    PolicyRollback._check_started(scene, starting, made)
+    assert [check.passed for check in scene.checks] == [passed]
+
+
+def test_what_was_bound_before_a_server_died_is_told_from_what_the_next_one_bound() -> None:
+    there = [binding("p-0"), binding("p-1", created="2026-01-01T10:00:01.5Z")]
+    assert made_before(there, 1_767_261_601.0) == 1
+
+
+def test_a_slot_that_was_bound_to_a_dead_node_and_replaced_is_told_from_one_in_its_first_life() -> None:
+    there = [binding("p-0", token=[1, 2, 1]), binding("p-1", token=[1, 1, 1]), binding("p-2", token=[1, 2, 1])]
+    assert astray(there, [binding("p-0")]) == ["p-2"]
+    assert astray(there[:2], [binding("p-0")]) == []
