@@ -25,16 +25,21 @@ REQUESTS_MIN: Final = 32  # fewer, and the store would wait for commands to writ
 LATE_S: Final = 0.5  # a tenth of what a person's tool waits for an answer
 LOOK_S: Final = 1.0  # between two looks: longer than any stall of a sound server
 GROWTH: Final = 8  # an eighth of what it is: doubled in six quick seconds
+BACK_MAX: Final = 2  # times the room: so full may it be with requests that were outside for their bodies
 RETRY_AFTER_MAX_S: Final = 8  # whoever is told to stay away for longer may miss that it is over
 _TURNED_AWAY: Final = ("/api/", "/apis/")  # objects alone: health, metrics, joining and the channel have other paths
 
 
-def _refusal(after_s: int) -> tuple[Message, Message]:
-    """Made once for every time to wait, so that saying it costs next to nothing."""
-    failure = Failure(
+def _full(after_s: int) -> Failure:
+    return Failure(
         429, "as many requests as this server can answer in time wait already", retry_after_s=after_s,
         causes=[{"reason": "Overloaded", "message": "nothing of this request was done", "field": ""}],
     )  # fmt: skip
+
+
+def _refusal(after_s: int) -> tuple[Message, Message]:
+    """Made once for every time to wait, so that saying it costs next to nothing."""
+    failure = _full(after_s)
     body = encode(failure.status())
     headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), *failure.headers()]
     said = [(name.lower().encode(), value.encode()) for name, value in headers]
@@ -46,7 +51,8 @@ _REFUSALS: Final = tuple(_refusal(after_s) for after_s in range(1, RETRY_AFTER_M
 
 
 class Room:
-    """A request has left it once its answer begins: what is then sent takes as long as the client likes."""
+    """A request has left it once its answer begins: what is then sent takes as long as the client likes. It is outside, too,
+    while its body is awaited: a client that sends none keeps nobody else out, and says nothing about how quick the server is."""
 
     def __init__(self, app: ASGIApp, clock: Clock) -> None:
         self._app = app
@@ -55,7 +61,7 @@ class Room:
         self._quickest: float | None = None  # of the answers since then; one slow question says nothing about the server
         self._answers = 0  # since then
         self._refusals = 0
-        self._refusal = _REFUSALS[0]
+        self._after_s = 1  # what those who are turned away are told
         self.most = REQUESTS_MAX
         self.waiting = 0
 
@@ -68,26 +74,27 @@ class Room:
             self._look(came)
         if self.waiting >= self.most:
             self._refusals += 1
-            for message in self._refusal:
+            for message in _REFUSALS[self._after_s - 1]:
                 await send(message)
             return
-        self.waiting += 1
-        waits = True
-
-        async def begun(message: Message) -> None:
-            nonlocal waits
-            if waits:
-                waits = False
-                self._answered(self._clock.monotonic() - came)
-            await send(message)
-
+        visit = _Visit(self, came, receive, send)
         try:
-            await self._app(scope, receive, begun)
+            await self._app(scope, visit.receive, visit.send)
         finally:
-            self.waiting -= waits  # where it ended without an answer
+            visit.leave()  # where it ended without an answer
 
-    def _answered(self, took_s: float) -> None:
-        self.waiting -= 1
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def come_back(self) -> None:
+        """Of one that was outside for its body. It had its place, so it is let in beyond the number, but not without end: else
+        whoever holds back many bodies could let them all loose at once. Raises 429."""
+        if self.waiting >= BACK_MAX * self.most:
+            self._refusals += 1
+            raise _full(self._after_s)
+        self.waiting += 1
+
+    def answered(self, took_s: float) -> None:
         self._answers += 1
         if self._quickest is None or took_s < self._quickest:
             self._quickest = took_s
@@ -100,8 +107,52 @@ class Room:
             self.most = min(REQUESTS_MAX, self.most + self.most // GROWTH)
         # For each that is answered so many come back: it takes about as many seconds until all who obey had their turn.
         share = self._refusals // max(self._answers, 1)
-        self._refusal = _REFUSALS[min(share, RETRY_AFTER_MAX_S - 1)]
+        self._after_s = min(share + 1, RETRY_AFTER_MAX_S)
         self._looked, self._quickest, self._answers, self._refusals = now, None, 0, 0
+
+
+class _Visit:
+    """One request, from its head until its answer begins."""
+
+    __slots__ = ("_began", "_came", "_inside", "_left", "_receive", "_room", "_send", "_whole")
+
+    def __init__(self, room: Room, came: float, receive: Receive, send: Send) -> None:
+        self._room = room
+        self._came = came  # later by the time it was outside
+        self._left = came
+        self._receive = receive
+        self._send = send
+        self._inside = True
+        self._whole = False  # nothing more of its body is awaited; what comes then is that the client went
+        self._began = False  # its answer
+        room.waiting += 1
+
+    def leave(self) -> None:
+        if self._inside:
+            self._inside = False
+            self._room.waiting -= 1
+
+    async def receive(self) -> Message:
+        if self._whole or self._began:
+            return await self._receive()
+        if self._inside:
+            self._left = self._room.now()
+            self.leave()
+        message = await self._receive()  # if that is given up, it stays outside: all that is left to do is to say so
+        if message["type"] == "http.request" and not (self._began or self._inside):
+            self._room.come_back()
+            self._inside = True
+            self._came += self._room.now() - self._left
+            self._whole = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if not self._began:
+            self._began = True
+            if self._inside:
+                self._room.answered(self._room.now() - self._came)
+                self.leave()
+        await self._send(message)
 
 
 def _may_be_turned_away(scope: Scope) -> bool:

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from fairlead.api.failures import Failure
 from fairlead.api.identity import PEER_LOCAL
-from fairlead.api.room import LATE_S, LOOK_S, REQUESTS_MAX, REQUESTS_MIN, RETRY_AFTER_MAX_S, Room
+from fairlead.api.room import BACK_MAX, LATE_S, LOOK_S, REQUESTS_MAX, REQUESTS_MIN, RETRY_AFTER_MAX_S, Room
 from fairlead.ports import Tasks
 from fairlead.wire.json_codec import parse_json
 
 PATH = "/apis/fairlead.dev/v1alpha1/workloads"
+Body = asyncio.Queue[Message]
+PIECE: Message = {"type": "http.request", "body": b"{", "more_body": True}
+LAST: Message = {"type": "http.request", "body": b"}", "more_body": False}
+GONE: Message = {"type": "http.disconnect"}
 OK = {"type": "http.response.start", "status": 200, "headers": []}
 
 
@@ -43,15 +48,33 @@ class Server:
         self.room = Room(self._app, self.clock)
         self.answers: list[tuple[int, float]] = []  # (status, how long it took)
         self.after_s: list[int] = []  # what those who were turned away were told
+        self.patience_s: float | None = None  # for a body
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            try:
+                await self._read(receive)
+            except Failure as failure:
+                await send({"type": "http.response.start", "status": failure.code, "headers": []})
+                return
         turn = asyncio.Event()
         self.asked.append(turn)
         await turn.wait()
         if scope["path"] != "/apis/dies":
             await send(OK)
 
-    async def ask(self, path: str = PATH, query: bytes = b"", method: str = "GET", **state: Any) -> None:
+    async def _read(self, receive: Receive) -> None:
+        """As a handler does, with a bound on the time."""
+        try:
+            async with asyncio.timeout(self.patience_s):
+                while (await receive()).get("more_body"):
+                    pass
+        except TimeoutError:
+            raise Failure(408, "the body did not arrive") from None
+
+    async def ask(
+        self, path: str = PATH, query: bytes = b"", method: str = "GET", body: Body | None = None, **state: Any
+    ) -> None:
         came = self.clock.now_s
 
         async def send(message: Message) -> None:
@@ -62,7 +85,10 @@ class Server:
                 self.body = message["body"]
 
         async def receive() -> Message:
-            raise AssertionError("nothing of a request is read by the room")
+            assert method == "POST", "nothing of a request is read by the room"
+            if body is None:
+                return {"type": "http.request", "body": b"{}", "more_body": False}
+            return await body.get()
 
         scope = {"type": "http", "method": method, "path": path, "query_string": query, "state": state}
         await self.room(scope, receive, send)
@@ -248,3 +274,84 @@ async def test_a_request_that_ends_without_an_answer_leaves_the_room() -> None:
         assert server.room.waiting == 1
         server.answer(1)
     assert server.room.waiting == 0
+
+
+async def test_requests_whose_bodies_do_not_come_keep_nobody_out_and_the_room_as_large_as_it_is() -> None:
+    server, body = Server(), Body()
+    async with Tasks() as tasks:
+        for _ in range(3 * REQUESTS_MAX):
+            tasks.start(server.ask(method="POST", body=body), "slow")
+        await settle()
+        assert server.room.waiting == 0
+        for _ in range(5):
+            server.clock.now_s += LOOK_S
+            tasks.start(server.ask(), "quick")
+            await settle()
+            server.answer(1)
+            await settle()
+        assert (server.count(429), server.count(200), server.room.most) == (0, 5, REQUESTS_MAX)
+        tasks.cancel()
+    assert server.room.waiting == 0
+
+
+async def test_the_time_a_body_took_is_not_the_server_s() -> None:
+    server, body = Server(), Body()
+    async with Tasks() as tasks:
+        for _ in range(REQUESTS_MIN):
+            tasks.start(server.ask(method="POST", body=body), "slow")
+        await settle()
+        server.clock.now_s += 20
+        for piece in (PIECE, LAST):
+            for _ in range(REQUESTS_MIN):
+                body.put_nowait(piece)
+            await settle()
+        assert server.room.waiting == REQUESTS_MIN
+        server.answer(REQUESTS_MIN)
+        await settle()
+        assert server.room.waiting == 0
+        tasks.start(server.ask(), "looks")
+        await settle()
+        server.answer(1)
+    assert server.room.most == REQUESTS_MAX
+
+
+async def test_a_request_that_was_outside_for_its_body_has_its_place_when_the_room_has_filled() -> None:
+    server, body = Server(), Body()
+    async with Tasks() as tasks:
+        tasks.start(server.ask(method="POST", body=body), "slow")
+        await settle()
+        for _ in range(REQUESTS_MAX):
+            tasks.start(server.ask(), "request")
+        await settle()
+        body.put_nowait(LAST)
+        await settle()
+        assert (server.answers, server.room.waiting) == ([], REQUESTS_MAX + 1)
+        server.answer(REQUESTS_MAX + 1)
+    assert (server.count(200), server.room.waiting) == (REQUESTS_MAX + 1, 0)
+
+
+async def test_bodies_that_are_let_loose_all_at_once_fill_the_room_no_more_than_twice() -> None:
+    server, body, more = Server(), Body(), 7
+    async with Tasks() as tasks:
+        for _ in range(BACK_MAX * REQUESTS_MAX + more):
+            tasks.start(server.ask(method="POST", body=body), "slow")
+        await settle()
+        for _ in range(BACK_MAX * REQUESTS_MAX + more):
+            body.put_nowait(LAST)
+        await settle()
+        assert (server.count(429), server.room.waiting) == (more, BACK_MAX * REQUESTS_MAX)
+        server.answer(BACK_MAX * REQUESTS_MAX)
+    assert server.room.waiting == 0
+
+
+@pytest.mark.parametrize(("patience_s", "status"), [(None, 200), (0.0, 408)])
+async def test_a_body_that_never_comes_leaves_nothing_behind(patience_s: float | None, status: int) -> None:
+    server, body = Server(), Body()
+    server.patience_s = patience_s
+    async with Tasks() as tasks:
+        tasks.start(server.ask(method="POST", body=body), "slow")
+        await settle()
+        body.put_nowait(GONE)
+        await settle()
+        server.answer(1)
+    assert (server.room.waiting, server.count(status)) == (0, 1)
