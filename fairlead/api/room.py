@@ -4,8 +4,9 @@ Whatever is taken in beyond what a server can do only makes everybody wait longe
 early, at a small part of what answering costs. How many that is depends on the machine and on what is asked, so it is found: the
 room halves when even the quickest answer of a second came late, and grows back while answers are quick. Owns that number and the
 refusal, and how long it says to wait. Watches, health, metrics, joining, the channel of components and agents, and the local
-socket are never turned away: leases and break-glass do not wait behind bulk. Knows no caller and no object. Put around the
-application by app.py.
+socket are never turned away: leases and break-glass do not wait behind bulk. No caller has more of the room than it leaves to
+others. Of a caller it knows no more than that the credential is the same, and of an object nothing. Put around the application
+by app.py.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.api.failures import Failure
-from fairlead.api.identity import PEER_LOCAL
+from fairlead.api.identity import PEER_CERTIFICATE, PEER_LOCAL
 from fairlead.api.meters import is_watch, labels_of
 from fairlead.ports import Clock
 from fairlead.wire.json_codec import encode
 
 REQUESTS_MAX: Final = 256  # a burst that is over within a second is taken in whole
-REQUESTS_MIN: Final = 32  # fewer, and the store would wait for commands to write together
+REQUESTS_MIN: Final = 64  # one caller has half of it: with fewer, the store would wait for commands to write together
+BODIES_MAX: Final = REQUESTS_MAX // 2  # of one caller, awaited: as many as it may have in the room
 LATE_S: Final = 0.5  # a tenth of what a person's tool waits for an answer
 LOOK_S: Final = 1.0  # between two looks: longer than any stall of a sound server
 GROWTH: Final = 8  # an eighth of what it is: doubled in six quick seconds
 BACK_MAX: Final = 2  # times the room: so full may it be with requests that were outside for their bodies
 RETRY_AFTER_MAX_S: Final = 8  # whoever is told to stay away for longer may miss that it is over
+_BODILESS: Final = ("GET", "HEAD")
 _TURNED_AWAY: Final = ("/api/", "/apis/")  # objects alone: health, metrics, joining and the channel have other paths
 
 
@@ -50,6 +53,17 @@ def _refusal(after_s: int) -> tuple[Message, Message]:
 _REFUSALS: Final = tuple(_refusal(after_s) for after_s in range(1, RETRY_AFTER_MAX_S + 1))
 
 
+class _Caller:
+    """What one credential has here."""
+
+    __slots__ = ("bodies", "inside", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0  # not ended yet
+        self.inside = 0  # of those
+        self.bodies = 0  # of those: awaited
+
+
 class Room:
     """A request has left it once its answer begins: what is then sent takes as long as the client likes. It is outside, too,
     while its body is awaited: a client that sends none keeps nobody else out, and says nothing about how quick the server is."""
@@ -64,6 +78,7 @@ class Room:
         self._after_s = 1  # what those who are turned away are told
         self.most = REQUESTS_MAX
         self.waiting = 0
+        self._of: dict[int, _Caller] = {}  # those that have something here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _may_be_turned_away(scope):
@@ -72,16 +87,28 @@ class Room:
         came = self._clock.monotonic()
         if came - self._looked >= LOOK_S:
             self._look(came)
-        if self.waiting >= self.most:
+        credential = _credential(scope)
+        caller = self._of.get(credential) or _Caller()
+        if not self._has_room(caller, scope["method"]):
             self._refusals += 1
             for message in _REFUSALS[self._after_s - 1]:
                 await send(message)
             return
-        visit = _Visit(self, came, receive, send)
+        self._of[credential] = caller
+        visit = _Visit(self, caller, came, receive, send)
         try:
             await self._app(scope, visit.receive, visit.send)
         finally:
             visit.leave()  # where it ended without an answer
+            caller.requests -= 1
+            if not caller.requests:
+                del self._of[credential]
+
+    def _has_room(self, caller: _Caller, method: str) -> bool:
+        """For no more than it leaves free: one that crowds the room gets half of it, of two each a third. Some is always left."""
+        if caller.bodies >= BODIES_MAX and method not in _BODILESS:
+            return False
+        return caller.inside < self.most - self.waiting
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -114,10 +141,11 @@ class Room:
 class _Visit:
     """One request, from its head until its answer begins."""
 
-    __slots__ = ("_began", "_came", "_inside", "_left", "_receive", "_room", "_send", "_whole")
+    __slots__ = ("_began", "_caller", "_came", "_inside", "_left", "_receive", "_room", "_send", "_whole")
 
-    def __init__(self, room: Room, came: float, receive: Receive, send: Send) -> None:
+    def __init__(self, room: Room, caller: _Caller, came: float, receive: Receive, send: Send) -> None:
         self._room = room
+        self._caller = caller
         self._came = came  # later by the time it was outside
         self._left = came
         self._receive = receive
@@ -125,11 +153,14 @@ class _Visit:
         self._inside = True
         self._whole = False  # nothing more of its body is awaited; what comes then is that the client went
         self._began = False  # its answer
+        caller.requests += 1
+        caller.inside += 1
         room.waiting += 1
 
     def leave(self) -> None:
         if self._inside:
             self._inside = False
+            self._caller.inside -= 1
             self._room.waiting -= 1
 
     async def receive(self) -> Message:
@@ -138,9 +169,14 @@ class _Visit:
         if self._inside:
             self._left = self._room.now()
             self.leave()
-        message = await self._receive()  # if that is given up, it stays outside: all that is left to do is to say so
+        self._caller.bodies += 1
+        try:
+            message = await self._receive()  # if that is given up, it stays outside: all that is left to do is to say so
+        finally:
+            self._caller.bodies -= 1
         if message["type"] == "http.request" and not (self._began or self._inside):
             self._room.come_back()
+            self._caller.inside += 1
             self._inside = True
             self._came += self._room.now() - self._left
             self._whole = not message.get("more_body", False)
@@ -153,6 +189,16 @@ class _Visit:
                 self._room.answered(self._room.now() - self._came)
                 self.leave()
         await self._send(message)
+
+
+def _credential(scope: Scope) -> int:
+    """The same number for whoever shows the same, however it is spelled. A token counts without its last part, the secret or the
+    signature: that may be spelled in several ways, and who sends a wrong one is gone before anything is waited for."""
+    for name, value in scope.get("headers", ()):
+        if name == b"authorization":
+            token = value.decode("latin-1").partition(" ")[2].strip()
+            return hash(token.rpartition(".")[0] or token)
+    return hash(scope.get("state", {}).get(PEER_CERTIFICATE))
 
 
 def _may_be_turned_away(scope: Scope) -> bool:

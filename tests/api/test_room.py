@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.api.failures import Failure
-from fairlead.api.identity import PEER_LOCAL
-from fairlead.api.room import BACK_MAX, LATE_S, LOOK_S, REQUESTS_MAX, REQUESTS_MIN, RETRY_AFTER_MAX_S, Room
+from fairlead.api.identity import PEER_CERTIFICATE, PEER_LOCAL
+from fairlead.api.room import BACK_MAX, BODIES_MAX, LATE_S, LOOK_S, REQUESTS_MAX, REQUESTS_MIN, RETRY_AFTER_MAX_S, Room
 from fairlead.ports import Tasks
 from fairlead.wire.json_codec import parse_json
 
@@ -49,6 +50,7 @@ class Server:
         self.answers: list[tuple[int, float]] = []  # (status, how long it took)
         self.after_s: list[int] = []  # what those who were turned away were told
         self.patience_s: float | None = None  # for a body
+        self._callers = itertools.count()
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST":
@@ -73,9 +75,11 @@ class Server:
             raise Failure(408, "the body did not arrive") from None
 
     async def ask(
-        self, path: str = PATH, query: bytes = b"", method: str = "GET", body: Body | None = None, **state: Any
+        self, path: str = PATH, query: bytes = b"", method: str = "GET", body: Body | None = None, token: str = "", **state: Any
     ) -> None:
+        """Of a caller of its own, unless it says whose token it has, or has a certificate."""
         came = self.clock.now_s
+        said = token or ("" if state else f"Bearer flt_risk.n{next(self._callers)}.5ec7e7")
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -91,6 +95,7 @@ class Server:
             return await body.get()
 
         scope = {"type": "http", "method": method, "path": path, "query_string": query, "state": state}
+        scope["headers"] = [(b"accept", b"*/*"), *([(b"authorization", said.encode("latin-1"))] if said else [])]
         await self.room(scope, receive, send)
 
     def answer(self, count: int) -> None:
@@ -355,3 +360,73 @@ async def test_a_body_that_never_comes_leaves_nothing_behind(patience_s: float |
         await settle()
         server.answer(1)
     assert (server.room.waiting, server.count(status)) == (0, 1)
+
+
+ONE = "Bearer flt_risk.one.5ec7e7"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        lambda n: {"token": ONE},
+        lambda n: {"token": ("Bearer", "bearer", "BEARER")[n % 3] + " " * (1 + n % 7) + ONE[7:] + "\xa0" * (n % 2)},
+        lambda n: {"token": f"Bearer eyJ.eyJ.{n}"},  # a signature may be spelled in several ways
+        lambda n: {PEER_CERTIFICATE: b"der"},
+    ],
+)
+async def test_one_caller_has_half_of_the_room_however_it_spells_its_credential_and_others_the_rest(shown: Any) -> None:
+    server = Server()
+    async with Tasks() as tasks:
+        for n in range(REQUESTS_MAX):
+            tasks.start(server.ask(**shown(n)), "flood")
+        await settle()
+        assert (server.count(429), server.room.waiting) == (REQUESTS_MAX // 2, REQUESTS_MAX // 2)
+        for _ in range(10):
+            tasks.start(server.ask(token="Bearer flt_risk.quiet.5ec7e7"), "quiet")
+        await settle()
+        assert (server.count(429), server.room.waiting) == (REQUESTS_MAX // 2, REQUESTS_MAX // 2 + 10)
+        server.answer(REQUESTS_MAX)
+    assert server.room.waiting == 0
+
+
+async def test_of_several_who_crowd_the_room_none_keeps_out_a_quiet_one() -> None:
+    server = Server()
+    async with Tasks() as tasks:
+        for n in range(8 * REQUESTS_MAX):
+            tasks.start(server.ask(token=f"Bearer flt_risk.{n % 8}.5ec7e7"), "flood")
+        await settle()
+        refused = server.count(429)
+        assert REQUESTS_MAX // 2 < server.room.waiting < REQUESTS_MAX - 8
+        for _ in range(8):
+            tasks.start(server.ask(token="Bearer flt_risk.quiet.5ec7e7"), "quiet")
+        await settle()
+        assert server.count(429) == refused
+        server.answer(REQUESTS_MAX)
+
+
+async def test_a_caller_s_share_is_its_own_again_when_it_was_answered() -> None:
+    server = Server()
+    for _ in range(3):
+        async with Tasks() as tasks:
+            for _ in range(REQUESTS_MAX // 2):
+                tasks.start(server.ask(token=ONE), "burst")
+            await settle()
+            server.answer(REQUESTS_MAX)
+    assert (server.count(429), server.count(200)) == (0, 3 * REQUESTS_MAX // 2)
+
+
+async def test_only_so_many_bodies_of_one_caller_are_awaited() -> None:
+    server, body = Server(), Body()
+    async with Tasks() as tasks:
+        for _ in range(BODIES_MAX + 3):
+            tasks.start(server.ask(method="POST", body=body, token=ONE), "slow")
+        tasks.start(server.ask(token=ONE), "reads")
+        tasks.start(server.ask(method="POST"), "another")
+        await settle()
+        assert (server.count(429), server.room.waiting) == (3, 2)
+        server.answer(2)
+        for _ in range(BODIES_MAX):
+            body.put_nowait(GONE)
+        await settle()
+        server.answer(BODIES_MAX)
+    assert server.room.waiting == 0
