@@ -12,6 +12,7 @@ from typing import Any, Final
 from fairlead.model.commands import MISSING, Fault, Refused
 from fairlead.model.ids import split_key
 from fairlead.model.refusals import REFUSALS
+from fairlead.ports import Random
 
 GROUP: Final = "fairlead.dev"
 
@@ -92,6 +93,12 @@ class Failure(Exception):
         if details:
             body["details"] = details
         return body
+
+
+def spread(after_s: float, random: Random) -> int:
+    """Whole seconds, from what is given to twice that: those who are turned away together do not come back together."""
+    least = max(1, math.ceil(after_s))
+    return random.randrange(least, 2 * least + 1)
 
 
 def _sendable(text: str) -> str:

@@ -15,10 +15,10 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.api.failures import Failure
+from fairlead.api.failures import Failure, spread
 from fairlead.api.identity import PEER_CERTIFICATE, PEER_LOCAL
 from fairlead.api.meters import is_watch, labels_of
-from fairlead.ports import Clock
+from fairlead.ports import Clock, Random
 from fairlead.wire.json_codec import encode
 
 REQUESTS_MAX: Final = 256  # a burst that is over within a second is taken in whole
@@ -28,7 +28,7 @@ LATE_S: Final = 0.5  # a tenth of what a person's tool waits for an answer
 LOOK_S: Final = 1.0  # between two looks: longer than any stall of a sound server
 GROWTH: Final = 8  # an eighth of what it is: doubled in six quick seconds
 BACK_MAX: Final = 2  # times the room: so full may it be with requests that were outside for their bodies
-RETRY_AFTER_MAX_S: Final = 8  # whoever is told to stay away for longer may miss that it is over
+RETRY_AFTER_MAX_S: Final = 8  # up to twice that is told: whoever stays away for longer may miss that it is over
 _BODILESS: Final = ("GET", "HEAD")
 _TURNED_AWAY: Final = ("/api/", "/apis/")  # objects alone: health, metrics, joining and the channel have other paths
 
@@ -50,7 +50,7 @@ def _refusal(after_s: int) -> tuple[Message, Message]:
     return start, {"type": "http.response.body", "body": body, "more_body": False}
 
 
-_REFUSALS: Final = tuple(_refusal(after_s) for after_s in range(1, RETRY_AFTER_MAX_S + 1))
+_REFUSALS: Final = tuple(_refusal(after_s) for after_s in range(1, 2 * RETRY_AFTER_MAX_S + 1))
 
 
 class _Caller:
@@ -68,14 +68,15 @@ class Room:
     """A request has left it once its answer begins: what is then sent takes as long as the client likes. It is outside, too,
     while its body is awaited: a client that sends none keeps nobody else out, and says nothing about how quick the server is."""
 
-    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, random: Random) -> None:
         self._app = app
         self._clock = clock
+        self._random = random
         self._looked = clock.monotonic()
         self._quickest: float | None = None  # of the answers since then; one slow question says nothing about the server
         self._answers = 0  # since then
         self._refusals = 0
-        self._after_s = 1  # what those who are turned away are told
+        self.after_s = 1  # what those who are turned away are told, at least
         self.most = REQUESTS_MAX
         self.waiting = 0
         self._of: dict[int, _Caller] = {}  # those that have something here
@@ -91,7 +92,7 @@ class Room:
         caller = self._of.get(credential) or _Caller()
         if not self._has_room(caller, scope["method"]):
             self._refusals += 1
-            for message in _REFUSALS[self._after_s - 1]:
+            for message in _REFUSALS[spread(self.after_s, self._random) - 1]:
                 await send(message)
             return
         self._of[credential] = caller
@@ -118,7 +119,7 @@ class Room:
         whoever holds back many bodies could let them all loose at once. Raises 429."""
         if self.waiting >= BACK_MAX * self.most:
             self._refusals += 1
-            raise _full(self._after_s)
+            raise _full(self.after_s)
         self.waiting += 1
 
     def answered(self, took_s: float) -> None:
@@ -134,7 +135,7 @@ class Room:
             self.most = min(REQUESTS_MAX, self.most + self.most // GROWTH)
         # For each that is answered so many come back: it takes about as many seconds until all who obey had their turn.
         share = self._refusals // max(self._answers, 1)
-        self._after_s = min(share + 1, RETRY_AFTER_MAX_S)
+        self.after_s = min(share + 1, RETRY_AFTER_MAX_S)
         self._looked, self._quickest, self._answers, self._refusals = now, None, 0, 0
 
 

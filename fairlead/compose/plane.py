@@ -283,8 +283,8 @@ class PlaneServer:
             metrics_route(self._metering, authenticator, access),
         ]
         return make_app(
-            FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes,
-            secrets=self._strongbox, planner=TrialPlanner(tried_on, self._clock),
+            FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, random=self._random,
+            routes=routes, secrets=self._strongbox, planner=TrialPlanner(tried_on, self._clock),
         )  # fmt: skip
 
     async def _serve(self, channel: Channel, who: Identity) -> None:
