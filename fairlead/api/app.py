@@ -21,7 +21,7 @@ from fairlead.api import asking, decided, discovery, explaining, openapi, planni
 from fairlead.api.access import Authenticate, Authorise, Identity, deny_all, nobody, refuse_impersonation
 from fairlead.api.calls import JSON, Call, Services, Target
 from fairlead.api.catalogue import GROUPS, VERSION
-from fairlead.api.failures import GROUP, Failure, busy, spread
+from fairlead.api.failures import GROUP, Failure, busy
 from fairlead.api.frontdoor import FrontDoor
 from fairlead.api.negotiation import discovery_version
 from fairlead.api.reading import expired
@@ -59,9 +59,9 @@ class Api:
         try:
             response = await self._answer(request)
         except Failure as failure:
-            response = self._refusal(failure)
+            response = refusal(failure.spread(self._random))
         except Overloaded as error:
-            response = self._refusal(busy("a plane", error.retry_after_s))
+            response = refusal(busy("a plane", error.retry_after_s).spread(self._random))
         except Expired as error:
             response = refusal(expired(str(error)))
         except Unreachable as error:  # went away in the middle of it; what was sent may have been done
@@ -71,11 +71,6 @@ class Api:
             log.exception("%s %s failed", request.method, request.url.path)
             response = refusal(Failure(500, "an error of the server; its log has the details"))
         await response(scope, receive, send)
-
-    def _refusal(self, failure: Failure) -> Response:
-        if failure.code == 429 and failure.retry_after_s:
-            failure.retry_after_s = spread(failure.retry_after_s, self._random)
-        return refusal(failure)
 
     async def _answer(self, request: Request) -> Response:
         found = self._authenticate(request)

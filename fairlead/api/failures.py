@@ -73,6 +73,12 @@ class Failure(Exception):
             return []
         return [("Retry-After", str(max(1, math.ceil(self.retry_after_s))))]
 
+    def spread(self, random: Random) -> Failure:
+        """The same; of those who are turned away, each hears a time of its own."""
+        if self.code == 429 and self.retry_after_s:
+            self.retry_after_s = spread(self.retry_after_s, random)
+        return self
+
     def status(self) -> dict[str, Any]:
         details: dict[str, Any] = {}
         if self.kind:

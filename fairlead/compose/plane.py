@@ -279,7 +279,7 @@ class PlaneServer:
             channel_route(serve, authenticator.admit),
             *health_routes(self),
             *joining_of(config, self.local, self._clock, authenticator.identify),
-            log_route(logs, authenticator, access, self._clock),
+            log_route(logs, authenticator, access, self._clock, self._random),
             metrics_route(self._metering, authenticator, access),
         ]
         return make_app(
