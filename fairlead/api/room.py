@@ -23,13 +23,11 @@ from fairlead.wire.json_codec import encode
 
 REQUESTS_MAX: Final = 256  # a burst that is over within a second is taken in whole
 REQUESTS_MIN: Final = 64  # one caller has half of it: with fewer, the store would wait for commands to write together
-BODIES_MAX: Final = REQUESTS_MAX // 2  # of one caller, awaited: as many as it may have in the room
 LATE_S: Final = 0.5  # a tenth of what a person's tool waits for an answer
 LOOK_S: Final = 1.0  # between two looks: longer than any stall of a sound server
 GROWTH: Final = 8  # an eighth of what it is: doubled in six quick seconds
 BACK_MAX: Final = 2  # times the room: so full may it be with requests that were outside for their bodies
 RETRY_AFTER_MAX_S: Final = 8  # up to twice that is told: whoever stays away for longer may miss that it is over
-_BODILESS: Final = ("GET", "HEAD")
 _TURNED_AWAY: Final = ("/api/", "/apis/")  # objects alone: health, metrics, joining and the channel have other paths
 
 
@@ -90,7 +88,7 @@ class Room:
             self._look(came)
         credential = _credential(scope)
         caller = self._of.get(credential) or _Caller()
-        if not self._has_room(caller, scope["method"]):
+        if not self._has_room(caller):
             self._refusals += 1
             for message in _REFUSALS[spread(self.after_s, self._random) - 1]:
                 await send(message)
@@ -105,11 +103,10 @@ class Room:
             if not caller.requests:
                 del self._of[credential]
 
-    def _has_room(self, caller: _Caller, method: str) -> bool:
-        """For no more than it leaves free: one that crowds the room gets half of it, of two each a third. Some is always left."""
-        if caller.bodies >= BODIES_MAX and method not in _BODILESS:
-            return False
-        return caller.inside < self.most - self.waiting
+    def _has_room(self, caller: _Caller) -> bool:
+        """For no more than it leaves free: one that crowds the room gets half of it, of two each a third. Some is always left.
+        Bodies that are awaited are counted as inside, but for their own sender only."""
+        return caller.inside + caller.bodies < self.most - self.waiting - caller.bodies
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -128,7 +125,7 @@ class Room:
             self._quickest = took_s
 
     def _look(self, now: float) -> None:
-        late = self.waiting >= REQUESTS_MIN if self._quickest is None else self._quickest > LATE_S
+        late = self.waiting >= REQUESTS_MIN // 2 if self._quickest is None else self._quickest > LATE_S
         if late:
             self.most = max(REQUESTS_MIN, min(self.most, self.waiting) // 2)
         else:

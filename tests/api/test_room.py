@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.api.failures import Failure
 from fairlead.api.identity import PEER_CERTIFICATE, PEER_LOCAL
-from fairlead.api.room import BACK_MAX, BODIES_MAX, LATE_S, LOOK_S, REQUESTS_MAX, REQUESTS_MIN, RETRY_AFTER_MAX_S, Room
+from fairlead.api.room import BACK_MAX, LATE_S, LOOK_S, REQUESTS_MAX, REQUESTS_MIN, RETRY_AFTER_MAX_S, Room
 from fairlead.ports import Tasks
 from fairlead.wire.json_codec import parse_json
 
@@ -416,21 +416,62 @@ async def test_a_caller_s_share_is_its_own_again_when_it_was_answered() -> None:
     assert (server.count(429), server.count(200)) == (0, 3 * REQUESTS_MAX // 2)
 
 
-async def test_only_so_many_bodies_of_one_caller_are_awaited() -> None:
-    server, body = Server(), Body()
+async def test_bodies_that_are_awaited_count_for_their_own_sender_and_for_nobody_else() -> None:
+    server, body, share = Server(), Body(), REQUESTS_MAX // 2
     async with Tasks() as tasks:
-        for _ in range(BODIES_MAX + 3):
+        for _ in range(share + 3):
             tasks.start(server.ask(method="POST", body=body, token=ONE), "slow")
         tasks.start(server.ask(token=ONE), "reads")
-        tasks.start(server.ask(method="POST"), "another")
+        for _ in range(share):
+            tasks.start(server.ask(method="POST"), "others")
         await settle()
-        assert (server.count(429), server.room.waiting) == (3, 2)
-        server.answer(2)
-        for _ in range(BODIES_MAX):
-            body.put_nowait(GONE)
+        assert (server.count(429), server.room.waiting) == (4, share)
+        for _ in range(share):
+            body.put_nowait(LAST)
         await settle()
-        server.answer(BODIES_MAX)
-    assert server.room.waiting == 0
+        assert server.room.waiting == 2 * share
+        server.answer(2 * share)
+        await settle()
+        tasks.start(server.ask(token=ONE), "reads")
+        await settle()
+        assert (server.count(429), server.room.waiting) == (4, 1)
+        server.answer(1)
+
+
+async def test_one_that_sends_its_bodies_later_gets_no_more_of_the_room_by_that() -> None:
+    server, share = Server(), REQUESTS_MAX // 2
+    async with Tasks() as tasks:
+        for _ in range(10):
+            body = Body()
+            for _ in range(REQUESTS_MAX):
+                tasks.start(server.ask(method="POST", body=body, token=ONE), "slow")
+            await settle()
+            for _ in range(share // 4):
+                body.put_nowait(LAST)
+            await settle()
+            assert server.room.waiting <= share
+        tasks.cancel()
+
+
+async def test_a_server_that_answers_one_caller_nothing_at_all_gives_it_no_more_room() -> None:
+    server = Server()
+    async with Tasks() as tasks:
+        for _ in range(10):
+            for _ in range(REQUESTS_MAX):
+                tasks.start(server.ask(token=ONE), "request")
+            await settle()
+            server.clock.now_s += LOOK_S
+        assert server.room.most == REQUESTS_MIN
+        server.answer(REQUESTS_MAX)
+        await settle()
+        server.clock.now_s += LATE_S
+        for _ in range(5):
+            for _ in range(REQUESTS_MIN):
+                tasks.start(server.ask(token=ONE), "request")
+            await settle()
+            server.clock.now_s += LOOK_S
+        assert server.room.most == REQUESTS_MIN
+        server.answer(REQUESTS_MAX)
 
 
 async def test_those_who_are_turned_away_together_are_told_different_times() -> None:
