@@ -32,7 +32,7 @@ from fairlead.api.watching import watch
 from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.planning import Planner
 from fairlead.client.resources import Unreachable
-from fairlead.ports import Clock, Ids, SystemIds
+from fairlead.ports import Clock, Ids, Random, SystemIds, system_random
 from fairlead.security.strongbox import Strongbox
 from fairlead.wire.json_codec import encode
 
@@ -46,10 +46,11 @@ Handler = Callable[[Call], Awaitable[Response]]
 class Api:
     """The dispatcher. Starlette's router tries pattern after pattern; a path of ours is taken apart once."""
 
-    def __init__(self, services: Services, authenticate: Authenticate, watches: Watches) -> None:
+    def __init__(self, services: Services, authenticate: Authenticate, watches: Watches, random: Random) -> None:
         self._services = services
         self._authenticate = authenticate
         self._watches = watches
+        self._random = random
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,9 +59,9 @@ class Api:
         try:
             response = await self._answer(request)
         except Failure as failure:
-            response = refusal(failure)
+            response = refusal(failure.spread(self._random))
         except Overloaded as error:
-            response = refusal(busy("a plane", error.retry_after_s))
+            response = refusal(busy("a plane", error.retry_after_s).spread(self._random))
         except Expired as error:
             response = refusal(expired(str(error)))
         except Unreachable as error:  # went away in the middle of it; what was sent may have been done
@@ -217,15 +218,17 @@ def make_app(
     *,
     clock: Clock,
     ids: Ids | None = None,
+    random: Random | None = None,
     routes: Sequence[BaseRoute] = (),
     secrets: Strongbox | None = None,
     planner: Planner | None = None,
 ) -> Starlette:
     """`routes` come first: health, metrics, the component channel. `app.state.watches` is for whoever shuts the server down."""
-    watches = Watches(clock)
-    api = Api(Services(front, rules_of(authorise), clock, ids or SystemIds(), secrets, planner), authenticate, watches)
+    watches, chance = Watches(clock), random or system_random()
+    services = Services(front, rules_of(authorise), clock, ids or SystemIds(), secrets, planner)
+    api = Api(services, authenticate, watches, chance)
     app = Starlette(routes=[*routes, Mount("", app=api)])
-    app.add_middleware(Room, clock=clock)
+    app.add_middleware(Room, clock=clock, random=chance)
     app.state.watches = watches
     return app
 

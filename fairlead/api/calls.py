@@ -115,12 +115,22 @@ class Call:
             self.rows = rules.rows(self.identity, ask)
             if self.rows is not None:
                 return
-        group, name = self.resource.group, self.identity.name
-        shown = f"{plural}/{target.subresource}" if target.subresource else self.resource.plural
-        where = f' in the namespace "{target.tenant}"' if target.tenant else ""
+        raise self.forbidden()
+
+    def is_still_allowed(self) -> bool:
+        """What was allowed last, asked anew. Of a collection whose rows are looked at one by one a part is enough."""
+        rules, ask = self.services.rules, self.asked
+        return rules.allows(self.identity, ask) or (self.rows is not None and rules.rows(self.identity, ask) is not None)
+
+    def forbidden(self) -> Failure:
+        """403, for what was asked last."""
+        verb, plural, _, about, subresource = self.asked
+        group, name, tenant = self.resource.group, self.identity.name, self.target.tenant
+        shown = f"{plural}/{subresource}" if subresource else self.resource.plural
+        where = f' in the namespace "{tenant}"' if tenant else ""
         what = f'{self.resource.plural}{"." + group if group else ""} "{about}" is forbidden: ' if about else ""
         message = f'{what}User "{name}" cannot {verb} resource "{shown}" in API group "{group}"{where}'
-        raise Failure(403, message, kind=self.resource.plural, name=about, group=group)
+        return Failure(403, message, kind=self.resource.plural, name=about, group=group)
 
     def only(self, verb: str) -> None:
         """Of a subresource that knows one verb. Raises 405 for another method."""
@@ -141,7 +151,7 @@ class Call:
 
     @property
     def asked(self) -> Ask:
-        """What was allowed last."""
+        """What was asked last."""
         assert self._asked is not None, "nothing is done before it is allowed"
         return self._asked
 

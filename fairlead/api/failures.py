@@ -12,6 +12,7 @@ from typing import Any, Final
 from fairlead.model.commands import MISSING, Fault, Refused
 from fairlead.model.ids import split_key
 from fairlead.model.refusals import REFUSALS
+from fairlead.ports import Random
 
 GROUP: Final = "fairlead.dev"
 
@@ -72,6 +73,12 @@ class Failure(Exception):
             return []
         return [("Retry-After", str(max(1, math.ceil(self.retry_after_s))))]
 
+    def spread(self, random: Random) -> Failure:
+        """The same; of those who are turned away, each hears a time of its own."""
+        if self.code == 429 and self.retry_after_s:
+            self.retry_after_s = spread(self.retry_after_s, random)
+        return self
+
     def status(self) -> dict[str, Any]:
         details: dict[str, Any] = {}
         if self.kind:
@@ -92,6 +99,12 @@ class Failure(Exception):
         if details:
             body["details"] = details
         return body
+
+
+def spread(after_s: float, random: Random) -> int:
+    """Whole seconds, from what is given to twice that: those who are turned away together do not come back together."""
+    least = max(1, math.ceil(after_s))
+    return random.randrange(least, 2 * least + 1)
 
 
 def _sendable(text: str) -> str:

@@ -97,7 +97,8 @@ class FrontDoor:
             if isinstance(answer, Item):
                 return answer, []
             if answer is False and at is None:
-                kept = next((c for c in member.remembered(info.plural, tenant) if c.name == name), None)
+                inner = member.inner_name(info.plural, name)
+                kept = next((c for c in member.remembered(info.plural, tenant) if c.name == inner), None)
                 if kept is not None:
                     return Item(member, kept, member.age_s(info.plural, tenant)), [member.warning(info.plural, tenant)]
         away = [m.name for m, answer in zip(members, answers, strict=True) if answer is False]
@@ -172,6 +173,8 @@ class FrontDoor:
                     raise Failure(503, f"{member.name} cannot be reached", retry_after_s=2.0)
                 firsts[member.index] = page
                 pins[member.index] = page.revision if page is not None else 0
+                if page is not None and not at:
+                    member.begins_list(info.plural, tenant, page.revision)
         items: list[Item] = []
         for member in members:
             after = ("", "")
@@ -180,7 +183,7 @@ class FrontDoor:
                     continue
                 if member.index == cursor.member:
                     after = (cursor.tenant, cursor.name)
-            reader = _Reader(member, info, tenant, pins.get(member.index, 0), size, present=not at)
+            reader = _Reader(member, info, tenant, pins.get(member.index, 0), size)
             stopped = await reader.read(items, accepts, limit, after, firsts.get(member.index), cursor is None)
             warnings += reader.warnings
             pins[member.index] = reader.revision
@@ -238,8 +241,7 @@ async def _answer_or_refusal(asked: Coroutine[Any, Any, T]) -> tuple[T | None, E
 class _Reader:
     """Reads one plane's part of a list."""
 
-    def __init__(self, member: Member, info: KindInfo, tenant: str | None, revision: int, size: int, *, present: bool) -> None:
-        self._present = present  # else it is a list of the past, and nothing to remember
+    def __init__(self, member: Member, info: KindInfo, tenant: str | None, revision: int, size: int) -> None:
         self._member = member
         self._info = info
         self._tenant = tenant
@@ -254,15 +256,16 @@ class _Reader:
         """Appends what matches; tells after which object it stopped because the list is full. `first` was read already if
         `asked`, and is None where the plane could not be reached."""
         page = first if asked else await self._page(after)
-        whole: list[Change] = []
         age_s = None
+        read_from = after
         if page is None:
             age_s = self._member.age_s(self._info.plural, self._tenant)
             self.warnings.append(self._member.warning(self._info.plural, self._tenant))
             self.revision = self._member.remembered_at(self._info.plural, self._tenant)
             page = ChangePage(self._kept(after), self.revision)
         while True:
-            whole += page.items
+            if not self.warnings:
+                self._member.has_read(self._info.plural, self._tenant, self.revision, read_from, page)
             for change in page.items:
                 item = Item(self._member, change, age_s)
                 if accepts is not None and not accepts(item):
@@ -272,10 +275,9 @@ class _Reader:
                 items.append(item)
                 after = (change.tenant, change.name)
             if not page.next_name:
-                if asked and self._present and not self.warnings:
-                    self._member.remember(self._info.plural, self._tenant, whole, self.revision)
                 return None
-            following = await self._page((page.next_tenant, page.next_name))
+            read_from = (page.next_tenant, page.next_name)
+            following = await self._page(read_from)
             if following is None:
                 self.warnings.append(self._member.warning(self._info.plural, self._tenant))
                 self.revision = 0

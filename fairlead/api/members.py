@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from fairlead.api import served
 from fairlead.api.failures import busy
+from fairlead.api.remembering import Memory
 from fairlead.api.versions import component_text
 from fairlead.client.plane import Change, Expired, Overloaded
-from fairlead.client.resources import ResourcePlane, Unreachable
+from fairlead.client.resources import ChangePage, ResourcePlane, Unreachable
 from fairlead.model.ids import revision as revision_of
 from fairlead.model.ids import split_revision
 from fairlead.ports import Clock
 
 PATIENCE_S: Final = 3.0  # how long one plane may take to answer before its part of an answer is left out
-REMEMBERED_MAX: Final = 5_000  # objects of one list of a region kept to be shown while it is away
-REMEMBERED_LISTS_MAX: Final = 100
 SHOWN_MAX: Final = 10_000  # objects of a plane kept as they are shown: some 30 MB
 # Kinds that every plane has of its own, not as copies; the names of the regions' are given their region as prefix.
 OWN_ON_EVERY_PLANE: Final = frozenset({"events", "leases", "decisions", "planes"})
@@ -96,14 +95,6 @@ class _Shown:
         self.metadata: bytes | None = None
 
 
-class _Remembered(NamedTuple):
-    """A list of a plane's objects, to be shown while it is away."""
-
-    at_s: float
-    changes: list[Change]
-    revision: int
-
-
 class Member:
     """One plane of the door. Its index is its place in every resourceVersion, so it never changes."""
 
@@ -116,7 +107,7 @@ class Member:
         self._heard = clock.monotonic()
         self._cache: dict[tuple[str, str, str], _Shown] = {}
         self._known = 0  # the newest revision seen; stands still while the plane is away
-        self._remembered: dict[tuple[str, str | None], _Remembered] = {}
+        self._memory = Memory()
 
     @property
     def incarnation(self) -> int:
@@ -173,38 +164,33 @@ class Member:
         self._heard = self._clock.monotonic()
         return answer
 
-    def remember(self, plural: str, tenant: str | None, changes: list[Change], revision: int) -> None:
-        """Of a kind, all of one tenant or of every tenant (None), as they stood at that revision."""
-        if not self._prefixed:
-            return  # one of its own process is never away
-        self._remembered.pop((plural, tenant), None)
-        if len(changes) <= REMEMBERED_MAX:
-            self._remembered[plural, tenant] = _Remembered(self._clock.monotonic(), changes, revision)
-            if len(self._remembered) > REMEMBERED_LISTS_MAX:
-                del self._remembered[next(iter(self._remembered))]
+    def begins_list(self, plural: str, tenant: str | None, revision: int) -> None:
+        """It is at that revision now, and its objects of a kind are read, of one tenant or of every tenant (None)."""
+        if self._prefixed:  # one of its own process is never away
+            self._memory.begin(plural, tenant, revision, self._clock.monotonic())
+
+    def has_read(self, plural: str, tenant: str | None, revision: int, after: tuple[str, str], page: ChangePage) -> None:
+        """What stands there after an object, as it stood at that revision. Remembered when all of a list that began is there."""
+        if self._prefixed:
+            self._memory.read(plural, tenant, revision, after, page)
 
     def remembered(self, plural: str, tenant: str | None) -> list[Change]:
-        kept = self._kept(plural, tenant)
+        kept = self._memory.find(plural, tenant)
         return [] if kept is None else [c for c in kept.changes if tenant in (None, c.tenant)]
 
     def remembered_at(self, plural: str, tenant: str | None) -> int:
         """The revision at which that stood; 0: nothing is remembered. Whoever is shown it goes on from there, and from no later
         one: what happened since was not shown."""
-        kept = self._kept(plural, tenant)
+        kept = self._memory.find(plural, tenant)
         return 0 if kept is None else kept.revision
-
-    def _kept(self, plural: str, tenant: str | None) -> _Remembered | None:
-        """The newer of the list of just this tenant and the list of all."""
-        found = [kept for key in {tenant, None} if (kept := self._remembered.get((plural, key))) is not None]
-        return max(found, key=lambda kept: kept.at_s) if found else None
 
     def age_s(self, plural: str, tenant: str | None) -> float | None:
         """How old what is remembered is; None: nothing is."""
-        kept = self._kept(plural, tenant)
-        return self._clock.monotonic() - kept[0] if kept is not None else None
+        kept = self._memory.find(plural, tenant)
+        return self._clock.monotonic() - kept.at_s if kept is not None else None
 
     def warning(self, plural: str, tenant: str | None) -> str:
-        kept = self._kept(plural, tenant)
+        kept = self._memory.find(plural, tenant)
         now = self._clock.monotonic()
         if kept is not None:
             return f"{self.name} is unreachable; its {plural} are shown as of {now - kept.at_s:.0f} seconds ago"

@@ -62,7 +62,10 @@ class Rules(Protocol):
         """As over the channel: whether this end may send it at all."""
 
     def ended(self, identity: Identity) -> str:
-        """Why a stream that was allowed must end now; empty: it may go on."""
+        """Why a stream that was allowed must end now, whatever it shows; empty: its credential is good."""
+
+    def version(self, identity: Identity) -> int | None:
+        """While this number stands, what was allowed is allowed. None: nobody can say just now."""
 
 
 class PlainRules:
@@ -100,6 +103,9 @@ class PlainRules:
 
     def ended(self, identity: Identity) -> str:
         return ""
+
+    def version(self, identity: Identity) -> int | None:
+        return 0  # whoever gives a function answers for it
 
 
 class AccessRules:
@@ -155,6 +161,9 @@ class AccessRules:
         if not isinstance(identity, Proven) or identity.who is None:
             return ""
         return self._access.why_not_valid(identity.who)
+
+    def version(self, identity: Identity) -> int | None:
+        return self._access.version(identity.who) if isinstance(identity, Proven) and identity.who is not None else 0
 
 
 def rules_of(given: Authorise | Rules) -> Rules:

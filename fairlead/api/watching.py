@@ -43,17 +43,19 @@ log = logging.getLogger(__name__)
 
 
 async def watch(call: Call, watches: Watches) -> Response:
+    rules = call.services.rules
+    version = rules.version(call.identity)  # before they are asked: what changes while the stream begins is noticed then
     call.allow("watch")
     if watches.draining:
         raise Failure(503, "this server is shutting down", retry_after_s=1.0)
     if call.query.get("resourceVersionMatch") and not call.query.get("sendInitialEvents"):
         raise bad_request("resourceVersionMatch is forbidden for watch unless sendInitialEvents is set")
-    caller = call.services.rules.actor(call.identity)
+    caller = rules.actor(call.identity)
     watches.admit(caller, always=PEER_LOCAL in call.request.scope.get("state", ()))
     try:
         stream = _Stream(call, watches.stretches)
         await stream.begin()
-        return WatchResponse(call, stream, watches, caller)
+        return WatchResponse(call, stream, watches, caller, version)
     except BaseException:
         watches.left(caller)
         raise
@@ -216,8 +218,8 @@ def _says_before(change: Change) -> bool:
 class WatchResponse(Response):
     media_type = JSON
 
-    def __init__(self, call: Call, stream: _Stream, watches: Watches, caller: str) -> None:
-        """`caller` was admitted, and has left when this ends."""
+    def __init__(self, call: Call, stream: _Stream, watches: Watches, caller: str, version: int | None) -> None:
+        """`caller` was admitted, and has left when this ends; `version`: of the rules by which it was allowed."""
         super().__init__(b"", 200, media_type=JSON)
         del self.headers["content-length"]
         add_warnings(self, call.warnings)
@@ -226,6 +228,7 @@ class WatchResponse(Response):
         self._stream = stream
         self._watches = watches
         self._caller = caller
+        self._version = version
         timeout_s = call.number("timeoutSeconds")
         self._timeout_s = min(float(timeout_s), TIMEOUT_MAX_S) if timeout_s else TIMEOUT_S
         self._endings: asyncio.Queue[Failure | None] = asyncio.Queue()  # None: look at the clock, and whether it is over
@@ -307,13 +310,31 @@ class WatchResponse(Response):
             feed.close()
 
     async def _tell(self, member: Member, changes: Sequence[Change], upto: int, send: Send) -> Failure | None:
-        over = self._call.services.rules.ended(self._call.identity)
-        if over:
-            return Failure(401, over)
+        while True:
+            refused = self._refused()
+            if refused is not None:
+                return refused
+            if self._version is not None:
+                break
+            await self._clock.sleep(AWAY_S)  # nobody can say whether it may be told
         async with self._writing:
             if not self._over:
                 await self._write(send, await self._stream.told(member, changes, upto))
         return self._stream.failure
+
+    def _refused(self) -> Failure | None:
+        """Whether the caller may see no more of it. The credential is looked at each time, the right when a rule has changed."""
+        call = self._call
+        rules = call.services.rules
+        over = rules.ended(call.identity)
+        if over:
+            return Failure(401, over)
+        version = rules.version(call.identity)
+        if version != self._version:
+            if version is not None and not call.is_still_allowed():
+                return call.forbidden()  # and so to whoever asks next, of another plane
+            self._version = version
+        return None
 
     async def _alarm(self) -> None:
         """Wakes the stream when something is due without any change. One for its whole life: a timer around every send and every
@@ -336,9 +357,7 @@ class WatchResponse(Response):
         failure: Failure | None = None
         while clock.monotonic() < self._end_s and not self._over and failure is None:
             failure = await self._endings.get()
-            over = self._call.services.rules.ended(self._call.identity)
-            if over:
-                failure = Failure(401, over)
+            failure = self._refused() or failure
             now = clock.monotonic()
             if failure is None and now >= marked + BOOKMARK_S:
                 marked = now

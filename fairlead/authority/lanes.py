@@ -1,10 +1,12 @@
 """The queue before the judge: three lanes with bounds. Leases and the authority's own work never wait behind anyone's bulk; a
-full lane says so at once instead of growing."""
+full lane says so at once instead of growing. In the lane of people each tenant has a queue of its own: they are served in turn,
+and none may wait with more than it leaves free, so that nobody's flood keeps anybody else out or waiting."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from fairlead.model.commands import Command, LeaseAcquire, LeaseRelease, LeaseRenew, Outcome, Refused
@@ -48,10 +50,80 @@ def lane_of(commands: list[Command]) -> int:
     return TENANTS if first.caller.role in (Role.USER, Role.OPERATOR) else COMPONENTS
 
 
+class _Queue:
+    """Of one tenant, or of one person who has none."""
+
+    __slots__ = ("calls", "waiting", "who")
+
+    def __init__(self, who: str) -> None:
+        self.who = who
+        self.calls: deque[Call] = deque()
+        self.waiting = 0  # commands
+
+
+class _People:
+    """Their lane. Whoever has something waiting is in `_turns` once."""
+
+    __slots__ = ("_of", "_turns")
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Queue] = {}
+        self._turns: deque[_Queue] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
+    def waiting(self, call: Call) -> int:
+        queue = self._of.get(_who(call))
+        return queue.waiting if queue is not None else 0
+
+    def append(self, call: Call) -> None:
+        queue = self._queue(call)
+        queue.calls.append(call)
+        queue.waiting += len(call.commands)
+
+    def appendleft(self, call: Call) -> None:
+        """Before whatever else its sender has here; it is the others' turn first, or a long call would be one long turn."""
+        queue = self._queue(call)
+        queue.calls.appendleft(call)
+        queue.waiting += len(call.commands) - call.next
+
+    def popleft(self) -> Call:
+        queue = self._turns.popleft()
+        call = queue.calls.popleft()
+        queue.waiting -= len(call.commands) - call.next
+        if queue.calls:
+            self._turns.append(queue)
+        else:
+            del self._of[queue.who]
+        return call
+
+    def __iter__(self) -> Iterator[Call]:
+        return (call for queue in self._turns for call in queue.calls)
+
+    def clear(self) -> None:
+        self._of.clear()
+        self._turns.clear()
+
+    def _queue(self, call: Call) -> _Queue:
+        who = _who(call)
+        queue = self._of.get(who)
+        if queue is None:
+            queue = self._of[who] = _Queue(who)
+            self._turns.append(queue)
+        return queue
+
+
+def _who(call: Call) -> str:
+    caller = call.commands[0].caller
+    return caller.tenant or caller.actor
+
+
 class Lanes:
     def __init__(self, bounds: tuple[int, int, int] = LANE_COMMANDS_MAX) -> None:
         self._bounds = bounds
-        self._calls: tuple[deque[Call], deque[Call], deque[Call]] = (deque(), deque(), deque())
+        self._people = _People()
+        self._calls: tuple[deque[Call], deque[Call], _People] = (deque(), deque(), self._people)
         self._waiting = [0, 0, 0]
         self._turn = 0
         self.history = 0
@@ -63,8 +135,12 @@ class Lanes:
     def put(self, call: Call) -> Refused | None:
         lane = lane_of(call.commands)
         waiting = self._waiting[lane]
-        if waiting and waiting + len(call.commands) > self._bounds[lane]:
-            return Refused("Overloaded", f"{waiting} commands wait already", {"waiting": waiting}, retry_after_s=1.0)
+        # A tenant may wait with as much as it leaves free: alone with half of the lane, as one of two that flood it with a third.
+        own = self._people.waiting(call) if lane == TENANTS else 0
+        if waiting and own + waiting + len(call.commands) > self._bounds[lane]:
+            return Refused(
+                "Overloaded", f"{own or waiting} commands wait already", {"waiting": own or waiting}, retry_after_s=1.0
+            )
         call.history = self.history
         self._calls[lane].append(call)
         self._waiting[lane] += len(call.commands)

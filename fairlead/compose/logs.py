@@ -26,7 +26,7 @@ from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.model.lifecycle import SlotState
-from fairlead.ports import Clock
+from fairlead.ports import Clock, Random
 
 PATH: Final = "/apis/fairlead.dev/v1alpha1/namespaces/{tenant}/workloads/{name}/log"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -59,14 +59,16 @@ class LogSource(Protocol):
     async def decisions(self, query: DecisionQuery) -> ExplainedPage: ...
 
 
-def log_route(sources: Mapping[str, LogSource], authenticate: Authenticate, authorise: Authorise, clock: Clock) -> Route:
+def log_route(
+    sources: Mapping[str, LogSource], authenticate: Authenticate, authorise: Authorise, clock: Clock, random: Random
+) -> Route:
     rules, followers = rules_of(authorise), Followers()
 
     async def endpoint(request: Request) -> Response:
         try:
             return await _answer(request, sources, authenticate, rules, followers, clock)
         except Failure as failure:
-            return refusal(failure.about("workloads", request.path_params["name"]))
+            return refusal(failure.spread(random).about("workloads", request.path_params["name"]))
 
     return Route(PATH, endpoint, methods=["GET"])
 

@@ -282,12 +282,12 @@ class PlaneServer:
             channel_route(serve, authenticator.admit),
             *health_routes(self),
             *joining_of(config, self.local, self._clock, authenticator.identify),
-            log_route(logs, authenticator, access, self._clock),
+            log_route(logs, authenticator, access, self._clock, self._random),
             metrics_route(self._metering, authenticator, access),
         ]
         return make_app(
-            FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, routes=routes,
-            secrets=self._strongbox, planner=TrialPlanner(tried_on, self._clock),
+            FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, random=self._random,
+            routes=routes, secrets=self._strongbox, planner=TrialPlanner(tried_on, self._clock),
         )  # fmt: skip
 
     async def _serve(self, channel: Channel, who: Identity) -> None:

@@ -35,7 +35,7 @@ from fairlead.security.certificates import (
     key_fingerprint,
     requested_key,
 )
-from fairlead.security.files import UnsafeFile
+from fairlead.security.files import UnsafeFile, mark, passes
 from fairlead.security.folder import authority_pair
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,9 @@ class Issuer(Protocol):
 
     def believed(self) -> bytes: ...
 
+    def mark(self) -> tuple[object, ...]:
+        """Changes whenever the others could say something else."""
+
 
 class FileIssuer:
     """The authority's files on this machine."""
@@ -72,6 +75,9 @@ class FileIssuer:
     def believed(self) -> bytes:
         return self._authorities.read_bytes()
 
+    def mark(self) -> tuple[object, ...]:
+        return mark(self._authorities), mark(self._key)
+
 
 class Joining:
     def __init__(self, plane: Plane, clock: Clock, issuer: Issuer, region: str) -> None:
@@ -79,6 +85,8 @@ class Joining:
         self._clock = clock
         self._issuer = issuer
         self._region = region
+        self._told: tuple[bytes, bytes] | None = None
+        self._told_of: tuple[object, ...] | None = None  # the mark of what was read for it
 
     async def join(self, text: str, request: bytes, source: str = "") -> Joined | Refused:
         presented = tokens.parse(text)
@@ -121,12 +129,20 @@ class Joining:
         return self._signed(named, key)
 
     def authorities(self) -> tuple[bytes, bytes] | None:
-        """(who is believed, who signs) as agents are told it, so that they follow a rotation. None: not just now."""
+        """(who is believed, who signs) as agents are told it, so that they follow a rotation. None: not just now. Anybody may
+        ask, as often as they like: nothing is read or said twice of the same files, and the key least of all."""
+        found = self._issuer.mark()
+        if found == self._told_of:
+            return self._told
+        told = None
         try:
-            return self._issuer.believed(), self._issuer.authority().certificate.public_bytes(Encoding.PEM)
+            told = self._issuer.believed(), self._issuer.authority().certificate.public_bytes(Encoding.PEM)
         except (OSError, UnsafeFile, BadCertificate) as error:
             log.error("whom to believe cannot be told: %s", error)
-            return None
+            if passes(error):
+                return None
+        self._told, self._told_of = told, found
+        return told
 
     def _signed(self, named: Named, key: PublicKey, profile: NodeProfile | None = None) -> Joined | Refused:
         try:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fairlead.api.app import make_app
 from fairlead.api.frontdoor import FrontDoor
+from fairlead.api.watching import AWAY_S
+from fairlead.model.commands import Delete
 from fairlead.model.kinds.access import AccessRole, AccessRoleSpec, AccessRule, Subject
+from fairlead.model.kinds.intent import Config
 from fairlead.model.meta import Metadata
+from fairlead.ports import Tasks
 from tests.api.doors import GROUP, Door, call, node, watching, workload
 from tests.api.guarded import Guarded, guarded
-from tests.authority.planes import REGION
+from tests.authority.planes import OPERATOR, REGION, FakeClock, ok
+from tests.security.rules import bound
 
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
 
 
 @asynccontextmanager
-async def ruled(folder: Path) -> AsyncIterator[tuple[Door, Guarded]]:
-    async with guarded(folder) as world:
+async def ruled(folder: Path, given: FakeClock | None = None) -> AsyncIterator[tuple[Door, Guarded]]:
+    async with guarded(folder, given) as world:
         clock = world.plane.clock
         app = make_app(FrontDoor({REGION: world.local}, clock), world.authenticator, world.access, clock=clock)
         yield Door({REGION: world.plane}, {}, app), world
@@ -76,6 +82,69 @@ async def test_a_revoked_token_ends_its_watches(tmp_path: Path) -> None:
             event = await stream.next()
             assert (event["type"], event["object"]["code"]) == ("ERROR", 401)
         assert (await call(door, "GET", WORKLOADS, token=ada)).status == 401
+
+
+async def test_a_watch_ends_with_the_right_to_it(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        await world.bind_role("admin", "*", Subject(name="root"))
+        root, _ = await world.token(Subject(name="root"))
+        ada, _ = await world.token(Subject(name="ada"))
+        await world.put("AccessBinding", bound("tenant-admin", "risk", Subject(name="ada"), name="hers"))
+        async with watching(door, WORKLOADS, token=ada) as stream:
+            await call(door, "POST", WORKLOADS, workload("api"), token=root)
+            assert (await stream.next())["object"]["metadata"]["name"] == "api"
+            await world.bind_role("auditor", "*", Subject(name="eve"))  # a rule that says nothing of her
+            await call(door, "POST", WORKLOADS, workload("web"), token=root)
+            assert (await stream.next())["object"]["metadata"]["name"] == "web"
+            ok(await world.plane.send(OPERATOR, Delete("AccessBinding", "", "hers")))
+            await call(door, "POST", WORKLOADS, workload("later"), token=root)
+            event = await stream.next()
+            assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 403, "Forbidden")
+            assert event["object"]["message"] == (await call(door, "GET", f"{WORKLOADS}?watch=1", token=ada)).json["message"]
+
+
+async def test_a_watch_of_everything_ends_when_one_may_see_a_part_and_a_new_one_shows_that(tmp_path: Path) -> None:
+    async with ruled(tmp_path) as (door, world):
+        await world.bind_role("admin", "*", Subject(name="root"))
+        await world.bind_role("tenant-admin", "risk", Subject(name="ada"))
+        root, _ = await world.token(Subject(name="root"))
+        ada, _ = await world.token(Subject(name="ada"))
+        await world.put("AccessBinding", bound("auditor", "*", Subject(name="ada"), name="wide"))
+        everything = f"{GROUP}/workloads"
+        async with watching(door, everything, token=ada) as stream:
+            ok(await world.plane.send(OPERATOR, Delete("AccessBinding", "", "wide")))
+            await call(door, "POST", f"{GROUP}/namespaces/search/workloads", workload("web"), token=root)
+            event = await stream.next()
+            assert (event["type"], event["object"]["code"]) == ("ERROR", 403)
+        async with watching(door, everything, token=ada) as stream:
+            await call(door, "POST", f"{GROUP}/namespaces/search/workloads", workload("web-2"), token=root)
+            await call(door, "POST", WORKLOADS, workload("api"), token=root)
+            assert (await stream.next())["object"]["metadata"]["name"] == "api"
+            bindings = (await call(door, "GET", f"{GROUP}/accessbindings", token=root)).json["items"]
+            (own,) = [each["metadata"]["name"] for each in bindings if each["spec"]["role"] == "tenant-admin"]
+            ok(await world.plane.send(OPERATOR, Delete("AccessBinding", "", own)))
+            await call(door, "POST", WORKLOADS, workload("later"), token=root)
+            event = await stream.next()
+            assert (event["type"], event["object"]["code"]) == ("ERROR", 403), "nor of rows, when there are none any more"
+
+
+async def test_a_watch_tells_nothing_while_the_rules_are_not_known_and_everything_after(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with ruled(tmp_path, clock) as (door, world):
+        await world.bind_role("admin", "*", Subject(name="root"))
+        root, _ = await world.token(Subject(name="root"))
+        async with watching(door, f"{GROUP}/namespaces/risk/configs", token=root) as stream, Tasks() as tasks:
+            await world.put("Config", Config(metadata=Metadata(name="before", namespace="risk")))
+            await stream.next()
+            feed, world.directory._feed = world.directory._feed, None
+            await world.put("Config", Config(metadata=Metadata(name="after", namespace="risk")))
+            following = tasks.start(stream.next(), "next")
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+            assert not following.done()
+            world.directory._feed = feed
+            clock.offset += AWAY_S
+            assert (await following)["object"]["metadata"]["name"] == "after"
 
 
 async def test_a_role_one_does_not_have_cannot_be_handed_on_by_any_verb(tmp_path: Path) -> None:

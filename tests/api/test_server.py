@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.api import calls, server
+from fairlead.api import calls, room, server
 from fairlead.api.server import make_server, server_context
 from tests.api.doors import GROUP, call, listening, open_door, workload, write_certificates
 
@@ -75,6 +75,24 @@ async def test_a_head_that_is_too_large_is_refused(head: bytes) -> None:
         except ConnectionError:
             got = b"HTTP/1.1 431"  # refused before all of it was sent
         assert got.startswith(b"HTTP/1.1 431")
+
+
+async def test_bodies_that_do_not_come_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "REQUESTS_MAX", 8)
+    review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    body = msgspec.json.encode({"spec": {"resourceAttributes": {"verb": "get", "resource": "nodes"}}})
+    async with open_door() as door, listening(door.app, None) as listener:
+        slow = [await connected(listener.port) for _ in range(16)]
+        for _, writer in slow:
+            writer.write(request("POST", review, "content-type: application/json", f"content-length: {len(body)}"))
+        for _ in range(20):  # by then all heads have been read
+            another = request("GET", WORKLOADS).replace(b"ada-token", b"eve-token")
+            got = await answer_to(await connected(listener.port), another)
+            assert got.startswith(b"HTTP/1.1 200")
+        answers = await asyncio.gather(*(answer_to(pair, body) for pair in slow))
+        assert sorted(answer.split()[1] for answer in answers) == [b"201"] * 4 + [b"429"] * 12, (
+            "its own share is half of the room"
+        )
 
 
 async def test_a_body_that_is_too_large_or_too_slow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from fairlead.api.identity import Unauthenticated
 from fairlead.api.identity_routes import JOIN_PATH, joining_routes
 from fairlead.decide.access import Identity
 from fairlead.model.commands import Refused
-from fairlead.security.certificates import new_request
-from fairlead.security.joining import Joining
+from fairlead.security.certificates import LocalAuthority, new_request
+from fairlead.security.joining import FileIssuer, Joining
 from tests.security.places import Place
 
 
@@ -75,3 +75,30 @@ def test_while_the_authority_s_files_are_half_copied_nodes_are_told_to_ask_again
     assert refused.reason == "StoreUnavailable"
     (tmp_path / file).write_bytes(whole)
     assert not isinstance(joining.renew(agent, new_request()[0]), Refused)
+
+
+def test_whoever_asks_whom_to_believe_a_thousand_times_has_the_key_read_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, read = Place(tmp_path), list[str]()
+
+    class Counted(FileIssuer):
+        def authority(self) -> LocalAuthority:
+            read.append("key")
+            return super().authority()
+
+    joining = Joining(cast(Any, None), place.clock, Counted(tmp_path / "ca.pem", tmp_path / "ca.key"), "eu-west")
+    told = joining.authorities()
+    assert told is not None
+    assert [joining.authorities() for _ in range(1_000)] == [told] * 1_000
+    assert read == ["key"]
+    whole = (tmp_path / "ca.key").read_bytes()
+    (tmp_path / "ca.key").write_bytes(whole[:80])
+    assert [joining.authorities() for _ in range(1_000)] == [None] * 1_000
+    assert (len(read), len(caplog.records)) == (2, 1)
+    (tmp_path / "ca.key").write_bytes(whole)
+    assert joining.authorities() == told
+    Place(tmp_path, "two")
+    rotated = joining.authorities()
+    assert rotated is not None
+    assert rotated != told, "a rotation is told at once"

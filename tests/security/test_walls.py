@@ -264,6 +264,20 @@ def test_a_revoked_token_is_refused_from_the_next_request_on_and_its_watch_ends(
     planes.wait(lambda: status_of(planes, token, REGION) == 401, "the region refuses it too")
 
 
+def test_a_watch_ends_with_the_right_to_it(planes: TwoPlanes) -> None:
+    _, token = issue(planes, "wanda", timedelta(hours=1))
+    spec = {"role": "tenant-admin", "subjects": [{"kind": "User", "name": "wanda"}], "tenants": ["risk"]}
+    assert planes.ask("admin", "POST", path_of("accessbindings"), manifest("AccessBinding", "", "wanda", spec)).status == 201
+    with planes.watching(path_of("configs", "risk") + "?timeoutSeconds=60", token) as stream:
+        assert stream.status == 200, "it stands before the right is taken away"
+        assert planes.ask("admin", "DELETE", path_of("accessbindings", "", "wanda")).status == 200
+        assert status_of(planes, token, "global") == 403, "at once"
+        assert planes.ask("rita", "POST", path_of("configs", "risk"), manifest("Config", "risk", "unseen", {})).status == 201
+        said = stream.read()
+    assert b'"unseen"' not in said, "nothing that came after it is shown"
+    assert b'"code":403' in said
+
+
 def test_an_override_is_asked_for_in_one_s_own_name_and_approved_by_somebody_else(planes: TwoPlanes) -> None:
     spec = {"kind": "autoscaler-pause", "reason": "flood", "ttlSeconds": 600, "scope": {"tenants": ["search"]}}
     at, merge = path_of("overrides", "search", "flood"), "application/merge-patch+json"
