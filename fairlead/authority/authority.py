@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 
+from fairlead.authority.building import Building, Deposed
 from fairlead.authority.candidate import Candidate, Timing
 from fairlead.authority.chores import Chores
 from fairlead.authority.early import EarlyFeed
@@ -28,7 +29,7 @@ from fairlead.authority.limits import beyond
 from fairlead.authority.materialiser import Materialiser
 from fairlead.authority.meters import Meters
 from fairlead.authority.past import Past
-from fairlead.authority.pipeline import Building, Deposed, Pipeline
+from fairlead.authority.pipeline import Pipeline
 from fairlead.authority.reader import View, open_view
 from fairlead.authority.state import Rec, State, at
 from fairlead.authority.telling import Telling

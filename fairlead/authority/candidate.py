@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
+from fairlead.authority.building import Deposed
 from fairlead.authority.follower import Behind, Forked, check_history
 from fairlead.authority.judge import Settings
 from fairlead.authority.memory import PlaneMemory
-from fairlead.authority.pipeline import Deposed
 from fairlead.authority.remembering import Remembering, Seen, lost_since
 from fairlead.authority.term import CLOCK_RATE_ERROR, LEASE_TTL_S, Term
 from fairlead.authority.truncation import JournalKept

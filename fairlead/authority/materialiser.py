@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
+from fairlead.authority.building import Deposed
 from fairlead.authority.meters import Meters
-from fairlead.authority.pipeline import Deposed
 from fairlead.authority.state import CLOCK, Rec
 from fairlead.model.ids import key
 from fairlead.ports import Clock

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 QUICK_S: Final = 0.001  # beside it, handing a commit to another thread and being woken again is no small part
+SPOT_COMMANDS: Final = 8  # what one user's command becomes in a plane, and a few beside it
+SPOT_BYTES: Final = 32 * 1024
 COUNTS_AT_MOST_S: Final = 0.1  # a store that hung for seconds is not avoided for hours
 WEIGHT: Final = 0.05  # of the latest commit: one slow sync of 40 ms sends some thirty commits to the thread
 
@@ -19,3 +21,7 @@ class Pace:
     @property
     def is_quick(self) -> bool:
         return self._usual_s <= QUICK_S
+
+    def suits(self, commands: int, size: int) -> bool:
+        """Whether a batch of so many commands and bytes may be waited for."""
+        return self.is_quick and commands <= SPOT_COMMANDS and size <= SPOT_BYTES

@@ -12,9 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from fairlead.authority.building import Building as Building
-from fairlead.authority.building import Deposed as Deposed
-from fairlead.authority.building import Sealed as Sealed
+from fairlead.authority.building import Building, Deposed, Sealed
 from fairlead.authority.early import Early
 from fairlead.authority.joining import Joining
 from fairlead.authority.judge import Context, Draft, judge
@@ -45,8 +43,6 @@ from fairlead.store.contract import (
 
 log = logging.getLogger(__name__)
 
-SPOT_COMMANDS = 8  # what one user's command becomes in a plane, and a few beside it
-SPOT_BYTES = 32 * 1024
 READY_MAX = 2  # Batches that may wait for the store before judging pauses.
 SLICE_COMMANDS = 256
 SLICE_S = 0.004  # The loop is given back at least this often while judging (P17: no callback over 10 ms).
@@ -303,7 +299,7 @@ class Pipeline:
             sealed = self._sending = self._ready.popleft()
             self._judge_wake.set()
             if sealed.batch is None:
-                await self._confirm_leadership()
+                await self._term.confirm(self._store)
                 sealed.building.answer()
             else:
                 await self._commit(sealed, sealed.batch)
@@ -313,9 +309,7 @@ class Pipeline:
         """A small batch that nothing waits behind: where the store can write it within this very step, handing it over and
         waiting to be woken would cost more than the write. Any answer but a plain yes is the commit loop's to deal with."""
         batch, building = sealed.batch, sealed.building
-        if batch is None or building.commands > SPOT_COMMANDS or building.size > SPOT_BYTES:
-            return
-        if not self._pace.is_quick or len(self._lanes) or self._again:
+        if batch is None or len(self._lanes) or self._again or not self._pace.suits(building.commands, building.size):
             return
         sent = self._clock.monotonic()
         result = self._store.commit_on_the_spot(self._term.fence, batch)
@@ -387,12 +381,6 @@ class Pipeline:
             answer = Unknown("the store is out of reach and this server's lease has run out; send the same id again")
         sealed.building.answer_all_with(answer)
         self._judge_wake.set()
-
-    async def _confirm_leadership(self) -> None:
-        """A refusal or a repetition says what the present is; only a leader whose lease still runs may say that."""
-        while not self._term.valid(self._clock.monotonic()):
-            if not await self._term.renew(self._store):
-                await self._clock.sleep(0.1)
 
     def close(self) -> None:
         """The term is over. What was under way is in doubt; what never left this process certainly did not happen."""

@@ -61,6 +61,12 @@ class Term:
             self.renewed(sent)
         return isinstance(result, Committed)
 
+    async def confirm(self, store: Store) -> None:
+        """A refusal or a repetition says what the present is; only a leader whose lease still runs may say that."""
+        while not self.valid(self._clock.monotonic()):
+            if not await self.renew(store):
+                await self._clock.sleep(0.1)
+
     def valid(self, now: float) -> bool:
         return now < self._trusted_until
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.authority import pace
 from fairlead.authority.candidate import Timing
-from fairlead.authority.pace import Pace
-from fairlead.authority.pipeline import SPOT_BYTES, SPOT_COMMANDS
+from fairlead.authority.pace import SPOT_BYTES, SPOT_COMMANDS, Pace
 from fairlead.model.commands import Command, Refused, Unknown
 from fairlead.store.contract import Batch, CommitResult, Fence, OutcomeUnknown, Unavailable
 from fairlead.store.memory import MemoryDisk, MemoryStore

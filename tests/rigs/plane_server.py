@@ -22,9 +22,10 @@ from typing import Any
 import uvloop
 
 from fairlead.authority.authority import Authority
+from fairlead.authority.building import Sealed
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings, placing
-from fairlead.authority.pipeline import Pipeline, Sealed
+from fairlead.authority.pipeline import Pipeline
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.service import PlaneService
 from fairlead.authority.term import Term
