@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fairlead.decide.granting import last_word_ms, missed_ms
+from fairlead.decide.cut_off import last_word_ms, missed_ms
 from fairlead.decide.slots import instant, millis
 from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
 

@@ -16,6 +16,7 @@ import msgspec
 
 Amounts = Mapping[str, int]
 NO_AMOUNTS: Final[Amounts] = {}
+RHO: Final = 10  # per mille: the most a clock's rate may be wrong
 
 
 class Offer(msgspec.Struct, frozen=True):

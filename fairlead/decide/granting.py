@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from fairlead.decide import escrow
+from fairlead.decide.cut_off import is_cut_off, last_word_ms
 from fairlead.decide.escrow import Account, Amounts, Offer, Standing
 from fairlead.decide.grants import limits_of
 from fairlead.decide.slots import instant, millis
@@ -24,7 +25,6 @@ from fairlead.model.kinds.quota import GrantOffer, GrantTerm, GrantTermSpec, Gra
 from fairlead.model.resources import NOTHING, SHARE_WHOLE, Resources
 
 LEASE_S: Final = 600
-RHO: Final = 10  # per mille: the most a clock's rate may be wrong
 FOREVER: Final = 1 << 62
 STOP_MS: Final = 30_000  # before the end of a lease: what is above `after` is being stopped, and nothing is added to it
 EMERGENCY_DRAIN_MS: Final = 300_000  # after its end: what an emergency quota had allowed is gone within so long, and the grace
@@ -86,27 +86,6 @@ def staying(status: GrantStatus) -> Resources:
 def version_of(grant: Grant) -> int:
     """Which version a proposal names that relies on this grant."""
     return grant.status.accepted_version if grant.spec.lease_seconds else grant.spec.version
-
-
-def is_cut_off(term: GrantTerm | None, incarnation: int, now_ms: int) -> bool:
-    """Two renewals were not answered: quota, policy and residency are as they were then, and may not be so any more."""
-    if term is None or term.status.incarnation != incarnation or term.status.end_time is None or not term.spec.lease_seconds:
-        return False  # it has never had a lease, and so no room to place anything
-    word_ms = last_word_ms(term)
-    return word_ms is not None and now_ms >= word_ms + missed_ms(term)
-
-
-def last_word_ms(term: GrantTerm) -> int | None:
-    """When it asked for the last lease it was given, also in a history before this one; None: it has had none."""
-    status = term.status
-    if status.end_time is None or not term.spec.lease_seconds:
-        return millis(status.word_time) if status.word_time is not None else None
-    return millis(status.end_time) - escrow.holder_ms(term.spec.lease_seconds * 1000, RHO)
-
-
-def missed_ms(term: GrantTerm) -> int:
-    """So long without a word means that two questions in a row had no answer."""
-    return 2 * (term.spec.lease_seconds * 1000) // 5
 
 
 def stop_ms(spec: GrantSpec) -> int:
@@ -197,7 +176,7 @@ def own_time(term: GrantTerm, there: datetime) -> datetime | None:
     if spec.answered != status.asked or status.asked_time is None or spec.until_time is None or not spec.lease_seconds:
         return None
     left_ms = millis(there) - (millis(spec.until_time) - honoured_ms(spec.lease_seconds))
-    return instant(millis(status.asked_time) + (escrow.holder_ms(left_ms, RHO) if left_ms > 0 else left_ms))
+    return instant(millis(status.asked_time) + (escrow.holder_ms(left_ms, escrow.RHO) if left_ms > 0 else left_ms))
 
 
 def tell(grant: Grant, term: GrantTerm | None, incarnation: int, used: Amounts, now_ms: int) -> tuple[Resources, Resources]:
@@ -239,7 +218,7 @@ def taken_answer(term: GrantTerm) -> GrantTermStatus:
     assert status.asked_time is not None
     end = status.end_time
     if spec.lease_seconds:
-        mine = instant(millis(status.asked_time) + escrow.holder_ms(spec.lease_seconds * 1000, RHO))
+        mine = instant(millis(status.asked_time) + escrow.holder_ms(spec.lease_seconds * 1000, escrow.RHO))
         end = mine if end is None else max(end, mine)
     word = None if spec.lease_seconds else status.word_time
     return replace(status, taken=status.asked, knows=spec.incarnation, end_time=end, word_time=word)
@@ -363,7 +342,7 @@ def floor_of(grant: Grant, incarnation: int, asker: int, made: int) -> int:
 
 def honoured_ms(lease_s: int) -> int:
     """How long after an answer a region may still act on it."""
-    return escrow.giver_ms(lease_s * 1000, RHO) + margin_ms(lease_s)
+    return escrow.giver_ms(lease_s * 1000, escrow.RHO) + margin_ms(lease_s)
 
 
 def answer_spec(term: GrantTerm, incarnation: int, floors: Mapping[str, int], lease_s: int, now_ms: int) -> GrantTermSpec:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from fairlead.decide.granting import last_word_ms
+from fairlead.decide.cut_off import last_word_ms
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.quota import GrantTerm

@@ -3,7 +3,8 @@ observer.py, asked by cycle.py."""
 
 from __future__ import annotations
 
-from fairlead.decide.granting import in_force, is_cut_off
+from fairlead.decide.cut_off import is_cut_off
+from fairlead.decide.granting import in_force
 from fairlead.decide.leasing import installed, policy_end_ms
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Grant

@@ -15,7 +15,8 @@ from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
 from fairlead.authority.judge import Settings
 from fairlead.authority.judge.context import put
-from fairlead.decide.granting import answered, last_word_ms, lease_end
+from fairlead.decide.cut_off import last_word_ms
+from fairlead.decide.granting import answered, lease_end
 from fairlead.decide.lapsing import lapsed_grant, lapsed_term
 from fairlead.decide.leasing import Versions, policy_end_ms
 from fairlead.decide.slots import instant, millis

@@ -12,7 +12,8 @@ from fairlead.controllers.contract import View
 from fairlead.controllers.grant import TERM, GrantController
 from fairlead.controllers.runtime import RuntimeSettings
 from fairlead.controllers.touch import PATIENCE_S, Touch
-from fairlead.decide.granting import last_word_ms, lease_end, next_question
+from fairlead.decide.cut_off import last_word_ms
+from fairlead.decide.granting import lease_end, next_question
 from fairlead.decide.lapsing import lapsed_term
 from fairlead.decide.leasing import Versions, taken
 from fairlead.decide.regions import RegionRules

@@ -10,7 +10,8 @@ from fairlead.authority.judge import Settings
 from fairlead.controllers.grant import GrantController
 from fairlead.controllers.quota import QuotaController
 from fairlead.controllers.workload import WorkloadController
-from fairlead.decide.granting import is_cut_off, stop_ms
+from fairlead.decide.cut_off import is_cut_off
+from fairlead.decide.granting import stop_ms
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Put
 from fairlead.model.kinds.capacity import Grant
