@@ -61,6 +61,10 @@ class LocalPlane:
     def plane_ms(self) -> int:
         return self._authority.plane_ms()
 
+    @property
+    def vouches(self) -> bool:
+        return self._authority.vouches
+
     def _check_ready(self) -> None:
         if not self._authority.ready:
             raise Expired("this server has not read its plane yet", 0)

@@ -99,6 +99,10 @@ class Leased(ABC):
     async def _prepare(self, at: int) -> None:  # noqa: B027  # likewise
         """Lists what it follows; changes since revision `at` wait in the feed."""
 
+    def _vouched(self) -> bool:
+        """Whether its lease may say at this moment that it works. Most speak for themselves alone."""
+        return True
+
     @abstractmethod
     async def _work(self, feed: Feed, tasks: Tasks) -> None:
         """Until `_stopping`. Loops started in `tasks` end with it."""
@@ -186,6 +190,9 @@ class Leased(ABC):
         ask = Command(Caller(terms.holder, terms.role), LeaseAcquire(terms.name, terms.role, terms.ttl_s))
         told, asks = "", 0
         while not self._stopping:
+            if not self._vouched():
+                await self._clock.sleep(until_next(self._clock.monotonic(), _ASK_SELDOM_S))
+                continue
             (got,) = await self._plane.submit([ask])
             if isinstance(got, Accepted):
                 self._caller = self._own(got.epoch)
@@ -204,6 +211,8 @@ class Leased(ABC):
     async def _renew_loop(self) -> None:
         while True:
             await self._clock.sleep(until_next(self._clock.monotonic(), self.terms.renew_s))
+            if not self._vouched():
+                continue
             renew = LeaseRenew(self.terms.name, self.epoch, self.health().status())
             (got,) = await self._plane.submit([Command(self._caller, renew)])
             if isinstance(got, Refused) and got.reason in _NOT_OURS:

@@ -43,7 +43,8 @@ class Controller(Protocol):
     """Also `named`, where it has that: the kinds of which an object's name and the present picture tell its keys, so that one
     version of it is asked for, and not the one before as well. `by_spec`: the kinds of which it reads no status, so that a change
     of that alone wakes nobody. And `judges_silence`, of one that hears no nodes and yet tells
-    who is silent: `since_ms` of its view begins anew when its process stood still."""
+    who is silent: `since_ms` of its view begins anew when its process stood still. `speaks_for_other`: its lease is the second
+    plane's sign of life, and is renewed only while that plane vouches for itself."""
 
     @property
     def name(self) -> str:

@@ -187,6 +187,7 @@ class MirrorUp:
     indexes: Indexes = {}
     indexes_other: Indexes = {}
     hears = False
+    speaks_for_other = True  # a region that can write nothing down is not well, however well it is heard
 
     def __init__(self, region: str) -> None:
         self._region = region

@@ -1,8 +1,9 @@
 """Owns the health of regions: Healthy, Unknown when a region's lease on the global plane has run out, Lost after that.
 
-The lease is the one under which a region reports upward (mirror-up): while it is renewed, the region's plane leads, writes and
-reaches us. Judges all regions at once (fairlead/decide/regions.py), so that it can tell their silence from its own deafness.
-Moves nothing: what follows from a loss is the workload controller's, and later recovery's. Runs in the global plane.
+The lease is the one under which a region reports upward (mirror-up): while it is renewed, the region's plane leads, its store
+answers it, and it reaches us. Judges all regions at once (fairlead/decide/regions.py), so that it can tell their silence from
+its own deafness. Moves nothing: what follows from a loss is the workload controller's, and later recovery's.
+Runs in the global plane.
 """
 
 from __future__ import annotations

@@ -76,6 +76,7 @@ class Runtime(Leased):
         self._other = other
         self._writes = frozenset(self.info.writes)
         self._judges_silence = controller.hears or getattr(controller, "judges_silence", False)
+        self._speaks_for_other = getattr(controller, "speaks_for_other", False)
         self._named: frozenset[str] = frozenset(getattr(controller, "named", ()))
         self._by_spec: frozenset[str] = frozenset(getattr(controller, "by_spec", ()))
         self._picture = picture or Picture(plane, clock)
@@ -107,6 +108,9 @@ class Runtime(Leased):
 
     def health(self) -> Health:
         return health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, self.busy_s())
+
+    def _vouched(self) -> bool:
+        return not self._speaks_for_other or self._other is None or self._other.vouches
 
     def busy_s(self) -> float:
         """How long the look or sweep that is under way has taken."""
