@@ -17,7 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from fairlead.client.plane import Expired, Feed, Plane
 from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Refused
-from fairlead.model.kinds.ledger import LeaseStatus
+from fairlead.model.kinds.ledger import LeaseStatus, ZoneNodes
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition
 from fairlead.ports import Clock, Random, Tasks
@@ -57,6 +57,7 @@ class Health(NamedTuple):
     last_error: str = ""
     stalled: str = ""  # why it does not get on, in one word; empty: it works
     detail: str = ""
+    zones: tuple[ZoneNodes, ...] = ()  # of the region it speaks for
 
     def status(self) -> LeaseStatus:
         working = Condition(
@@ -69,6 +70,7 @@ class Health(NamedTuple):
             last_reconcile_time=datetime.fromtimestamp(self.progress_ms / 1000, tz=UTC) if self.progress_ms else None,
             last_error=self.last_error[:_ERROR_MAX],
             conditions=(working,),
+            zones=self.zones,
         )
 
 

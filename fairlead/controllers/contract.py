@@ -12,6 +12,7 @@ from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Cache, Indexes, Item, Name
 from fairlead.model.commands import Body, Delete, Enqueue, Move, Put, PutStatus
 from fairlead.model.ids import revision
+from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.ports import Clock
 
 
@@ -81,6 +82,13 @@ class Sweeping(Protocol):
     sweep_s: float
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]: ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A controller that speaks for a region, and says with its lease what nodes that has."""
+
+    def zones(self, view: View) -> tuple[ZoneNodes, ...]: ...
 
 
 class SweepsOnly:

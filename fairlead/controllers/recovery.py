@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import condition
+from fairlead.controllers.gathering import condition, is_true
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
@@ -110,20 +110,22 @@ class RecoveryController:
     # --- what there is ---------------------------------------------------------------------------------------------------
 
     def _regions(self, cache: Cache, now_ms: int) -> Regions:
-        lost, healthy, settled, unknown = set(), set(), set(), set()
+        lost, healthy, settled, unknown, partial = set(), set(), set(), set(), set()
         for item in cache.all("regions"):
             region: Region = item.hot
             if region.status.health == "Lost":
                 lost.add(item.name)
             elif region.status.health == "Healthy":
                 healthy.add(item.name)
+                if is_true(region.status.conditions, "Partial"):
+                    partial.add(item.name)
                 ready = condition(region.status.conditions, "Ready")
                 since_ms = millis(ready.last_transition_time) if ready is not None and ready.last_transition_time else 0
                 if now_ms - since_ms >= self._rules.failback_s * 1000:
                     settled.add(item.name)
             else:
                 unknown.add(item.name)
-        return Regions(frozenset(lost), frozenset(healthy), frozenset(settled), frozenset(unknown))
+        return Regions(frozenset(lost), frozenset(healthy), frozenset(settled), frozenset(unknown), frozenset(partial))
 
     def _services(
         self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int

@@ -47,6 +47,7 @@ class Regions(NamedTuple):
     healthy: frozenset[str]
     settled: frozenset[str]  # healthy for so long that what stands in for them may go
     unknown: frozenset[str] = frozenset()  # not heard for a moment: neither healthy nor lost
+    partial: frozenset[str] = frozenset()  # heard, and without most of their nodes, a zone, or sight
 
 
 class Short(NamedTuple):
@@ -212,7 +213,7 @@ class Pace(NamedTuple):
 
 def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
     """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
-    services = [_as_if_taken(service, lost) for service in services]
+    services = [_left(_as_if_taken(service, lost), regions.partial - {lost}) for service in services]
     gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost}, regions.unknown - {lost})
     planned = plan(services, gone, rooms)
     out = []
@@ -235,6 +236,14 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
 def _too_late(service: Service, seconds: float) -> str:
     late = seconds > service.deadline_s
     return f"it would take about {seconds:.0f} s, and is to serve again within {service.deadline_s:.0f} s" if late else ""
+
+
+def _left(service: Service, partial: frozenset[str]) -> Service:
+    """Of what it has in a partial region only what serves there is counted on."""
+    if service.alone is not None or not partial:
+        return service
+    slots = {r: min(n, service.alive.get(r, 0)) if r in partial else n for r, n in service.slots.items()}
+    return service._replace(slots=slots)
 
 
 def _as_if_taken(service: Service, lost: str) -> Service:

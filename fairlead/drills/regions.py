@@ -8,11 +8,10 @@ from typing import Final
 from fairlead.compose.links import Direction
 from fairlead.compose.wiring import REGIONS
 from fairlead.drills.contract import BILLING, RISK, Drill
-from fairlead.drills.losses import BACK_S, STAGES
+from fairlead.drills.losses import BACK_S, LEAST, STAGES
 from fairlead.drills.scene import Scene
 
 LOST: Final = "eu-central"
-LEAST: Final = 4  # serving replicas of a critical workload, within one healthy region
 GOAL_S: Final = 60.0
 LIMIT_S: Final = 300.0  # L5
 CUT_S: Final = 90.0

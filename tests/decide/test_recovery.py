@@ -238,3 +238,18 @@ def test_what_would_come_too_late_is_no_recovery() -> None:
     (late,) = outlook("east", [service(deadline_s=20)], regions(), held(west=9), pace)
     assert late.missing == 0
     assert "within 20 s" in late.why
+
+
+def test_readiness_counts_in_a_partial_region_on_what_serves_there() -> None:
+    """If east died now: west is heard, has lost most of its nodes, and nothing of the service serves there."""
+    left = service(alive={"east": 4, "west": 0})
+    pace = Pace(18.0, 1.0, 5.0)
+    (whole,) = outlook("east", [left], regions(), held(west=2), pace)
+    assert (whole.new_slots, whole.missing) == (2, 0)
+    partly = regions()._replace(partial=frozenset({"west"}))
+    (short,) = outlook("east", [left], partly, held(west=2), pace)
+    assert (short.region, short.new_slots, short.missing) == ("west", 2, 2)
+    (elsewhere,) = outlook("east", [left], partly, held(west=2, centre=4), pace)
+    assert (elsewhere.region, elsewhere.new_slots, elsewhere.missing) == ("centre", 4, 0)
+    (own,) = outlook("west", [left], partly, held(east=4), pace)
+    assert own.missing == 0, "it is the lost one itself that is partial"
