@@ -6,12 +6,17 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.authority.judge import Settings
-from fairlead.authority.local import LocalPlane
+from fairlead.authority.local import STUCK_MS, LocalPlane
 from fairlead.controllers.mirror import UP, MirrorUp
 from fairlead.controllers.region import RegionController
 from fairlead.decide.regions import RegionRules
+from fairlead.model.commands import Put, Refused
+from fairlead.model.kinds.intent import Tenant
+from fairlead.model.meta import Metadata
 from fairlead.ports import Tasks
-from tests.authority.planes import REGION, running_plane
+from fairlead.store.memory import MemoryDisk, MemoryStore
+from tests.authority.faults import DISK_FULL, HandFaults
+from tests.authority.planes import OPERATOR, REGION, FakeClock, ok, running_plane
 from tests.controllers.running import RegionRig
 from tests.controllers.test_planes import add_region
 
@@ -72,3 +77,24 @@ async def test_a_plane_vouches_as_its_authority_does() -> None:
         assert local.vouches
         plane.authority.hand_over()
         assert not local.vouches
+
+
+async def test_a_plane_whose_store_renews_its_lease_and_takes_no_batch_does_not_vouch() -> None:
+    """A nearly full disk has room for the one and not for the other."""
+    clock, faults = FakeClock(), HandFaults()
+    store = MemoryStore(MemoryDisk(), faults)
+    async with running_plane(store, clock, Settings(plane="global", region="global")) as plane:
+        local = LocalPlane(plane.authority, clock)
+        body = Put("Tenant", Tenant(metadata=Metadata(name="one")))
+        faults.always["commit"] = DISK_FULL
+        assert isinstance(await plane.send(OPERATOR, body), Refused)
+        assert local.vouches, "for a moment that is nothing"
+        clock.offset += STUCK_MS / 1000 + 1.0
+        renewed = faults.calls.get("renew", 0)
+        while faults.calls.get("renew", 0) < renewed + 2:
+            await clock.sleep(0.05)
+        assert plane.authority.vouches
+        assert not local.vouches
+        faults.always.clear()
+        ok(await plane.send(OPERATOR, body))
+        assert local.vouches
