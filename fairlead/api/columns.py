@@ -64,6 +64,16 @@ def _rooms(budget: Any, which: str) -> int:
     return sum(getattr(shape, which) for row in budget.status.regions for shape in row.shapes)
 
 
+def _heard_nodes(region: Any) -> str:
+    zones = region.status.zones
+    return f"{sum(zone.ready for zone in zones)}/{sum(zone.nodes for zone in zones)}" if zones else ""
+
+
+def _partial(region: Any) -> str:
+    said = [c for c in region.status.conditions if c.type == "Partial" and c.status != "False"]
+    return said[0].reason if said else "<none>"
+
+
 def _joined(path: str) -> Callable[[Any], str]:
     found = _at(path)
     return lambda o: ",".join(str(item) for item in found(o) or ()) or "<none>"
@@ -174,6 +184,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Health", _at("status.health"), "As the global plane sees it."),
         Column("Areas", _joined("spec.areas"), "Residency areas it lies in."),
         Column("Zones", _joined("spec.zones"), "Its zones."),
+        Column("Nodes", _heard_nodes, "Of its nodes that are to take work, how many are heard.", wide=True),
+        Column("Partial", _partial, "What it has lost though it is heard.", wide=True),
     ),
     "recoverybudgets": (
         Column("Regions", _joined("spec.regions"), "Where room is held; none named: everywhere."),

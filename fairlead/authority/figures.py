@@ -53,6 +53,13 @@ class Figures:
             out[health or "Unknown"] = out.get(health or "Unknown", 0) + count
         return out
 
+    def partial(self) -> dict[str, bool]:
+        """Of each region, whether something of it is missing though it is heard."""
+        return {
+            rec.name: any(c.type == "Partial" and c.status == "True" for c in rec.hot.status.conditions)
+            for rec in self._state().live("regions")
+        }
+
     def observation_ages_s(self) -> tuple[float, float] | None:
         """(median, oldest) over the nodes that count as healthy; None where there are none."""
         now_ms, accounts = self._plane_ms(), self._ledger().nodes.values()

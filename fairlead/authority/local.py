@@ -17,6 +17,7 @@ from fairlead.model.ids import revision, split_revision
 from fairlead.observe.timeline import Step
 from fairlead.ports import Clock
 
+STUCK_MS = 10_000  # as a leader's lease
 _SLICE = 5000  # nodes looked at between two yields to the loop: about a millisecond
 
 
@@ -60,6 +61,12 @@ class LocalPlane:
 
     def plane_ms(self) -> int:
         return self._authority.plane_ms()
+
+    @property
+    def vouches(self) -> bool:
+        """A store that renews leases and takes no batch is no better than none: a full disk may have room for the one only."""
+        authority = self._authority
+        return authority.vouches and authority.meters.stuck_ms(authority.plane_ms()) <= STUCK_MS
 
     def _check_ready(self) -> None:
         if not self._authority.ready:

@@ -28,6 +28,7 @@ class Meters:
         self.materialised_rows_total = 0
         self.commits = Histogram()
         self.fenced_heartbeats_total = 0
+        self._troubles = 0  # refused or in doubt, when the last batch landed
         self._landed: deque[tuple[int, int]] = deque(maxlen=LANDED_MAX)  # the last position of each batch, and when
 
     def refused(self, reason: str) -> None:
@@ -42,6 +43,13 @@ class Meters:
 
     def durable(self, position: int, time_ms: int) -> None:
         self._landed.append((position, time_ms))
+        self._troubles = self.unavailable_total + self.commit_unknown_total
+
+    def stuck_ms(self, now_ms: int) -> int:
+        """For how long no batch has landed, where the store has refused one since or left it in doubt; 0: it takes them."""
+        if not self._landed or self.unavailable_total + self.commit_unknown_total == self._troubles:
+            return 0
+        return max(0, now_ms - self._landed[-1][1])
 
     def landed_ms(self, position: int) -> int:
         """The plane time at which that position became durable, as far back as is remembered."""

@@ -122,7 +122,9 @@ def _recovering(found: Lists, now_s: float) -> list[str]:
 
 
 def _regions(found: Lists, now_s: float) -> list[str]:
-    return [f"{one['metadata']['name']} is {_health(one)}" for one in found["regions"] if _health(one) != "Healthy"]
+    silent = [f"{one['metadata']['name']} is {_health(one)}" for one in found["regions"] if _health(one) != "Healthy"]
+    partial = [(one["metadata"]["name"], _true(one, "Partial")) for one in found["regions"]]
+    return silent + [f"{name} is partial: {said}" for name, said in partial if said is not None]
 
 
 def _nodes(found: Lists, now_s: float) -> list[str]:

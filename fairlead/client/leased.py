@@ -17,7 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from fairlead.client.plane import Expired, Feed, Plane
 from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Refused
-from fairlead.model.kinds.ledger import LeaseStatus
+from fairlead.model.kinds.ledger import LeaseStatus, ZoneNodes
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition
 from fairlead.ports import Clock, Random, Tasks
@@ -57,6 +57,7 @@ class Health(NamedTuple):
     last_error: str = ""
     stalled: str = ""  # why it does not get on, in one word; empty: it works
     detail: str = ""
+    zones: tuple[ZoneNodes, ...] = ()  # of the region it speaks for
 
     def status(self) -> LeaseStatus:
         working = Condition(
@@ -69,6 +70,7 @@ class Health(NamedTuple):
             last_reconcile_time=datetime.fromtimestamp(self.progress_ms / 1000, tz=UTC) if self.progress_ms else None,
             last_error=self.last_error[:_ERROR_MAX],
             conditions=(working,),
+            zones=self.zones,
         )
 
 
@@ -98,6 +100,10 @@ class Leased(ABC):
 
     async def _prepare(self, at: int) -> None:  # noqa: B027  # likewise
         """Lists what it follows; changes since revision `at` wait in the feed."""
+
+    def _vouched(self) -> bool:
+        """Whether its lease may say at this moment that it works. Most speak for themselves alone."""
+        return True
 
     @abstractmethod
     async def _work(self, feed: Feed, tasks: Tasks) -> None:
@@ -189,6 +195,9 @@ class Leased(ABC):
         ask = Command(Caller(terms.holder, terms.role), LeaseAcquire(terms.name, terms.role, terms.ttl_s))
         told, asks = "", 0
         while not self._stopping:
+            if not self._vouched():
+                await self._clock.sleep(until_next(self._clock.monotonic(), _ASK_SELDOM_S))
+                continue
             (got,) = await self._plane.submit([ask])
             held = isinstance(got, Refused) and got.reason == "LeaseHeld"  # it says for how long
             if held or isinstance(got, Accepted):
@@ -209,6 +218,8 @@ class Leased(ABC):
     async def _renew_loop(self) -> None:
         while True:
             await self._clock.sleep(until_next(self._clock.monotonic(), self.terms.renew_s))
+            if not self._vouched():
+                continue
             renew = LeaseRenew(self.terms.name, self.epoch, self.health().status())
             (got,) = await self._plane.submit([Command(self._caller, renew)])
             if isinstance(got, Refused) and got.reason in _NOT_OURS:

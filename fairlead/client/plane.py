@@ -79,5 +79,10 @@ class Plane(Protocol):
     def plane_ms(self) -> int:
         """Plane time, as near as this side knows it."""
 
+    @property
+    def vouches(self) -> bool:
+        """Whether what is read here is the present and can be written to: its leader may trust itself, so its store answers it.
+        From afar, as far as one can tell: there is a connection."""
+
     async def heard(self, since_ms: int) -> Iterable[tuple[str, int]]:
         """Nodes heard since then, and when, in plane time. Soft."""

@@ -106,6 +106,10 @@ class RemotePlane(Line):
     def plane_ms(self) -> int:
         return self._plane_ms + int((self._clock.monotonic() - self._at) * 1000)
 
+    @property
+    def vouches(self) -> bool:
+        return self.connected
+
     async def now(self) -> int:
         """How far the plane has come, as it says itself; 0: it cannot be asked just now."""
         try:

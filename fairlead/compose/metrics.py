@@ -182,6 +182,8 @@ class ServerMetrics:
             page.put("plane_objects", count, resource=name)
         for health, count in figures.nodes().items():
             page.put("nodes", count, health=health)
+        for region, partial in figures.partial().items() if GLOBAL not in self._server.peers else ():
+            page.put("region_partial", float(partial), region=region)
         page.put("plane_position", authority.position)
         ages = figures.observation_ages_s()
         if ages is not None:

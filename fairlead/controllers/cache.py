@@ -187,6 +187,10 @@ class Cache:
         """What items are found under."""
         return list(self._indexes[plural, index])
 
+    def tally(self, plural: str, index: str) -> dict[Hashable, int]:
+        """The same, with how many each."""
+        return {value: len(found) for value, found in self._indexes[plural, index].items()}
+
     def names(self, plural: str, index: str) -> list[Name]:
         """The same, where that is an object each."""
         return cast(list[Name], self.values(plural, index))
@@ -217,3 +221,12 @@ def workload_in_spec(item: Item) -> Name:
 
 def node_of(item: Item) -> str:
     return str(item.hot.node)
+
+
+def same_but_for_status(old: Item, new: Item) -> bool:
+    before, after = old.hot.metadata, new.hot.metadata
+    return bool(
+        (before.uid, before.generation, before.deletion_time) == (after.uid, after.generation, after.deletion_time)
+        and (before.labels, before.annotations) == (after.labels, after.annotations)
+        and old.hot.spec == new.hot.spec
+    )

@@ -12,6 +12,7 @@ from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Cache, Indexes, Item, Name
 from fairlead.model.commands import Body, Delete, Enqueue, Move, Put, PutStatus
 from fairlead.model.ids import revision
+from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.ports import Clock
 
 
@@ -43,7 +44,8 @@ class Controller(Protocol):
     """Also `named`, where it has that: the kinds of which an object's name and the present picture tell its keys, so that one
     version of it is asked for, and not the one before as well. `by_spec`: the kinds of which it reads no status, so that a
     change of that alone wakes nobody. `touch`: told when its plane has answered about its lease. And `judges_silence`, of one
-    that hears no nodes and yet tells who is silent: `since_ms` of its view begins anew when its process stood still."""
+    that hears no nodes and yet tells who is silent: `since_ms` of its view begins anew when its process stood still.
+    `speaks_for_other`: its lease is the second plane's sign of life, and is renewed only while that plane vouches for itself."""
 
     @property
     def name(self) -> str:
@@ -80,6 +82,13 @@ class Sweeping(Protocol):
     sweep_s: float
 
     async def sweep(self, plane: Plane, clock: Clock) -> list[Body]: ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A controller that speaks for a region, and says with its lease what nodes that has."""
+
+    def zones(self, view: View) -> tuple[ZoneNodes, ...]: ...
 
 
 class SweepsOnly:

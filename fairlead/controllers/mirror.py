@@ -1,7 +1,8 @@
 """Brings a region what it needs of the global plane, and the global plane what the region says of its assignments.
 
 Two controllers, each writing one plane: MirrorDown copies kinds of KINDS_DOWN into the region and deletes what is gone; MirrorUp
-writes the status of the region's Assignments and takes off their finalizer once the region holds nothing of them. A copy names
+writes the status of the region's Assignments and takes off their finalizer once the region holds nothing of them, and says with
+its lease what nodes the region has. A copy names
 the original's uid and generation in annotations; what bears none was put there by somebody else and is left alone. While the
 global plane does not know this region, nothing is deleted: an empty answer is no order.
 """
@@ -9,7 +10,7 @@ global plane does not know this region, nothing is deleted: an empty answer is n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -20,9 +21,11 @@ from fairlead.controllers.touch import Touch
 from fairlead.decide.leasing import VERSION, VERSIONED, version_of
 from fairlead.decide.leftovers import RELEASED
 from fairlead.decide.overrides import AGE_MS, MIRRORED_UID
+from fairlead.decide.partial import Standing, standing, zones_of
 from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, lasts_s, mark_of, record_of
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import Metadata
@@ -184,18 +187,24 @@ class MirrorUp:
 
     name = "mirror-up"
     follows = ("assignments", *_SAID, "overrides")
-    follows_other = ("assignments", *_SAID, "overrides")
+    follows_other = ("assignments", *_SAID, "overrides", "nodes")
     indexes: Indexes = {}
-    indexes_other: Indexes = {}
+    indexes_other: Indexes = {"nodes": {"standing": lambda item: standing(item.hot)}}
     hears = False
+    speaks_for_other = True  # a region that can write nothing down is not well, however well it is heard
 
     def __init__(self, region: str, touch: Touch | None = None) -> None:
         self._region = region
         self.touch = touch  # told with each renewal of this lease
         self.lease = f"{UP}{region}"
-        self.named = self.follows
+        self.named = self.follows_other
+
+    def zones(self, view: View) -> tuple[ZoneNodes, ...]:
+        return zones_of(cast(dict[Standing, int], view.other.tally("nodes", "standing")))
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        if item.plural == "nodes":  # counted, and said with the lease
+            return ()
         if item.plural == "overrides":
             return (_key(item),)
         if item.hot.spec.region != self._region:

@@ -38,7 +38,7 @@ WAITING_MAX: Final = 100_000  # slots whose reasons are remembered, to be counte
 
 _S = SlotState
 _REGION: Final = ("schedulingrequests", "bindings", "instances", "nodes")  # requests first: see _scheduled
-_GLOBAL: Final = ("workloads", "assignments")
+_GLOBAL: Final = ("workloads", "assignments", "regions")
 _STAGES: Final = {
     (_S.BOUND, _S.STARTING): "startup",
     (_S.STARTING, _S.READY): "readiness",
@@ -98,6 +98,7 @@ class Narrator(Leased):
             "instances": self._of_instance,
             "nodes": lambda c, old: narrating.of_node(_hot(old), c.hot),
             "workloads": lambda c, old: narrating.of_workload(_hot(old), c.hot),
+            "regions": lambda c, old: narrating.of_region(_hot(old), c.hot),
             "assignments": lambda c, old: narrating.of_assignment(_hot(old), c.hot),
         }
         self._reset()

@@ -14,14 +14,14 @@ import msgspec
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import condition
+from fairlead.controllers.gathering import condition, is_true
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.folding import owner_of
 from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.plugins import BUILT_INS, Registry
-from fairlead.decide.recovery import Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
+from fairlead.decide.recovery import TURN, Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
 from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from
 from fairlead.decide.slots import instant, millis
 from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
@@ -44,6 +44,8 @@ class RecoveryRules(msgspec.Struct, frozen=True):
     outlook_ms: int = 5000
     failback_s: float = 60.0  # a region must have been healthy for so long before what stands in for it may go
     failing_s: float = 60.0  # a region that has had no place for a service's slots for so long counts as lost for it
+    # While several regions are silent: 400 services of four slots each are all ordered within 32 s.
+    slots_per_s: int = 50
     pace: Pace = Pace(detect_s=18.0, bind_s=1.0, start_s=5.0)
 
 
@@ -69,6 +71,7 @@ class RecoveryController:
         self._looked_ms = 0
         self._told_ms = 0
         self._failing_since: dict[tuple[ServiceKey, str], int] = {}
+        self._ration = float(self._rules.slots_per_s)  # slots that may be ordered now while several regions are silent
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         match item.plural:
@@ -93,37 +96,57 @@ class RecoveryController:
         due_ms = self._looked_ms + self._rules.look_ms
         if now_ms < due_ms and not self._urgent:
             return Result((), due_ms)
-        self._urgent, self._looked_ms = False, now_ms
         cache = view.cache
         regions = self._regions(cache, now_ms)
+        at_most = self._at_most(cache, regions, now_ms)
+        self._urgent, self._looked_ms = False, now_ms
         leases = _slot_leases(cache)
         services = self._services(cache, regions, taken_from(leases, view.incarnation), now_ms)
         rooms = _rooms(cache)
         bodies = self._holdings(cache)
         bodies += self._slot_leases(view, leases, regions, services, now_ms)
-        bodies += self._orders(cache, services, regions, plan(services.values(), regions, rooms), now_ms)
+        planned = plan(services.values(), regions, rooms, at_most)
+        self._ration -= _new(services, planned) if at_most is not None else 0
+        bodies += self._orders(cache, services, regions, planned, now_ms)
         if now_ms >= self._told_ms + self._rules.outlook_ms:
             self._told_ms = now_ms
             bodies += self._outlooks(cache, list(services.values()), regions, rooms)
-        return Result(bodies, now_ms + self._rules.outlook_ms)
+        waits = any(short.why == TURN for short in planned.short.values())
+        return Result(bodies, now_ms + (self._rules.look_ms if waits else self._rules.outlook_ms))
 
     # --- what there is ---------------------------------------------------------------------------------------------------
 
+    def _at_most(self, cache: Cache, regions: Regions, now_ms: int) -> int | None:
+        """The breaker (P15): how many new slots this look may order. None where nothing is suspect; when every region is silent,
+        it is rather us, and none."""
+        per_s = self._rules.slots_per_s
+        self._ration = min(per_s, self._ration + per_s * max(0, now_ms - self._looked_ms) / 1000)
+        if not regions.suspect:
+            self._ration = float(per_s)
+            return None
+        joined = {item.name for item in cache.all("regions") if item.hot.status.health}
+        return int(self._ration) if joined - regions.suspect else 0
+
     def _regions(self, cache: Cache, now_ms: int) -> Regions:
-        lost, healthy, settled, unknown = set(), set(), set(), set()
+        lost, healthy, settled, unknown, partial, suspect = set(), set(), set(), set(), set(), set()
         for item in cache.all("regions"):
             region: Region = item.hot
+            if is_true(region.status.conditions, "MassSilence"):
+                suspect.add(item.name)
             if region.status.health == "Lost":
                 lost.add(item.name)
             elif region.status.health == "Healthy":
                 healthy.add(item.name)
+                if is_true(region.status.conditions, "Partial"):
+                    partial.add(item.name)
                 ready = condition(region.status.conditions, "Ready")
                 since_ms = millis(ready.last_transition_time) if ready is not None and ready.last_transition_time else 0
                 if now_ms - since_ms >= self._rules.failback_s * 1000:
                     settled.add(item.name)
             else:
                 unknown.add(item.name)
-        return Regions(frozenset(lost), frozenset(healthy), frozenset(settled), frozenset(unknown))
+        found = (lost, healthy, settled, unknown, partial, suspect)
+        return Regions(*(frozenset(each) for each in found))
 
     def _services(
         self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int
@@ -282,6 +305,15 @@ class RecoveryController:
             if region not in known or known[region].spec != spec:
                 out.append(Put("RegionOutlook", RegionOutlook(metadata=Metadata(name=region), spec=spec)))
         return out + [Delete("RegionOutlook", "", name) for name in sorted(known.keys() - there)]
+
+
+def _new(services: Mapping[ServiceKey, Service], planned: Plan) -> int:
+    """How many slots are ordered that were not before."""
+    return sum(
+        max(0, count - services[key].ordered.get(region, 0))
+        for key, regions in planned.orders.items()
+        for region, count in regions.items()
+    )
 
 
 def _recovers(workload: Workload) -> bool:

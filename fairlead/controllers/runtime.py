@@ -18,8 +18,8 @@ import msgspec
 
 from fairlead.client.leased import Health, Leased, Lost, Terms
 from fairlead.client.plane import Feed, Plane
-from fairlead.controllers.cache import Cache, Item, Name
-from fairlead.controllers.contract import Controller, Sweeping, View, part_of
+from fairlead.controllers.cache import Cache, Item, Name, same_but_for_status
+from fairlead.controllers.contract import Controller, Counting, Sweeping, View, part_of
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.picture import Picture, PictureFeed
 from fairlead.controllers.queue import KeyQueue, Taken
@@ -76,6 +76,7 @@ class Runtime(Leased):
         self._other = other
         self._writes = frozenset(self.info.writes)
         self._judges_silence = controller.hears or getattr(controller, "judges_silence", False)
+        self._speaks_for_other = getattr(controller, "speaks_for_other", False)
         self._named: frozenset[str] = frozenset(getattr(controller, "named", ()))
         self._by_spec: frozenset[str] = frozenset(getattr(controller, "by_spec", ()))
         self._picture = picture or Picture(plane, clock)
@@ -111,7 +112,11 @@ class Runtime(Leased):
             touch.answered(self._clock.monotonic())
 
     def health(self) -> Health:
-        return health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, self.busy_s())
+        found = health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, self.busy_s())
+        return found._replace(zones=self.controller.zones(self.view)) if isinstance(self.controller, Counting) else found
+
+    def _vouched(self) -> bool:
+        return not self._speaks_for_other or self._other is None or self._other.vouches
 
     def busy_s(self) -> float:
         """How long the look or sweep that is under way has taken."""
@@ -267,7 +272,7 @@ class Runtime(Leased):
         now_ms: int | None = None  # asked for once there is something to look at
         item = new or old
         assert item is not None, "something has changed"
-        if item.plural in self._by_spec and old is not None and new is not None and _same_but_for_status(old, new):
+        if item.plural in self._by_spec and old is not None and new is not None and same_but_for_status(old, new):
             return False
         for version in (item,) if item.plural in self._named else (old, new):
             keys = self.controller.keys(self.view, version, other) if version is not None else ()
@@ -389,12 +394,3 @@ class Runtime(Leased):
         for no in refused:
             self.meters.refused(taken.key, no)
         self.queue.failed(taken.key, now_ms, int(1000 * max(no.retry_after_s for no in refused)))
-
-
-def _same_but_for_status(old: Item, new: Item) -> bool:
-    before, after = old.hot.metadata, new.hot.metadata
-    return bool(
-        (before.uid, before.generation, before.deletion_time) == (after.uid, after.generation, after.deletion_time)
-        and (before.labels, before.annotations) == (after.labels, after.annotations)
-        and old.hot.spec == new.hot.spec
-    )

@@ -74,6 +74,8 @@ class SlotLease:
             await self._clock.sleep(until_next(self._clock.monotonic(), RENEW_S if well else LOOK_S))
 
     async def _look(self) -> None:
+        if not self._own.vouches:  # its agents are answered nothing either; what it cannot write down others may stand in for
+            return
         if not any(True for _ in _alone(await self._own.list("assignments"), self._region)):
             self._epoch = 0
             return

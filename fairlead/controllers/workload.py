@@ -70,6 +70,7 @@ class WorkloadController:
         self._saying = Saying()
         self._looked_at: dict[Name, tuple[object, ...]] = {}  # what users said when a workload was looked at last
         self._waiting = Waiting()
+        self._regions: dict[str, tuple[object, ...] | None] = {}  # as they were when everything was looked at last
         self._policies = PoliciesInForce(registry)
         self._turning = Turning()
         self.overflowing = Overflowing()
@@ -86,9 +87,19 @@ class WorkloadController:
                 return self._waiting.granted(view.cache, item)
             case "recoveryorders":
                 return (item.key,)
+            case "regions" if not self._is_other(view.cache, item):
+                return ()
             case _:
                 self._policies.forget()
                 return [each.key for each in view.cache.all("workloads")]
+
+    def _is_other(self, cache: Cache, item: Item) -> bool:
+        """Whether what placing asks of a region has changed: not where only its nodes were counted anew."""
+        found = cache.item("regions", *item.key)
+        now = (found.hot.metadata.uid, found.hot.spec, found.hot.status.health) if found is not None else None
+        changed = self._regions.get(item.name) != now
+        self._regions[item.name] = now
+        return changed
 
     def _looks_at(self, cache: Cache, key: Name, item: Item) -> bool:
         """What the regions say is added up when the next status is due, and at once where somebody waits for it."""

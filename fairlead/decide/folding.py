@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import astuple, replace
 
 from fairlead.decide.admission.workload import execution_of
 from fairlead.decide.assigning import Choice
 from fairlead.decide.slots import instant
+from fairlead.decide.spans import size
 from fairlead.model.kinds.intent import PendingReason, RegionCounts, StageCounts, Workload, WorkloadStatus
 from fairlead.model.kinds.recovery import RecoveryOrder
 from fairlead.model.kinds.work import Ask, Assignment, Revision, RevisionSpec
@@ -79,7 +80,10 @@ def fold(
     `silent`, whose lease has run out, nobody knows what became of what was bound there."""
     spec, before = workload.spec, workload.status
     told = {a.spec.region: _told_of(a, f"{workload.metadata.name}.g{a.status.generation}" == revision) for a in assignments}
-    counts = {region: _unknown(replicas) if region in silent else replicas for region, replicas in told.items()}
+    unheard = {a.spec.region: _unheard(a) for a in assignments if a.spec.region in silent and not spec.suspend}
+    counts = {
+        region: _unknown(replicas, unheard.get(region, 0)) if region in silent else replicas for region, replicas in told.items()
+    }
     total = _total(counts.values())
     total = replace(total, desired=0 if spec.suspend else slots)
     pending = _merged(a for a in assignments if a.spec.region not in silent)
@@ -90,6 +94,8 @@ def fold(
         why = PendingReason(reason=choice.reason, count=unplaced + stuck, next_owner=owner, detail=choice.detail)
         pending = (why, *pending)
         total = replace(total, pending=total.pending + max(0, unplaced))
+    if not (choice.reason and stuck) and any(unheard.values()):
+        pending = (*pending, _silence(unheard))
     conditions = before.conditions
     said = _conditions(workload, total, assignments, choice, revision, silent)
     for condition in (*said, *_recovering(workload, order)):
@@ -111,9 +117,23 @@ def _told_of(assignment: Assignment, current: bool) -> StageCounts:
     return replicas if current or not replicas.updated else replace(replicas, updated=0)
 
 
-def _unknown(told: StageCounts) -> StageCounts:
+def _unknown(told: StageCounts, waiting: int) -> StageCounts:
     """What a region said last, now that it says nothing any more."""
-    return replace(told, started=0, ready=0, serving=0, draining=0, unknown=told.bound)
+    return replace(told, started=0, ready=0, serving=0, draining=0, unknown=told.bound, pending=waiting)
+
+
+def _unheard(assignment: Assignment) -> int:
+    """Of the slots a region was given, those it has not said to be bound: they wait, and it says no reason."""
+    told = assignment.status.replicas
+    if assignment.status.observed_generation == assignment.metadata.generation:
+        return told.pending
+    return max(told.pending, size(assignment.spec.slots) - told.bound - told.succeeded)
+
+
+def _silence(unheard: Mapping[str, int]) -> PendingReason:
+    where = ", ".join(f"{count} in {region}" for region, count in sorted(unheard.items()) if count)
+    detail = f"{where}: not heard any more, so nobody knows what they wait for"
+    return PendingReason(reason="RegionSilent", count=sum(unheard.values()), next_owner="region-controller", detail=detail)
 
 
 def _total(counts: Iterable[StageCounts]) -> StageCounts:

@@ -14,7 +14,7 @@ from fairlead.decide.spans import size
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.access import SYSTEM_TENANT
 from fairlead.model.kinds.capacity import Node
-from fairlead.model.kinds.intent import Workload
+from fairlead.model.kinds.intent import Region, Workload
 from fairlead.model.kinds.work import Assignment, InstanceStatus
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition
@@ -57,6 +57,8 @@ REASONS: Final = (
     ReasonOf("Uncordoned", False, "it does again"),
     ReasonOf("Drained", False, "nothing is left on a node that was to be drained"),
     ReasonOf("DrainBlocked", True, "something keeps a drain from going on, or its deadline has passed"),
+    ReasonOf("RegionPartial", True, "a region is heard, and has lost most of its nodes, a zone, or sight of what it is told"),
+    ReasonOf("RegionWhole", False, "it has them again"),
     ReasonOf("Scaled", False, "how many replicas are wanted has changed"),
     ReasonOf("Assigned", False, "how many slots a region is to run has changed"),
     ReasonOf("RolloutProgress", False, "a new generation is on its way"),
@@ -178,7 +180,21 @@ def of_node(old: Node | None, new: Node | None) -> Iterator[Told]:
         yield _of_node(new, reason, drained.message or f"{name} is empty")
 
 
-# --- workloads, as the global plane sees them
+# --- regions and workloads, as the global plane sees them
+
+
+def of_region(old: Region | None, new: Region | None) -> Iterator[Told]:
+    if new is None:
+        return
+    meta, now = new.metadata, _condition(new.status.conditions, "Partial")
+    before = _condition(old.status.conditions, "Partial") if old is not None else None
+    was = before is not None and before.status == "True"
+    if now is None or (before is not None and (before.status, before.reason) == (now.status, now.reason)):
+        return
+    if now.status == "True" or (was and now.status == "False"):
+        reason = "RegionPartial" if now.status == "True" else "RegionWhole"
+        note = f"{meta.name}: {now.message}"
+        yield Told(f"regions//{meta.name}", SYSTEM_TENANT, reason, note, reason in _WARNINGS, meta.uid)
 
 
 _ROLLOUTS: Final = {

@@ -10,13 +10,16 @@ last copy is never removed first. Nor is it ordered anew elsewhere while nobody 
 is soon heard again, or lost. In a region that may not carry the service any more it stays until another serves in its place. A
 service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back
 (succession.py).
+
+When several regions are silent at once (P15) few slots are ordered at a time, in the same order: those who are left must not be
+buried under what the others carried, and it may yet be the observation that is wrong. What waits for its turn says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fairlead.decide.succession import Alone, Areas, succeed
 from fairlead.model.kinds.recovery import StandIn
@@ -24,6 +27,7 @@ from fairlead.model.resources import Resources
 
 ServiceKey = tuple[str, str]  # tenant, workload
 Place = tuple[str, str]  # budget, region
+TURN: Final = "several regions are silent at once, so slots are ordered a few at a time: its turn comes"
 
 
 class Service(NamedTuple):
@@ -47,6 +51,8 @@ class Regions(NamedTuple):
     healthy: frozenset[str]
     settled: frozenset[str]  # healthy for so long that what stands in for them may go
     unknown: frozenset[str] = frozenset()  # not heard for a moment: neither healthy nor lost
+    partial: frozenset[str] = frozenset()  # heard, and without most of their nodes, a zone, or sight
+    suspect: frozenset[str] = frozenset()  # silent together with others
 
 
 class Short(NamedTuple):
@@ -80,6 +86,21 @@ class Standing:
         assert count <= 0, f"{count} more were taken from {place} than it holds"
 
 
+class Ration:
+    """How many new slots may still be ordered in this look; None: as many as there is room for."""
+
+    def __init__(self, slots: int | None) -> None:
+        self._left = slots
+
+    def within(self, count: int) -> int:
+        return count if self._left is None else min(count, self._left)
+
+    def take(self, count: int) -> None:
+        if self._left is not None:
+            assert count <= self._left, f"{count} were ordered, {self._left} might be"
+            self._left -= count
+
+
 class Rooms(NamedTuple):
     """What the regions say of budgets: rooms nobody has claimed, by shape, and how many were claimed."""
 
@@ -87,21 +108,23 @@ class Rooms(NamedTuple):
     claimed: Mapping[Place, int] = MappingProxyType({})
 
 
-def plan(services: Iterable[Service], regions: Regions, rooms: Rooms) -> Plan:
+def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: int | None = None) -> Plan:
+    """`at_most`: so many slots that were not ordered before."""
+    ration = Ration(at_most)
     services = sorted(services, key=lambda s: (-s.priority, s.key))
     standing = Standing(rooms.held)
     _take_owed(services, standing, rooms.claimed)
     found = Plan({}, {}, {})
     for service in services:
         if service.alone is not None:
-            _succeed(service, service.alone, regions, standing, found)
+            _succeed(service, service.alone, regions, standing, ration, found)
             continue
         kept = {region: count for region, count in service.ordered.items() if count and _stays(service, region, regions)}
         if not any(service.slots.get(region) for region in regions.lost | service.failing):
             if kept and not _well(service, regions):
                 found.orders[service.key] = kept
             continue
-        _recover(service, regions, standing, kept, found)
+        _recover(service, regions, standing, ration, kept, found)
     return found
 
 
@@ -114,15 +137,22 @@ def _stays(service: Service, region: str, regions: Regions) -> bool:
     return region in regions.healthy and not replaced
 
 
-def _succeed(service: Service, alone: Alone, regions: Regions, standing: Standing, found: Plan) -> None:
+def _succeed(
+    service: Service, alone: Alone, regions: Regions, standing: Standing, ration: Ration, found: Plan
+) -> None:  # fmt: skip
     able = tuple(region for region in service.regions if region in regions.healthy and region not in service.failing)
     places = {region: (service.budget, region) for region in able}
 
     def room(region: str) -> int:
         return standing.room(places[region], service.shape) if service.budget else 0
 
-    ordered = succeed(alone, service.minimum, Areas(regions.lost, regions.settled, able), room)
+    areas = Areas(regions.lost, regions.settled, able)
+    ordered = succeed(alone, service.minimum, areas, room)
+    waits = ordered.new > ration.within(ordered.new)
+    if waits:
+        ordered = succeed(alone, service.minimum, areas, lambda region: ration.within(room(region)))
     if ordered.new:
+        ration.take(ordered.new)
         standing.take(places[ordered.region], service.shape, ordered.new)
     if ordered.stand_ins:
         found.stand_ins[service.key] = ordered.stand_ins
@@ -131,7 +161,7 @@ def _succeed(service: Service, alone: Alone, regions: Regions, standing: Standin
             counts[one.region] = counts.get(one.region, 0) + (not one.leaving)
         found.orders[service.key] = {region: count for region, count in counts.items() if count}
     if ordered.missing:
-        found.short[service.key] = Short(ordered.missing, _why(service, ordered.region))
+        found.short[service.key] = Short(ordered.missing, TURN if waits else _why(service, ordered.region))
 
 
 def _why(service: Service, region: str) -> str:
@@ -163,7 +193,9 @@ def _well(service: Service, regions: Regions) -> bool:
     )
 
 
-def _recover(service: Service, regions: Regions, standing: Standing, kept: dict[str, int], found: Plan) -> None:
+def _recover(
+    service: Service, regions: Regions, standing: Standing, ration: Ration, kept: dict[str, int], found: Plan
+) -> None:  # fmt: skip
     if any(kept.get(region) and service.slots.get(region, 0) + kept[region] >= service.minimum for region in regions.unknown):
         found.orders[service.key] = kept  # it stands there as far as anybody knows
         return
@@ -181,13 +213,15 @@ def _recover(service: Service, regions: Regions, standing: Standing, kept: dict[
         more = min(need - have, free)
         choices.append((need - have - more, not have, need, region, more))
     missing, _, _, region, more = min(choices)
-    if more:
-        standing.take((service.budget, region), service.shape, more)
-        kept[region] = kept.get(region, 0) + more
+    now = ration.within(more)  # where it goes is decided on what there is, whatever may be ordered of that in this look
+    if now:
+        ration.take(now)
+        standing.take((service.budget, region), service.shape, now)
+        kept[region] = kept.get(region, 0) + now
     if kept:
         found.orders[service.key] = kept
-    if missing:
-        found.short[service.key] = Short(missing, _why(service, region))
+    if missing or now < more:
+        found.short[service.key] = Short(missing + more - now, TURN if now < more else _why(service, region))
 
 
 class Outlook(NamedTuple):
@@ -212,7 +246,7 @@ class Pace(NamedTuple):
 
 def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
     """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
-    services = [_as_if_taken(service, lost) for service in services]
+    services = [_left(_as_if_taken(service, lost), regions.partial - {lost}) for service in services]
     gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost}, regions.unknown - {lost})
     planned = plan(services, gone, rooms)
     out = []
@@ -235,6 +269,14 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
 def _too_late(service: Service, seconds: float) -> str:
     late = seconds > service.deadline_s
     return f"it would take about {seconds:.0f} s, and is to serve again within {service.deadline_s:.0f} s" if late else ""
+
+
+def _left(service: Service, partial: frozenset[str]) -> Service:
+    """Of what it has in a partial region only what serves there is counted on."""
+    if service.alone is not None or not partial:
+        return service
+    slots = {r: min(n, service.alive.get(r, 0)) if r in partial else n for r, n in service.slots.items()}
+    return service._replace(slots=slots)
 
 
 def _as_if_taken(service: Service, lost: str) -> Service:

@@ -8,6 +8,7 @@ from fairlead.client.rest_errors import Conflict, OutcomeUnknown
 from fairlead.client.rest_shapes import Write
 from fairlead.drills.asking import kind
 from fairlead.drills.contract import RISK, Drill, check_unhurt
+from fairlead.drills.regions import health, is_lost
 from fairlead.drills.restarts import PLACED_S, tokens
 from fairlead.drills.scene import TENANT, Scene
 from fairlead.wire.json_codec import API_VERSION
@@ -93,6 +94,8 @@ class StoreDown90s(Drill):
     expects = (
         "what serves goes on serving, in that region too: no client sees an error",
         "nothing is bound there while the store is held",
+        "the region is called lost though its servers are heard, and well again when it can write",
+        "what was asked for there says that it waits for a region that is silent",
         "what was asked for meanwhile runs within 90 s of its return",
     )
     about_s = 200
@@ -103,7 +106,15 @@ class StoreDown90s(Drill):
         scene.begin(f"the store of {region} is held")
         await scene.chaos.stop_store(region)
         await scene.sleepers(name, self.COUNT, region)
-        await scene.clock.sleep(DOWN_S - scene.since_s())
+        await scene.expect(f"{region} is called lost", lambda: is_lost(scene, region), DOWN_S - scene.since_s(), "detect")
+
+        async def explained() -> bool:
+            found = await scene.asking.get("workloads", TENANT, name) or {}
+            pending = (found.get("status") or {}).get("pending") or ()
+            return any(one.get("reason") == "RegionSilent" and one.get("nextOwner") for one in pending)
+
+        await scene.expect("what waits there says for whom", explained, DOWN_S - scene.since_s())
+        await scene.dwell(DOWN_S)
         look = scene.census.last(RISK)
         here = look.by_region().get(region, 0) if look is not None else 0
         scene.check(f"risk-api serves in {region} while the store is held", here >= 2, f"{here} counted there after {DOWN_S:g} s")
@@ -115,6 +126,10 @@ class StoreDown90s(Drill):
         async def running() -> bool:
             return (await scene.asking.counts(TENANT, name)).get("ready", 0) == self.COUNT
 
+        async def well() -> bool:
+            return await health(scene, region) == "Healthy"
+
+        await scene.expect(f"{region} is well again", well, RESUME_S)
         await scene.expect(f"all {self.COUNT} run", running, RESUME_S, "ready")
         scene.check_lowest(RISK, 6)
         check_unhurt(scene, "what serves needs no store")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead.compose.processes import AGENT
+from fairlead.compose.wiring import REGIONS
 from fairlead.drills.asking import Tree
 from fairlead.drills.contract import BILLING, RISK, Drill
 from fairlead.drills.scene import Scene
 
+LEAST: Final = 4  # serving replicas of a critical workload, within one region
+PLACELESS_S: Final = 60.0  # without a place for so long, a service is stood in for
 BACK_S: Final = 90.0  # a node's lease of 15 s, the wait for its end, placing and starting; with room for a busy machine
 # The way back of what was lost: what is timed, and the states in which a slot has come so far.
 STAGES: Final = (("bound", ("Bound", "Starting", "Ready", "Serving")), ("ready", ("Ready", "Serving")))
@@ -36,11 +39,19 @@ async def replaced(scene: Scene, workload: tuple[str, str], region: str, nodes: 
     return bool(live) and len(live) >= min(2, assignment.get("desired", 1))
 
 
+async def partial(scene: Scene, region: str) -> str:
+    """What is missing of a region that is heard, as the global plane says; empty: nothing."""
+    status = (await scene.asking.get("regions", "", region, "global") or {}).get("status") or {}
+    said = [one for one in status.get("conditions") or () if one.get("type") == "Partial" and one.get("status") == "True"]
+    return str(said[0].get("reason")) if said and status.get("health") == "Healthy" else ""
+
+
 class ZoneLoss(Drill):
     name = "zone-loss"
     does = "kills every machine of a zone of us-east that serves risk-api, at once and without a word"
     expects = (
         "risk-api never has fewer than four serving",
+        "the region is healthy, and said to be partial: it has lost a zone",
         "it has six again within 90 s, in the zones that are left",
         "clients see errors of what is dead only until it is withdrawn",
     )
@@ -52,6 +63,11 @@ class ZoneLoss(Drill):
         node = await scene.asking.get("nodes", "", found[0]["spec"]["node"], region) or {}
         zone = str(node["spec"]["zone"])
         nodes = await lose(scene, scene.chaos.nodes(zone=zone), region, f"the machines of {zone}")
+
+        async def zone_lost() -> bool:
+            return await partial(scene, region) == "ZoneLost"
+
+        await scene.expect(f"{region} is said to have lost a zone", zone_lost, BACK_S)
         for timing, states in STAGES:
             await scene.expect(
                 f"risk-api's replicas of {region} are {timing} elsewhere",
@@ -70,11 +86,12 @@ class PartialRegion(Drill):
     name = "partial-region"
     does = "kills all machines of us-west that may serve, but leaves its plane"
     expects = (
-        "the region is not called lost: its plane lives",
+        "the region is not called lost, for its plane lives, but partial: most of its nodes are gone",
         "what cannot be placed says so, with a reason and a next owner",
-        "risk-api keeps four serving in the other regions, and has six again when the machines are back",
+        "risk-api has no place there for a minute, then stand-ins are ordered: four serve in one other region",
+        "it keeps four serving in the other regions, and has six again when the machines are back",
     )
-    about_s = 120
+    about_s = 200
 
     async def run(self, scene: Scene) -> None:
         region = "us-west"
@@ -87,7 +104,19 @@ class PartialRegion(Drill):
             return any(one.get("reason") and one.get("nextOwner") for one in pending) or await scene.serving(RISK, 6)
 
         await scene.expect("risk-api is whole elsewhere, or says what it waits for and on whom", explained, BACK_S, "bound")
-        health = ((await scene.asking.get("regions", "", region) or {}).get("status") or {}).get("health")
-        scene.check("the region is not taken for lost", health == "Healthy", f"us-west is {health}")
+
+        async def most_lost() -> bool:
+            return await partial(scene, region) == "NodesLost"
+
+        await scene.expect(f"{region} is healthy, and said to have lost most of its nodes", most_lost, BACK_S)
+
+        async def ordered() -> bool:
+            order = (await scene.asking.get("recoveryorders", *RISK) or {}).get("spec") or {}
+            return region in (order.get("lost") or ()) and not order.get("missing")
+
+        async def together() -> bool:
+            return any([await scene.serving(RISK, LEAST, other) for other in REGIONS if other != region])
+
+        await scene.expect("a RecoveryOrder stands in for what has no place there", ordered, PLACELESS_S + BACK_S)
+        await scene.expect(f"{LEAST} of risk-api serve within one other region", together, BACK_S, "serving")
         scene.check_lowest(RISK, 4)
-        await scene.expect("four of risk-api serve", lambda: scene.serving(RISK, 4), BACK_S, "serving")

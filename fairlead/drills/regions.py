@@ -9,12 +9,11 @@ from fairlead.compose.links import Direction
 from fairlead.compose.wiring import REGIONS
 from fairlead.drills.asking import Tree
 from fairlead.drills.contract import BILLING, RISK, Drill
-from fairlead.drills.losses import BACK_S, STAGES
+from fairlead.drills.losses import BACK_S, LEAST, STAGES
 from fairlead.drills.reports import lacks, report_of
 from fairlead.drills.scene import Scene
 
 LOST: Final = "eu-central"
-LEAST: Final = 4  # serving replicas of a critical workload, within one healthy region
 GOAL_S: Final = 60.0
 LIMIT_S: Final = 300.0  # L5
 CUT_S: Final = 90.0

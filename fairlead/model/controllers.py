@@ -38,8 +38,9 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "nothing follows from the workload's generation that is not written",
         ),
         ControllerInfo(
-            "region", r.REGION_HEALTH, GLOBAL, "declares regions whose lease has run out Unknown, then Lost",
-            "when each region last renewed the lease it reports under", 10.0, ("Region.status",),
+            "region", r.REGION_HEALTH, GLOBAL, "calls regions whose lease has run out Unknown, then Lost; says which are partial",
+            "when each region last renewed the lease it reports under, which nodes it said to have, which answers it took", 10.0,
+            ("Region.status",),
             "the region is heard again; this plane itself was cut off", "the region, once it is heard",
             "every silence is explained: by the region, or by our own observation (MassSilence)",
         ),
@@ -66,7 +67,8 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
         ),
         ControllerInfo(
             "mirror-up", r.MIRROR, GLOBAL, "reports its region's Assignment and Grant statuses, that one is released, "
-            "and what was ordered there", "the region's assignments, grants, questions, overrides", fresh,
+            "what was ordered there and what nodes there are",
+            "the region's assignments, grants, questions, overrides, nodes", fresh,
             ("Assignment.status", "Assignment.spec", "Grant.status", "GrantTerm.status", "Holding.status", "Override.spec"),
             "the assignment is deleted or re-made", "the region about what runs; the global plane about what is wanted",
             "the statuses are equal",
@@ -229,8 +231,8 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
             "nobody: events are words", "everything that may be told has been",
         ),
         ControllerInfo(
-            "narrator-global", r.NARRATOR, GLOBAL, "tells in events what becomes of workloads: scaling, rollouts, jobs",
-            "workloads, assignments", fresh, ("Event.spec",), "more of the same happens",
+            "narrator-global", r.NARRATOR, GLOBAL, "tells in events what becomes of workloads, rollouts, jobs and regions",
+            "workloads, assignments, regions", fresh, ("Event.spec",), "more of the same happens",
             "nobody: events are words", "everything that may be told has been",
         ),
     )  # fmt: skip

@@ -85,6 +85,8 @@ _AUTHORITY: Final = Group(
         Metric("deposed_total", _C, "terms", "Terms of this server that another leader ended."),
         Metric("materialised_rows_total", _C, "rows", "Objects written to the store's checkpoint."),
         Metric("nodes", _G, "nodes", "Nodes by health.", ("health",)),
+        Metric("region_partial", _G, "regions", "1 for a region that is heard and has lost most of its nodes, a zone, or sight "
+               "of what it is told; the global plane's alone.", ("region",)),
         Metric("observation_age_seconds", _G, "seconds", "How long ago healthy nodes were heard: median, oldest.", ("of",)),
         Metric("reservation_leaked_total", _C, "reservations", "Reservations found 90 s or more after they ran out."),
         Metric("invariant_violations_total", _C, "breaches", "Promises found broken by the patrol, which looks over a region "

@@ -47,6 +47,7 @@ class Planes:
         self.answer: Callable[[Any], Outcome] = lambda body: Accepted(100, epoch=4)
         self.takes_s = 0.0  # until an answer comes
         self.told: list[float] = []
+        self.vouches = True
 
     async def page(self, plural: str, tenant: str | None = None, **_: Any) -> ChangePage:
         items: list[Any] = [Found(each) for each in self.above]
@@ -123,3 +124,15 @@ async def test_one_that_is_refused_or_taken_prolongs_nothing() -> None:
     await lease._look()
     assert [type(body) for body in planes.asked] == [LeaseAcquire, LeaseRenew, LeaseAcquire]
     assert len(planes.told) == 1
+
+
+async def test_a_region_that_cannot_write_prolongs_nothing_and_goes_on_when_it_can() -> None:
+    planes = Planes(FakeClock())
+    lease = planes.lease()
+    await lease._look()
+    planes.vouches = False
+    await lease._look()
+    assert ([type(body) for body in planes.asked], len(planes.told)) == ([LeaseAcquire], 1)
+    planes.vouches = True
+    await lease._look()
+    assert ([type(body) for body in planes.asked], len(planes.told)) == ([LeaseAcquire, LeaseRenew], 2)

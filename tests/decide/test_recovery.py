@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.decide.recovery import Pace, Plan, Regions, Rooms, Service, outlook, plan
+from fairlead.decide.recovery import TURN, Pace, Plan, Regions, Rooms, Service, outlook, plan
 from fairlead.model.resources import Resources
 
 SMALL, LARGE = Resources(500, 1 << 29), Resources(2000, 1 << 32)
@@ -238,3 +238,48 @@ def test_what_would_come_too_late_is_no_recovery() -> None:
     (late,) = outlook("east", [service(deadline_s=20)], regions(), held(west=9), pace)
     assert late.missing == 0
     assert "within 20 s" in late.why
+
+
+def test_readiness_counts_in_a_partial_region_on_what_serves_there() -> None:
+    """If east died now: west is heard, has lost most of its nodes, and nothing of the service serves there."""
+    left = service(alive={"east": 4, "west": 0})
+    pace = Pace(18.0, 1.0, 5.0)
+    (whole,) = outlook("east", [left], regions(), held(west=2), pace)
+    assert (whole.new_slots, whole.missing) == (2, 0)
+    partly = regions()._replace(partial=frozenset({"west"}))
+    (short,) = outlook("east", [left], partly, held(west=2), pace)
+    assert (short.region, short.new_slots, short.missing) == ("west", 2, 2)
+    (elsewhere,) = outlook("east", [left], partly, held(west=2, centre=4), pace)
+    assert (elsewhere.region, elsewhere.new_slots, elsewhere.missing) == ("centre", 4, 0)
+    (own,) = outlook("west", [left], partly, held(east=4), pace)
+    assert own.missing == 0, "it is the lost one itself that is partial"
+
+
+def test_while_several_regions_are_silent_few_are_ordered_at_a_time_and_the_important_first() -> None:
+    both = {"slots": {"east": 2, "west": 2}, "alive": {}}
+    first, second, third = (service(name, priority=rank, **both) for name, rank in (("a", 1), ("b", 3), ("c", 2)))
+    found = plan([first, second, third], regions("east", "west"), held(centre=99), at_most=6)
+    assert found.orders == {("risk", "b"): {"centre": 4}, ("risk", "c"): {"centre": 2}}
+    assert found.short == {("risk", "c"): (2, TURN), ("risk", "a"): (4, TURN)}, "what waits says so"
+    then = [each._replace(ordered=found.orders.get(each.key, {})) for each in (first, second, third)]
+    rest = plan(then, regions("east", "west"), held(centre=99), at_most=6)
+    assert rest.orders == {("risk", name): {"centre": 4} for name in "abc"}
+    assert rest.short == {}
+
+
+def test_nothing_new_is_ordered_where_nothing_may_be_and_what_was_ordered_stays() -> None:
+    there = service(slots={"east": 4}, alive={}, ordered={"west": 3})
+    found = plan([there, service("other")], regions("east"), held(west=9, centre=9), at_most=0)
+    assert found.orders == {("risk", "risk-api"): {"west": 3}}
+    assert {key[1]: short for key, short in found.short.items()} == {"risk-api": (1, TURN), "other": (2, TURN)}
+
+
+def test_where_a_service_goes_is_decided_on_the_room_there_is_and_not_on_its_turn() -> None:
+    split = service(slots={"east": 4}, alive={})
+    found = plan([split], regions("east"), held(west=3, centre=9), at_most=1)
+    assert found.orders == {("risk", "risk-api"): {"centre": 1}}, "west would hold one, and three; only centre holds four"
+
+
+def test_one_that_has_no_budget_waits_for_one_and_for_no_turn() -> None:
+    found = plan([service(budget="")], regions("east"), held(west=9), at_most=9)
+    assert found.short[("risk", "risk-api")].why == "it names no recovery budget"

@@ -9,7 +9,7 @@ from fairlead.decide.assigning import Choice
 from fairlead.decide.folding import fold
 from fairlead.decide.regions import Health, RegionFacts, RegionRules, RegionVerdict, judge_regions
 from fairlead.model.kinds.intent import JobRule, StageCounts, Workload, WorkloadSpec, WorkloadStatus
-from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.meta import Condition, Metadata
 
 RULES = RegionRules()
@@ -115,3 +115,27 @@ def test_work_that_may_not_leave_a_lost_region_says_so_though_it_was_placed() ->
     status = folded(choice, {"b"}, told("b", bound=3, started=3), job=JobRule(completions=4))
     assert [(one.reason, one.count, one.next_owner) for one in status.pending] == [("ResidencyBlocked", 4, "operator")]
     assert (status.replicas.unknown, status.replicas.pending) == (3, 0), "bound slots are not pending as well"
+
+
+def given(region: str, last: int, generation: int = 1, seen: int = 0, **counts: int) -> Assignment:
+    """A region with slots 0 to `last`, of whose generations it has seen some."""
+    one = told(region, **counts)
+    return replace(
+        one,
+        metadata=replace(one.metadata, generation=generation),
+        spec=replace(one.spec, slots=(SlotRange(first=0, last=last),)),
+        status=replace(one.status, observed_generation=seen),
+    )
+
+
+def test_what_a_silent_region_was_given_and_never_answered_waits_with_a_reason() -> None:
+    """L12: not even the region knows what it waits for, so it is said here, with whoever acts next."""
+    status = folded(Choice({"a": 2, "b": 2}), {"b"}, given("a", 1, seen=1, bound=2, serving=2), given("b", 1))
+    assert [(one.reason, one.count, one.next_owner) for one in status.pending] == [("RegionSilent", 2, "region-controller")]
+    assert "2 in b" in status.pending[0].detail
+    assert (status.replicas.pending, status.replicas.bound) == (2, 2)
+    half = folded(Choice({"b": 4}), {"b"}, given("b", 3, generation=2, seen=1, bound=1, serving=1))
+    assert [(one.reason, one.count) for one in half.pending] == [("RegionSilent", 3)], "one it had bound before it fell silent"
+    known = folded(Choice({"b": 4}), {"b"}, given("b", 3, seen=1, bound=3, pending=1))
+    assert [(one.reason, one.count) for one in known.pending] == [("RegionSilent", 1)], "it said of one that it waits"
+    assert folded(Choice({"a": 2, "b": 2}), set(), given("b", 1)).pending == (), "a region that is heard says it itself"

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlead.decide.assigning import BLOCK, RECOVERY_FIRST, own_slots, spare_in
-from fairlead.decide.recovery import Pace, Regions, Rooms, Service, outlook, plan
+from fairlead.decide.recovery import TURN, Pace, Regions, Rooms, Service, outlook, plan
 from fairlead.decide.succession import Alone, Areas, gone, homes_of, may_give_back, name_of, succeed, with_successors
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, StandIn
@@ -209,3 +209,18 @@ def test_a_region_gets_its_lease_back_when_its_assignments_name_nothing_that_oth
     west = with_successors(assigned("west", 1, 1), made, "critical")
     assert may_give_back("west", [made.spec.stand_ins], [carried(west)])
     assert not may_give_back("west", [()], [carried(west)]), "what stood in there has been stood in for by another"
+
+
+def test_while_several_regions_are_silent_stand_ins_are_ordered_a_few_at_a_time() -> None:
+    sole = Service(
+        ("risk", "api"), 1000, 3, Resources(1, 1), "critical", NAMES, {"east": 2, "west": 1}, {}, {},
+        alone=alone(taken={"east": 7}),
+    )  # fmt: skip
+    lost = Regions(frozenset({"east"}), frozenset({"centre", "west"}), frozenset())
+    held = Rooms({("critical", name): {Resources(1, 1): 9} for name in NAMES})
+    found = plan([sole], lost, held, at_most=1)
+    assert [one.slot for one in found.stand_ins[sole.key]] == [0]
+    assert found.short[sole.key] == (1, TURN)
+    none = plan([sole], lost, held, at_most=0)
+    assert (none.orders, none.short[sole.key]) == ({}, (2, TURN))
+    assert len(plan([sole], lost, held, at_most=2).stand_ins[sole.key]) == 2

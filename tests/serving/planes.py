@@ -78,6 +78,8 @@ class FakePlane:
     """Cut off in two ways: `break_()` ends feeds as a broken connection does; `silent` answers nothing at all.
     And `unreadable`: what it says is of a form that is not known here."""
 
+    vouches = True
+
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], Row] = {}
         self.history: list[Row] = []

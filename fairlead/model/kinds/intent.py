@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.model.meta import Condition, Metadata, Record
 from fairlead.model.resources import NOTHING, DeviceAsk, Resources
 
@@ -59,6 +60,7 @@ class RegionStatus(Record, frozen=True):
     health: Literal["", "Healthy", "Unknown", "Lost"] = ""
     incarnation: int = 0
     conditions: tuple[Condition, ...] = ()
+    zones: tuple[ZoneNodes, ...] = ()  # its nodes, as it said last; not told more often than every half minute
 
 
 class Region(Record, frozen=True):

@@ -20,6 +20,15 @@ class LeaseSpec(Record, frozen=True):
     region: str = ""  # of the plane it is on; `global` for the global one
 
 
+class ZoneNodes(Record, frozen=True):
+    """The nodes of a zone that are to take work: neither closed by people nor never heard."""
+
+    zone: str = ""
+    nodes: int = 0
+    ready: int = 0  # of these, those that are heard
+    suspect: int = 0  # of these, those of which the region suspects its own observation
+
+
 class LeaseStatus(Record, frozen=True):
     """How whoever holds the lease is doing, told with each renewal: what `get controllers` shows."""
 
@@ -29,6 +38,7 @@ class LeaseStatus(Record, frozen=True):
     last_reconcile_time: datetime | None = None
     last_error: str = ""
     conditions: tuple[Condition, ...] = ()
+    zones: tuple[ZoneNodes, ...] = ()  # of who speaks for a region: its nodes
 
 
 class Lease(Record, frozen=True):
