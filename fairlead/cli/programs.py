@@ -59,7 +59,7 @@ def agent(
     """Run the agent of one node until SIGTERM. What it started runs on and is adopted by the next one.
 
     \b
-    fairlead auth join-token node-7 --in-region eu-west --cpu 16 --memory 64Gi > token
+    fairlead auth join-token eu-west-node-7 --in-region eu-west --cpu 16 --memory 64Gi > token
     fairlead agent --join @token --server https://plane.example.org:7443 --ca ca.pem --state /var/lib/fairlead-agent
     fairlead agent --config agent.json
 

@@ -54,7 +54,7 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
     tmp_path: Path,
 ) -> None:
     async with guarded(tmp_path) as world, serving(app_of(world), ServerTls(world.place.files)) as address:
-        text, stored = await world.join_token("node-7")
+        text, stored = await world.join_token(f"{REGION}-node-7")
         request, key = new_request()
         async with aiohttp.ClientSession() as session:
             body = {"token": text, "request": request.decode()}
@@ -66,14 +66,14 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
             ) as answer:
                 assert (answer.status, (await answer.json())["reason"]) == (403, "Forbidden")
         assert got["authorities"].encode() == world.place.pair.certificate
-        mine = world.place.client_with(Pair(got["certificate"].encode(), key), "node-7")
+        mine = world.place.client_with(Pair(got["certificate"].encode(), key), f"{REGION}-node-7")
         dialer = Dialer(mine)
         channel = await dialer.dial(address)
         await channel.close()
         again, new_key = new_request()
         async with aiohttp.ClientSession() as session:
             async with session.get(address + "/whoami", ssl=mine) as answer:
-                assert await answer.text() == "node-7"
+                assert await answer.text() == f"{REGION}-node-7"
             async with session.post(address + RENEW_PATH, json={"request": again.decode()}, ssl=mine) as answer:
                 assert answer.status == 200
                 renewed = await answer.json()
@@ -86,7 +86,7 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
                 assert answer.status == 413
             async with session.post(address + JOIN_PATH, data=b"{", ssl=mine) as answer:
                 assert answer.status == 400
-        fresh = Dialer(world.place.client_with(Pair(renewed["certificate"].encode(), new_key), "node-7b"))
+        fresh = Dialer(world.place.client_with(Pair(renewed["certificate"].encode(), new_key), f"{REGION}-node-7b"))
         await (await fresh.dial(address)).close()
         await world.revoke(stored)
         for one in (dialer, fresh):

@@ -95,6 +95,8 @@ def check_token(report: Report, new: Token, old: Token | None) -> None:
     if spec.profile is not None:
         report.subdomain("spec.profile.node", spec.profile.node)
         report.label("spec.profile.region", spec.profile.region)
+        if old is None:  # one of before is still to be revoked
+            _check_node_name(report, spec.profile.node, spec.profile.region)
         capacity = spec.profile.capacity
         report.amounts("spec.profile.capacity", capacity)
         report.need(
@@ -102,6 +104,12 @@ def check_token(report: Report, new: Token, old: Token | None) -> None:
         )
     if old is not None:
         _check_token_change(report, new, old)
+
+
+def _check_node_name(report: Report, node: str, region: str) -> None:
+    """It is registered by its region, which cannot ask the others whether they have one of that name (P19)."""
+    if not node.startswith((f"{region}-", f"{region}.")):
+        report.add("spec.profile.node", f"must begin with {shown(region + '-')} or {shown(region + '.')}, got {shown(node)}")
 
 
 def _check_owner(report: Report, new: Token) -> None:
