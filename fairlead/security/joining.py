@@ -24,6 +24,7 @@ from fairlead.model.kinds.access import NodeProfile, Token
 from fairlead.model.kinds.capacity import Node, NodeSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
+from fairlead.model.resources import numbered_devices
 from fairlead.ports import Clock
 from fairlead.security import tokens
 from fairlead.security.certificates import (
@@ -161,8 +162,9 @@ class Joining:
 
 def _registration(token: Token, profile: NodeProfile, source: str) -> Command:
     spec = NodeSpec(
-        region=profile.region, zone=profile.zone, pool=profile.pool, allocatable=profile.capacity, max_slots=profile.max_slots
-    )
+        region=profile.region, zone=profile.zone, pool=profile.pool, allocatable=profile.capacity, max_slots=profile.max_slots,
+        devices=numbered_devices(profile.devices),
+    )  # fmt: skip
     node = Node(metadata=Metadata(name=profile.node, labels=dict(profile.labels)), spec=spec)
     caller = Caller(f"join:{token.metadata.name}", Role.OPERATOR)
     return Command(caller, Put("Node", node, mode="create"), correlation=f"join from {source}")

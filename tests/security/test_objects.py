@@ -181,6 +181,15 @@ def test_a_join_token_of_before_names_began_with_their_region_can_still_be_revok
         assert told(replace(old, spec=replace(old.spec, profile=replace(profile, node=name)))) == {}
 
 
+@pytest.mark.parametrize("devices", [{"gpu": 1001}, {"gpu": -1}, {"a b": 1}, {"licence": 1}])
+def test_a_join_token_counts_devices_that_a_node_may_have(devices: dict[str, int]) -> None:
+    profile = NodeProfile(node="r-1", region="r", capacity=Resources(1000, 0, [("licence", 1)]), devices=devices)
+    (path,) = told(token_in(SYSTEM, purpose="Join", subject=None, profile=profile))
+    assert path.startswith("spec.profile.devices[")
+    profile = replace(profile, devices={"gpu": 1000, "example.org/fpga": 0})
+    assert told(token_in(SYSTEM, purpose="Join", subject=None, profile=profile)) == {}
+
+
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
