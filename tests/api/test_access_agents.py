@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import REFUSAL, decode, encode
 from fairlead.decide.access import Identity
+from fairlead.decide.overrides import MIRRORED_UID
 from fairlead.model.commands import Caller, Command, Delete, Put, PutStatus, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, Subject
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
@@ -172,6 +173,15 @@ async def test_a_join_token_gives_one_machine_a_certificate_and_a_node_as_approv
         again = await joined(world, text)
         assert isinstance(again, Refused)
         assert "used before" in again.detail
+
+
+async def test_a_join_token_of_before_names_began_with_their_region_lets_nobody_in(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world:
+        text, _ = await world.join_token("node-7", annotations={MIRRORED_UID: "u-1"})
+        got = await joined(world, text)
+        assert isinstance(got, Refused)
+        assert f"node-7 does not begin with {REGION}-, the name of its region" in got.detail
+        assert world.get("nodes", "", "node-7") is None
 
 
 async def test_of_many_that_come_at_once_with_one_join_token_one_is_let_in(tmp_path: Path) -> None:

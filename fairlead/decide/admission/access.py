@@ -9,6 +9,7 @@ from typing import Final
 
 from fairlead.decide.access_roles import BUILT_IN, KNOWN_KINDS, VERBS
 from fairlead.decide.admission.report import Report, shown
+from fairlead.decide.overrides import MIRRORED_UID
 from fairlead.model.kinds.access import (
     ALL_TENANTS,
     SYSTEM_TENANT,
@@ -105,7 +106,8 @@ def check_token(report: Report, new: Token, old: Token | None) -> None:
     if spec.profile is not None:
         report.subdomain("spec.profile.node", spec.profile.node)
         report.label("spec.profile.region", spec.profile.region)
-        if old is None:  # one of before is still to be revoked
+        # One of before these rules is still to be revoked, and to be copied into a region; there it lets nobody in (joining.py).
+        if old is None and MIRRORED_UID not in new.metadata.annotations:
             _check_node_name(report, spec.profile.node, spec.profile.region)
             _check_devices(report, spec.profile)
         capacity = spec.profile.capacity
@@ -117,9 +119,13 @@ def check_token(report: Report, new: Token, old: Token | None) -> None:
         _check_token_change(report, new, old)
 
 
+def begins_with_region(node: str, region: str) -> bool:
+    return node.startswith((f"{region}-", f"{region}."))
+
+
 def _check_node_name(report: Report, node: str, region: str) -> None:
     """It is registered by its region, which cannot ask the others whether they have one of that name (P19)."""
-    if not node.startswith((f"{region}-", f"{region}.")):
+    if not begins_with_region(node, region):
         report.add("spec.profile.node", f"must begin with {shown(region + '-')} or {shown(region + '.')}, got {shown(node)}")
 
 
