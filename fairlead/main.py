@@ -288,7 +288,7 @@ class LocalPrograms:
 
     def up(
         self, state: str, stores: dict[str, str], node_lease_s: float, detach: bool, say: Callable[[str], None]
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[Any, Any, bool]:
         from fairlead.compose.programs import up
 
         for url in stores.values():

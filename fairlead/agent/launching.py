@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.agent.drivers.contract import Launch, MountedFile
+from fairlead.agent.drivers.contract import InstanceId, Launch, MountedFile
 from fairlead.agent.port_range import NoPort, PortRange
 from fairlead.agent.region import Region
 from fairlead.agent.settings import NodeDeclaration
@@ -45,6 +45,7 @@ class Launcher:
         self._region = region
         self._ports = ports
         self._drivers = drivers
+        self._holders: dict[tuple[str, int], list[InstanceId]] = {}  # of the ports of each node
         self._templates: dict[tuple[str, str, str], Template] = {}  # a Revision never changes; another workload may take its name
 
     async def template(self, binding: Binding) -> Template:
@@ -70,7 +71,8 @@ class Launcher:
         slot.driver = template.driver
         files = await self._files(slot, template)
         if not slot.ports and template.ports:
-            slot.ports = self._take_ports(template)
+            slot.ports = self._take_ports(slot, template)
+            self._note(slot)
         slot.told_lasts = slot.lasts
         return Launch(
             slot.id,
@@ -91,12 +93,26 @@ class Launcher:
 
     def release(self, slot: Slot) -> None:
         self._ports.give_back(slot.ports.values())
+        for port in slot.ports.values():
+            self._holders[slot.node, port].remove(slot.id)
+            if not self._holders[slot.node, port]:
+                del self._holders[slot.node, port]
         slot.ports = {}
 
-    def hold(self, ports: dict[str, int]) -> None:
-        self._ports.hold(ports.values())
+    def hold(self, slot: Slot) -> None:
+        """What it was found with."""
+        self._ports.hold(slot.ports.values())
+        self._note(slot)
 
-    def _take_ports(self, template: Template) -> dict[str, int]:
+    def _note(self, slot: Slot) -> None:
+        for port in slot.ports.values():
+            self._holders.setdefault((slot.node, port), []).append(slot.id)
+
+    def _take_ports(self, slot: Slot, template: Template) -> dict[str, int]:
+        for port in template.ports:
+            holders = self._holders.get((slot.node, port.port), []) if port.port else []
+            if holders:
+                raise NotYet(f"port {port.port} is taken by {holders[0].tenant}/{holders[0].name}")
         taken: dict[str, int] = {}
         try:
             for port in template.ports:

@@ -94,7 +94,7 @@ class Works:
         template = decode_template(found.template)
         slot.adopt(found.run, found.ports, template, now)
         slot.exclusive = found.exclusive
-        self._launcher.hold(found.ports)
+        self._launcher.hold(slot)
         if found.exit is not None:
             slot.end(found.exit, now)
             self._launcher.release(slot)

@@ -18,7 +18,8 @@ from fairlead.api.versions import COMPONENT_BITS, vector_text
 from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import ChangePage, ResourcePlane, Unreachable
 from fairlead.model.commands import Command, Outcome, Refused
-from fairlead.model.registry import GLOBAL, KindInfo
+from fairlead.model.kinds.access import Token
+from fairlead.model.registry import GLOBAL, KINDS, KindInfo
 from fairlead.ports import Clock, Tasks
 
 CATCH_UP_S: Final = 0.05  # between two looks at a plane that has not reached the wanted revision yet
@@ -122,7 +123,29 @@ class FrontDoor:
 
     def home_of_new(self, info: KindInfo, name: str, region: str, asked: str = "") -> Member:
         """Where a new object goes. A regional kind says its region, in its spec or as the prefix of its name (P19); `asked` is
-        what the request itself says, and must not say another."""
+        what the request itself says, and must not say another. A node begins with the name of its region whatever else says it:
+        it is one name everywhere, also for a region that cannot be asked just now."""
+        home = self._home_of_new(info, name, region, asked)
+        if info.plural == "nodes" and self.named_after(info, name) is not home:
+            message = f"must begin with {home.name}- or {home.name}., the name of its region, so that it is unique everywhere"
+            raise _misnamed(info, name, "metadata.name", message)
+        return home
+
+    def check_joining(self, info: KindInfo, record: object) -> None:
+        """Of a join token. That its node begins with the name of its region, everybody knows; that another region has a longer
+        name which begins so, only whoever knows them all."""
+        profile = record.spec.profile if isinstance(record, Token) else None
+        other = self.named_after(KINDS["nodes"], profile.node) if profile is not None else None
+        if isinstance(record, Token) and profile is not None and other is not None and other.name != profile.region:
+            message = f"begins with the name of {other.name}, and must with that of {profile.region} alone"
+            raise _misnamed(info, record.metadata.name, "spec.profile.node", message)
+
+    def named_after(self, info: KindInfo, name: str) -> Member | None:
+        """Whose name it begins with: the longest such, for the name of one region may begin with that of another."""
+        named = [m for m in self.serving(info) if name.startswith((m.name + "-", m.name + "."))]
+        return max(named, key=lambda m: len(m.name), default=None)
+
+    def _home_of_new(self, info: KindInfo, name: str, region: str, asked: str) -> Member:
         members = self.serving(info)
         if asked and self.is_regional(info):
             chosen = self.serving(info, asked)[0]
@@ -133,13 +156,12 @@ class FrontDoor:
             return chosen
         if len(members) == 1:
             return members[0]
-        named = [m for m in members if m.name == region] or [m for m in members if name.startswith((m.name + "-", m.name + "."))]
-        if not named:
+        home = next((m for m in members if m.name == region), None) or self.named_after(info, name)
+        if home is None:
             regions = ", ".join(m.name for m in members)
             message = f"must begin with the name of a region and a dash, so that it is unique everywhere: one of {regions}"
-            cause = {"reason": "FieldValueInvalid", "message": message, "field": "metadata.name"}
-            raise Failure(422, f'{info.kind} "{name}" is invalid: metadata.name: {message}', causes=[cause])
-        return max(named, key=lambda m: len(m.name))
+            raise _misnamed(info, name, "metadata.name", message)
+        return home
 
     async def submit(self, member: Member, command: Command) -> Outcome:
         if not member.plane.connected:
@@ -212,6 +234,11 @@ class FrontDoor:
                 cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version", "field": ""}
                 raise Failure(504, message, causes=[cause], retry_after_s=1.0)
             await self._clock.sleep(CATCH_UP_S)
+
+
+def _misnamed(info: KindInfo, name: str, field: str, message: str) -> Failure:
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": field}
+    return Failure(422, f'{info.kind} "{name}" is invalid: {field}: {message}', causes=[cause])
 
 
 async def _of_all(members: Sequence[Member], ask: Callable[[Member], Coroutine[Any, Any, T]]) -> list[T]:

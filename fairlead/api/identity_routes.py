@@ -109,7 +109,7 @@ def _answer(got: Joined | Refused) -> Response:
     if got.profile is not None:
         profile = got.profile
         fields["profile"] = {"capacity": profile.capacity.as_quantities(), "zone": profile.zone, "pool": profile.pool,
-                             "maxSlots": profile.max_slots}  # fmt: skip
+                             "maxSlots": profile.max_slots, "devices": dict(profile.devices)}  # fmt: skip
     return _json(200, fields)
 
 

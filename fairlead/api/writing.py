@@ -97,6 +97,7 @@ async def _create(call: Call, tree: Any, decoded: Decoded, operation: managers.O
     name = record.metadata.name
     member = call.front.home_of_new(info, name, getattr(record.spec, "region", ""), call.region)
     await _unique(call, member, name)
+    call.front.check_joining(info, record)
     outcome = await send(call, member, Put(info.kind, record, "create", dry_run=call.dry_run))
     if isinstance(outcome, Refused):
         raise refused(call, outcome, name)
@@ -120,7 +121,9 @@ async def _unique(call: Call, home: Member, name: str) -> None:
     try:
         item, _ = await call.front.get(call.info, call.tenant, name)
     except Failure:
-        return  # a region that is away cannot be asked; names begin with their region, so it has none of this name
+        if call.front.named_after(call.info, name) is not home:
+            raise
+        return  # a region that is away cannot be asked; the name begins with that of its own region, which is here
     if item is not None and item.member is not home:
         taken = Refused("AlreadyExists", f"{item.member.name} has it")
         raise refused(call, taken, name)

@@ -13,12 +13,12 @@ import click
 
 from fairlead.cli import blast, copies, selectors
 from fairlead.cli.complete import nodes as complete_nodes
-from fairlead.cli.frame import NOT_FOUND, Told
+from fairlead.cli.frame import CONFLICT, NOT_FOUND, Told
 from fairlead.cli.kinds import Target, of_model
 from fairlead.cli.output import note, progress
 from fairlead.cli.session import SOME_TIME, Session, WaitTimedOut, on_server, server_options
 from fairlead.cli.writing import Outcomes, confirmed, how, keyed, suffix, write_options, yes_option
-from fairlead.client.rest_shapes import Query
+from fairlead.client.rest_shapes import Query, Written
 
 DEADLINE_S = 600.0  # as long as a workload's drain may take unless it says otherwise
 GRACE_S = 15.0  # after the deadline, for the controller to say how it ended
@@ -113,7 +113,8 @@ async def drain(session: Session, names: tuple[str, ...], selector: str, reason:
                 dry_run: str, idempotency_key: str) -> int:  # fmt: skip
     """Move everything off nodes, within disruption budgets, before a deadline. Asks first; off a terminal it needs --yes.
 
-    The nodes are cordoned and stay so. Exit code 6 if something is left at the deadline, with the budget that blocks it.
+    The nodes are cordoned and stay so. Exit code 6 if something is left at the deadline, with the budget that blocks it; 4 if
+    somebody ends the drain meanwhile. The deadline is kept by the server's clock.
     """
     if not reason.strip():
         raise Told("--reason is empty", hint="say why, for whoever is moved: --reason 'kernel update'")
@@ -125,28 +126,30 @@ async def drain(session: Session, names: tuple[str, ...], selector: str, reason:
         note(f"  {_target(node)}: {await blast.radius(session, _target(node), node)}")
     if dry_run == "none":
         confirmed(yes, f"Drain {len(found)} node{'s' if len(found) > 1 else ''} within {deadline:g} s?")
-    end = datetime.fromtimestamp(session.client.clock.wall() + deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    end = datetime.fromtimestamp(session.client.server_wall() + deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     body = {"spec": {"unschedulable": True, "drain": {"reason": reason.strip(), "deadlineTime": end}}}
     outcomes = Outcomes("being drained", len(found))
-    ordered: list[Target] = []
+    ordered: list[tuple[Target, int]] = []
     for index, node in enumerate(found):
         target, write = _target(node), how(session, dry_run, keyed(idempotency_key, index, len(found)))
-        if dry_run != "client" and await outcomes.take(
-            str(target), session.client.patch(target.resource, "", target.name, body, write)
-        ) is None:  # fmt: skip
+        made: Written | None = Written(node)
+        if dry_run != "client":
+            made = await outcomes.take(str(target), session.client.patch(target.resource, "", target.name, body, write))
+        if made is None:
             continue
-        ordered.append(target)
+        ordered.append((target, _generation(made.object)))
         click.echo(f"{target} draining until {end}{suffix(dry_run)}")
     if wait and dry_run == "none":
         await _empty(session, ordered, deadline)
     return outcomes.code()
 
 
-async def _empty(session: Session, targets: list[Target], deadline_s: float) -> None:
-    """Until nothing is left on them, telling how far it is and what blocks."""
+async def _empty(session: Session, ordered: list[tuple[Target, int]], deadline_s: float) -> None:
+    """Until nothing is left on them, telling how far it is and what blocks. With each the generation that has the order."""
     clock = session.client.clock
     end = clock.monotonic() + deadline_s + GRACE_S
-    waiting = {target.name: target for target in targets}
+    waiting, since = {target.name: target for target, _ in ordered}, {target.name: number for target, number in ordered}
+    ended: list[str] = []  # what is said of those whose drain somebody else has ended
     said: dict[str, str] = {}
     here: dict[str, str] = {}  # what is left, where the controller does not name it
     blocks: dict[str, str] = {}  # what it last named: when the time is over it says only how many are left
@@ -154,7 +157,12 @@ async def _empty(session: Session, targets: list[Target], deadline_s: float) -> 
         while waiting:
             for name in list(waiting):
                 left = await blast.bindings_on(session, name)
-                condition = await _drained(session, waiting[name])
+                node = await session.client.get(waiting[name].resource, "", name, region=session.region)
+                if _generation(node) >= since[name] and not (node.get("spec") or {}).get("drain"):
+                    kept = f"still on it: {blast.by_workload(left)}" if left else "nothing is left on it"
+                    ended.append(f"{waiting.pop(name)} is not drained any more: somebody has ended it; {kept}")
+                    continue
+                condition = _drained(node)
                 if not left and condition.get("status", "True") == "True":
                     click.echo(f"{waiting.pop(name)} drained")
                     continue
@@ -171,9 +179,12 @@ async def _empty(session: Session, targets: list[Target], deadline_s: float) -> 
                     end = min(end, clock.monotonic())
             if waiting and clock.monotonic() >= end:
                 lines = [f"{target} is not empty at its deadline: {said[name]}{here[name]}" for name, target in waiting.items()]
-                raise WaitTimedOut("\n".join(lines), _hint(lines))
+                raise WaitTimedOut("\n".join([*lines, *ended]), _hint(lines))
             if waiting:
                 await clock.sleep(LOOK_S)
+    if ended:
+        hint = "'fairlead get events -A' tells what happened meanwhile; drain it again, or leave it"
+        raise Told("\n".join(ended), hint=hint, code=CONFLICT)
 
 
 def _hint(lines: list[str]) -> str:
@@ -182,9 +193,12 @@ def _hint(lines: list[str]) -> str:
     return f"{budget if any(BUDGET in line for line in lines) else order}; 'fairlead uncordon' gives up"
 
 
-async def _drained(session: Session, target: Target) -> dict[str, Any]:
-    node = await session.client.get(target.resource, "", target.name, region=session.region)
+def _generation(node: dict[str, Any]) -> int:
+    return int((node.get("metadata") or {}).get("generation") or 0)
+
+
+def _drained(node: dict[str, Any]) -> dict[str, Any]:
     conditions = (node.get("status") or {}).get("conditions") or ()
     found: dict[str, Any] = next((one for one in conditions if one.get("type") == "Drained"), {})
     # What the controller said of an earlier order is not about this one.
-    return found if int(found.get("observedGeneration") or 0) >= int(node["metadata"].get("generation") or 0) else {}
+    return found if int(found.get("observedGeneration") or 0) >= _generation(node) else {}

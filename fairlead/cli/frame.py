@@ -53,7 +53,8 @@ class Programs(Protocol):
 
     def up(
         self, state: str, stores: dict[str, str], node_lease_s: float, detach: bool, say: Callable[[str], None]
-    ) -> Coroutine[Any, Any, None]: ...
+    ) -> Coroutine[Any, Any, bool]:
+        """False: it was told to stop before it was ready, and nothing of it runs."""
 
     def down(self, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, bool]: ...
 

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from fairlead.cli.frame import Programs, Told, World
+from fairlead.cli.frame import INTERRUPTED, Programs, Told, World
 
 DEFAULT_STATE = ".fairlead"
 
@@ -59,7 +59,7 @@ def agent(
     """Run the agent of one node until SIGTERM. What it started runs on and is adopted by the next one.
 
     \b
-    fairlead auth join-token node-7 --in-region eu-west --cpu 16 --memory 64Gi > token
+    fairlead auth join-token eu-west-node-7 --in-region eu-west --cpu 16 --memory 64Gi > token
     fairlead agent --join @token --server https://plane.example.org:7443 --ca ca.pem --state /var/lib/fairlead-agent
     fairlead agent --config agent.json
 
@@ -130,9 +130,11 @@ def up(world: World, state: str, stores: tuple[str, ...], node_lease: float, det
             raise Told(f"--store {text}: write PLANE=URL, such as us-east=sqlite:/srv/us-east.db")
         named[plane] = url
     try:
-        world.run(programs_of(world).up(state, named, node_lease, detach, lambda text: click.echo(text, err=True)))
+        ready = world.run(programs_of(world).up(state, named, node_lease, detach, lambda text: click.echo(text, err=True)))
     except ValueError as error:
         raise Told(str(error)) from error
+    if not ready:
+        raise Told("stopped before it was ready; nothing of it runs", code=INTERRUPTED)
 
 
 @click.command()

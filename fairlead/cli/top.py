@@ -31,7 +31,7 @@ class _Kinds(LazyGroup):
 
 @click.group("top", cls=_Kinds)
 def command() -> None:
-    """Show how full nodes are and what workloads use."""
+    """Show how full nodes are and what workloads have bound: requests, not what processes really use."""
 
 
 sort_option = click.option(
@@ -108,7 +108,7 @@ def _node(node: dict[str, Any], used: dict[str, int]) -> dict[str, Any]:
 @server_options()
 @on_server
 async def workloads(session: Session, selector: str, sort_by: str, everywhere: bool, no_headers: bool, form: Format) -> int:
-    """Show what workloads have bound: slots by stage, and what they hold together."""
+    """Show what workloads have bound: slots by stage, and what these request together."""
     labels = selectors.text_of(selectors.labels(selector))
     query = Query(of_model()["workloads"], "" if everywhere else session.namespace, labels, region=session.region)
     facts = [_workload(each) for each in (await session.client.list(query)).items]

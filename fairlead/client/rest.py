@@ -86,6 +86,18 @@ class RestClient:
         self._timeout_s = timeout_s
         self._warn = warn
         self._http: Http | None = None
+        self._dated = ("", 0.0)  # the Date of the last answer, and what the clock here said then
+
+    def server_wall(self) -> float:
+        """What the server's clock says, to the second, as far as it has said it: deadlines are kept there, not here."""
+        from email.utils import parsedate_to_datetime  # Here, not above: few commands ask, and all of them start.
+
+        text, heard = self._dated
+        try:
+            ahead_s = parsedate_to_datetime(text).timestamp() - heard if text else 0.0
+        except ValueError:
+            ahead_s = 0.0
+        return self.clock.wall() + ahead_s
 
     async def __aenter__(self) -> Self:
         headers = {"User-Agent": self.link.user_agent}
@@ -310,6 +322,7 @@ class RestClient:
             async with asyncio.timeout(within_s), self._open(request) as response:
                 body = await response.read()
                 self._hear_warnings(response)
+                self._dated = (response.header("date"), self.clock.wall())
                 return _Answer(response.status, _decoded(body), response.header("retry-after"))
         except CannotConnect as error:
             raise self._unreachable(error) from error

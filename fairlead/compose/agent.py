@@ -37,6 +37,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     pool: str = ""  # the node pool it belongs to
     cpu: str = ""  # what it offers, a quantity; `cpu` and `memory` both empty: what the machine has
     memory: str = ""  # likewise
+    scalars: dict[str, str] = {}  # other resources it offers, quantities by name
     devices: tuple[Device, ...] = ()  # what it has to give whole or in shares
     labels: dict[str, str] = {}  # for selectors; operators' once the node exists
     address: str = ""  # by which others reach what runs here; empty: the one this machine has towards its region's servers
@@ -53,7 +54,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
     def declaration(self) -> NodeDeclaration:
         asked = Resources.parse({name: text for name, text in (("cpu", self.cpu), ("memory", self.memory)) if text})
-        capacity = asked if asked != NOTHING else detect_capacity()
+        capacity = (asked if asked != NOTHING else detect_capacity()) + Resources.parse(self.scalars)
         return NodeDeclaration(
             name=self.node,
             region=self.region,

@@ -11,7 +11,7 @@ from pathlib import Path
 from fairlead.agent.settings import detect_capacity
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import TlsFiles
-from fairlead.model.resources import Resources
+from fairlead.model.resources import Resources, numbered_devices
 from fairlead.security.enrolment import Certified, files_in, join
 from fairlead.security.files import write
 from fairlead.security.hidden import Hidden
@@ -48,6 +48,8 @@ def _config(state: Path, addresses: tuple[str, ...], certified: Certified) -> Ag
         pool=profile.pool if profile is not None else "",
         cpu=offered.get("cpu", ""),
         memory=offered.get("memory", ""),
+        scalars={name: text for name, text in offered.items() if name not in ("cpu", "memory")},
+        devices=numbered_devices(profile.devices) if profile is not None else (),
         max_slots=profile.max_slots if profile is not None else 110,
         tls=TlsFiles(str(files.certificate), str(files.key), str(files.authorities)),
         renews=True,
@@ -55,5 +57,5 @@ def _config(state: Path, addresses: tuple[str, ...], certified: Certified) -> Ag
 
 
 def _least(here: Resources, approved: Resources) -> Resources:
-    """What the machine has, and no more than it was approved for."""
-    return Resources(min(here.cpu, approved.cpu), min(here.memory, approved.memory))
+    """What the machine has, and no more than it was approved for. Of others nobody can look: it has what was approved."""
+    return Resources(min(here.cpu, approved.cpu), min(here.memory, approved.memory), approved.scalars)

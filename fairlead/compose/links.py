@@ -1,9 +1,10 @@
 """The network of the local platform: a TCP relay for every link between its processes, so that a link can be cut or broken as a
-real one is. Also holds the locks by which a SQLite store is stopped.
+real one is. Also holds the locks by which a SQLite store is stopped, and renews certificates in time: it is the one process that
+is there as long as the platform, whoever stands by.
 
-A program of its own (`python -m fairlead.compose.links FILE`); told what is wrong by a file and SIGHUP, says in another what is
-in force. Never looks inside the bytes, loses none and makes none up. Started by local.py, told by chaos.py; nothing of it runs
-in production.
+A program of its own (`python -m fairlead.compose.links FILE [STATE]`); told what is wrong by a file and SIGHUP, says in another
+what is in force. Never looks inside the bytes, loses none and makes none up. Started by local.py, told by chaos.py; nothing of it
+runs in production.
 """
 
 from __future__ import annotations
@@ -182,10 +183,12 @@ class Links:
         self._locks = Locks()
         self._breaks: dict[str, int] = {}
 
-    async def run(self, stop: asyncio.Event, changed: asyncio.Event) -> None:
+    async def listen(self) -> None:
         """Raises OSError where a port is taken."""
         for relay in self._relays.values():
             await relay.start()
+
+    async def run(self, stop: asyncio.Event, changed: asyncio.Event) -> None:
         while not stop.is_set():
             self._apply()
             await changed.wait()
@@ -222,7 +225,8 @@ def _read(path: Path, wanted: type[T]) -> T | None:
     return found
 
 
-async def main(path: Path) -> None:
+async def main(path: Path, state: Path | None) -> None:
+    """`state`: where the platform is whose certificates are renewed here."""
     config = _read(path, LinksConfig)
     assert config is not None, f"{path} is missing"
     stop, changed = asyncio.Event(), asyncio.Event()
@@ -235,11 +239,28 @@ async def main(path: Path) -> None:
     loop.add_signal_handler(signal.SIGHUP, changed.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    await Links(config).run(stop, changed)
+    links = Links(config)
+    await links.listen()
+    async with Tasks() as tasks:
+        if state is not None:
+            tasks.start(_renew(state), "renewing")
+        await links.run(stop, changed)
+        tasks.cancel()
+
+
+async def _renew(state: Path) -> None:
+    from fairlead.compose.layout import Layout  # Here, not above: it knows of links itself, and nobody waits for what this takes.
+    from fairlead.compose.renewing import Renewing
+    from fairlead.ports import SystemClock
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
+    await Renewing(Layout(state, sys.executable), SystemClock()).run(say)
 
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main(Path(sys.argv[1])))
+        asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None))
     except OSError as error:
         sys.exit(f"error: {error.strerror or error}")

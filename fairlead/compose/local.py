@@ -50,25 +50,26 @@ class Local:
 
     # --- starting --------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, stop: asyncio.Event | None = None) -> None:
         """All of it, from nothing; returns when every plane says that it is ready. Raises StartFailed; PortTaken before
-        anything was started."""
+        anything was started; Interrupted when told to stop."""
         self._check_ports()
         Path(self.links().faults).unlink(missing_ok=True)  # what was wrong in an earlier life is over
-        await self.bring(self.processes.names())
+        await self.bring(self.processes.names(), stop)
 
-    async def bring(self, names: Sequence[str]) -> None:
+    async def bring(self, names: Sequence[str], stop: asyncio.Event | None = None) -> None:
         """Starts these, in the order of their being needed, and waits until they are there."""
-        start = self.processes.start
+        start, stop = self.processes.start, stop or asyncio.Event()
         if LINKS in names:
             Path(self.links().in_force).unlink(missing_ok=True)  # of a process that is gone
             start(LINKS)
-            await self._wait(LINKS, self._relays_listen)
+            await self._wait(LINKS, self._relays_listen, stop)
         planes = [name for name in PLANES if name in names]
         for plane in planes:
             start(plane)
         for plane in planes:
-            await self._wait(plane, partial(is_ready, self._layout.address_of(plane), self._layout.path("pki", "ca.pem")))
+            ready = partial(is_ready, self._layout.address_of(plane), self._layout.path("pki", "ca.pem"))
+            await self._wait(plane, ready, stop)
         for name in names:
             if name not in planes and name != LINKS:
                 start(name)
@@ -85,9 +86,11 @@ class Local:
                     f"{self._layout.state} so that other ports are chosen"
                 )
 
-    async def _wait(self, name: str, there: Callable[[], Awaitable[bool]]) -> None:
+    async def _wait(self, name: str, there: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
         until = self._clock.monotonic() + START_S
         while not await there():
+            if stop.is_set():
+                raise Interrupted(name)
             if self.processes.pid(name) is None or self._clock.monotonic() > until:
                 raise StartFailed(name, self.processes.log_of(name))
             await self._clock.sleep(POLL_S)
@@ -149,6 +152,10 @@ class StartFailed(ValueError):
     def __init__(self, name: str, log: Path) -> None:
         tail = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
         super().__init__(f"{name} did not start; its log {log} ends with:\n  " + "\n  ".join(tail))
+
+
+class Interrupted(Exception):
+    """Somebody wants it to stop before it is there."""
 
 
 class PortTaken(ValueError):

@@ -54,7 +54,7 @@ class Processes:
 
     def start(self, name: str) -> None:
         config = str(self._layout.config_of(name))
-        words = ["-m", "fairlead.compose.links", config]
+        words = ["-m", "fairlead.compose.links", config, str(self._layout.state)]
         if name != LINKS:
             program = "server" if name in PLANES else name if name == ENDPOINTS else "agent"
             words = ["-m", "fairlead.main", program, "--config", config]

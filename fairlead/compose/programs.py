@@ -19,11 +19,11 @@ from fairlead.compose.chaos import Chaos
 from fairlead.compose.config import NODE_LEASE_S, PlaneConfig
 from fairlead.compose.endpoints import EndpointsConfig, EndpointsProgram
 from fairlead.compose.layout import Layout, read_config
-from fairlead.compose.local import Local, PortTaken
+from fairlead.compose.local import Interrupted, Local, PortTaken
 from fairlead.compose.plane import PlaneServer
 from fairlead.compose.renewing import Renewing
 from fairlead.compose.wiring import PLANES
-from fairlead.ports import Clock, Ids, Tasks, system_random
+from fairlead.ports import Clock, Ids, system_random
 from fairlead.store.contract import Store
 from fairlead.wire.log_lines import JsonLines
 
@@ -74,42 +74,51 @@ async def run_endpoints(path: Path, clock: Clock) -> None:
     await program.run()
 
 
-async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Clock, ids: Ids, detach: bool, say: Say) -> None:
+async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Clock, ids: Ids, detach: bool, say: Say) -> bool:
+    """False: it was told to stop before it was ready. Nothing of it runs then."""
     layout = Layout(state.resolve(), sys.executable)
     local = Local(layout, clock)
     _make_layout(layout, local, stores, node_lease_s, clock, ids, say)
     stopped = asyncio.Event()
     _on_signals(stopped.set)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+        # Its processes have sessions of their own: nobody else would tell them that the terminal is gone.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stopped.set)
     try:
-        began = clock.monotonic()
-        await local.start()
-        late = await local.wait_nodes(stopped)
-        took_s, agents = clock.monotonic() - began, len(local.processes.agents())
-        said = [f"ready after {took_s:.1f} s: a global plane, {len(PLANES) - 1} regions, {agents} agents"]
-        if late:
-            said.append(
-                f"not ready yet: {', '.join(late)}; `fairlead get nodes` shows when they are, {layout.path('logs')} why not"
-            )
-        tell_ready(say, [*said, _what_next(layout, local)])
-        if detach:
-            return
-        async with Tasks() as tasks:
-            tasks.start(Renewing(layout, clock).run(say), "renewing")
-            told = await local.wait_stopped(stopped)
-            tasks.cancel()
-        if told:
-            say("stopping")
+        ready = await _started(layout, local, clock, stopped, say)
+        if ready and detach:
+            return True
+        if not ready or await local.wait_stopped(stopped):
+            _tell(say, ["stopping"])
     except PortTaken:
         raise
     except BaseException:
         await local.processes.stop_all()
         raise
     await local.processes.stop_all()
+    return ready
 
 
-def tell_ready(say: Say, lines: Sequence[str]) -> None:
-    """What runs goes on, whoever still reads: a pipe that is closed (`| head`) is no reason to stop it."""
-    with suppress(BrokenPipeError):
+async def _started(layout: Layout, local: Local, clock: Clock, stopped: asyncio.Event, say: Say) -> bool:
+    began = clock.monotonic()
+    try:
+        await local.start(stopped)
+    except Interrupted:
+        return False
+    late = await local.wait_nodes(stopped)
+    if stopped.is_set():
+        return False
+    took_s, agents = clock.monotonic() - began, len(local.processes.agents())
+    said = [f"ready after {took_s:.1f} s: a global plane, {len(PLANES) - 1} regions, {agents} agents"]
+    if late:
+        said.append(f"not ready yet: {', '.join(late)}; `fairlead get nodes` shows when they are, {layout.path('logs')} why not")
+    _tell(say, [*said, _what_next(layout, local)])
+    return True
+
+
+def _tell(say: Say, lines: Sequence[str]) -> None:
+    """What runs goes on, and what stops is stopped, whoever still reads: a pipe may be closed (`| head`), a terminal gone."""
+    with suppress(OSError):
         for line in lines:
             say(line)
 

@@ -1,8 +1,8 @@
 """What ends by itself on the local platform, made anew in time: certificates, their authority, the tokens of its people.
 
-Owns when. All of it when the platform starts, which may be months after it was stopped; certificates also while `fairlead up`
-stands by. The authority and tokens last longer than anybody should leave a platform running: they wait for the next start. Called
-by programs.py.
+Owns when. All of it when the platform starts, which may be months after it was stopped; certificates also while it runs. The
+authority and tokens last longer than anybody should leave a platform running: they wait for the next start. Called by programs.py
+and links.py, whose process is there as long as the platform is.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Renewing:
 
     async def run(self, say: Callable[[str], None]) -> None:
         while True:
-            await self._clock.sleep(LOOK_S)
             for line in self.look():
                 say(line)
+            await self._clock.sleep(LOOK_S)
 
     def _is_ours(self, entry: Entry) -> bool:
         if entry.presented is None:

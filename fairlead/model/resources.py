@@ -9,6 +9,7 @@ from fairlead.model.meta import Record
 from fairlead.model.quantity import BadQuantity, format_quantity, parse_quantity
 
 SHARE_WHOLE: Final = 1000  # A device is divided into thousandths; an exclusive holder has all of them.
+DEVICES_MAX: Final = 1000  # of one resource on one node
 
 
 class Resources:
@@ -113,6 +114,15 @@ class Device(Record, frozen=True):
     id: str  # as the driver knows it
     model: str = ""  # workloads may ask for some models only
     resource: str = "gpu"  # the name under which it is asked for
+
+
+def numbered_devices(counts: Mapping[str, int]) -> tuple[Device, ...]:
+    """So many of each resource, where nobody says what they are called: `gpu-0`, `gpu-1`."""
+    return tuple(
+        Device(id=f"{resource}-{number}", resource=resource)
+        for resource, count in sorted(counts.items())
+        for number in range(min(count, DEVICES_MAX))
+    )
 
 
 class DeviceHold(Record, frozen=True):

@@ -20,6 +20,9 @@ LEADER_S: Final = 15.0
 RECONNECTED_S: Final = 60.0
 GOODPUT_LEAST: Final = 0.8  # of its peak, at twice the load that gives the peak
 BACK_S: Final = 60.0
+BINDS_LEAST: Final = 2_000.0  # slots a second, of workloads of a hundred
+QUOTA_COST_MOST: Final = 0.05  # of the CPU of a bind
+IDLE_MOST: Final = 0.15  # of one core, servers and 5,000 nodes together
 
 EXCUSED: Final = "excused"  # in `void` of a campaign of which too many seeds were let off
 ADDED_UP: Final = frozenset({"sim run", "audit verify"})  # records of these are summed, whatever seeds or planes they are of
@@ -138,6 +141,10 @@ _OVERLOAD: Final = _bench(
     least=(("ratio", GOODPUT_LEAST), ("params.factor", 2), ("lease_renewals", 1)),
     most=(("back_max_s", BACK_S), ("lease_renewals_missed", 0)),
 )
+_FLEET: Final = (("params.nodes", 5_000.0),)
+_QUOTA_COST: Final = _bench("api", "--part quota", least=_FLEET, most=(("quota_cost", QUOTA_COST_MOST),))
+_BULK: Final = _bench("api", "--part bulk", least=(*_FLEET, ("binds_per_s", BINDS_LEAST)))
+_IDLE: Final = _bench("api", "--part idle", least=_FLEET, most=(("idle_share_of_core", IDLE_MOST),))
 
 # --- the eight ---------------------------------------------------------------------------------------------------------------
 
@@ -184,7 +191,7 @@ EIGHT: Final[tuple[Claim, ...]] = (
     )),
     Claim("C8", "coordination is paid for where an invariant needs it, and nowhere else", (
         Kind("invariant map", (_test("boundaries"),)),
-        Kind("budget model", (_sim("S5"), _RECOVERY)),
+        Kind("budget model", (_sim("S5"), _RECOVERY, _QUOTA_COST)),
         Kind("conflict and skew analysis", (_CONTENTION, _bench("fairness"))),
     )),
 )  # fmt: skip
@@ -265,13 +272,13 @@ SAFETY: Final[tuple[Claim, ...]] = (
 )
 
 LIVENESS: Final[tuple[Claim, ...]] = (
-    _promise("L1", "work that fits is bound within 30 s", _sim("L1")),
+    _promise("L1", "work that fits is bound within 30 s", _sim("L1"), (_BULK,)),
     _promise("L2", "a new leader within 15 s", _sim("L2", met=("F9",)), (_drill("leader-restart", detect=LEADER_S),)),
     Claim("L3", "a missed event is made good within 35 s", (
         Kind(_SIMULATED, (Ask("sim sieve", "fairlead sim sieve --points 3", least=(("tried", 30),), most=(("failed", 0),)),)),
         Kind(_REAL, (_drill("watch-loss"),)),
     )),
-    _promise("L4", "actual is desired within 60 s, then nobody writes", _sim("L4")),
+    _promise("L4", "actual is desired within 60 s, then nobody writes", _sim("L4"), (_IDLE,)),
     _promise("L5", "four of every critical service serve within 300 s of a region's loss",
              _sim("L5", least=(("recovered", 1),), profile="regions"), (_REGION_LOSS, _RECOVERY)),
     _promise("L6", "orphans are gone within 90 s", _sim("L6")),

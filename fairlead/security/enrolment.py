@@ -59,6 +59,7 @@ class Profile(msgspec.Struct, frozen=True, rename="camel"):
     zone: str = ""
     pool: str = ""
     max_slots: int = 110
+    devices: dict[str, int] = {}  # resource -> how many at most
 
 
 class Authorities(msgspec.Struct, frozen=True):

@@ -18,12 +18,14 @@ from msgspec.structs import replace
 
 from fairlead.client.plane import Plane
 from fairlead.decide.access import Identity, why_not_valid
+from fairlead.decide.admission.access import begins_with_region
 from fairlead.model.commands import Accepted, Caller, Command, Outcome, Put, PutStatus, Refused
 from fairlead.model.ids import revision, split_revision
 from fairlead.model.kinds.access import NodeProfile, Token
 from fairlead.model.kinds.capacity import Node, NodeSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
+from fairlead.model.resources import numbered_devices
 from fairlead.ports import Clock
 from fairlead.security import tokens
 from fairlead.security.certificates import (
@@ -160,6 +162,8 @@ class Joining:
             return _refused(f"this join token is for region {profile.region}; this is {self._region or 'the global plane'}")
         if token.status.spent_key and token.status.spent_key != used_for:
             return _refused("the join token was used before, with another key; if that was not you, revoke it")
+        if not token.status.spent_key and not begins_with_region(profile.node, profile.region):
+            return _refused(f"{profile.node} does not begin with {profile.region}-, the name of its region; issue another token")
         why = why_not_valid(token, instant(self._plane.plane_ms() / 1000))
         return _refused(why) if why else None
 
@@ -177,8 +181,9 @@ class Joining:
 
 def _registration(token: Token, profile: NodeProfile, source: str) -> Command:
     spec = NodeSpec(
-        region=profile.region, zone=profile.zone, pool=profile.pool, allocatable=profile.capacity, max_slots=profile.max_slots
-    )
+        region=profile.region, zone=profile.zone, pool=profile.pool, allocatable=profile.capacity, max_slots=profile.max_slots,
+        devices=numbered_devices(profile.devices),
+    )  # fmt: skip
     node = Node(metadata=Metadata(name=profile.node, labels=dict(profile.labels)), spec=spec)
     caller = Caller(f"join:{token.metadata.name}", Role.OPERATOR)
     return Command(caller, Put("Node", node, mode="create"), correlation=f"join from {source}")

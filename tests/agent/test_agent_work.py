@@ -219,6 +219,25 @@ async def test_an_agent_writes_no_other_nodes_status(state: NodeStatus) -> None:
         assert {command.caller.node for command in made.region.submitted} == {"n1"}
 
 
+async def test_a_port_that_another_instance_of_the_node_has_is_waited_for_and_the_instance_says_so() -> None:
+    async with rig() as made:
+        driver = simulated()
+        host = made.agent({"simulated": driver})
+        made.start(host)
+        await made.schedulable()
+        named = msgspec.structs.replace(SIMULATED, ports=(Port(name="http", port=8080),), stop_grace_seconds=0.0)
+        first = await made.place("api", named)
+        await made.reaches(first, "Ready")
+        second = await made.place("web", named)
+        told = "port 8080 is taken by risk/api-0"
+        await until(lambda: (found := made.instance(second)) is not None and found.status.message == told)
+        assert id_of(second) not in driver.world.starts
+        await made.move(first, SlotState.DRAINING, Role.DISRUPTION)
+        await made.reaches(first, "Released")
+        await made.reaches(second, "Ready")
+        assert made.instance(second).status.ports == {"http": 8080}  # type: ignore[union-attr]
+
+
 async def test_a_slot_that_is_withdrawn_while_it_is_prepared_keeps_no_port() -> None:
     async with rig() as made:
         driver = simulated()
@@ -282,3 +301,5 @@ async def test_what_is_confirmed_while_it_is_started_does_not_end_at_the_time_it
         await made.reaches(name, "Ready")
         assert driver.world.running[id_of(name)].lasts < math.inf
         await until(lambda: said == [math.inf])
+
+        assert not host._launcher._holders

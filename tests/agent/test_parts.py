@@ -16,6 +16,7 @@ from fairlead.agent.port_range import NoPort, PortRange
 from fairlead.agent.region import Region
 from fairlead.agent.remembered import TOKENS_MAX, Remembered
 from fairlead.agent.settings import LOOPBACK, _reachable, detect_address, detect_capacity
+from fairlead.agent.slot import Slot
 from fairlead.model.kinds.intent import Port, Template
 from fairlead.model.kinds.slot import Token
 
@@ -72,7 +73,8 @@ def test_a_port_is_free_when_the_last_who_has_it_gives_it_back() -> None:
     ports = PortRange(20_100, 20_199)
     launcher = Launcher(cast(Region, None), ports, ())
     given = ports.take()
-    named = launcher._take_ports(Template(ports=(Port(name="http", port=given), Port(name="admin", port=given + 1))))
+    slot = Slot(InstanceId("risk", "api-0", Token(1, 1, 1)), "n1")
+    named = launcher._take_ports(slot, Template(ports=(Port(name="http", port=given), Port(name="admin", port=given + 1))))
     assert named == {"http": given, "admin": given + 1}
     assert [ports.take() for _ in range(3)] == [given + 2, given + 3, given + 4], "a port that a template names is not given away"
     ports.give_back(named.values())

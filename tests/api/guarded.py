@@ -73,11 +73,16 @@ class Guarded:
         await self.put("Token", stored)
         return minted.text.reveal(), stored
 
-    async def join_token(self, node: str, region: str = REGION, lifetime: timedelta = timedelta(hours=1)) -> tuple[str, Token]:
+    async def join_token(
+        self, node: str, region: str = REGION, lifetime: timedelta = timedelta(hours=1), **more: Any
+    ) -> tuple[str, Token]:
+        """`more` of its profile, but for `annotations`."""
+        annotations = more.pop("annotations", {})
         minted = tokens.mint(SystemIds(), SYSTEM_TENANT, join=True)
-        profile = NodeProfile(node=node, region=region, zone="a", labels={"disk": "ssd"}, capacity=Resources(8000, 16 * GI))
+        fields: dict[str, Any] = {"zone": "a", "labels": {"disk": "ssd"}, "capacity": Resources(8000, 16 * GI)} | more
+        profile = NodeProfile(node=node, region=region, **fields)
         spec = TokenSpec(purpose="Join", hash=minted.hash, expiry_time=self.now() + lifetime, profile=profile)
-        stored = Token(metadata=Metadata(name=minted.name, namespace=SYSTEM_TENANT), spec=spec)
+        stored = Token(metadata=Metadata(name=minted.name, namespace=SYSTEM_TENANT, annotations=annotations), spec=spec)
         await self.put("Token", stored)
         return minted.text.reveal(), stored
 

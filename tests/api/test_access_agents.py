@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import REFUSAL, decode, encode
 from fairlead.decide.access import Identity
+from fairlead.decide.overrides import MIRRORED_UID
 from fairlead.model.commands import Caller, Command, Delete, Put, PutStatus, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, Subject
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
@@ -162,21 +163,30 @@ async def joined(world: Guarded, text: str, request: bytes | None = None) -> Joi
 
 async def test_a_join_token_gives_one_machine_a_certificate_and_a_node_as_approved(tmp_path: Path) -> None:
     async with guarded(tmp_path) as world:
-        text, stored = await world.join_token("node-7")
+        text, stored = await world.join_token(f"{REGION}-node-7")
         got = await joined(world, text)
         assert isinstance(got, Joined)
         named = certificates.read(certificates.load(got.certificate)).named
-        assert named == Named("agent", "node-7", ("agent",), REGION, stored.metadata.name)
-        node = world.get("nodes", "", "node-7").hot
+        assert named == Named("agent", f"{REGION}-node-7", ("agent",), REGION, stored.metadata.name)
+        node = world.get("nodes", "", f"{REGION}-node-7").hot
         assert (node.metadata.labels, node.spec.zone, node.spec.allocatable) == ({"disk": "ssd"}, "a", Resources(8000, 16 * GI))
         again = await joined(world, text)
         assert isinstance(again, Refused)
         assert "used before" in again.detail
 
 
+async def test_a_join_token_of_before_names_began_with_their_region_lets_nobody_in(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world:
+        text, _ = await world.join_token("node-7", annotations={MIRRORED_UID: "u-1"})
+        got = await joined(world, text)
+        assert isinstance(got, Refused)
+        assert f"node-7 does not begin with {REGION}-, the name of its region" in got.detail
+        assert world.get("nodes", "", "node-7") is None
+
+
 async def test_of_many_that_come_at_once_with_one_join_token_one_is_let_in(tmp_path: Path) -> None:
     async with guarded(tmp_path) as world:
-        text, _ = await world.join_token("node-7")
+        text, _ = await world.join_token(f"{REGION}-node-7")
         got = await asyncio.gather(*(joined(world, text) for _ in range(8)))
         assert sum(isinstance(one, Joined) for one in got) == 1
         assert all("used before" in one.detail for one in got if isinstance(one, Refused))
@@ -184,7 +194,7 @@ async def test_of_many_that_come_at_once_with_one_join_token_one_is_let_in(tmp_p
 
 async def test_whoever_lost_the_answer_may_ask_again_with_the_same_key(tmp_path: Path) -> None:
     async with guarded(tmp_path) as world:
-        text, _ = await world.join_token("node-7")
+        text, _ = await world.join_token(f"{REGION}-node-7")
         request = new_request()[0]
         for _ in range(3):
             assert isinstance(await joined(world, text, request), Joined)
@@ -195,7 +205,7 @@ async def test_whoever_lost_the_answer_may_ask_again_with_the_same_key(tmp_path:
 async def test_a_join_that_is_not_right_gives_nothing_and_spends_nothing(tmp_path: Path, spoil: str) -> None:
     async with guarded(tmp_path) as world:
         region = "us-east" if spoil == "region" else REGION
-        text, stored = await world.join_token("node-7", region, timedelta(seconds=-1 if spoil == "expired" else 3600))
+        text, stored = await world.join_token(f"{region}-node-7", region, timedelta(seconds=-1 if spoil == "expired" else 3600))
         request = b"no request" if spoil == "request" else None
         if spoil == "access":
             await world.bind_role("admin", "*", Subject(name="ada"))
@@ -207,7 +217,7 @@ async def test_a_join_that_is_not_right_gives_nothing_and_spends_nothing(tmp_pat
         left = world.directory.token(SYSTEM_TENANT, stored.metadata.name)
         assert left is not None
         assert left.status.spent_key == ""
-        assert world.get("nodes", "", "node-7") is None
+        assert world.get("nodes", "", f"{region}-node-7") is None
 
 
 async def test_the_join_is_in_the_audit_record_with_its_token_and_where_it_came_from(tmp_path: Path) -> None:
@@ -220,6 +230,6 @@ async def test_the_join_is_in_the_audit_record_with_its_token_and_where_it_came_
             return await submit(commands)
 
         world.local.submit = listening  # type: ignore[method-assign]
-        text, stored = await world.join_token("node-7")
+        text, stored = await world.join_token(f"{REGION}-node-7")
         await joined(world, text)
         assert {(c.caller.actor, c.correlation) for c in heard} == {(f"join:{stored.metadata.name}", "join from 10.0.0.9")}

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,13 +24,19 @@ from fairlead.authority.service import PlaneService
 from fairlead.client.channel import Channel, Closed
 from fairlead.client.dial import Dialer
 from fairlead.client.remote import RemotePlane
+from fairlead.compose.agent import AgentConfig
+from fairlead.compose.enrol import enrol
+from fairlead.compose.layout import read_config
+from fairlead.decide.access_agent import refuse_own_node
 from fairlead.model.commands import Accepted, Caller, Command, Delete, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, Subject, Token, TokenSpec
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
+from fairlead.model.resources import Device, Resources
 from fairlead.ports import Tasks
 from fairlead.security import certificates
 from fairlead.security.certificates import Named, Pair, new_request
+from fairlead.security.hidden import Hidden
 from fairlead.security.tls import ServerTls
 from tests.api.guarded import Guarded, guarded, placed
 from tests.authority.planes import OPERATOR, REGION, FakeClock, ok, report_of
@@ -54,7 +61,7 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
     tmp_path: Path,
 ) -> None:
     async with guarded(tmp_path) as world, serving(app_of(world), ServerTls(world.place.files)) as address:
-        text, stored = await world.join_token("node-7")
+        text, stored = await world.join_token(f"{REGION}-node-7")
         request, key = new_request()
         async with aiohttp.ClientSession() as session:
             body = {"token": text, "request": request.decode()}
@@ -66,14 +73,14 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
             ) as answer:
                 assert (answer.status, (await answer.json())["reason"]) == (403, "Forbidden")
         assert got["authorities"].encode() == world.place.pair.certificate
-        mine = world.place.client_with(Pair(got["certificate"].encode(), key), "node-7")
+        mine = world.place.client_with(Pair(got["certificate"].encode(), key), f"{REGION}-node-7")
         dialer = Dialer(mine)
         channel = await dialer.dial(address)
         await channel.close()
         again, new_key = new_request()
         async with aiohttp.ClientSession() as session:
             async with session.get(address + "/whoami", ssl=mine) as answer:
-                assert await answer.text() == "node-7"
+                assert await answer.text() == f"{REGION}-node-7"
             async with session.post(address + RENEW_PATH, json={"request": again.decode()}, ssl=mine) as answer:
                 assert answer.status == 200
                 renewed = await answer.json()
@@ -86,13 +93,29 @@ async def test_an_agent_joins_over_tls_connects_with_its_certificate_renews_it_a
                 assert answer.status == 413
             async with session.post(address + JOIN_PATH, data=b"{", ssl=mine) as answer:
                 assert answer.status == 400
-        fresh = Dialer(world.place.client_with(Pair(renewed["certificate"].encode(), new_key), "node-7b"))
+        fresh = Dialer(world.place.client_with(Pair(renewed["certificate"].encode(), new_key), f"{REGION}-node-7b"))
         await (await fresh.dial(address)).close()
         await world.revoke(stored)
         for one in (dialer, fresh):
             with pytest.raises(Closed, match="403"):
                 await one.dial(address)
             await one.close()
+
+
+async def test_a_node_that_joins_offers_the_devices_and_other_resources_it_was_approved_for(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as world, serving(app_of(world), ServerTls(world.place.files)) as address:
+        approved = Resources(100, 64 << 20, [("licence", 3)])
+        text, stored = await world.join_token(f"{REGION}-7", capacity=approved, devices={"gpu": 2, "fpga": 1})
+        path = await enrol(tmp_path / "state", Hidden(text), [address], world.place.files.authorities)
+        config: AgentConfig = read_config(path, AgentConfig)
+        declared = config.declaration()
+        assert [(one.id, one.resource) for one in declared.devices] == [("fpga-0", "fpga"), ("gpu-0", "gpu"), ("gpu-1", "gpu")]
+        assert declared.allocatable == approved
+        node = world.get("nodes", "", f"{REGION}-7").hot
+        assert (node.spec.devices, node.spec.allocatable) == (declared.devices, approved)
+        more = replace(node, spec=replace(node.spec, devices=(*declared.devices, Device(id="gpu-2"))))
+        assert refuse_own_node(node, node, stored.spec.profile) == ""
+        assert "2 devices gpu; it says 3" in refuse_own_node(more, node, stored.spec.profile)
 
 
 @pytest.mark.parametrize(

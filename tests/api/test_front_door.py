@@ -96,6 +96,40 @@ async def test_one_name_cannot_be_two_objects() -> None:
         assert (got.status, got.json["reason"]) == (409, "AlreadyExists")
 
 
+@pytest.mark.parametrize(
+    ("name", "where"), [("n1", "eu"), ("us-n1", "eu"), ("eu-west-n1", "eu"), ("eu-n1", "eu-west"), ("eun1", "eu")]
+)
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_node_begins_with_the_name_of_its_own_region(name: str, where: str, asked: bool) -> None:
+    async with open_door("us", "eu", "eu-west") as door:
+        lost = await call(door, "POST", f"{NODES}?region={where}" if asked else NODES, node(name, where))
+        assert (lost.status, lost.json["details"]["causes"][0]["field"]) == (422, "metadata.name")
+        assert f"must begin with {where}- or {where}., the name of its region" in lost.json["message"]
+        for good in (f"{where}-n2", f"{where}.n2"):
+            assert (await call(door, "POST", NODES, node(good, where))).status == 201
+
+
+async def test_a_join_token_is_for_a_node_that_no_other_region_can_have() -> None:
+    async with open_door("eu", "eu-west") as door:
+        profile = {"node": "eu-west-1", "region": "eu", "capacity": {"cpu": "1"}}
+        spec = {"purpose": "Join", "hash": "sha256:" + "0" * 64, "expiryTime": "2099-01-01T00:00:00Z", "profile": profile}
+        tokens = f"{GROUP}/namespaces/fairlead-system/tokens"
+        lost = await call(door, "POST", tokens, {"metadata": {"name": "a"}, "spec": spec})
+        assert (lost.status, lost.json["details"]["causes"][0]["field"]) == (422, "spec.profile.node")
+        spec["profile"] = {**profile, "node": "eu-1"}
+        assert (await call(door, "POST", tokens, {"metadata": {"name": "a"}, "spec": spec})).status == 201
+
+
+async def test_a_name_without_its_region_is_not_given_while_a_region_cannot_be_asked() -> None:
+    async with open_door("us", "eu") as door:
+        door.cuttable["eu"].cut()
+        made = [(await call(door, "POST", f"{POOLS}?region=us", {"metadata": {"name": name}})).status
+                for name in ("gpu", "eu-gpu", "us-gpu")]  # fmt: skip
+        assert made == [503, 503, 201], "eu may have the first two"
+        door.cuttable["eu"].mend()
+        assert (await call(door, "POST", f"{POOLS}?region=us", {"metadata": {"name": "gpu"}})).status == 201
+
+
 async def test_what_every_plane_has_of_its_own_is_told_apart_by_a_prefix() -> None:
     async with open_door("us", "eu") as door:
         names = [item["metadata"]["name"] for item in (await call(door, "GET", f"{GROUP}/planes")).json["items"]]

@@ -51,8 +51,8 @@ async def test_a_tenants_admin_writes_there_and_sees_nothing_elsewhere(tmp_path:
         everywhere = await call(door, "GET", f"{GROUP}/workloads", token=ada)
         assert [item["metadata"]["name"] for item in everywhere.json["items"]] == ["api"], "of all tenants, her rows only"
         assert len((await call(door, "GET", f"{GROUP}/workloads", token=root)).json["items"]) == 2
-        assert (await call(door, "POST", f"{GROUP}/nodes", node("n1", REGION), token=ada)).status == 403
-        assert (await call(door, "POST", f"{GROUP}/nodes", node("n1", REGION), token=root)).status == 201
+        assert (await call(door, "POST", f"{GROUP}/nodes", node(f"{REGION}-n1", REGION), token=ada)).status == 403
+        assert (await call(door, "POST", f"{GROUP}/nodes", node(f"{REGION}-n1", REGION), token=root)).status == 201
 
 
 async def test_a_watch_of_everything_shows_the_rows_one_may_see(tmp_path: Path) -> None:

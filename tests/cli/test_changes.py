@@ -295,6 +295,32 @@ def test_a_drain_is_ordered_with_a_deadline_and_followed_until_nothing_is_left(n
     assert "drain" not in spec_of(node)
 
 
+@pytest.mark.parametrize(("apart_s", "end"), [(3600, "2027-01-15T09:00:20Z"), (-86_400, "2027-01-14T08:00:20Z")])
+def test_a_drains_deadline_is_by_the_clock_of_the_server_who_keeps_it(node: FakeApi, apart_s: int, end: str) -> None:
+    node.wall_s += apart_s
+    assert talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s", "--no-wait").code == 0
+    assert spec_of(node)["drain"]["deadlineTime"] == end
+
+
+def test_a_drain_that_somebody_else_ends_is_not_waited_for_and_ends_with_four(node: FakeApi) -> None:
+    looks, original = 0, node._matches
+
+    def matches(request: Any, namespace: str, each: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            stored = node.objects["nodes", "", "n1"]
+            stored["spec"] = {"region": "eu", "unschedulable": False}
+            stored["metadata"]["generation"] = stored["metadata"].get("generation", 0) + 1
+        return original(request, namespace, each)
+
+    node._matches = matches  # type: ignore[method-assign]
+    ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "60s")
+    assert ran.code == frame.CONFLICT, ran
+    assert "node/n1 is not drained any more: somebody has ended it; still on it: risk/a (1)" in ran.err
+    assert ran.out == "node/n1 draining until 2027-01-15T08:01:00Z\n"
+
+
 def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeApi) -> None:
     serving: Any = SimpleNamespace(state=SlotState.SERVING)
     why = disruption._blocked(serving, 3, disruption.Budget("risk/a", 3, 3))  # in the words of who says it

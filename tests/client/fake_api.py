@@ -11,6 +11,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from typing import Any
 
 import msgspec
@@ -72,6 +73,7 @@ class FakeApi:
         self.end_after: list[int] = []  # after how many events each watch in turn is ended
         self.on_watch: dict[int, Any] = {}  # number of a watch -> what happens once it is open
         self.on_write: Any = None  # called with (method, plural, name) before a write is judged
+        self.wall_s = 1_800_000_000.0  # what its clock says
         self.url = ""
         self.warning = ""
         self.wake = asyncio.Event()
@@ -125,6 +127,7 @@ class FakeApi:
         try:
             self._admit(request)
             response = await self._dispatch(request)
+            response.headers["Date"] = formatdate(self.wall_s, usegmt=True)
             if self.warning:
                 response.headers["Warning"] = f'299 - "{self.warning}"'
             return response

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
+import pytest
+
+from fairlead.compose import programs
 from fairlead.compose.layout import Layout
 from fairlead.compose.local import NODES_S, Local
-from fairlead.compose.programs import tell_ready
+from fairlead.compose.programs import _tell
+from fairlead.ports import SystemIds
 from tests.cli.talks import Quick
 
 
@@ -42,6 +48,40 @@ async def test_somebody_who_stops_it_does_not_wait(tmp_path: Path) -> None:
     assert clock.passed_s == 0
 
 
+@pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_somebody_who_stops_it_before_every_node_is_there_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detach: bool, number: int
+) -> None:
+    calls: list[str] = []
+
+    class Nothing:
+        async def stop_all(self) -> None:
+            calls.append("stopped")
+
+    class Interrupted:
+        processes = Nothing()
+
+        async def start(self, stop: asyncio.Event) -> None:
+            pass
+
+        async def wait_nodes(self, stop: asyncio.Event) -> list[str]:
+            os.kill(os.getpid(), number)
+            await stop.wait()
+            return ["n1"]
+
+    monkeypatch.setattr(programs, "Local", lambda *_: Interrupted())
+    monkeypatch.setattr(programs, "_make_layout", lambda *_: None)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(5):
+            assert not await programs.up(tmp_path, {}, 15.0, Quick(), SystemIds(), detach, calls.append)
+    finally:
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(one)
+    assert calls == ["stopping", "stopped"]
+
+
 def test_a_reader_who_leaves_early_does_not_end_what_was_started() -> None:
     heard: list[str] = []
 
@@ -50,5 +90,5 @@ def test_a_reader_who_leaves_early_does_not_end_what_was_started() -> None:
             raise BrokenPipeError
         heard.append(line)
 
-    tell_ready(say, ["ready", "try", "logs"])
+    _tell(say, ["ready", "try", "logs"])
     assert heard == ["ready"]

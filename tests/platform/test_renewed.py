@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +15,9 @@ from cryptography import x509
 
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.layout import Layout, read_config
+from fairlead.compose.processes import Processes
 from fairlead.compose.renewing import Renewing
-from fairlead.compose.wiring import PLANES
+from fairlead.compose.wiring import LINKS, PLANES
 from fairlead.ports import SystemClock, SystemIds
 from fairlead.security import certificates, enrolment
 from fairlead.security.certificates import signed_by
@@ -192,6 +195,24 @@ def test_while_it_runs_agents_renew_their_own_until_they_cannot(tmp_path: Path) 
     (said,) = ended.look()
     assert NODE in said
     handshake(ended, "us-east", NODE)
+
+
+def test_the_process_that_is_there_as_long_as_the_platform_renews_whoever_stands_by(tmp_path: Path) -> None:
+    """As `fairlead up --detach` starts it."""
+    state = State(tmp_path / "state", timedelta(days=25))
+    before = state.certificate("global-component").not_valid_after_utc
+    processes = Processes(state.layout, SystemClock())
+    processes.start(LINKS)
+    try:
+        until = time.monotonic() + 60.0
+        while state.certificate("global-component").not_valid_after_utc == before:
+            assert processes.pid(LINKS) is not None, processes.log_of(LINKS).read_text()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        asyncio.run(processes.stop_all())
+    assert "renewed certificates that have ended or end soon: " in processes.log_of(LINKS).read_text()
+    assert "error" not in processes.log_of(LINKS).read_text().lower()
 
 
 def test_what_cannot_be_renewed_is_said_in_words(tmp_path: Path) -> None:

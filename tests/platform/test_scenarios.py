@@ -20,11 +20,14 @@ from typing import Any
 
 import pytest
 
+from fairlead.decide.nodes import NodeRules
 from fairlead.serving.dns_client import Found, ask, find
 from fairlead.serving.dns_wire import A, name_of
 from tests.docs.runbooks import RUNBOOKS, lines_of
-from tests.platform.platforms import LEASE_S, PYTHON, ROLLOUT, STORES, Platform, Probing, kill, service
+from tests.platform.platforms import LEASE_S, PYTHON, ROLLOUT, STORES, Platform, Probing, business, kill, service
 from tests.platform.scraping import PLANES, prometheus
+
+RETURN_S = 15.0  # from the moment a node can reach its region again until it takes new work, where it does not flap
 
 
 def who_answers(endpoint: dict[str, Any]) -> dict[str, str]:
@@ -202,8 +205,12 @@ def test_exclusive_work_on_a_node_that_is_cut_off_never_runs_twice_and_the_node_
     assert platform.node_of("analytics", "witness-0") != node
     (_, ended), (began, _) = sorted(lives(witness).values())
     assert ended < began, f"two at once: the first was seen until {ended}, the second from {began}"
+    busy, healed = business(), time.monotonic()
     platform.chaos("heal")
     platform.wait(lambda: platform.takes_work(node), f"{node} taking work")
+    took_s, flaps = time.monotonic() - healed, platform.nodes()[node]["status"].get("flaps", 0)
+    held_s = NodeRules().steady_s * 2**flaps if flaps else 0.0  # where an earlier test has made it fall silent too
+    assert took_s < RETURN_S * max(busy, business()) + held_s, f"{took_s:.1f} s after {flaps} flaps"
     after = sorted(lives(witness).values())
     assert len(after) == 2
     assert after[0][1] == ended, "what was superseded did not go on when its node came back"

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.platform.tour import CODES, ROOT, TRANSCRIPT, Step, Tour, commands_of, outline, read, written
+from tests.platform.platforms import business
+from tests.platform.tour import CODES, ROOT, START, TRANSCRIPT, Step, Tour, commands_of, outline, read, written
 
+READY_S = 10.0  # from the start of the first process until every node takes work
 README = (ROOT / "README.md").read_text()
 
 
@@ -54,8 +56,12 @@ def test_what_is_compared_is_what_is_the_same_each_time(output: str, told: tuple
 def test_every_command_of_the_tour_works_and_prints_what_the_transcript_says(tmp_path: Path) -> None:
     kept = {step.command: step for step in read(TRANSCRIPT.read_text())}
     tour = Tour(tmp_path / "checkout")
+    busy = business()
     try:
         for step in tour.run(commands_of(README)):
+            if step.command == START:
+                busy = max(busy, business())
+                assert 0 < tour.ready_s < READY_S * busy, f"{tour.ready_s} s at {busy:.1f} times the load"
             expected = CODES.get(step.command, 0)
             assert step.code == expected, f"$ {step.command}\n{step.output}[exit code {step.code}]"
             assert outline(step) == outline(kept[step.command]), f"run `make tour`\n$ {step.command}\n{step.output}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,6 +114,38 @@ def test_two_planes_cannot_share_a_store(refused: Refused, platform: Platform) -
 def test_what_does_not_run_is_neither_stopped_nor_broken(refused: Refused, platform: Platform) -> None:
     assert "does not run; `fairlead up` starts it" in refused(platform, "chaos", "status")
     assert "nothing runs" in refused(platform, "down", code=3)
+
+
+@pytest.fixture
+def pretended(platform: Platform) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Processes that do nothing, under the names of some of the platform's."""
+    names = ("us-east", "agent-us-east-general-a", "agent-us-east-memory-a", "agent-us-east-general-b", "agent-us-west-general-a")
+    made = {}
+    for name in names:
+        config = Layout(platform.state, PYTHON).config_of(name)
+        made[name] = subprocess.Popen([PYTHON, "-Sc", "import time; time.sleep(600)", str(config)])
+        (platform.state / "run" / f"{name}.pid").write_text(f"{made[name].pid}\n")
+    yield made
+    for name, process in made.items():
+        process.kill()
+        process.wait()
+        (platform.state / "run" / f"{name}.pid").unlink()
+
+
+def test_kill_zone_kills_the_machines_of_that_zone_and_nothing_else(
+    refused: Refused, platform: Platform, pretended: dict[str, subprocess.Popen[bytes]]
+) -> None:
+    platform.wait(lambda: len(platform.processes.running()) == len(pretended), "all of them")
+    assert "there is no zone us-east-z; there are eu-central-a" in refused(
+        platform, "chaos", "kill-zone", "us-east-z", "--yes", code=3
+    )
+    said = refused(platform, "chaos", "kill-zone", "us-east-a", code=5)  # nobody says yes
+    assert "us-east-general-a: runs nothing\n" in said
+    assert len(platform.processes.running()) == len(pretended)
+    assert "this kills, at once and without a word, zone us-east-a" in refused(
+        platform, "chaos", "kill-zone", "us-east-a", "--yes", code=0
+    )
+    assert platform.processes.running() == ["us-east", "agent-us-east-general-b", "agent-us-west-general-a"]
 
 
 def test_where_there_is_no_platform_chaos_and_probe_say_so(refused: Refused, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ _REPLACED: Final = [
     (re.compile(r"(?m)^(Uid: +)\S+$"), r"\1UID"),
     (re.compile(r"after \d+\.\d s"), "after 5.0 s"),
 ]
+_READY: Final = re.compile(r"^ready after (\d+\.\d) s: ", re.M)
 _AGE: Final = re.compile(r"(?<![\w.-])(?<!cpu: )(?<!cpu )(\d+[smhd])+(?![\w-])")
 
 
@@ -68,11 +69,14 @@ class Tour:
         (folder / ".venv").symlink_to(sys.prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRLEAD_", "XDG_", "KUBE"))}
         self._environment = {**kept, "HOME": str(folder / "home"), "NO_COLOR": "1", "COLUMNS": "120"}
+        self.ready_s = 0.0  # how long it took until the platform was ready, as it says itself
         self._kept = folder / "home" / "environment"  # what a command exports is there for the next ones, as in one terminal
 
     def run(self, commands: list[str]) -> Iterator[Step]:
         for command in commands:
             code, output = self._run(STARTED_AS if command == START else command)
+            if command == START and (ready := _READY.search(output)):
+                self.ready_s = float(ready[1])
             yield Step(command, self.replaced(output), code)
             if command == START:
                 self._wait_until_all_serve()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.security.two_planes import TwoPlanes
+from tests.security.two_planes import NODE, TwoPlanes
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def planes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoPlanes]:
 
 @pytest.fixture(scope="session")
 def node(planes: TwoPlanes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """node-7, which joined with a token; where it keeps its own."""
-    state = tmp_path_factory.mktemp("node-7") / "state"
-    planes.join("node-7", state)
+    """A node that joined with a token; where it keeps its own."""
+    state = tmp_path_factory.mktemp(NODE) / "state"
+    planes.join(NODE, state)
     return state

@@ -227,7 +227,12 @@ async def test_a_new_token_s_secret_stays_with_its_owner() -> None:
 
 async def test_a_join_token_says_the_most_a_node_may_be() -> None:
     client = Fake()
-    profile = {"node": "node-7", "region": "eu-west", "capacity": {"cpu": "8", "memory": "16Gi"}, "labels": {"disk": "ssd"}}
+    profile = {
+        "node": "eu-west-node-7",
+        "region": "eu-west",
+        "capacity": {"cpu": "8", "memory": "16Gi"},
+        "labels": {"disk": "ssd"},
+    }
     issued = await work.create_join_token(client, SystemIds(), NOW, profile | {"devices": {"gpu": 2}, "maxSlots": 50})
     assert issued.text.reveal().startswith("flj_fairlead-system.")
     token = client.check(client.stored["fairlead-system", issued.name])
@@ -251,7 +256,7 @@ async def test_rotation_issues_the_new_token_before_the_old_one_ends() -> None:
     states = {row["name"]: row["state"] for row in (work.row_of(t, NOW) for t in await client.listed("tokens", "risk"))}
     assert states == {old.name: "Good", new.name: "Revoked", last.name: "Revoked"}
     join = await work.create_join_token(
-        client, SystemIds(), NOW, {"node": "n", "region": "r", "capacity": {"cpu": "1", "memory": "1Gi"}}
+        client, SystemIds(), NOW, {"node": "r-n", "region": "r", "capacity": {"cpu": "1", "memory": "1Gi"}}
     )
     with pytest.raises(ValueError, match="join tokens are used once"):
         await work.rotate(client, SystemIds(), NOW, join.tenant, join.name, timedelta(0))

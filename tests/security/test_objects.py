@@ -167,10 +167,27 @@ def test_tokens_are_kept_where_their_subject_belongs() -> None:
     assert told(token_in("risk", subject=CI)) == {}
     assert "metadata.namespace" in told(token_in("risk")), "a tenant's administrator would speak for a person"
     assert "metadata.namespace" in told(token_in("search", subject=CI))
-    profile = NodeProfile(node="node-1", region="eu-west", capacity=Resources(1000, 1 << 30))
+    profile = NodeProfile(node="eu-west-node-1", region="eu-west", capacity=Resources(1000, 1 << 30))
     assert told(token_in(SYSTEM, purpose="Join", subject=None, profile=profile)) == {}
     assert "metadata.namespace" in told(token_in("risk", purpose="Join", subject=None, profile=profile))
     assert "metadata.namespace" in told(token_in("risk", purpose="Certificate", subject=None))
+
+
+def test_a_join_token_of_before_names_began_with_their_region_can_still_be_revoked() -> None:
+    profile = NodeProfile(node="node-1", region="eu-west", capacity=Resources(1000, 1 << 30))
+    old = token_in(SYSTEM, purpose="Join", subject=None, profile=profile)
+    assert told(replace(old, spec=replace(old.spec, revoked=True)), old) == {}
+    for name in ("eu-west-1", "eu-west.1"):
+        assert told(replace(old, spec=replace(old.spec, profile=replace(profile, node=name)))) == {}
+
+
+@pytest.mark.parametrize("devices", [{"gpu": 1001}, {"gpu": -1}, {"a b": 1}, {"licence": 1}])
+def test_a_join_token_counts_devices_that_a_node_may_have(devices: dict[str, int]) -> None:
+    profile = NodeProfile(node="r-1", region="r", capacity=Resources(1000, 0, [("licence", 1)]), devices=devices)
+    (path,) = told(token_in(SYSTEM, purpose="Join", subject=None, profile=profile))
+    assert path.startswith("spec.profile.devices[")
+    profile = replace(profile, devices={"gpu": 1000, "example.org/fpga": 0})
+    assert told(token_in(SYSTEM, purpose="Join", subject=None, profile=profile)) == {}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +201,8 @@ def test_tokens_are_kept_where_their_subject_belongs() -> None:
         ({"purpose": "Join", "subject": None}, "spec.profile"),
         ({"profile": NodeProfile(node="n", region="r")}, "spec.profile"),
         ({"purpose": "Join", "subject": None, "profile": NodeProfile(node="n", region="r")}, "spec.profile.capacity"),
+        ({"purpose": "Join", "subject": None, "profile": NodeProfile(node="n-1", region="n-2")}, "spec.profile.node"),
+        ({"purpose": "Join", "subject": None, "profile": NodeProfile(node="eu-west1", region="eu-west")}, "spec.profile.node"),
         ({"tenants": ("*",)}, "spec.tenants[0]"),
     ],
 )

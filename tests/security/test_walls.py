@@ -35,7 +35,7 @@ from fairlead.security.sealing import PREFIX
 from fairlead.security.tls import ClientTls, client_context
 from fairlead.security.tls import TlsFiles as TlsPaths
 from fairlead.store.memory import MemoryDisk, MemoryStore
-from tests.security.two_planes import GROUP, REGION, WAIT_S, Answer, TwoPlanes, manifest, path_of
+from tests.security.two_planes import GROUP, NODE, REGION, WAIT_S, Answer, TwoPlanes, manifest, path_of
 
 MARK = "sesame"  # in the name of everything that is risk's; search must never read it
 KEY = f"{MARK}-key"
@@ -311,10 +311,10 @@ def test_a_node_s_certificate_opens_what_is_its_own_and_nothing_else_over_http(o
     def ask(method: str, path: str, body: Any = None, plane: str = REGION) -> int:
         return owned.ask("", method, path, body, plane=plane, tls=tls, media="application/merge-patch+json").status
 
-    own, other = path_of("nodes", "", "node-7"), path_of("nodes", "", f"{REGION}-n8")
+    own, other = path_of("nodes", "", NODE), path_of("nodes", "", f"{REGION}-n8")
     assert (ask("GET", own), ask("GET", other)) == (200, 403)
     listed = owned.ask("", "GET", path_of("nodes"), plane=REGION, tls=tls)
-    assert [item["metadata"]["name"] for item in listed.json["items"]] == ["node-7"]
+    assert [item["metadata"]["name"] for item in listed.json["items"]] == [NODE]
     assert ask("GET", own, plane="global") == 401, "the global plane has no agents"
     secrets = owned.ask("", "GET", path_of("secrets"), plane=REGION, tls=tls)
     names = {item["metadata"]["name"] for item in secrets.json["items"]}
@@ -356,15 +356,15 @@ async def test_a_node_s_certificate_sends_no_command_for_another_node_over_the_c
     files = files_in(node)
     other = f"{REGION}-n8"
     big = NodeSpec(region=REGION, zone="a", allocatable=Resources(64_000, 1 << 40))
-    own, theirs = Caller("node-7", Role.AGENT, node="node-7"), Caller(other, Role.AGENT, node=other)
+    own, theirs = Caller(NODE, Role.AGENT, node=NODE), Caller(other, Role.AGENT, node=other)
     refused = [
         Command(own, Put("Node", Node(metadata=Metadata(name=other), spec=big))),
         Command(theirs, Put("Node", Node(metadata=Metadata(name=other), spec=big))),
-        Command(own, Put("Node", Node(metadata=Metadata(name="node-7"), spec=big))),
-        Command(own, Put("Node", Node(metadata=Metadata(name="node-7", labels={"pool": "gold"}), spec=NodeSpec(REGION)))),
+        Command(own, Put("Node", Node(metadata=Metadata(name=NODE), spec=big))),
+        Command(own, Put("Node", Node(metadata=Metadata(name=NODE, labels={"pool": "gold"}), spec=NodeSpec(REGION)))),
         Command(own, PutStatus("Node", "", other, NodeStatus())),
         Command(own, Delete("Node", "", other)),
-        Command(Caller("node-7", Role.OPERATOR), Delete("Node", "", other)),
+        Command(Caller(NODE, Role.OPERATOR), Delete("Node", "", other)),
         Command(own, Delete("Secret", "risk", MARK)),
     ]
     async with channel(owned, ClientTls(files.authorities, files.certificate, files.key)) as remote:
@@ -373,7 +373,7 @@ async def test_a_node_s_certificate_sends_no_command_for_another_node_over_the_c
             assert isinstance(outcome, Refused), command
             assert outcome.reason in ("Forbidden", "WrongNode"), outcome
         assert await remote.heartbeat([(other, 1)]) is None
-        assert [row.name for row in await remote.list("nodes")] == ["node-7"]
+        assert [row.name for row in await remote.list("nodes")] == [NODE]
         with pytest.raises(Expired):
             await remote.list("tokens")
         assert await remote.get("secrets", "risk", "unused") is None
@@ -410,20 +410,20 @@ def test_a_region_holds_the_secrets_of_the_slots_it_was_given_and_no_others(owne
 
 def test_a_join_token_is_good_for_one_machine_and_that_one_starts_again_without_it(planes: TwoPlanes, node: Path) -> None:
     words = [sys.executable, "-m", "fairlead.main", "agent"]
-    token = planes.directory / "node-7.token"
+    token = planes.directory / f"{NODE}.token"
     thief = subprocess.run(
         [*words, *planes.join_words(token, node.parent / "thief")], capture_output=True, text=True, timeout=60, check=False
     )
     assert thief.returncode == 1
     assert "used before, with another key" in thief.stderr
-    planes.end("node-7")
+    planes.end(NODE)
     token.write_text("nothing\n")
 
     def session() -> int:
-        return int(planes.ask("admin", "GET", path_of("nodes", "", "node-7")).json["status"].get("session", 0))
+        return int(planes.ask("admin", "GET", path_of("nodes", "", NODE)).json["status"].get("session", 0))
 
     before = session()
-    planes.run("node-7", "agent", *planes.join_words(token, node))
+    planes.run(NODE, "agent", *planes.join_words(token, node))
     planes.wait(lambda: session() > before, "the agent is back")
 
 

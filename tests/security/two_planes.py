@@ -35,6 +35,7 @@ from fairlead.wire.yaml_codec import encode_yaml
 from tests.servers.ports import free_ports
 
 REGION = "eu-west"
+NODE = f"{REGION}-node-7"  # which joins with a token
 TENANTS = ("risk", "search")
 WAIT_S = 60.0  # nothing takes so long but on a machine that is busy with something else
 GROUP = "/apis/fairlead.dev/v1alpha1"

@@ -9,7 +9,18 @@ from typing import Final
 
 from fairlead.decide.access_roles import BUILT_IN, KNOWN_KINDS, VERBS
 from fairlead.decide.admission.report import Report, shown
-from fairlead.model.kinds.access import ALL_TENANTS, SYSTEM_TENANT, AccessBinding, AccessRole, ServiceAccount, Subject, Token
+from fairlead.decide.overrides import MIRRORED_UID
+from fairlead.model.kinds.access import (
+    ALL_TENANTS,
+    SYSTEM_TENANT,
+    AccessBinding,
+    AccessRole,
+    NodeProfile,
+    ServiceAccount,
+    Subject,
+    Token,
+)
+from fairlead.model.resources import DEVICES_MAX
 
 RULES_MAX: Final = 100
 WORDS_MAX: Final = 256
@@ -95,6 +106,10 @@ def check_token(report: Report, new: Token, old: Token | None) -> None:
     if spec.profile is not None:
         report.subdomain("spec.profile.node", spec.profile.node)
         report.label("spec.profile.region", spec.profile.region)
+        # One of before these rules is still to be revoked, and to be copied into a region; there it lets nobody in (joining.py).
+        if old is None and MIRRORED_UID not in new.metadata.annotations:
+            _check_node_name(report, spec.profile.node, spec.profile.region)
+            _check_devices(report, spec.profile)
         capacity = spec.profile.capacity
         report.amounts("spec.profile.capacity", capacity)
         report.need(
@@ -102,6 +117,26 @@ def check_token(report: Report, new: Token, old: Token | None) -> None:
         )
     if old is not None:
         _check_token_change(report, new, old)
+
+
+def begins_with_region(node: str, region: str) -> bool:
+    return node.startswith((f"{region}-", f"{region}."))
+
+
+def _check_node_name(report: Report, node: str, region: str) -> None:
+    """It is registered by its region, which cannot ask the others whether they have one of that name (P19)."""
+    if not begins_with_region(node, region):
+        report.add("spec.profile.node", f"must begin with {shown(region + '-')} or {shown(region + '.')}, got {shown(node)}")
+
+
+def _check_devices(report: Report, profile: NodeProfile) -> None:
+    scalars = {name for name, _ in profile.capacity.scalars}
+    for resource, count in sorted(profile.devices.items())[:WORDS_MAX]:
+        path = f"spec.profile.devices[{shown(resource)}]"
+        report.label_key(path, resource)
+        report.within(path, count, 0, DEVICES_MAX)
+        report.need(resource not in scalars, path, "is also in capacity; it may be counted in one place only")
+    report.need(len(profile.devices) <= WORDS_MAX, "spec.profile.devices", f"may have {WORDS_MAX} entries")
 
 
 def _check_owner(report: Report, new: Token) -> None:
