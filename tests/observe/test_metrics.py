@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api.meters import labels_of
-from fairlead.api.watches import QUEUE_MAX, Watches
+from fairlead.api.watches import BEHIND_S, Watches
 from fairlead.cli.reference import FOLDER
 from fairlead.observe.exposition import Page
 from fairlead.observe.histogram import Histogram
@@ -137,13 +136,20 @@ def test_a_histogram_counts_up_to_each_bound_and_survives_the_parser() -> None:
 
 
 def test_watches_whose_clients_are_slow_are_counted() -> None:
-    watches, slow, fast = Watches(SystemClock()), asyncio.Queue[object](), asyncio.Queue[object]()
-    for queue in (slow, fast):
-        watches.opened(queue)
-    for number in range(QUEUE_MAX):
-        slow.put_nowait(number)
+    class Stream:
+        def __init__(self, behind_s: float) -> None:
+            self.offered_s = behind_s
+
+        def end(self) -> None: ...
+
+        def behind_s(self) -> float:
+            return self.offered_s
+
+    watches, slow, fast = Watches(SystemClock()), Stream(BEHIND_S), Stream(BEHIND_S / 2)
+    for stream in (slow, fast):
+        watches.opened(stream)
     assert (len(watches), watches.behind) == (2, 1)
-    slow.get_nowait()
+    slow.offered_s = 0.0
     assert watches.behind == 0
 
 
