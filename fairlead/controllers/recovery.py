@@ -14,8 +14,8 @@ import msgspec
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import condition, is_true
 from fairlead.controllers.policies import PoliciesInForce
+from fairlead.controllers.regions_seen import regions_seen
 from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.folding import owner_of
@@ -23,11 +23,11 @@ from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import TURN, Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
 from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from
-from fairlead.decide.slots import instant, millis
+from fairlead.decide.slots import instant
 from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
 from fairlead.model.commands import Body, Delete, LeaseAcquire, LeaseRelease, Put, PutStatus
 from fairlead.model.kinds.capacity import BudgetInRegion, Holding, HoldingSpec, RecoveryBudget
-from fairlead.model.kinds.intent import Region, Workload
+from fairlead.model.kinds.intent import Workload
 from fairlead.model.kinds.ledger import LeaseSpec
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, RegionOutlook, RegionOutlookSpec, ServiceOutlook
 from fairlead.model.kinds.work import Assignment
@@ -97,7 +97,7 @@ class RecoveryController:
         if now_ms < due_ms and not self._urgent:
             return Result((), due_ms)
         cache = view.cache
-        regions = self._regions(cache, now_ms)
+        regions = regions_seen(cache, self._rules.failback_s, now_ms)
         at_most = self._at_most(cache, regions, now_ms)
         self._urgent, self._looked_ms = False, now_ms
         leases = _slot_leases(cache)
@@ -126,27 +126,6 @@ class RecoveryController:
             return None
         joined = {item.name for item in cache.all("regions") if item.hot.status.health}
         return int(self._ration) if joined - regions.suspect else 0
-
-    def _regions(self, cache: Cache, now_ms: int) -> Regions:
-        lost, healthy, settled, unknown, partial, suspect = set(), set(), set(), set(), set(), set()
-        for item in cache.all("regions"):
-            region: Region = item.hot
-            if is_true(region.status.conditions, "MassSilence"):
-                suspect.add(item.name)
-            if region.status.health == "Lost":
-                lost.add(item.name)
-            elif region.status.health == "Healthy":
-                healthy.add(item.name)
-                if is_true(region.status.conditions, "Partial"):
-                    partial.add(item.name)
-                ready = condition(region.status.conditions, "Ready")
-                since_ms = millis(ready.last_transition_time) if ready is not None and ready.last_transition_time else 0
-                if now_ms - since_ms >= self._rules.failback_s * 1000:
-                    settled.add(item.name)
-            else:
-                unknown.add(item.name)
-        found = (lost, healthy, settled, unknown, partial, suspect)
-        return Regions(*(frozenset(each) for each in found))
 
     def _services(
         self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int
