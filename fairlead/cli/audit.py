@@ -158,4 +158,5 @@ def budgets(world: World, directory: str | None, state: str, as_json: bool) -> i
 
 
 def _amounts(amounts: dict[str, str]) -> str:
-    return " ".join(f"{name}={amount}" for name, amount in amounts.items()) or "-"
+    between = "; " if any(" " in amount for amount in amounts.values()) else " "
+    return between.join(f"{name}={amount}" for name, amount in amounts.items()) or "-"
