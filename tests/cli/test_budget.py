@@ -40,17 +40,20 @@ def test_a_report_says_what_is_used_idle_and_too_small(api: FakeApi) -> None:
     api.put("quotas", "default", "risk", spec={"limits": {"cpu": "6"}}, status={"used": {"cpu": "7"}})
     grant = {"region": "us-east", "version": 2, "during": {"cpu": "4"}, "leaseSeconds": 600}
     api.put("grants", "us-east", "risk", spec=grant, status={"used": {"cpu": "3"}, "waiting": {"cpu": "2"}, "acceptedVersion": 2})
-    shape = {"requests": {"cpu": "1"}, "held": 2, "claimed": 1, "waiting": 1}
+    shape = {"requests": {"cpu": "1"}, "held": 2, "claimed": 1, "waiting": 1, "silent": 3, "lent": 1}
     api.put("recoverybudgets", "eu", "risk", spec={}, status={"regions": [{"region": "us-east", "shapes": [shape]}]})
     told = msgspec.json.decode(talk("budget", "report", "--json").out)["results"]["rows"]
     quota, grants, budget = told
     assert (quota["used"], quota["idle"], quota["short"]) == ({"cpu": "7"}, {}, {"cpu": "1"})
     assert (grants["idle"], grants["short"], grants["lease"]) == ({"cpu": "1"}, {"cpu": "2"}, "600 s")
     assert (budget["limit"], budget["used"], budget["idle"], budget["short"]) == (
-        {"cpu": "4"}, {"cpu": "3"}, {"cpu": "2"}, {"cpu": "1"},
+        {"cpu": "7"}, {"cpu": "3"}, {"cpu": "1"}, {"cpu": "1"},
     )  # fmt: skip
+    assert (budget["borrowed"], budget["silent"]) == ({"cpu": "1"}, {"cpu": "3"}), "all of the limit is told"
     said = talk("budget", "report", "-n", "risk")
     assert said.code == frame.OK
+    assert "BORROWED" in said.out
+    assert "SILENT" in said.out
     assert "eu in us-east" in said.out
 
 
