@@ -2,8 +2,9 @@
 
 Both read why work waits before they act on how much waits. More replicas help only when those there are serve and are busy: while
 ordered ones are still on their way, or most are not ready, the load of the few that serve says nothing about how many are
-needed, and acting on it is what makes a small failure large. More nodes help only those who wait for capacity that such a node
-has; never those who wait for quota, a policy, their gang or a deadline that has passed.
+needed, and acting on it is what makes a small failure large; and where ordered ones wait for what no capacity cures, such as
+quota, more of them would only wait beside them. More nodes help only those who wait for capacity that such a node has; never
+those who wait for quota, a policy, their gang or a deadline that has passed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.resources import Resources
 
 CURED_BY_NODES: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
+UNDER_WAY: Final = frozenset(
+    {"", "PendingEvaluation", "BackingOff", "WaitingForVictims"}
+)  # they are being placed; nothing is short
+BLOCKED: Final = "Blocked"
 
 
 # --- replicas
@@ -40,12 +46,14 @@ class Load(NamedTuple):
     wanted_lately: Sequence[tuple[float, int]] = ()  # (seconds ago, replicas wanted then)
     followed_s: float = 1e9  # for how long the load is known without a gap
     age_s: float = 0.0  # since it was measured
+    blocked: Sequence[tuple[str, int]] = ()  # (reason, slots) of those that wait for what more capacity does not cure
 
 
 class Scaling(NamedTuple):
     replicas: int
     wanted: int  # by the load alone; remembered for the way down
     why: str
+    reason: str = "Following"  # as its condition names it
 
 
 def replicas(rule: ReplicaRule, load: Load) -> Scaling:
@@ -60,6 +68,8 @@ def replicas(rule: ReplicaRule, load: Load) -> Scaling:
     if _is_of_before(load):
         return Scaling(settled, wanted, f"added some {load.since_up_s:.0f} s ago; the load was measured before that")
     if bounded > load.ordered:
+        if load.blocked:
+            return Scaling(load.ordered, wanted, _blocked(load), BLOCKED)
         held = _hold(rule, load)
         if held:
             return Scaling(load.ordered, wanted, held)
@@ -92,6 +102,20 @@ def _by_load(rule: ReplicaRule, load: Load) -> int:
 
 def _is_of_before(load: Load) -> bool:
     return load.age_s >= load.since_up_s
+
+
+def blocked_by(pending: Iterable[PendingReason]) -> tuple[tuple[str, int], ...]:
+    """What of a workload's slots waits for something that neither capacity nor patience cures, by reason."""
+    counts: dict[str, int] = {}
+    for each in pending:
+        if each.reason not in CURED_BY_NODES and each.reason not in UNDER_WAY and each.count > 0:
+            counts[each.reason] = counts.get(each.reason, 0) + each.count
+    return tuple(sorted(counts.items()))
+
+
+def _blocked(load: Load) -> str:
+    said = ", ".join(f"{count} {reason}" for reason, count in load.blocked)
+    return f"of those ordered before, some wait for what no capacity cures ({said}): more would wait beside them"
 
 
 def _hold(rule: ReplicaRule, load: Load) -> str:

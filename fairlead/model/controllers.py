@@ -141,7 +141,8 @@ def _of_people() -> tuple[ControllerInfo, ...]:
         ),
         ControllerInfo(
             "autoscaler", Role.AUTOSCALER, GLOBAL, "sets a service's replicas by how busy those are that serve",
-            "the load that was reported last, the workload's counts, overrides", 60.0, ("Workload.spec", "Autoscaler.status"),
+            "the load that was reported last, the workload's counts, why its slots wait, overrides", 60.0,
+            ("Workload.spec", "Autoscaler.status"),
             "somebody scales by hand; ordered replicas do not come", "who writes last: each write is on the version it saw",
             "the load is within its tolerance, or what is ordered has not come yet",
         ),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.decide.autoscaling import Load, Pool, PoolRule, ReplicaRule, Scaling, Waiting, nodes, packed, replicas
+from fairlead.decide.autoscaling import Load, Pool, PoolRule, ReplicaRule, Scaling, Waiting, blocked_by, nodes, packed, replicas
+from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.resources import Resources
 
 RULE = ReplicaRule(minimum=2, maximum=40)
@@ -42,6 +43,25 @@ def test_nothing_is_added_while_the_load_cannot_be_believed(now: Load, why: str)
     found = replicas(RULE, now)
     assert found.replicas == 10
     assert why in found.why
+
+
+def test_nothing_is_added_while_some_wait_for_what_no_capacity_cures() -> None:
+    waits = load(ordered=5, serving=4, busy=2000)
+    assert replicas(RULE, waits).replicas == 10, "the fifth is on its way"
+    held = replicas(RULE, waits._replace(blocked=blocked_by([PendingReason("WaitingForQuota", 1)])))
+    assert (held.replicas, held.reason) == (5, "Blocked")
+    assert "1 WaitingForQuota" in held.why
+    fewer = waits._replace(busy_permille=100, blocked=(("WaitingForQuota", 1),))
+    assert replicas(RULE, fewer) == replicas(RULE, fewer._replace(blocked=())), "it keeps nobody from going down"
+
+
+def test_only_what_neither_capacity_nor_patience_cures_blocks() -> None:
+    curable = [
+        PendingReason(reason, 3) for reason in ("WaitingForCapacity", "PendingEvaluation", "BackingOff", "TopologyBlocked")
+    ]
+    assert blocked_by(curable) == ()
+    more = [PendingReason("ResidencyBlocked", 1), PendingReason("WaitingForQuota", 2), PendingReason("WaitingForQuota", 1)]
+    assert blocked_by([*curable, *more]) == (("ResidencyBlocked", 1), ("WaitingForQuota", 3))
 
 
 def test_one_load_is_answered_once() -> None:
