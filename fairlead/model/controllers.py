@@ -47,7 +47,7 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "recovery", r.RECOVERY, GLOBAL, "orders slots in healthy regions for services that lost theirs; says what would be",
             "regions' health, workloads, assignments, budgets, grants, policies, overrides", 10.0,
             ("RecoveryOrder.spec", "RecoveryOrder.delete", "RegionOutlook.spec", "RegionOutlook.delete",
-             "Holding.spec", "Holding.delete", "RecoveryBudget.status", "LeaseAcquire", "LeaseRelease"),
+             "RegionOutlook.status", "Holding.spec", "Holding.delete", "RecoveryBudget.status", "LeaseAcquire", "LeaseRelease"),
             "a region comes back, or another is lost", "the region controller about health; regions about what they can hold",
             "every critical service has its minimum in one healthy region, or what is missing is said",
         ),

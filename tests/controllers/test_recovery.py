@@ -106,6 +106,33 @@ async def two_regions(*, rooms: int = 2, budget_in: str = REGION, **spec: Any) -
         yield made
 
 
+async def test_readiness_is_a_condition_of_the_outlook_and_written_when_it_changes() -> None:
+    async with two_regions(rooms=1) as r:
+        w = r.w
+
+        def said(status: str) -> bool:
+            """Of what is written there now, as `fairlead wait` asks."""
+            found = r.outlook("west")
+            told = [each for each in found.status.conditions if each.type == "RecoveryReady"] if found is not None else []
+            now = found.metadata.generation if found is not None else 0
+            return [(each.status, each.observed_generation) for each in told] == [(status, now)]
+
+        await w.until(lambda: said("False"))
+        found = r.outlook("west")
+        assert found is not None
+        assert "risk/api lacks 1: " in found.status.conditions[0].message
+        runtime = next(each for each in w.top.runtimes if each.controller.name == "recovery")
+        commands, looks = runtime.meters.commands_total, runtime.meters.reconciles_total
+        await w.until(lambda: runtime.meters.reconciles_total >= looks + 5)
+        assert runtime.meters.commands_total == commands, "nothing has changed"
+        budget: RecoveryBudget = w.top.get("recoverybudgets", "eu")
+        more = replace(budget.spec, shapes=(BudgetShape(requests=SHAPE, count=2),))
+        ok(await w.top.plane.send(OPERATOR, Put("RecoveryBudget", replace(budget, spec=more))))
+        await w.until(lambda: said("True"))
+        await r.health("west", "Unknown")
+        await w.until(lambda: said("Unknown"))
+
+
 async def test_rooms_that_borrowers_run_in_are_said_to_be_lent_until_they_leave() -> None:
     async with two_regions() as r:
         low, free = r.w.low, Ask(requests=SHAPE, workload_class="best-effort")
