@@ -1,5 +1,5 @@
-"""What `fairlead audit verify` finds beside what one region's placements show: quota offered twice (S5), what a restore should have
-ended (S16), exclusive slots that ran in two planes at once (S12)."""
+"""What `fairlead audit verify` finds beside what one region's placements show: quota offered twice (S5), what a restore should
+have ended (S16), exclusive slots that ran in two planes at once (S12)."""
 
 from __future__ import annotations
 
