@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from fairlead.client.plane import Plane
 from fairlead.compose.config import PlaneConfig
+from fairlead.controllers.above import Above
 from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.autoscaler import AutoscalerController
 from fairlead.controllers.contract import Controller
@@ -51,6 +52,7 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
             (QuotaController(config.grant_lease_s), own, None),
         ]
     region, above = config.region, peers.get(GLOBAL)
+    seen = Above(region)
     here: list[tuple[Controller, P, P | None]] = [
         (OverrideController(), own, None),
         (NodePoolController(region), own, None),
@@ -58,7 +60,7 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
         (RolloutController(), own, None),
         (JobController(region), own, None),
         (NodeController(NodeRules(lease_s=config.node_lease_s)), own, None),
-        (RepairController(region), own, None),
+        (RepairController(region, seen), own, None),
         (DisruptionController(), own, None),
         (DefragmenterController(region), own, None),
         (StandingController(region), own, None),
@@ -66,7 +68,7 @@ def controllers_of(config: PlaneConfig, own: P, durable: P, peers: Mapping[str, 
         (GrantController(region), own, None),
     ]
     if above is not None:
-        here.append((MirrorDown(region), own, above))
+        here.append((MirrorDown(region, seen), own, above))
         here.append((MirrorUp(region), above, durable))
     return here
 

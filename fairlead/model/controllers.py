@@ -198,7 +198,8 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
         *_of_people(),
         ControllerInfo(
             "repair", r.REPAIR, REGION, "releases lost and failed slots once it is safe, and queues their next life",
-            "nodes, bindings, endpoints, assignments", fresh, ("Binding.state", "SchedulingRequest.spec", "EvictionRequest.spec"),
+            "nodes, bindings, endpoints, assignments; of slots without one, what the mirror lists above", fresh,
+            ("Binding.state", "SchedulingRequest.spec", "EvictionRequest.spec"),
             "the node is heard again", "the authority: fence time, endpoints, epoch",
             "no slot is Failed, or Unknown on a lost node, or Released and wanted",
         ),
