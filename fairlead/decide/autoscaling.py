@@ -141,14 +141,13 @@ class PoolRule(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Slots alike that wait. `deadline_s` is how long they may still wait to be of use; negative: it has passed."""
+    """Slots alike that wait. `deadline_s` is how long it is until they are given up; negative: that has passed. How long one
+    takes is not known."""
 
     reason: str
     shape: Resources
     slots: int
-    priority: int = 0
     deadline_s: float | None = None
-    run_s: float = 0.0  # how long one takes, where that is known
 
 
 class Pool(NamedTuple):
@@ -171,7 +170,9 @@ class PoolScaling(NamedTuple):
 
 
 def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling:
-    curable = sorted((each for each in waiting if _cured(rule, pool, each)), key=lambda w: (-w.priority, _urgency(w)))
+    fitting = [each for each in waiting if each.reason in CURED_BY_NODES and not each.shape.exceeding(rule.node)]
+    curable = [each for each in fitting if not _is_hopeless(pool, each)]
+    curable.sort(key=lambda each: (-each.shape.cpu, -each.shape.memory))  # the large ones first: fewer nodes hold them all
     needed = packed(rule.node, rule.max_slots, curable)
     count = pool.nodes + pool.starting
     if count > rule.maximum:
@@ -191,7 +192,11 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
         return PoolScaling(0, lost, f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}")
     idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
     gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
-    return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s" if gone else "as wanted")
+    if gone:
+        return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s")
+    hopeless = sum(each.slots for each in fitting if _is_hopeless(pool, each))
+    late = f"; {hopeless} slots wait whose deadline is before a new node would be there" if hopeless else ""
+    return PoolScaling(0, (), f"as wanted{late}")
 
 
 def _lost(names: Sequence[str]) -> str:
@@ -205,15 +210,9 @@ def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
     return PoolScaling(0, tuple(empty), f"no more than {rule.maximum}", tuple(busy))
 
 
-def _cured(rule: PoolRule, pool: Pool, waiting: Waiting) -> bool:
-    if waiting.reason not in CURED_BY_NODES or waiting.shape.exceeding(rule.node):
-        return False
-    # A node that comes too late to be of use is not bought.
-    return waiting.deadline_s is None or waiting.deadline_s >= pool.start_s + waiting.run_s
-
-
-def _urgency(waiting: Waiting) -> float:
-    return waiting.deadline_s - waiting.run_s if waiting.deadline_s is not None else float("inf")
+def _is_hopeless(pool: Pool, waiting: Waiting) -> bool:
+    """They are given up before a node that is ordered now takes work: it is not bought for them."""
+    return waiting.deadline_s is not None and waiting.deadline_s < pool.start_s
 
 
 def packed(node: Resources, max_slots: int, waiting: Iterable[Waiting]) -> int:

@@ -149,10 +149,17 @@ def test_no_node_is_added_for_what_nodes_cannot_cure(reason: str) -> None:
     assert nodes(POOL, Pool(2, 0), [Waiting(reason, ASK, 9)]).add == 0
 
 
+def test_how_many_are_added_does_not_depend_on_the_order_they_wait_in() -> None:
+    small, large = Waiting("WaitingForCapacity", Resources(1000, GI), 2), Waiting("WaitingForCapacity", Resources(3000, GI), 2)
+    found = [nodes(POOL, Pool(1, 0), order).add for order in ([small, large], [large, small])]
+    assert found == [2, 2]
+
+
 def test_no_node_is_added_for_an_ask_larger_than_it_or_a_deadline_it_would_miss() -> None:
     assert nodes(POOL, Pool(2, 0), [Waiting("WaitingForCapacity", Resources(5000, GI), 1)]).add == 0
-    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=90, run_s=31)]).add == 0
-    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=90, run_s=30)]).add == 1
+    late = nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 3, deadline_s=59)])
+    assert (late.add, late.why) == (0, "as wanted; 3 slots wait whose deadline is before a new node would be there")
+    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=60)]).add == 1
 
 
 def test_of_more_than_there_may_be_the_empty_go_first_then_those_with_the_least_on_them_drained() -> None:
