@@ -190,6 +190,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "recoverybudgets": (
         Column("Regions", _joined("spec.regions"), "Where room is held; none named: everywhere."),
         Column("Held", lambda o: _rooms(o, "held"), "Rooms that could be claimed now.", "integer"),
+        Column("Lent", lambda o: _rooms(o, "lent"), "Of those, rooms that borrowers run in.", "integer"),
         Column("Claimed", lambda o: _rooms(o, "claimed"), "Rooms that slots have taken.", "integer"),
         Column(
             "Missing",

@@ -15,7 +15,8 @@ from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, NOT_FOUND, OK, LazyGroup, Told, World
 from fairlead.cli.output import environment, instant_of, json_option, put_json, put_table
 from fairlead.cli.programs import state_option
-from fairlead.observe.audit import History, audit_of
+from fairlead.observe.audit import ELSEWHERE, History, audit_of, between
+from fairlead.observe.intervals import Interval
 from fairlead.observe.ordered import ordered
 from fairlead.observe.spending import changes
 
@@ -61,21 +62,31 @@ def verify(world: World, directory: str | None, state: str, as_json: bool) -> in
     """Ask every entry of an archive for the promises it must keep. Exit code 8 if one is broken, or if not all of the archive
     can be read; 3 if there is nothing in it.
 
-    DIRECTORY is a server's history: `history` in its data directory. Without it, every plane of the local platform is asked.
+    DIRECTORY is a server's history: `history` in its data directory. Without it, every plane of the local platform is asked, and
+    then all of them together: whether an exclusive slot ran in two at once. What no history shows is named, with who shows it.
     """
-    found = {one: _verified(world, one) for one in ([directory] if directory else _of_all_planes(state))}
+    runs: list[Interval] = []
+    found = {one: _verified(world, one, runs) for one in ([directory] if directory else _of_all_planes(state))}
+    together = {} if directory else between(runs)
     if as_json:
-        _put_results("audit verify", directory or state, found[directory] if directory else {"planes": found})
+        results = found[directory] if directory else {"planes": found, "between": together}
+        _put_results("audit verify", directory or state, {**results, "elsewhere": ELSEWHERE})
     else:
         for one, results in found.items():
             _put_verified("" if directory else one, results)
-    return CHECK_FAILED if any(_is_broken(results) for results in found.values()) else OK
+        if together:
+            click.echo("between the planes")
+            _put_invariants(together)
+        for name, shown in ELSEWHERE.items():
+            click.echo(f"{name} is in no history: {shown}")
+    broken = any(_is_broken(results) for results in found.values()) or any(row["violations"] for row in together.values())
+    return CHECK_FAILED if broken else OK
 
 
-def _verified(world: World, directory: str) -> dict[str, Any]:
+def _verified(world: World, directory: str, runs: list[Interval]) -> dict[str, Any]:
     begun = keeping.begin(world)
     history = _history(world, directory)
-    results = audit_of(history)
+    results = audit_of(history, runs)
     if results["unread"]:
         world.run(world.clock().sleep(BEHIND_S))
         results["unread"] = history.unread()
@@ -93,16 +104,21 @@ def _is_broken(results: dict[str, Any]) -> bool:
 def _put_verified(heading: str, results: dict[str, Any]) -> None:
     if heading:
         click.echo(heading)
-    rows = [(name, row["checked"], len(row["violations"])) for name, row in results["invariants"].items()]
-    put_table(("INVARIANT", "CHECKED", "VIOLATIONS"), rows)
-    for name, row in results["invariants"].items():
-        for violation in row["violations"][:10]:
-            click.echo(f"{name} at {violation['position']}: {violation['detail']}")
+    _put_invariants(results["invariants"])
     since = f"after revision {results['begins']}, which is as far as it is kept, " if results["begins"] else ""
     said = ", and not all there is:" if results["unread"] else ""
     click.echo(f"read {since}up to revision {results['reaches'] or 0}{said}")
     for said in results["unread"]:
         click.echo(f"  {said}")
+
+
+def _put_invariants(found: dict[str, Any]) -> None:
+    put_table(
+        ("INVARIANT", "CHECKED", "VIOLATIONS"), [(name, row["checked"], len(row["violations"])) for name, row in found.items()]
+    )
+    for name, row in found.items():
+        for violation in row["violations"][:10]:
+            click.echo(f"{name} at {violation['position']}: {violation['detail']}")
 
 
 @command.command("overrides")
@@ -158,4 +174,5 @@ def budgets(world: World, directory: str | None, state: str, as_json: bool) -> i
 
 
 def _amounts(amounts: dict[str, str]) -> str:
-    return " ".join(f"{name}={amount}" for name, amount in amounts.items()) or "-"
+    between = "; " if any(" " in amount for amount in amounts.values()) else " "
+    return between.join(f"{name}={amount}" for name, amount in amounts.items()) or "-"

@@ -1,10 +1,10 @@
 """`fairlead budget report`: what tenants may use, where it lies, what of it is used, idle or too small; and what is held for
-recovery. Owns the words; every figure is an object's own.
+recovery, borrowed by others, or on nodes that are not heard. Owns the words; every figure is an object's own.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -15,6 +15,8 @@ from fairlead.cli.session import Session, on_server, server_options
 from fairlead.cli.show import laid_out, put_lines
 from fairlead.client.rest_shapes import Query
 from fairlead.model.resources import Resources
+
+_COUNTS: Final = ("held", "claimed", "waiting", "silent", "lent")  # rooms of a shape, as a region says
 
 
 @click.group("budget", cls=LazyGroup)
@@ -28,6 +30,9 @@ def command() -> None:
 @on_server
 async def report(session: Session, as_json: bool) -> int:
     """Show for every quota, grant and recovery budget what is used or held, what is idle, and where it is too small.
+
+    Of what a recovery budget holds, BORROWED is in use by others until it is claimed, and idle is what nobody uses. SILENT is
+    held on nodes that are not heard: it can be claimed when they are.
 
     \b
     fairlead budget report
@@ -52,8 +57,8 @@ async def report(session: Session, as_json: bool) -> int:
     if not rows:
         click.echo("There are no quotas, grants or recovery budgets.")
         return OK
-    titles = ["KIND", "TENANT", "NAME", "LIMIT", "USED OR HELD", "IDLE", "TOO SMALL BY", "LEASE"]
-    fields = ("kind", "tenant", "name", "limit", "used", "idle", "short", "lease")
+    titles = ["KIND", "TENANT", "NAME", "LIMIT", "USED OR HELD", "BORROWED", "IDLE", "SILENT", "TOO SMALL BY", "LEASE"]
+    fields = ("kind", "tenant", "name", "limit", "used", "borrowed", "idle", "silent", "short", "lease")
     put_lines(laid_out(titles, [[_text(row[field]) for field in fields] for row in rows]))
     return OK
 
@@ -74,14 +79,15 @@ def _grant(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _budget(one: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a region and shape: what it holds free, what slots have claimed, what found no place."""
+    """One row a region and shape: what it holds, what of that borrowers use, what slots have claimed, what found no place."""
     out = []
     for region in (one.get("status") or {}).get("regions") or ():
         for shape in region.get("shapes") or ():
             each = Resources.parse(shape.get("requests") or {})
-            held, claimed, waiting = (int(shape.get(name, 0)) for name in ("held", "claimed", "waiting"))
-            limit, free = each.times(held + claimed + waiting), each.times(held)
+            held, claimed, waiting, silent, lent = (int(shape.get(name, 0)) for name in _COUNTS)
+            limit, free = each.times(held + claimed + waiting + silent), each.times(held - lent)
             row = _row("RecoveryBudget", one, limit, each.times(held + claimed), free, each.times(waiting).as_quantities(), "")
+            row |= {"borrowed": each.times(lent).as_quantities(), "silent": each.times(silent).as_quantities()}
             out.append({**row, "name": f"{row['name']} in {region.get('region', '')}"})
     return out
 
@@ -93,7 +99,7 @@ def _row(
     left = Resources(max(0, idle.cpu), max(0, idle.memory), ((name, max(0, n)) for name, n in idle.scalars))
     return {
         "kind": kind, "tenant": meta.get("namespace", ""), "name": meta["name"], "limit": limit.as_quantities(),
-        "used": used.as_quantities(), "idle": left.as_quantities(), "short": short, "lease": lease,
+        "used": used.as_quantities(), "borrowed": {}, "idle": left.as_quantities(), "silent": {}, "short": short, "lease": lease,
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from fairlead.client.plane import Plane
 from fairlead.compose.config import PlaneConfig
+from fairlead.controllers.above import Above
 from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.autoscaler import AutoscalerController
 from fairlead.controllers.contract import Controller
@@ -56,6 +57,7 @@ def controllers_of(
         ]
     region, above = config.region, peers.get(GLOBAL)
     touch = Touch() if above is not None else None
+    seen = Above(region)
     here: list[tuple[Controller, P, P | None]] = [
         (OverrideController(), own, None),
         (NodePoolController(region), own, None),
@@ -63,7 +65,7 @@ def controllers_of(
         (RolloutController(), own, None),
         (JobController(region), own, None),
         (NodeController(NodeRules(lease_s=config.node_lease_s)), own, None),
-        (RepairController(region), own, None),
+        (RepairController(region, seen), own, None),
         (DisruptionController(), own, None),
         (DefragmenterController(region), own, None),
         (StandingController(region), own, None),
@@ -71,7 +73,7 @@ def controllers_of(
         (GrantController(region, touch), own, None),
     ]
     if above is not None:
-        here.append((MirrorDown(region), own, above))
+        here.append((MirrorDown(region, seen), own, above))
         here.append((MirrorUp(region, touch), above, durable))
     return here
 

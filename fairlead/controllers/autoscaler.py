@@ -1,9 +1,9 @@
 """Sets a service's replicas by how busy those are that serve, and says why it did or did not.
 
 Decides nothing itself (decide/autoscaling.py does): reads the load that was reported or asked for (decide/loads.py), the
-workload's counts and the overrides; while what was ordered has not come, or most are not ready, nothing is added, whatever the
-load. Writes `spec.replicas` as a manager of its own, so that a manifest that names replicas and this one are seen to disagree.
-Runs in the global plane.
+workload's counts, why its slots wait, and the overrides; while what was ordered has not come, or waits for what no capacity
+cures, or most are not ready, nothing is added, whatever the load. Writes `spec.replicas` as a manager of its own, so that a
+manifest that names replicas and this one are seen to disagree. Runs in the global plane.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fairlead.controllers.cache import Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
 from fairlead.decide.admission.workload import fewest_slots
-from fairlead.decide.autoscaling import Load, ReplicaRule, Scaling, replicas
+from fairlead.decide.autoscaling import Load, ReplicaRule, Scaling, blocked_by, replicas
 from fairlead.decide.loads import Annotated, Loads, Unasked, taken_over
 from fairlead.decide.overrides import Where, ends_ms, in_force, words
 from fairlead.decide.slots import instant, millis
@@ -129,7 +129,10 @@ def _load(scaler: Autoscaler, workload: Workload, busy: int, age_s: float, now_m
         if ago_s - followed_s > gap_s:
             break
         followed_s = ago_s
-    return Load(workload.spec.replicas, workload.status.replicas.serving, busy, since_up_s, lately, followed_s, age_s)
+    return Load(
+        workload.spec.replicas, workload.status.replicas.serving, busy, since_up_s, lately, followed_s, age_s,
+        blocked_by(workload.status.pending),
+    )  # fmt: skip
 
 
 def _part(scaler: Autoscaler) -> timedelta:
@@ -150,7 +153,7 @@ def _after(scaler: Autoscaler, workload: Workload, busy: int, found: Scaling, no
         status, replicas=found.replicas, wanted=found.wanted, busy_permille=busy, wanted_lately=tuple(lately[-2 * LATELY_MAX :]),
         last_up_time=instant(now_ms) if up else status.last_up_time,
     )  # fmt: skip
-    return _said(status, scaler, workload, "Following", found.why, now_ms)
+    return _said(status, scaler, workload, found.reason, found.why, now_ms)
 
 
 def _remembered(scaler: Autoscaler, now_ms: int) -> list[WantedThen]:

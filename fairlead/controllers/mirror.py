@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
+from fairlead.controllers.above import Above
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import is_true
@@ -73,8 +74,9 @@ class MirrorDown:
     indexes: Indexes = {}
     hears = False
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, above: Above | None = None) -> None:
         self._region = region
+        self._above = above or Above(region)
         self.indexes_other: Indexes = _tenant_here(region)
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -84,7 +86,7 @@ class MirrorDown:
         if other and item.plural == "revisions":
             out += [(f"{plural}/{item.tenant}", name) for plural, name in _mounted(item)]
         if other and item.plural == "regions" and item.name == self._region:
-            out += self.resync(view)
+            out += self._all(view)
         return out
 
     def _is_settled(self, view: View, item: Item) -> bool:
@@ -127,6 +129,11 @@ class MirrorDown:
         return out
 
     def resync(self, view: View) -> Iterable[Name]:
+        self._above.saw(view.other, view.other_incarnation)  # both planes were just listed
+        return self._all(view)
+
+    @staticmethod
+    def _all(view: View) -> list[Name]:
         both = (view.other, view.cache)
         return list({_key(item): None for plural in KINDS_DOWN for cache in both for item in cache.all(plural)})
 

@@ -201,7 +201,7 @@ def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting
     for request in requests:
         spec, due = request.spec, request.spec.deadline_time
         deadline_s = float((millis(due) - now_ms) // 1000) if due is not None else None
-        alike = Waiting(request.status.reason, spec.ask.requests, 0, spec.priority, deadline_s)
+        alike = Waiting(request.status.reason, spec.ask.requests, 0, deadline_s)
         groups[alike] = groups.get(alike, 0) + 1
     return [alike._replace(slots=count) for alike, count in groups.items()]
 

@@ -34,6 +34,7 @@ from fairlead.decide.granting import (
     told_spec,
 )
 from fairlead.decide.leasing import leasing
+from fairlead.decide.offering import TOLD, UNKNOWN, why_offered, with_reason
 from fairlead.decide.sharing import QuotaNow, condition_of, emergency_part, limits_now, room_of, wished
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
@@ -139,28 +140,30 @@ class QuotaController:
         made = self._offers(tenant, view, now, grants, accounts, now_ms)
         for region in regions:
             self._made.pop((tenant, region), None)  # everything this key wrote before is in the picture by now
-        for region, spec in made.items():
+        for region, (spec, why) in made.items():
             self._made[tenant, region] = spec.version
             before = grants.get(region)
             metadata = before.metadata if before is not None else Metadata(name=region, namespace=tenant)
+            metadata = replace(metadata, annotations=with_reason(metadata, why))
             bodies.append(Put("Grant", Grant(metadata, spec), mode="upsert" if before is not None else "create"))
         bodies += _statuses(view, quotas, now, grants, accounts, now_ms)
         return Result(bodies, _wake(now, accounts, now_ms))
 
     def _offers(
         self, tenant: str, view: View, now: QuotaNow, grants: dict[str, Grant], accounts: dict[str, Account], now_ms: int
-    ) -> dict[str, GrantSpec]:
-        """The new offers. Who is to have less comes first: what it has not been offered yet is free at once."""
-        made: dict[str, GrantSpec] = {}
+    ) -> dict[str, tuple[GrantSpec, str]]:
+        """The new offers, and why. Who is to have less comes first: what it has not been offered yet is free at once."""
+        made: dict[str, tuple[GrantSpec, str]] = {}
         for region, account in accounts.items():
             grant = grants.get(region)
             if grant is None and not account.reported:  # perhaps the books have forgotten it
-                made[region] = GrantSpec(region, first_version(view.incarnation) - 1, lease_seconds=self._lease_s)
+                made[region] = GrantSpec(region, first_version(view.incarnation) - 1, lease_seconds=self._lease_s), UNKNOWN
             elif grant is not None and not account.reported and grant.status.heard == view.incarnation:
-                made[region] = told_spec(grant, view.incarnation, self._lease_s)
+                made[region] = told_spec(grant, view.incarnation, self._lease_s), TOLD
         if made:
             return made
         wishes = wished(now, grants, accounts)
+        exposed = _exposed(accounts, now_ms)
         lasting = {
             region: lasting_account(account, grants[region].spec.emergency, grants[region].status.firm)
             if region in grants
@@ -185,7 +188,8 @@ class QuotaController:
             until_ms = max(self._until_ms.get(region, 0), millis(term.spec.until_time) if term is not None else 0)
             emergency = resources(emergency_part(now, lasting, region, after.newest.during, wish.normal, now_ms))
             lasting[region] = lasting_account(after, emergency, grant.status.firm if grant is not None else NOTHING)
-            made[region] = offer_spec(grant or blank, after, self._lease_s, until_ms, emergency, now.emergency_end(region))
+            spec = offer_spec(grant or blank, after, self._lease_s, until_ms, emergency, now.emergency_end(region))
+            made[region] = spec, why_offered(grant, before.newest, after.newest, now.limits, exposed)
         return made
 
 
@@ -193,15 +197,20 @@ def _created_term(region: str) -> Body:
     return Put("GrantTerm", GrantTerm(Metadata(name=region), GrantTermSpec(region)), mode="create")
 
 
+def _exposed(accounts: dict[str, Account], now_ms: int) -> dict[str, int]:
+    exposed: dict[str, int] = {}
+    for account in accounts.values():
+        exposed = escrow.added(exposed, escrow.exposure(account, now_ms))
+    return exposed
+
+
 def _statuses(
     view: View, quotas: list[Quota], now: QuotaNow, grants: dict[str, Grant], accounts: dict[str, Account], now_ms: int
 ) -> list[Body]:
-    exposed: dict[str, int] = {}
+    exposed = _exposed(accounts, now_ms)
     used: dict[str, int] = {}
-    for region, account in accounts.items():
-        exposed = escrow.added(exposed, escrow.exposure(account, now_ms))
-        if region in grants:
-            used = escrow.added(used, grants[region].status.used.amounts())
+    for grant in grants.values():
+        used = escrow.added(used, grant.status.used.amounts())
     bodies: list[Body] = []
     for quota in quotas:
         condition = condition_of(now, used, quota.metadata.generation, now_ms)

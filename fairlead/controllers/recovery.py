@@ -19,6 +19,7 @@ from fairlead.controllers.regions_seen import regions_seen
 from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.folding import owner_of
+from fairlead.decide.outlooks import status_of
 from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import TURN, Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
@@ -110,7 +111,7 @@ class RecoveryController:
         bodies += self._orders(cache, services, regions, planned, now_ms)
         if now_ms >= self._told_ms + self._rules.outlook_ms:
             self._told_ms = now_ms
-            bodies += self._outlooks(cache, list(services.values()), regions, rooms)
+            bodies += self._outlooks(cache, list(services.values()), regions, rooms, now_ms)
         waits = any(short.why == TURN for short in planned.short.values())
         return Result(bodies, now_ms + (self._rules.look_ms if waits else self._rules.outlook_ms))
 
@@ -275,14 +276,19 @@ class RecoveryController:
                 out.append(Delete("RecoveryOrder", item.tenant, item.name, uid=item.hot.metadata.uid))
         return out
 
-    def _outlooks(self, cache: Cache, services: list[Service], regions: Regions, rooms: Rooms) -> list[Body]:
+    def _outlooks(self, cache: Cache, services: list[Service], regions: Regions, rooms: Rooms, now_ms: int) -> list[Body]:
         out: list[Body] = []
-        known = {item.name: item.hot for item in cache.all("regionoutlooks")}
+        known: dict[str, RegionOutlook] = {item.name: item.hot for item in cache.all("regionoutlooks")}
+        said: dict[str, RegionOutlookSpec] = {}
         there = {item.name for item in cache.all("regions")}
         for region in sorted(there & regions.healthy):
-            spec = _outlook_of(region, outlook(region, services, regions, rooms, self._rules.pace))
+            spec = said[region] = _outlook_of(region, outlook(region, services, regions, rooms, self._rules.pace))
             if region not in known or known[region].spec != spec:
                 out.append(Put("RegionOutlook", RegionOutlook(metadata=Metadata(name=region), spec=spec)))
+        for region in sorted(known.keys() & there):
+            status = status_of(known[region], said.get(region), now_ms)
+            if status != known[region].status:
+                out.append(PutStatus("RegionOutlook", "", region, status, uid=known[region].metadata.uid))
         return out + [Delete("RegionOutlook", "", name) for name in sorted(known.keys() - there)]
 
 

@@ -2,7 +2,8 @@
 
 Safe means: its node is declared Lost and no traffic goes there (Replicated), or the fence time has passed (Exclusive); the
 authority judges both again. Waits where an override asks for approval first. Asks slots to leave whose assignment went before
-they did. Never declares a node lost. Runs in every region plane.
+they did: this holder saw it go, or there is none here nor in the global plane, which was listed twice since the slots were seen.
+Never declares a node lost. Runs in every region plane.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from fairlead.controllers.above import Above, Listed
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignment_of, revision_of, slots_of
@@ -35,6 +37,7 @@ PAUSE_MAX_MS: Final = 60_000
 STEADY_MS: Final = 600_000  # a life this long pays for the failures before it
 ORPHANS_AT_ONCE: Final = 10  # of one workload, every so often: a mistake is seen before everything has gone
 ORPHANS_EVERY_MS: Final = 10_000
+LISTS: Final = 2  # of the global plane: the first may have been under way when the slots were seen
 REQUESTER: Final = Role.REPAIR.value
 
 
@@ -65,9 +68,11 @@ class RepairController:
     indexes_other: Indexes = {}
     hears = False
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, above: Above | None = None) -> None:
         self._region = region
-        self._left: set[Name] = set()  # workloads whose assignment went before their slots did, as this holder saw
+        self._above = above or Above(region)
+        self._left: set[Name] = set()  # workloads whose assignment went before their slots did
+        self._unassigned: dict[Name, Listed] = {}  # that run without one here, and what was listed above when that was first seen
         self._failures: dict[Name, tuple[int, int]] = {}  # slots that failed -> the epoch, and how many lives in a row; soft
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -90,7 +95,24 @@ class RepairController:
 
     def resync(self, view: View) -> Iterable[Name]:
         self._failures = {key: told for key, told in self._failures.items() if view.cache.item("bindings", *key) is not None}
+        self._look_for_left(view.cache)
         return dict.fromkeys([*view.cache.names("bindings", "broken"), *sorted(self._left)])
+
+    def _look_for_left(self, cache: Cache) -> None:
+        """Whose assignment went while nobody watched: before this holder began, or in a restore. The planes show it: none is
+        here, and none is ordered above, by two lists that were made after the slots were seen. Whoever is cut off has no list,
+        and a restored global plane begins to be counted anew."""
+        now = self._above.listed
+        found = {}
+        for key in cache.names("bindings", "workload"):
+            if cache.any("assignments", "workload", key) or self._above.orders(key) is not False or not self._running(cache, key):
+                continue
+            since = found[key] = self._unassigned.get(key, now)
+            if since.incarnation != now.incarnation:
+                found[key] = now
+            elif now.lists >= since.lists + LISTS:
+                self._left.add(key)
+        self._unassigned = found
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache

@@ -19,18 +19,17 @@ import msgspec
 from fairlead.client.leased import Health, Leased, Lost, Terms
 from fairlead.client.plane import Feed, Plane
 from fairlead.controllers.cache import Cache, Item, Name, same_but_for_status
+from fairlead.controllers.contested import contested
 from fairlead.controllers.contract import Controller, Counting, Sweeping, View, part_of
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.picture import Picture, PictureFeed
 from fairlead.controllers.queue import KeyQueue, Taken
 from fairlead.controllers.sent import Batch, Sent, Written
 from fairlead.decide.oscillation import Oscillation
-from fairlead.model import codec
-from fairlead.model.commands import Body, Command, Delete, Outcome, Put, Refused, Unknown
+from fairlead.model.commands import Body, Command, Delete, Outcome, Refused, Unknown
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.ids import split_revision
 from fairlead.model.meta import Evidence
-from fairlead.model.registry import BY_KIND
 from fairlead.ports import Clock, Random, Tasks
 
 log = logging.getLogger(__name__)
@@ -39,7 +38,6 @@ log = logging.getLogger(__name__)
 _LOST: Final = frozenset({"FencedOut", "NotLeader", "StaleEvidence"})
 # What was to go is gone.
 _GONE: Final = frozenset({"NotFound"})
-_UNIQUE: Final = frozenset({"SchedulingRequest", "Event"})  # each is written once, and there are many
 _SOON_MS: Final = 50  # a look wanted sooner than this is wanted at once
 _PACE_LEAST: Final = 8
 PULSE_S: Final = 1.0
@@ -361,13 +359,7 @@ class Runtime(Leased):
 
     def _note(self, key: Name, body: Body, now_ms: int) -> None:
         """What two writers undo for each other is said, with both names, and done less often."""
-        if not isinstance(body, Put) or body.kind in _UNIQUE:
-            return
-        meta = body.object.metadata
-        item = self.view.cache.item(BY_KIND[body.kind].plural, meta.namespace, meta.name)
-        seen = item.object.metadata if item is not None else None
-        value = hash(codec.encode(body.object.spec))
-        fight = self.fights.wrote(key, (body.kind, meta.namespace, meta.name), value, seen, now_ms)
+        fight = contested(self.fights, self.view.cache, key, body, now_ms)
         if fight is not None:
             self.meters.fought(key, fight.words)
             log.warning("%s; %s waits %d s", fight.words, self._lease, (fight.until_ms - now_ms) // 1000)

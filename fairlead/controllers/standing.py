@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
-from fairlead.decide.standing import Here, bodies, shapes_of, wanted
+from fairlead.decide.standing import Here, bodies, lent_of, shapes_of, wanted
 from fairlead.model.commands import Body, PutStatus
-from fairlead.model.kinds.capacity import Holding
+from fairlead.model.kinds.capacity import Holding, Reservation
 from fairlead.model.kinds.slot import STANDING
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 
@@ -33,14 +33,23 @@ def _of_claimer(item: Item) -> Hashable:
     return (item.tenant, claimed.rpartition("-")[0].removeprefix(STANDING)) if claimed else None
 
 
+def _node_of_room(item: Item) -> Hashable:
+    return item.hot.spec.node if item.hot.spec.budget else None
+
+
+def _node_of_borrower(item: Item) -> Hashable:
+    return item.hot.node if item.hot.borrowed and item.hot.state in HOLDS_CAPACITY else None
+
+
 class StandingController:
     name = "standing"
     follows = (_HOLDINGS, "nodes", "reservations", "bindings", "schedulingrequests")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
-        "reservations": {"budget": _of_reservation},
+        "reservations": {"budget": _of_reservation, "node": _node_of_room},
         "schedulingrequests": {"budget": _of_request},
-        "bindings": {"budget": _of_claimer},
+        # Borrowers wake nobody, there are too many of them: what they use is counted at the next look, a resync at the latest.
+        "bindings": {"budget": _of_claimer, "borrowed": _node_of_borrower},
     }
     indexes_other: Indexes = {}
     hears = False
@@ -93,7 +102,18 @@ class StandingController:
             frozenset(int(hot.claimed.rpartition("-")[2]) for hot in claimers if hot.state in HOLDS_CAPACITY),
             frozenset(node for node, how in standing.items() if how == "gone"),
             frozenset(node for node, how in standing.items() if how == "silent"),
+            frozenset(room.spec.index for node in standing for room in self._lent(cache, node, key)),
         )
+
+    @staticmethod
+    def _lent(cache: Cache, node: str, key: Name) -> Iterable[Reservation]:
+        if not cache.any("bindings", "borrowed", node):
+            return ()
+        rooms = lent_of(
+            (item.hot for item in cache.by("reservations", "node", node)),
+            (item.hot.requests for item in cache.by("bindings", "borrowed", node)),
+        )
+        return [room for room in rooms if (room.metadata.namespace, room.spec.budget) == key]
 
 
 def _standing_of(node: Item | None) -> str:

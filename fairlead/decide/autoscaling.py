@@ -2,8 +2,9 @@
 
 Both read why work waits before they act on how much waits. More replicas help only when those there are serve and are busy: while
 ordered ones are still on their way, or most are not ready, the load of the few that serve says nothing about how many are
-needed, and acting on it is what makes a small failure large. More nodes help only those who wait for capacity that such a node
-has; never those who wait for quota, a policy, their gang or a deadline that has passed.
+needed, and acting on it is what makes a small failure large; and where ordered ones wait for what no capacity cures, such as
+quota, more of them would only wait beside them. More nodes help only those who wait for capacity that such a node has; never
+those who wait for quota, a policy, their gang or a deadline that has passed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.resources import Resources
 
 CURED_BY_NODES: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
+UNDER_WAY: Final = frozenset(
+    {"", "PendingEvaluation", "BackingOff", "WaitingForVictims"}
+)  # they are being placed; nothing is short
+BLOCKED: Final = "Blocked"
 
 
 # --- replicas
@@ -40,12 +46,14 @@ class Load(NamedTuple):
     wanted_lately: Sequence[tuple[float, int]] = ()  # (seconds ago, replicas wanted then)
     followed_s: float = 1e9  # for how long the load is known without a gap
     age_s: float = 0.0  # since it was measured
+    blocked: Sequence[tuple[str, int]] = ()  # (reason, slots) of those that wait for what more capacity does not cure
 
 
 class Scaling(NamedTuple):
     replicas: int
     wanted: int  # by the load alone; remembered for the way down
     why: str
+    reason: str = "Following"  # as its condition names it
 
 
 def replicas(rule: ReplicaRule, load: Load) -> Scaling:
@@ -60,6 +68,8 @@ def replicas(rule: ReplicaRule, load: Load) -> Scaling:
     if _is_of_before(load):
         return Scaling(settled, wanted, f"added some {load.since_up_s:.0f} s ago; the load was measured before that")
     if bounded > load.ordered:
+        if load.blocked:
+            return Scaling(load.ordered, wanted, _blocked(load), BLOCKED)
         held = _hold(rule, load)
         if held:
             return Scaling(load.ordered, wanted, held)
@@ -94,6 +104,20 @@ def _is_of_before(load: Load) -> bool:
     return load.age_s >= load.since_up_s
 
 
+def blocked_by(pending: Iterable[PendingReason]) -> tuple[tuple[str, int], ...]:
+    """What of a workload's slots waits for something that neither capacity nor patience cures, by reason."""
+    counts: dict[str, int] = {}
+    for each in pending:
+        if each.reason not in CURED_BY_NODES and each.reason not in UNDER_WAY and each.count > 0:
+            counts[each.reason] = counts.get(each.reason, 0) + each.count
+    return tuple(sorted(counts.items()))
+
+
+def _blocked(load: Load) -> str:
+    said = ", ".join(f"{count} {reason}" for reason, count in load.blocked)
+    return f"of those ordered before, some wait for what no capacity cures ({said}): more would wait beside them"
+
+
 def _hold(rule: ReplicaRule, load: Load) -> str:
     """Why nothing is added though the load asks for it; empty: nothing speaks against it."""
     under_way = load.ordered - load.serving
@@ -117,14 +141,13 @@ class PoolRule(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Slots alike that wait. `deadline_s` is how long they may still wait to be of use; negative: it has passed."""
+    """Slots alike that wait. `deadline_s` is how long it is until they are given up; negative: that has passed. How long one
+    takes is not known."""
 
     reason: str
     shape: Resources
     slots: int
-    priority: int = 0
     deadline_s: float | None = None
-    run_s: float = 0.0  # how long one takes, where that is known
 
 
 class Pool(NamedTuple):
@@ -147,7 +170,9 @@ class PoolScaling(NamedTuple):
 
 
 def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling:
-    curable = sorted((each for each in waiting if _cured(rule, pool, each)), key=lambda w: (-w.priority, _urgency(w)))
+    fitting = [each for each in waiting if each.reason in CURED_BY_NODES and not each.shape.exceeding(rule.node)]
+    curable = [each for each in fitting if not _is_hopeless(pool, each)]
+    curable.sort(key=lambda each: (-each.shape.cpu, -each.shape.memory))  # the large ones first: fewer nodes hold them all
     needed = packed(rule.node, rule.max_slots, curable)
     count = pool.nodes + pool.starting
     if count > rule.maximum:
@@ -167,7 +192,11 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
         return PoolScaling(0, lost, f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}")
     idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
     gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
-    return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s" if gone else "as wanted")
+    if gone:
+        return PoolScaling(0, gone, f"empty for {rule.idle_s:.0f} s")
+    hopeless = sum(each.slots for each in fitting if _is_hopeless(pool, each))
+    late = f"; {hopeless} slots wait whose deadline is before a new node would be there" if hopeless else ""
+    return PoolScaling(0, (), f"as wanted{late}")
 
 
 def _lost(names: Sequence[str]) -> str:
@@ -181,15 +210,9 @@ def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
     return PoolScaling(0, tuple(empty), f"no more than {rule.maximum}", tuple(busy))
 
 
-def _cured(rule: PoolRule, pool: Pool, waiting: Waiting) -> bool:
-    if waiting.reason not in CURED_BY_NODES or waiting.shape.exceeding(rule.node):
-        return False
-    # A node that comes too late to be of use is not bought.
-    return waiting.deadline_s is None or waiting.deadline_s >= pool.start_s + waiting.run_s
-
-
-def _urgency(waiting: Waiting) -> float:
-    return waiting.deadline_s - waiting.run_s if waiting.deadline_s is not None else float("inf")
+def _is_hopeless(pool: Pool, waiting: Waiting) -> bool:
+    """They are given up before a node that is ordered now takes work: it is not bought for them."""
+    return waiting.deadline_s is not None and waiting.deadline_s < pool.start_s
 
 
 def packed(node: Resources, max_slots: int, waiting: Iterable[Waiting]) -> int:

@@ -1,15 +1,19 @@
 """Two writers that undo each other, noticed from one side: the same is written again and again, and each time it took effect.
 
 A write takes effect only where something else stood there, so whoever writes the same value to the same object many times within
-a minute is being contradicted. Owns the memory and how long to hold back; names both as far as the object tells. Pure: the time
-comes in. Called by the runtime of controllers with everything they wrote.
+a minute is being contradicted. A status follows the world, which may well go back and forth: there only the same value twice in a
+row counts, without its times. Owns the memory and how long to hold back; names both as far as the object tells, or who else may
+write there: no change says who made it. Pure: the time comes in. Called by the runtime of controllers with everything they wrote.
+What is made and removed under one name again and again, and steps of slots, are not looked at.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
+from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.meta import Metadata
 
 WINDOW_MS: Final = 60_000
@@ -43,10 +47,22 @@ class Oscillation:
     def __init__(self, writer: str) -> None:
         self._writer = writer
         self._seen: OrderedDict[tuple[Key, str], dict[int, _Written]] = OrderedDict()
+        self._said: OrderedDict[Key, Any] = OrderedDict()  # the status it wrote last
         self._damped: dict[tuple[str, str], int] = {}  # the controller's own key -> when it may look again
         self.total = 0
 
-    def wrote(self, key: tuple[str, str], written: Key, value: int, metadata: Metadata | None, now_ms: int) -> Fight | None:
+    def repeats(self, written: Key, status: Any) -> bool:
+        """A status took effect. True: it is what was written there before, so somebody else has written in between."""
+        last = self._said.get(written)
+        self._said[written] = status
+        self._said.move_to_end(written)
+        if len(self._said) > OBJECTS_MAX:
+            self._said.popitem(last=False)
+        return last is not None and same_but_for_times(last, status)
+
+    def wrote(
+        self, key: tuple[str, str], written: Key, value: int, metadata: Metadata | None, now_ms: int, part: str = "spec"
+    ) -> Fight | None:
         """Something took effect. `value` stands for what was written; `metadata` is that of the object as it was seen last."""
         # By its uid too: what somebody deletes and makes again under the same name is another object, and nobody's fight.
         life = (written, metadata.uid if metadata is not None else "")
@@ -66,7 +82,7 @@ class Oscillation:
         until_ms = now_ms + min(DAMP_MAX_MS, DAMP_FIRST_MS << min(before.fights, 10))
         values[value] = _Written(value, times[-1:], before.fights + 1)
         self._damped[key] = until_ms
-        return Fight(written, (self._writer, other_writer(metadata, self._writer)), until_ms)
+        return Fight(written, (self._writer, other_writer(metadata, self._writer, f"{written[0]}.{part}")), until_ms)
 
     def damped_until_ms(self, key: tuple[str, str], now_ms: int) -> int:
         """0: the key may be looked at."""
@@ -77,7 +93,28 @@ class Oscillation:
         return until_ms
 
 
-def other_writer(metadata: Metadata | None, writer: str) -> str:
-    """Who else has a hand in it, as the object's managers tell."""
+def same_but_for_times(one: Any, other: Any) -> bool:
+    """Two statuses of one kind, without the times in them and in their conditions."""
+    if one is other or one == other:
+        return True
+    if type(one) is not type(other):
+        return False
+    return all(_same(name, getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
+
+
+def _same(name: str, one: Any, other: Any) -> bool:
+    if name == "conditions":
+        first, second = ([(c.type, c.status, c.reason, c.message) for c in each] for each in (one, other))
+        return first == second
+    return bool(one == other) or (isinstance(one, datetime | None) and isinstance(other, datetime | None))
+
+
+def other_writer(metadata: Metadata | None, writer: str, part: str = "") -> str:
+    """Who else has a hand in it, as the object's managers tell. Objects of machines have none: then whoever declares to write
+    that part of the kind in the same plane."""
     others = [entry.manager for entry in metadata.managed_fields if entry.manager != writer] if metadata is not None else []
-    return others[-1] if others else "somebody else"
+    if others:
+        return others[-1]
+    plane = CONTROLLERS[writer].plane if writer in CONTROLLERS else ""
+    may = sorted(name for name, info in CONTROLLERS.items() if name != writer and info.plane == plane and part in info.writes)
+    return f"somebody else ({' or '.join(may)} may)" if may else "somebody else"

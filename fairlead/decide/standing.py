@@ -17,7 +17,7 @@ from fairlead.model.kinds.intent import Placement, SpreadRule
 from fairlead.model.kinds.slot import STANDING, SlotRef
 from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.meta import Metadata
-from fairlead.model.resources import Resources
+from fairlead.model.resources import NOTHING, Resources
 
 BLOCK: Final = 10_000  # rooms of one shape, at most
 ENQUEUE_MAX: Final = 256
@@ -38,6 +38,7 @@ class Here(NamedTuple):
     claimed: frozenset[int]  # indices whose room a live slot has taken
     gone: frozenset[str]  # nodes that are lost, unknown here, or on their way out
     silent: frozenset[str]  # nodes of which nobody knows
+    lent: frozenset[int] = frozenset()  # indices of rooms that borrowers run in
 
 
 def wanted(holding: Holding | None, now_ms: int) -> dict[int, Resources]:
@@ -92,20 +93,38 @@ def _enqueues(holding: Holding, want: Mapping[int, Resources], first: int, last:
 
 
 def shapes_of(holding: Holding, want: Mapping[int, Resources], here: Here) -> tuple[HeldShape, ...]:
-    """What the region says of it: how many rooms of each shape are free, claimed, silent and still to be found."""
-    found: dict[int, list[int]] = {}  # block -> held, claimed, silent
+    """What the region says of it: how many rooms of each shape are free, lent, claimed, silent and still to be found."""
+    found: dict[int, list[int]] = {}  # block -> held, claimed, silent, lent
     for index in here.claimed:
-        found.setdefault(index // BLOCK, [0, 0, 0])[1] += 1
+        found.setdefault(index // BLOCK, [0, 0, 0, 0])[1] += 1
     for room in here.rooms:
         if want.get(room.spec.index) == room.spec.requests and room.spec.node not in here.gone:
-            found.setdefault(room.spec.index // BLOCK, [0, 0, 0])[2 if room.spec.node in here.silent else 0] += 1
+            counted = found.setdefault(room.spec.index // BLOCK, [0, 0, 0, 0])
+            counted[2 if room.spec.node in here.silent else 0] += 1
+            counted[3] += room.spec.node not in here.silent and room.spec.index in here.lent
     counts: dict[int, int] = {}
     for index in want:
         counts[index // BLOCK] = counts.get(index // BLOCK, 0) + 1
     shapes = []
     for block, count in counts.items():
-        held, claimed, silent = found.get(block, (0, 0, 0))
+        held, claimed, silent, lent = found.get(block, (0, 0, 0, 0))
         shape = holding.spec.shapes[block].requests
         waiting = max(0, count - held - claimed - silent)
-        shapes.append(HeldShape(requests=shape, held=held, claimed=claimed, waiting=waiting, silent=silent))
+        shapes.append(HeldShape(requests=shape, held=held, claimed=claimed, waiting=waiting, silent=silent, lent=lent))
     return tuple(shapes)
+
+
+def lent_of(rooms: Iterable[Reservation], borrowed: Iterable[Resources]) -> list[Reservation]:
+    """Of all rooms on one node, of whichever budget: those that its borrowers run in, in the order of their names. Nobody says
+    which room a borrower is in: one after the other is counted as far as what is borrowed goes."""
+    left = NOTHING
+    for each in borrowed:
+        left += each
+    out = []
+    for room in sorted(rooms, key=lambda each: (each.metadata.namespace, each.metadata.name)):
+        amounts = left.amounts()
+        if not any(amounts.get(name, 0) > 0 for name, amount in room.spec.requests.amounts().items() if amount):
+            continue
+        out.append(room)
+        left -= room.spec.requests
+    return out

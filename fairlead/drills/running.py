@@ -21,7 +21,8 @@ from fairlead.drills.asking import NO_ANSWER, Asking
 from fairlead.drills.census import Census
 from fairlead.drills.contract import Drill
 from fairlead.drills.scene import Scene
-from fairlead.observe.audit import History, audit_of
+from fairlead.observe.audit import History, audit_of, between
+from fairlead.observe.intervals import Interval
 from fairlead.ports import Clock, Ids, Tasks, system_random
 
 WELL_S: Final = 180.0  # a region must have been well for a minute before its work goes back; and machines are busy
@@ -128,11 +129,12 @@ class Running:
 
     async def _audit(self, scene: Scene) -> None:
         figures: dict[str, Any] = {}
+        runs: list[Interval] = []
         for plane in PLANES:
             config: PlaneConfig = read_config(self._layout.config_of(plane), PlaneConfig)
             directory = Path(config.data, "history")
             history = self._archived(str(directory))
-            results = audit_of(history)
+            results = audit_of(history, runs)
             if results["unread"]:  # A checkpoint may be a moment before its segment.
                 await self._clock.sleep(ARCHIVED_S)
                 results["unread"] = history.unread()
@@ -141,6 +143,7 @@ class Running:
             unread = results["unread"] or ([] if results["revisions"] else ["there is no history"])
             figures[plane] = {"revisions": results["revisions"], "checked": checked, "violations": broken, "unread": unread}
         bad = {plane: of["violations"] or of["unread"] for plane, of in figures.items() if of["violations"] or of["unread"]}
+        bad |= {f"{name} between planes": row["violations"][:3] for name, row in between(runs).items() if row["violations"]}
         entries = sum(of["revisions"] for of in figures.values())
         scene.check(
             "audit verify finds no broken promise", not bad, str(bad) if bad else f"{entries} effects of {len(PLANES)} planes"

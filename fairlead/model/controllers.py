@@ -48,7 +48,7 @@ def _between_planes() -> tuple[ControllerInfo, ...]:
             "recovery", r.RECOVERY, GLOBAL, "orders slots in healthy regions for services that lost theirs; says what would be",
             "regions' health, workloads, assignments, budgets, grants, policies, overrides", 10.0,
             ("RecoveryOrder.spec", "RecoveryOrder.delete", "RegionOutlook.spec", "RegionOutlook.delete",
-             "Holding.spec", "Holding.delete", "RecoveryBudget.status", "LeaseAcquire", "LeaseRelease"),
+             "RegionOutlook.status", "Holding.spec", "Holding.delete", "RecoveryBudget.status", "LeaseAcquire", "LeaseRelease"),
             "a region comes back, or another is lost", "the region controller about health; regions about what they can hold",
             "every critical service has its minimum in one healthy region, or what is missing is said",
         ),
@@ -143,7 +143,8 @@ def _of_people() -> tuple[ControllerInfo, ...]:
         ),
         ControllerInfo(
             "autoscaler", Role.AUTOSCALER, GLOBAL, "sets a service's replicas by how busy those are that serve",
-            "the load that was reported last, the workload's counts, overrides", 60.0, ("Workload.spec", "Autoscaler.status"),
+            "the load that was reported last, the workload's counts, why its slots wait, overrides", 60.0,
+            ("Workload.spec", "Autoscaler.status"),
             "somebody scales by hand; ordered replicas do not come", "who writes last: each write is on the version it saw",
             "the load is within its tolerance, or what is ordered has not come yet",
         ),
@@ -199,7 +200,8 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
         *_of_people(),
         ControllerInfo(
             "repair", r.REPAIR, REGION, "releases lost and failed slots once it is safe, and queues their next life",
-            "nodes, bindings, endpoints, assignments", fresh, ("Binding.state", "SchedulingRequest.spec", "EvictionRequest.spec"),
+            "nodes, bindings, endpoints, assignments; of slots without one, what the mirror lists above", fresh,
+            ("Binding.state", "SchedulingRequest.spec", "EvictionRequest.spec"),
             "the node is heard again", "the authority: fence time, endpoints, epoch",
             "no slot is Failed, or Unknown on a lost node, or Released and wanted",
         ),

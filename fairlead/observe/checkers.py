@@ -1,7 +1,8 @@
 """Independent checks of a plane's journal: the promises S1 to S20 asked of what was committed, entry by entry.
 
 Shares nothing with the authority but the model: its own sums, its own state. One class serves property tests, the simulator and
-`fairlead audit verify`. Covers S1 to S4, S6 to S9, S11, S18, S19 and S20; the others need more than one plane's journal.
+`fairlead audit verify`. Covers S1 to S11, S16, S18, S19 and S20, and collects what S12 is asked of; which the others are, and who
+shows them, is in audit.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from fairlead.model import codec
 from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
-from fairlead.model.ids import split_key
+from fairlead.model.ids import split_key, split_revision
 from fairlead.model.journal import NO_COMMAND, Blob, Entry, chain_hash, decode_blob, decode_command
 from fairlead.model.kinds.capacity import Grant, Node, Reservation
 from fairlead.model.kinds.ledger import Lease
@@ -24,18 +25,22 @@ from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.decided import DecidedChecker
-from fairlead.observe.escrow import spendable
+from fairlead.observe.escrow import OfferChecker, spendable
 from fairlead.observe.leased import LeaseChecker
 from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.moving import MovingChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
+from fairlead.observe.runs import RunChecker
 from fairlead.store.contract import Batch, ObjectRow
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
 _LEASE_BODIES = (LeaseAcquire, LeaseRenew, LeaseRelease)
 # Of all others nothing is asked but that they do not go back. Most entries of a journal are renewals of leases.
 _ASKED = frozenset({"assignments", "bindings", "grantterms", "overrides", "reservations", "schedulingrequests"})
+
+
+_OFFERED = frozenset({"grants", "quotas", "overrides"})
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -64,6 +69,8 @@ class JournalChecker:
         self._overrides = OverrideChecker(self._objects, self._found)
         self.leases = LeaseChecker(self._objects, self._found)  # of policy and residency
         self.moving = MovingChecker(self._objects, self._found)
+        self.runs = RunChecker(self._objects)
+        self._offers = OfferChecker(self._objects, self._found)
         self._now_ms = 0
         self._decided = DecidedChecker(self._objects, self._found)
         self._body: Body | None = None  # of the entry's command
@@ -102,6 +109,8 @@ class JournalChecker:
         term = (blob.header.incarnation, blob.header.epoch)
         if term < self._term:
             self._found("S9", f"batch {batch.first} is of term {term}, and {self._term} has begun")
+        if term[0] < self._term[0]:
+            self._found("S16", f"batch {batch.first} is of incarnation {term[0]}, and {self._term[0]} has begun")
         self._term = max(term, self._term)
         for entry in blob.entries:
             self._entry(entry, blob.header.incarnation)
@@ -130,6 +139,7 @@ class JournalChecker:
                 continue
             old = self._objects[plural].get((tenant, name))
             new = _DECODERS[plural].decode(raw) if raw is not None else None
+            self._between_planes(plural, (tenant, name), old, new, incarnation, role)
             if plural not in _ASKED:
                 self._generation(plural, old, new)
                 self._apply(plural, tenant, name, new)
@@ -173,6 +183,14 @@ class JournalChecker:
         if ganged:
             self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
 
+    def _between_planes(self, plural: str, at: tuple[str, str], old: Any, new: Any, incarnation: int, role: Role | None) -> None:
+        if plural in _OFFERED:
+            self.checked["S5"] += self._offers.changed(plural, *at, old, new, self._now_ms, incarnation)
+        elif role is Role.AGENT and new is not None and plural in ("bindings", "instances"):
+            self.checked["S12"] += self.runs.reported(plural, *at, new, self._now_ms)
+        elif plural == "leases" and new is not None and incarnation not in (0, new.spec.incarnation):
+            self._found("S16", f"lease {at[1]} of incarnation {new.spec.incarnation} was written in {incarnation}")
+
     def _whole(self, members: list[tuple[str, SchedulingRequest]]) -> None:
         """Whoever proposed it: as many of a gang were bound in this entry as it has members (S20)."""
         together = Counter((tenant, request.spec.gang, request.spec.gang_size) for tenant, request in members)
@@ -196,6 +214,7 @@ class JournalChecker:
     # --- the promises --------------------------------------------------------------------------------------------------
 
     def _fencing(self, command: Command, incarnation: int) -> None:
+        self._of_now(command, incarnation)
         caller = command.caller
         if caller.role not in LEASED_ROLES or isinstance(command.body, _LEASE_BODIES):
             return
@@ -204,6 +223,20 @@ class JournalChecker:
         if lease is None or lease.spec.epoch != caller.fencing_epoch or lease.spec.incarnation != incarnation:
             held = lease.spec.epoch if lease else None
             self._found("S9", f"{caller.actor} wrote with epoch {caller.fencing_epoch} of {caller.lease}, which is at {held}")
+
+    def _of_now(self, command: Command, incarnation: int) -> None:
+        """After a restore nothing counts that was seen, leased or promised in the history before it (S16)."""
+        if incarnation <= 1:
+            return
+        self.checked["S16"] += 1
+        caller = command.caller
+        seen = command.evidence.observed_revision if command.evidence is not None else 0
+        if seen and split_revision(seen)[0] != incarnation:
+            self._found("S16", f"{caller.actor} wrote on what it saw in incarnation {split_revision(seen)[0]}")
+        lease: Lease | None = self._objects["leases"].get(("", caller.lease)) if caller.lease else None
+        fenced = caller.role in LEASED_ROLES and not isinstance(command.body, _LEASE_BODIES)
+        if fenced and lease is not None and lease.spec.incarnation != incarnation:
+            self._found("S16", f"{caller.actor} wrote under {caller.lease} of incarnation {lease.spec.incarnation}")
 
     def _slot_step(self, command: Command | None, old: Binding | None, new: Binding | None) -> None:
         self.checked["S7"] += 1

@@ -2,8 +2,8 @@
 
 Shares no code with the controllers or the judge that keep the promise. At any true moment, what runs in all regions of a tenant,
 or could be placed there without asking anybody, is no more than its quota; an emergency quota adds to it until it ends, and to
-what still runs until its drain must be over. Fed by the simulator's world and by checkers.py; says what is broken and mends
-nothing.
+what still runs until its drain must be over. A journal of the global plane shows one half of it: that no offer was made beyond
+what the other regions may still stand on. Fed by the simulator's world and by checkers.py; says what is broken and mends nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.intent import Quota
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.lifecycle import HOLDS_CAPACITY
@@ -72,40 +73,139 @@ def in_use(objects: Objects, tenant: str, runs: Runs = _always) -> Resources:
     return used
 
 
+class Limits:
+    """The highest limits that were seen of each tenant: a quota that is lowered leaves what was promised until it is given up.
+    Emergency quotas count until what they allowed must be gone."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, Resources] = {}
+        self._emergencies: dict[str, tuple[Override, int]] = {}  # by uid, agreed to by a second person; and when each ends
+
+    def tenants(self) -> Iterable[str]:
+        return self._limits
+
+    def quota(self, tenant: str, quota: Quota) -> None:
+        self._limits[tenant] = _most(self._limits.get(tenant, NOTHING), quota.spec.limits)
+
+    def override(self, override: Override) -> None:
+        if override.spec.kind == "emergency-quota" and override.spec.approver:
+            made = override.metadata.creation_time
+            end_ms = (_ms(made) if made is not None else 0) + override.spec.ttl_seconds * 1000
+            self._emergencies[override.metadata.uid] = (override, end_ms)
+
+    def of(self, tenant: str, now_ms: int) -> Resources:
+        """`now_ms`: the global plane's time."""
+        total = self._limits.get(tenant, NOTHING)
+        for override, end_ms in self._emergencies.values():
+            about = override.spec.scope.tenants or (override.metadata.namespace,)
+            if now_ms < end_ms + DRAINED_MS + LATE_MS and (tenant in about or EVERYONE in about):
+                total += Resources.parse(override.spec.parameters)
+        return total
+
+
+class OfferChecker:
+    """S5 in the journal of a global plane: whenever a Grant is written, what all regions may use of the tenant's quota, now or by
+    themselves later, is no more than it, in any dimension in which that write made it more."""
+
+    def __init__(self, objects: Objects, found: Callable[[str, str], None]) -> None:
+        self._objects = objects
+        self._found = found
+        self._limits = Limits()
+        self._grants: dict[str, dict[str, Grant]] = {}  # tenant -> region
+        self._accepted: dict[tuple[str, str], int] = {}  # the newest offer it said it stands on: a late word changes nothing
+        self._incarnation = 0
+
+    def changed(self, plural: str, tenant: str, name: str, old: Any, new: Any, now_ms: int, incarnation: int) -> bool:
+        """True where an offer was looked at."""
+        if plural == "quotas" and new is not None:
+            self._limits.quota(tenant, new)
+        elif plural == "overrides" and new is not None:
+            self._limits.override(new)
+        return plural == "grants" and self._granted(tenant, name, old, new, now_ms, incarnation)
+
+    def _granted(self, tenant: str, region: str, old: Grant | None, new: Grant | None, now_ms: int, incarnation: int) -> bool:
+        if incarnation != self._incarnation:
+            self._incarnation = incarnation
+            self._accepted.clear()
+        table = self._grants.setdefault(tenant, {})
+        if new is None:
+            table.pop(region, None)
+            self._accepted.pop((tenant, region), None)
+            return False
+        asked = tenant in self._limits.tenants() and new.spec.lease_seconds > 0 and (old is None or old.spec != new.spec)
+        before = self._exposed(tenant, now_ms) if asked else NOTHING
+        table[region] = new
+        at = (tenant, region)
+        self._accepted[at] = max(self._accepted.get(at, 0), _stands_on(new))
+        if asked and not _is_told(new, incarnation):
+            limits, parts = self._limits.of(tenant, now_ms), self._parts(tenant, now_ms)
+            total = self._exposed(tenant, now_ms)
+            raised = {name for name, amount, _ in total.exceeding(before)}
+            for name, amount, limit in total.exceeding(limits):
+                if name in raised:
+                    self._found("S5", f"tenant {tenant} was offered {amount} {name} of {limit}: {parts}")
+        return asked
+
+    def _exposed(self, tenant: str, now_ms: int) -> Resources:
+        total = NOTHING
+        for part in self._parts(tenant, now_ms).values():
+            total += part
+        return total
+
+    def _parts(self, tenant: str, now_ms: int) -> dict[str, Resources]:
+        """By region. Those of regions that were written off are nobody's."""
+        regions = self._objects.get("regions", {})
+        return {
+            region: exposed(grant, max(self._accepted.get((tenant, region), 0), _stands_on(grant)), now_ms)
+            for region, grant in self._grants.get(tenant, {}).items()
+            if ("", region) in regions or not regions
+        }
+
+
+def _stands_on(grant: Grant) -> int:
+    said = grant.status.accepted_version
+    return said if said <= grant.spec.version else 0  # of books that were lost
+
+
+def exposed(grant: Grant, accepted: int, now_ms: int) -> Resources:
+    """The most that a region may be using of a grant, now or by itself later: of the newest offer, and of each one before it that
+    it may still stand on."""
+    most = grant.spec.during
+    for offer in grant.spec.offers:
+        if offer.version >= accepted:
+            leased = offer.until_time is None or now_ms < _ms(offer.until_time)
+            most = _most(most, offer.during if leased else offer.after)
+    return most
+
+
+def _is_told(grant: Grant, incarnation: int) -> bool:
+    """A restored plane writes down what a region told it that it holds: nobody offers anything by that."""
+    return incarnation > 1 and grant.status.heard == incarnation and grant.spec.during == grant.status.told
+
+
 class EscrowChecker:
-    """Keeps the highest limits it has seen: a quota that is lowered leaves what was promised until it is given up."""
+    """What all regions together use or could use, at one true moment."""
 
     def __init__(self) -> None:
         self.checked = 0
-        self._limits: dict[str, Resources] = {}
-        self._emergencies: dict[str, tuple[Override, int]] = {}  # by uid, agreed to by a second person; and when each ends
+        self._limits = Limits()
         self._told: set[str] = set()
 
     def look(self, above: Objects, regions: Iterable[RegionNow], now_ms: int = 0) -> list[str]:
         """`now_ms`: the global plane's time."""
         regions = list(regions)
         for (tenant, _), quota in above.get("quotas", {}).items():
-            self._limits[tenant] = _most(self._limits.get(tenant, NOTHING), quota.spec.limits)
+            self._limits.quota(tenant, quota)
         for override in above.get("overrides", {}).values():
-            if override.spec.kind == "emergency-quota" and override.spec.approver:
-                end_ms = _ms(override.metadata.creation_time) + override.spec.ttl_seconds * 1000
-                self._emergencies[override.metadata.uid] = (override, end_ms)
+            self._limits.override(override)
         out = []
-        for tenant, limits in self._limits.items():
+        for tenant in self._limits.tenants():
             self.checked += 1
-            found = self._of_tenant(tenant, limits + self._added(tenant, now_ms), regions)
+            found = self._of_tenant(tenant, self._limits.of(tenant, now_ms), regions)
             if found and tenant not in self._told:
                 self._told.add(tenant)
                 out.append(found)
         return out
-
-    def _added(self, tenant: str, now_ms: int) -> Resources:
-        total = NOTHING
-        for override, end_ms in self._emergencies.values():
-            about = override.spec.scope.tenants or (override.metadata.namespace,)
-            if now_ms < end_ms + DRAINED_MS + LATE_MS and (tenant in about or EVERYONE in about):
-                total += Resources.parse(override.spec.parameters)
-        return total
 
     @staticmethod
     def _of_tenant(tenant: str, limits: Resources, regions: list[RegionNow]) -> str:

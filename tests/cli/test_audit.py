@@ -134,7 +134,9 @@ async def test_without_a_directory_the_local_platform_is_asked(tmp_path: Path, c
     planes = msgspec.json.decode(capsys.readouterr().out)["results"]["planes"]
     assert [Path(path).parent.name for path in planes] == ["global", "us-east"]
     assert answer(world(), ["audit", "verify", *state]) == OK
-    assert capsys.readouterr().out.count("INVARIANT") == 2
+    said = capsys.readouterr().out
+    assert said.count("INVARIANT") == 3, "of each plane, and of what only all of them show"
+    assert all(f"{name} is in no history" in said for name in ("S13", "S14", "S15", "S17"))
     for what in ("budgets", "overrides"):
         assert answer(world(), ["audit", what, *state, "--json"]) == OK
         assert msgspec.json.decode(capsys.readouterr().out)["params"]["directory"] == str(tmp_path / "data/global/history")

@@ -20,6 +20,7 @@ from fairlead.model.kinds.intent import (
     AutoscalerStatus,
     DisruptionRule,
     JobRule,
+    PendingReason,
     Placement,
     RecoveryRule,
     RegionRule,
@@ -74,6 +75,17 @@ def test_a_busy_service_gets_more_in_the_autoscaler_s_own_name() -> None:
     assert put.object.metadata.managed_fields[-1].manager == MANAGER
     assert isinstance(told, PutStatus)
     assert (told.status.replicas, told.status.last_up_time) == (8, instant(NOW))
+
+
+def test_nothing_is_ordered_while_an_ordered_one_waits_for_quota() -> None:
+    waits = service(5, 4)
+    for reason, ordered in (("WaitingForQuota", None), ("WaitingForCapacity", 10)):
+        pending = replace(waits, status=replace(waits.status, pending=(PendingReason(reason, 1),)))
+        got, told = decided(("autoscalers", scaler(load(2000))), ("workloads", pending))
+        assert got == ordered
+        condition = told.conditions[0]
+        assert (condition.status, condition.reason) == (("True", "Following") if ordered else ("False", "Blocked"))
+        assert ordered or reason in condition.message
 
 
 def followed(seconds: int, wanted: int = 2, every: int = 5, until_ms: int = NOW) -> AutoscalerStatus:

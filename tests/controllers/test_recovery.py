@@ -17,6 +17,7 @@ from fairlead.model.kinds.capacity import BudgetShape, HeldShape, HoldingStatus,
 from fairlead.model.kinds.intent import DisruptionRule, Placement, RecoveryRule, RegionStatus, Residency, StageCounts
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.recovery import RecoveryOrder, RegionOutlook
+from fairlead.model.kinds.work import Ask
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition, Metadata
 from fairlead.model.resources import Resources
@@ -103,6 +104,50 @@ async def two_regions(*, rooms: int = 2, budget_in: str = REGION, **spec: Any) -
         await w.until(lambda: len(w.low.serving()) == 2)
         await w.until(lambda: rooms == 0 or budget_in != REGION or made.held() == HeldShape(requests=SHAPE, held=rooms))
         yield made
+
+
+async def test_readiness_is_a_condition_of_the_outlook_and_written_when_it_changes() -> None:
+    async with two_regions(rooms=1) as r:
+        w = r.w
+
+        def said(status: str) -> bool:
+            """Of what is written there now, as `fairlead wait` asks."""
+            found = r.outlook("west")
+            told = [each for each in found.status.conditions if each.type == "RecoveryReady"] if found is not None else []
+            now = found.metadata.generation if found is not None else 0
+            return [(each.status, each.observed_generation) for each in told] == [(status, now)]
+
+        await w.until(lambda: said("False"))
+        found = r.outlook("west")
+        assert found is not None
+        assert "risk/api lacks 1: " in found.status.conditions[0].message
+        runtime = next(each for each in w.top.runtimes if each.controller.name == "recovery")
+        commands, looks = runtime.meters.commands_total, runtime.meters.reconciles_total
+        await w.until(lambda: runtime.meters.reconciles_total >= looks + 5)
+        assert runtime.meters.commands_total == commands, "nothing has changed"
+        budget: RecoveryBudget = w.top.get("recoverybudgets", "eu")
+        more = replace(budget.spec, shapes=(BudgetShape(requests=SHAPE, count=2),))
+        ok(await w.top.plane.send(OPERATOR, Put("RecoveryBudget", replace(budget, spec=more))))
+        await w.until(lambda: said("True"))
+        await r.health("west", "Unknown")
+        await w.until(lambda: said("Unknown"))
+
+
+async def test_rooms_that_borrowers_run_in_are_said_to_be_lent_until_they_leave() -> None:
+    async with two_regions() as r:
+        low, free = r.w.low, Ask(requests=SHAPE, workload_class="best-effort")
+
+        def on_a_room() -> bool:
+            nodes = {low.get("reservations", f"standing.eu-{index}").spec.node for index in (0, 1)}
+            return any(hot.node in nodes for hot in low.slots("scraps").values())
+
+        await low.order("scraps", count=3, ask=free, may_borrow=True)
+        await r.w.until(lambda: len(low.serving("scraps")) == 3)
+        assert low.get("bindings", "scraps-0").spec.borrowed
+        assert on_a_room()
+        await r.w.until(lambda: (held := r.held()) is not None and held.held == 2 and held.lent > 0)
+        await low.order("scraps", count=0, ask=free, may_borrow=True)
+        await r.w.until(lambda: r.held() == HeldShape(requests=SHAPE, held=2))
 
 
 async def test_a_lost_region_is_stood_in_for_from_the_rooms_of_the_budget_and_the_rooms_come_back() -> None:

@@ -6,14 +6,19 @@ from typing import Any
 
 import msgspec
 
+from fairlead.compose.config import PlaneConfig
+from fairlead.compose.controllers import controllers_of
+from fairlead.controllers.above import Above
+from fairlead.controllers.cache import Cache
 from fairlead.controllers.contract import View
+from fairlead.controllers.mirror import MirrorDown
 from fairlead.controllers.repair import RepairController
 from fairlead.decide.slots import instant
 from fairlead.model import codec
 from fairlead.model.commands import Move, Put
 from fairlead.model.hot import hot_from
 from fairlead.model.kinds.capacity import Node, NodeStatus
-from fairlead.model.kinds.intent import JobRule
+from fairlead.model.kinds.intent import JobRule, Region
 from fairlead.model.kinds.slot import SlotRef, Token, Transition
 from fairlead.model.kinds.work import (
     Assignment,
@@ -47,10 +52,15 @@ class Row(msgspec.Struct):
 
 def picture(*objects: tuple[str, Any]) -> View:
     view = View(RepairController.indexes, {})
+    put_in(view.cache, *objects)
+    return view
+
+
+def put_in(cache: Cache, *objects: tuple[str, Any]) -> Cache:
     for position, (plural, value) in enumerate(objects, 1):
         meta = value.metadata
-        view.cache.apply(Row(plural, meta.namespace, meta.name, position, codec.encode(value), hot_from(plural, value)))
-    return view
+        cache.apply(Row(plural, meta.namespace, meta.name, position, codec.encode(value), hot_from(plural, value)))
+    return cache
 
 
 def order(job: JobRule | None = None, **status: Any) -> tuple[str, Assignment]:
@@ -151,6 +161,55 @@ def test_slots_whose_assignment_went_before_them_are_asked_to_leave_and_those_it
     assert list(repair.resync(view)) == [("t", "api")], "it is looked at until they are gone"
     never_seen = RepairController("r")
     assert never_seen.reconcile(("t", "api"), picture(bound(_S.SERVING), node("Ready")), NOW).bodies == ()
+
+
+def above(*objects: tuple[str, Any]) -> Cache:
+    """What the mirror sees of the global plane."""
+    return put_in(Cache(MirrorDown("r").indexes_other), *objects)
+
+
+KNOWN = ("regions", Region(metadata=Metadata(name="r")))
+
+
+def test_slots_whose_assignment_went_unseen_leave_once_the_global_plane_shows_none_either() -> None:
+    def asked(*lists: tuple[int, tuple[tuple[str, Any], ...]]) -> bool:
+        """After a new holder has seen these, each of an incarnation of the global plane."""
+        seen = Above("r")
+        repair, view = RepairController("r", seen), picture(bound(_S.SERVING), node("Ready"))
+        keys = list(repair.resync(view))
+        for incarnation, objects in lists:
+            seen.saw(above(*objects), incarnation)
+            keys = list(repair.resync(view))
+        bodies = repair.reconcile(("t", "api"), view, NOW).bodies
+        assert bool(keys) is bool(bodies)
+        return bool(bodies)
+
+    none, ordered = (KNOWN,), (KNOWN, order())
+    assert asked((1, none), (1, none), (1, none))
+    assert not asked((1, none), (1, none)), "the first may have been under way"
+    assert not asked(), "cut off: nobody knows"
+    assert not asked((1, ()), (1, ()), (1, ()), (1, ())), "a global plane that does not know the region orders nothing"
+    assert not asked((1, none), (1, none), (1, ordered)), "it is ordered, and has merely not come yet"
+    assert not asked((1, none), (1, none), (2, none), (2, none)), "restored: it may not know yet what it ordered"
+    assert asked((1, none), (2, none), (2, none), (2, none))
+    assert not asked((1, ordered), (1, none), (1, none))
+
+
+def test_the_mirror_s_lists_are_the_repair_s_evidence() -> None:
+    config = PlaneConfig(plane="region", store="", data="", region="r")
+    placed = [each for each, _, _ in controllers_of(config, "here", "here", {"global": "above"})]
+    (repair,) = (each for each in placed if isinstance(each, RepairController))
+    (mirror,) = (each for each in placed if isinstance(each, MirrorDown))
+    view = picture(bound(_S.SERVING), node("Ready"))
+    between = View({}, mirror.indexes_other)
+    put_in(between.other, KNOWN)
+    for _ in range(3):
+        assert list(repair.resync(view)) == []
+        mirror.resync(between)
+        known = between.other.item("regions", "", "r")
+        assert known is not None
+        mirror.keys(between, known, True)  # a change of its region is no list
+    assert list(repair.resync(view)) == [("t", "api")]
 
 
 def test_a_slot_nobody_wants_stays_released() -> None:

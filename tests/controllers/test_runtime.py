@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
@@ -16,12 +16,14 @@ from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import BACKOFF_MAX_MS, KeyQueue
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.decide.oscillation import TIMES
-from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put
+from fairlead.decide.slots import instant
+from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put, PutStatus
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
+from fairlead.model.kinds.work import Assignment
 from fairlead.model.lifecycle import LEASED_ROLES, Role
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import Condition, Metadata, set_condition
 from fairlead.model.registry import BY_KIND
 from tests.authority.planes import OPERATOR, REGION, FakeClock, no, ok
 from tests.controllers.running import RegionRig, region
@@ -310,8 +312,48 @@ async def test_two_writers_who_undo_each_other_are_noticed_and_one_of_them_lets_
         assert "back and forth" in runtime.meters.last_error
         before = runtime.meters.commands_total
         await contradict()
-        await r.until(lambda: current() == 1)
+        await r.until(lambda: current() == 1 and runtime.meters.commands_total > before)  # it is counted when it is answered
         assert runtime.meters.commands_total == before + 1, "it held back, and then went on"
+
+
+class Saying:
+    """Wants an assignment's status to say so, and so does another one that says otherwise."""
+
+    follows = ("assignments",)
+    follows_other: tuple[str, ...] = ()
+    indexes: Indexes = {}
+    indexes_other: Indexes = {}
+    hears = False
+
+    def __init__(self, name: str, says: Literal["True", "False"]) -> None:
+        self.name, self.says = name, says
+
+    def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
+        return (item.key,)
+
+    def resync(self, view: View) -> Iterable[Name]:
+        return [item.key for item in view.cache.all("assignments")]
+
+    def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
+        found: Assignment | None = view.cache.get("assignments", *key)
+        said = [each.status for each in found.status.conditions] if found is not None else [self.says]
+        if found is None or said == [self.says]:
+            return Result()
+        told = Condition("Well", self.says, last_transition_time=instant(now_ms))
+        status = replace(found.status, conditions=set_condition(found.status.conditions, told))
+        return Result([PutStatus("Assignment", *key, status)])
+
+
+async def test_two_controllers_who_write_one_status_back_and_forth_are_noticed_and_named() -> None:
+    async with region() as r:
+        both = [r.control(Saying("assignment", "True"), resync_s=60.0), r.control(Saying("job", "False"), resync_s=60.0)]
+        for runtime in both:
+            await runtime.wait_serving()
+        await r.order(count=0)
+        await r.until(lambda: any(each.meters.oscillations_total for each in both))
+        words = [each.meters.last_error for each in both if each.meters.oscillations_total]
+        assert "Assignment risk/api.local back and forth" in words[0]
+        assert {"assignment", "job"} <= set(words[0].replace("(", " ").split()), "both are named"
 
 
 def test_a_runtime_needs_a_declaration() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.decide.autoscaling import Load, Pool, PoolRule, ReplicaRule, Scaling, Waiting, nodes, packed, replicas
+from fairlead.decide.autoscaling import Load, Pool, PoolRule, ReplicaRule, Scaling, Waiting, blocked_by, nodes, packed, replicas
+from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.resources import Resources
 
 RULE = ReplicaRule(minimum=2, maximum=40)
@@ -42,6 +43,25 @@ def test_nothing_is_added_while_the_load_cannot_be_believed(now: Load, why: str)
     found = replicas(RULE, now)
     assert found.replicas == 10
     assert why in found.why
+
+
+def test_nothing_is_added_while_some_wait_for_what_no_capacity_cures() -> None:
+    waits = load(ordered=5, serving=4, busy=2000)
+    assert replicas(RULE, waits).replicas == 10, "the fifth is on its way"
+    held = replicas(RULE, waits._replace(blocked=blocked_by([PendingReason("WaitingForQuota", 1)])))
+    assert (held.replicas, held.reason) == (5, "Blocked")
+    assert "1 WaitingForQuota" in held.why
+    fewer = waits._replace(busy_permille=100, blocked=(("WaitingForQuota", 1),))
+    assert replicas(RULE, fewer) == replicas(RULE, fewer._replace(blocked=())), "it keeps nobody from going down"
+
+
+def test_only_what_neither_capacity_nor_patience_cures_blocks() -> None:
+    curable = [
+        PendingReason(reason, 3) for reason in ("WaitingForCapacity", "PendingEvaluation", "BackingOff", "TopologyBlocked")
+    ]
+    assert blocked_by(curable) == ()
+    more = [PendingReason("ResidencyBlocked", 1), PendingReason("WaitingForQuota", 2), PendingReason("WaitingForQuota", 1)]
+    assert blocked_by([*curable, *more]) == (("ResidencyBlocked", 1), ("WaitingForQuota", 3))
 
 
 def test_one_load_is_answered_once() -> None:
@@ -129,10 +149,17 @@ def test_no_node_is_added_for_what_nodes_cannot_cure(reason: str) -> None:
     assert nodes(POOL, Pool(2, 0), [Waiting(reason, ASK, 9)]).add == 0
 
 
+def test_how_many_are_added_does_not_depend_on_the_order_they_wait_in() -> None:
+    small, large = Waiting("WaitingForCapacity", Resources(1000, GI), 2), Waiting("WaitingForCapacity", Resources(3000, GI), 2)
+    found = [nodes(POOL, Pool(1, 0), order).add for order in ([small, large], [large, small])]
+    assert found == [2, 2]
+
+
 def test_no_node_is_added_for_an_ask_larger_than_it_or_a_deadline_it_would_miss() -> None:
     assert nodes(POOL, Pool(2, 0), [Waiting("WaitingForCapacity", Resources(5000, GI), 1)]).add == 0
-    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=90, run_s=31)]).add == 0
-    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=90, run_s=30)]).add == 1
+    late = nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 3, deadline_s=59)])
+    assert (late.add, late.why) == (0, "as wanted; 3 slots wait whose deadline is before a new node would be there")
+    assert nodes(POOL, Pool(2, 0, start_s=60), [Waiting("WaitingForCapacity", ASK, 1, deadline_s=60)]).add == 1
 
 
 def test_of_more_than_there_may_be_the_empty_go_first_then_those_with_the_least_on_them_drained() -> None:

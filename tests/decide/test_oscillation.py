@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from fairlead.decide.oscillation import DAMP_FIRST_MS, OBJECTS_MAX, TIMES, WINDOW_MS, Fight, Oscillation, other_writer
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.decide.oscillation import (
+    DAMP_FIRST_MS,
+    OBJECTS_MAX,
+    TIMES,
+    WINDOW_MS,
+    Fight,
+    Oscillation,
+    other_writer,
+    same_but_for_times,
+)
 from fairlead.model.ids import Uid
-from fairlead.model.meta import ManagedFields, Metadata
+from fairlead.model.kinds.capacity import NodePoolStatus
+from fairlead.model.kinds.work import AssignmentStatus
+from fairlead.model.meta import Condition, ManagedFields, Metadata
 
 KEY = ("risk", "api")
 OBJECT = ("Workload", "risk", "api")
@@ -62,3 +78,28 @@ def test_memory_is_bounded() -> None:
 def test_who_else_writes_is_somebody_where_the_object_does_not_tell() -> None:
     assert other_writer(None, "a") == "somebody else"
     assert other_writer(Metadata(name="x"), "a") == "somebody else"
+
+
+def test_a_status_that_goes_back_and_forth_with_the_world_is_no_fight_one_that_is_said_again_is() -> None:
+    found = Oscillation("assignment")
+    up, down = AssignmentStatus(failures=1), AssignmentStatus(failures=2)
+    assert [found.repeats(OBJECT, each) for each in (up, down, up, down, down, up)] == [False, False, False, False, True, False]
+    for number in range(OBJECTS_MAX + 100):
+        found.repeats(("Workload", "risk", str(number)), up)
+    assert len(found._said) == OBJECTS_MAX
+
+
+def test_times_do_not_make_another_status() -> None:
+    def status(second: int, **more: Any) -> NodePoolStatus:
+        time = datetime(2030, 1, 1, 0, 0, second, tzinfo=UTC)
+        return NodePoolStatus(last_up_time=time, conditions=(Condition("Scaling", "True", 1, time, "Steady"),), **more)
+
+    assert same_but_for_times(status(1), status(2))
+    assert same_but_for_times(status(1), replace(status(1), last_up_time=None))
+    assert not same_but_for_times(status(1), status(1, nodes=3))
+    assert not same_but_for_times(status(1), replace(status(1), conditions=()))
+
+
+def test_who_else_may_write_it_is_named_where_the_object_has_no_managers() -> None:
+    assert other_writer(None, "job", "Assignment.status") == "somebody else (assignment may)"
+    assert other_writer(None, "region", "Region.status") == "somebody else"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from fairlead.decide.standing import BLOCK, ENQUEUE_MAX, Here, bodies, request_for, shapes_of, wanted
+from fairlead.decide.standing import BLOCK, ENQUEUE_MAX, Here, bodies, lent_of, request_for, shapes_of, wanted
 from fairlead.model.commands import Body, Delete, Enqueue, ReleaseReservation
 from fairlead.model.kinds.capacity import BudgetShape, HeldShape, Holding, HoldingSpec, Reservation, ReservationSpec
 from fairlead.model.kinds.slot import Token
@@ -171,3 +171,14 @@ def test_a_request_says_its_budget_its_class_and_that_it_stands() -> None:
     of = holding((SMALL, 1))
     spec = waits(msgspec.structs.replace(of, spec=msgspec.structs.replace(of.spec, workload_class="steady")), 0).spec
     assert (spec.standing, spec.budget_name, spec.ask.workload_class, spec.slot.uid) == (True, "eu", "steady", "u-eu")
+
+
+def test_rooms_are_lent_as_far_as_borrowers_reach_and_silent_ones_are_not() -> None:
+    of = holding((SMALL, 3))
+    rooms = (room(0), room(1), room(2, node="mute"))
+    assert lent_of(rooms[:2], ()) == []
+    assert lent_of(rooms[:2], (Resources(500, 1),)) == [rooms[0]], "a part of one is one that must be cleared"
+    assert lent_of(rooms[:2], (Resources(500, 1), Resources(600, 1))) == list(rooms[:2])
+    assert lent_of(rooms[:1], (Resources(9000, 1),)) == [rooms[0]], "they may borrow beside the rooms too"
+    there = here(rooms=rooms, silent=("mute",))._replace(lent=frozenset({0, 2}))
+    assert shapes_of(of, wanted(of, EPOCH_MS), there) == (HeldShape(requests=SMALL, held=2, silent=1, lent=1),)

@@ -57,7 +57,7 @@ async def test_a_history_that_is_not_all_there_fails_the_drill(
 ) -> None:
     monkeypatch.setattr(running, "read_config", lambda path, kind: SimpleNamespace(data="d"))
     monkeypatch.setattr(
-        running, "audit_of", lambda kept: {"revisions": revisions, "invariants": {}, "reaches": "", "unread": kept.unread()}
+        running, "audit_of", lambda kept, runs: {"revisions": revisions, "invariants": {}, "reaches": "", "unread": kept.unread()}
     )
     checks: list[tuple[str, bool, str]] = []
     scene: Any = SimpleNamespace(check=lambda *given: checks.append(given), figures={})

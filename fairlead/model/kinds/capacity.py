@@ -75,6 +75,7 @@ class HeldShape(Record, frozen=True):
     claimed: int = 0
     waiting: int = 0
     silent: int = 0  # held on nodes that are not heard: worth nothing until they are
+    lent: int = 0  # of `held`: borrowers run in these until they are claimed
 
 
 class BudgetInRegion(Record, frozen=True):
