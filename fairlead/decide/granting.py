@@ -216,11 +216,10 @@ def taken_answer(term: GrantTerm) -> GrantTermStatus:
     """The leases run from when the question was asked, by a clock that may be slow."""
     spec, status = term.spec, term.status
     assert status.asked_time is not None
-    end = status.end_time
+    end, word = status.end_time, status.word_time
     if spec.lease_seconds:
         mine = instant(millis(status.asked_time) + escrow.holder_ms(spec.lease_seconds * 1000, escrow.RHO))
-        end = mine if end is None else max(end, mine)
-    word = None if spec.lease_seconds else status.word_time
+        end, word = mine if end is None else max(end, mine), None
     return replace(status, taken=status.asked, knows=spec.incarnation, end_time=end, word_time=word)
 
 
@@ -230,11 +229,9 @@ def next_question(term: GrantTerm, incarnation: int, now: datetime) -> GrantTerm
     status = term.status
     if status.incarnation != incarnation:
         word_ms = last_word_ms(term)
-        status = GrantTermStatus(
-            observed_generation=status.observed_generation, incarnation=incarnation, knows=term.spec.incarnation,
-            merge=status.merge, cut_time=status.cut_time, healed_time=status.healed_time,
-            word_time=instant(word_ms) if word_ms is not None else None,
-        )  # fmt: skip
+        kept = {name: getattr(status, name) for name in ("observed_generation", "merge", "cut_time", "healed_time")}
+        word = instant(word_ms) if word_ms is not None else None
+        status = GrantTermStatus(incarnation=incarnation, knows=term.spec.incarnation, word_time=word, **kept)
     return replace(status, asked=status.asked + 1, asked_time=now)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,8 @@ from msgspec.structs import replace
 
 from fairlead.controllers.contract import View
 from fairlead.controllers.grant import TERM, GrantController
-from fairlead.controllers.runtime import RuntimeSettings
+from fairlead.controllers.mirror import MirrorUp
+from fairlead.controllers.runtime import Runtime, RuntimeSettings
 from fairlead.controllers.touch import PATIENCE_S, Touch
 from fairlead.decide.cut_off import last_word_ms
 from fairlead.decide.granting import lease_end, next_question
@@ -19,7 +22,7 @@ from fairlead.decide.leasing import Versions, taken
 from fairlead.decide.regions import RegionRules
 from fairlead.decide.slots import instant, millis
 from fairlead.model.codec import encode
-from fairlead.model.commands import Put, PutStatus
+from fairlead.model.commands import Accepted, Command, Outcome, Put, PutStatus, Refused
 from fairlead.model.ids import revision
 from fairlead.model.kinds.capacity import GrantStatus
 from fairlead.model.kinds.ledger import Event
@@ -170,3 +173,24 @@ async def test_the_time_of_a_revision_is_that_of_the_objects_it_created_before_a
         created = plane.authority.view().get("tenants", "", "a")
         assert created is not None
         assert instant(await plane.authority.past.time_at(first.revision)) == created.decode().metadata.creation_time
+
+
+async def test_the_global_plane_is_in_touch_when_it_gives_the_lease_or_says_who_has_it_and_not_when_nobody_answers() -> None:
+    """A new leader waits for the lease of the one before it: that is no silence."""
+    clock, touch, heard = FakeClock(), Touch(), list[bool]()
+    answers: list[Outcome] = [
+        Refused("NotLeader", "no leader can be reached"),
+        Refused("LeaseHeld", "10 s"),
+        Accepted(1, epoch=2),
+    ]
+
+    class Above:
+        async def submit(self, commands: list[Command]) -> list[Outcome]:
+            heard.append(touch.contact(0.0, clock.monotonic(), 0).heard_ms is not None)
+            return [answers.pop(0)]
+
+    plane: Any = Above()
+    runtime = Runtime(MirrorUp(REGION, touch), plane, clock, random.Random(1), other=plane)
+    clock.sleep = lambda seconds: asyncio.sleep(0)  # type: ignore[method-assign]
+    assert await runtime._acquire()
+    assert heard == [False, False, True]
