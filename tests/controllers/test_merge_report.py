@@ -185,6 +185,8 @@ async def test_the_global_plane_is_in_touch_when_it_gives_the_lease_or_says_who_
     ]
 
     class Above:
+        vouches = True
+
         async def submit(self, commands: list[Command]) -> list[Outcome]:
             heard.append(touch.contact(0.0, clock.monotonic(), 0).heard_ms is not None)
             return [answers.pop(0)]
