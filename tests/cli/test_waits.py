@@ -211,3 +211,10 @@ def test_a_real_process_leaves_a_watch_without_a_word(api: FakeApi) -> None:
     words = [sys.executable, "-m", "fairlead.main", "wait", "wl/a", "--for=condition=Serving", "--timeout", "50s"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "workload/a condition met\n", "")
+
+
+def test_a_wait_for_a_region_s_readiness_ends_when_it_is_said(api: FakeApi) -> None:
+    for status, timeout, code in (("False", "0.2s", frame.TIMED_OUT), ("True", "60s", frame.OK)):
+        said = {"conditions": [condition("RecoveryReady", status)]}
+        api.put("regionoutlooks", "us-east", spec={"region": "us-east"}, status=said)
+        assert talk("wait", "--for=condition=RecoveryReady", "regionoutlooks/us-east", "--timeout", timeout).code == code
