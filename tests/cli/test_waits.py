@@ -214,7 +214,7 @@ def test_a_real_process_leaves_a_watch_without_a_word(api: FakeApi) -> None:
 
 
 def test_a_wait_for_a_region_s_readiness_ends_when_it_is_said(api: FakeApi) -> None:
-    for status, code in (("False", frame.TIMED_OUT), ("True", frame.OK)):
+    for status, timeout, code in (("False", "0.2s", frame.TIMED_OUT), ("True", "60s", frame.OK)):
         said = {"conditions": [condition("RecoveryReady", status)]}
         api.put("regionoutlooks", "us-east", spec={"region": "us-east"}, status=said)
-        assert talk("wait", "--for=condition=RecoveryReady", "regionoutlooks/us-east", "--timeout", "0s").code == code
+        assert talk("wait", "--for=condition=RecoveryReady", "regionoutlooks/us-east", "--timeout", timeout).code == code
