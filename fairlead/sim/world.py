@@ -343,7 +343,7 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
         with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
             await world.live()
         if probe is not None:
-            world.platform.machines.counts["sieve_calls"] = probe.calls
+            world.platform.machines.counts.update(probe.counted())
         return world
 
     forget_shared()  # what an earlier run of this process left would show in this one's bytes
