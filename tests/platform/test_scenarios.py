@@ -20,11 +20,16 @@ from typing import Any
 
 import pytest
 
+from fairlead.model.registry import GLOBAL
+from fairlead.observe.audit import CHECKED
 from fairlead.serving.dns_client import Found, ask, find
 from fairlead.serving.dns_wire import A, name_of
 from tests.docs.runbooks import RUNBOOKS, lines_of
 from tests.platform.platforms import LEASE_S, PYTHON, ROLLOUT, STORES, Platform, Probing, kill, service
 from tests.platform.scraping import PLANES, prometheus
+
+ALWAYS = ("S9", "S18")  # which every plane's history is asked, whatever happens
+WHERE_WORK_RUNS = ("S1", "S2", "S4", "S6", "S7")
 
 
 def who_answers(endpoint: dict[str, Any]) -> dict[str, str]:
@@ -238,11 +243,32 @@ def test_a_drill_checks_what_it_promises_puts_everything_back_and_is_kept(platfo
     assert not failed, said
     assert result["results"]["passed"]
     assert result["params"]["platform"] == "running"
-    assert result["results"]["audit"]["us-east"]["checked"]["S1"] > 0, "the history was really read"
+    audited = result["results"]["audit"]
+    assert audited.keys() == set(PLANES)
+    for plane, told in audited.items():
+        assert told["checked"].keys() == set(CHECKED), plane
+        assert not told["violations"], plane
+        assert all(told["checked"][name] for name in ALWAYS), f"{plane}: {told['checked']}"
+    assert all(audited[plane]["checked"]["S1"] for plane in PLANES if plane != GLOBAL), "the history was really read"
     assert platform.chaos("status").strip() == "nothing is broken"
     assert platform.workload("billing", "drill-watch") is None
     known = json.loads(platform.inside("drill", "list", "--state", str(platform.state), "--json"))["drills"]
     assert next(one for one in known if one["name"] == "watch-loss")["last"]["passed"] is True
+
+
+def test_the_history_of_every_plane_keeps_every_promise_that_can_be_asked_of_it(platform: Platform) -> None:
+    """What the other tests of this file did to the platform is in it."""
+    said = json.loads(platform.inside("audit", "verify", "--state", str(platform.state), "--json"))
+    planes = {Path(directory).parent.name: told for directory, told in said["results"]["planes"].items()}
+    assert planes.keys() == set(PLANES)
+    for plane, told in planes.items():
+        assert told["invariants"].keys() == set(CHECKED), plane
+        assert {name: row["violations"] for name, row in told["invariants"].items() if row["violations"]} == {}, plane
+        assert (told["unread"], told["revisions"] > 0) == ([], True), plane
+    counts = {plane: {name for name, row in told["invariants"].items() if row["checked"]} for plane, told in planes.items()}
+    print(counts)
+    for plane, asked in counts.items():
+        assert asked >= set(ALWAYS) | (set(WHERE_WORK_RUNS) if plane != GLOBAL else set()), f"{plane}: {asked}"
 
 
 def test_a_drill_that_is_interrupted_puts_everything_back(platform: Platform) -> None:
