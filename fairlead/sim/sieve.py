@@ -43,7 +43,7 @@ SMALL: Final = Scenario(
 # order machines and a service that follows its load.
 WIDE: Final = replace(
     SMALL,
-    seed=21,  # the loss is early, a service is recovered, and a node is lost as well
+    seed=23,  # the loss is early, a service is recovered, and a node is lost as well
     profile="sieve-wide",
     regions=2,
     nodes=2,
@@ -70,12 +70,14 @@ IN_WIDE: Final = (
     "region", "recovery", "job", "override", "override-global", "policy", "autoscaler", "node-autoscaler", "node", "repair",
     "repair-leftovers", "repair-global", "standing", "disruption", "defragmenter", "garbage", "garbage-global",
 )  # fmt: skip
+SEEDS: Final = {"job": 14}  # in which it has more to do
 _TELLS: Final = tuple(name for name, info in CONTROLLERS.items() if info.role is Role.NARRATOR)  # what it misses is not told
 
 
 def scenario_at(controller: str, pattern: str, at: int) -> Scenario:
     """`at` below nought: nothing strikes, the calls are counted."""
-    return replace(WIDE if controller in IN_WIDE else SMALL, sieve=Sieve(controller, pattern, at))
+    world = WIDE if controller in IN_WIDE else SMALL
+    return replace(world, seed=SEEDS.get(controller, world.seed), sieve=Sieve(controller, pattern, at))
 
 
 def sifted(names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Say) -> dict[str, Any]:
