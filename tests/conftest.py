@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from fairlead.observe.evidence import PLACE
+from tests.sim import fresh
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; programs under test would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,6 +59,8 @@ LONGEST: Final = (
     "tests/store/test_etcd_faults.py",
     "tests/rigs/test_scheduler_race.py",
     "tests/platform/test_over_http.py",
+    "tests/sim/test_fresh.py",
+    "tests/sim/test_regressions.py",
 )
 
 
@@ -71,6 +74,21 @@ def _evidence_stays_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         del os.environ[PLACE]
     else:
         os.environ[PLACE] = before
+
+
+def pytest_configure() -> None:
+    fresh.choose()
+
+
+def pytest_report_header() -> str:
+    return fresh.header()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Seeds of the day are said however the tests end: another day has others."""
+    reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, ())]
+    for said in sorted(str(value) for each in reports for name, value in each.user_properties if name == fresh.RAN):
+        terminalreporter.write_line(f"{fresh.RAN}: {said}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -74,8 +74,8 @@ class _Count:
         ledger = self._ledger
         names = set(self.nodes) | {n for n in ledger.nodes if self._nodes is None or n in self._nodes}
         tenants = set(self.tenants) | {t for t in ledger.tenants if self._tenants is None or t in self._tenants}
-        nodes = {name: why for name in names if (why := _node(ledger.nodes.get(name), self.nodes.get(name)))}
-        used = {name: why for name in tenants if (why := _tenant(ledger.tenants.get(name), self.tenants.get(name)))}
+        nodes = {name: why for name in sorted(names) if (why := _node(ledger.nodes.get(name), self.nodes.get(name)))}
+        used = {name: why for name in sorted(tenants) if (why := _tenant(ledger.tenants.get(name), self.tenants.get(name)))}
         return nodes, used
 
 

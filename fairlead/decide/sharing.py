@@ -137,7 +137,7 @@ def _shared(now: QuotaNow, demands: Mapping[str, Demand], grants: Mapping[str, G
     """With emergency quotas, and without. What was given for some regions alone counts as nobody's while the rest is shared."""
     scoped = [each for each in now.emergencies if each.regions]
     plain = dict(demands)
-    for region in {name for each in scoped for name in each.regions} & grants.keys() & demands.keys():
+    for region in sorted({name for each in scoped for name in each.regions} & grants.keys() & demands.keys()):
         plain[region] = _less(demands[region], grants[region].spec.emergency.amounts())
     limits = now.base
     for each in now.emergencies:

@@ -31,6 +31,7 @@ class FeedChecker:
     def __init__(self, plurals: Sequence[str], found: Found) -> None:
         self.plurals = tuple(plurals)
         self.checked = 0
+        self.reached = 0  # the newest revision that this follower was told, with its incarnation; 0: none yet
         self._found = found
         self._positions: list[int] = []
         self._effects: dict[int, tuple[str, bytes | None]] = {}
@@ -44,8 +45,17 @@ class FeedChecker:
                     self._positions.append(position)
                     self._effects[position] = (key, raw)
 
+    def begins(self, revision: int) -> None:
+        """The same follower goes on here, over another connection or at another server: not before where it was."""
+        self.checked += 1
+        if revision < self.reached:
+            self._found("S15", f"a follower that had come to {self.reached} was sent back to {revision}")
+        self.reached = max(self.reached, revision)
+
     def told(self, after: int, changes: Iterable[Change], upto: int) -> None:
         """A feed that had come to `after` told these and says that it has come to `upto`."""
+        if upto < after:
+            self._found("S15", f"a feed went back from {after} to {upto}")
         seen: dict[str, int] = {}
         heard: set[int] = set()
         for change in changes:

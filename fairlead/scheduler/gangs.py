@@ -97,4 +97,4 @@ def _missing_names(gang: Gang, size: int) -> list[str]:
     indexes = {item.request.spec.slot.index for item in gang.members.values()}
     if len(workloads) != 1 or max(indexes) >= size:
         return []
-    return [f"{next(iter(workloads))}-{index}" for index in range(size) if index not in indexes]
+    return [f"{min(workloads)}-{index}" for index in range(size) if index not in indexes]

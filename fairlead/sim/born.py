@@ -20,7 +20,7 @@ from fairlead.model.kinds.capacity import (
     RecoveryBudget,
     RecoveryBudgetSpec,
 )
-from fairlead.model.kinds.intent import Quota, QuotaSpec, Region, RegionSpec, Tenant, TenantSpec
+from fairlead.model.kinds.intent import Autoscaler, AutoscalerSpec, Quota, QuotaSpec, Region, RegionSpec, Tenant, TenantSpec
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, ResidencyRule, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Device, Resources
@@ -39,6 +39,7 @@ TIGHT_GRANT: Final = Resources(1_800, 64 * GI, [("gpu", 4)])  # two tenants want
 
 BUDGET: Final = "critical"
 LARGEST: Final = Resources(400, GI >> 1)  # that a workload asks for
+SCALED: Final = ("risk", "index")  # the service whose replicas follow its load, where there is one
 
 Born = list[tuple[str, Any]]
 
@@ -55,11 +56,12 @@ class Birth(NamedTuple):
 
     regions: tuple[str, ...]
     tenants: tuple[TenantBorn, ...]
+    elastic: bool = False
 
 
-def usual(regions: int, *, tight: bool, critical: bool) -> Birth:
+def usual(regions: int, *, tight: bool, critical: bool, elastic: bool = False) -> Birth:
     quota = (TIGHT_GRANT if tight else GRANT).times(regions)
-    return Birth(REGIONS[:regions], tuple(TenantBorn(name, quota, 12 if critical else 0) for name in TENANTS))
+    return Birth(REGIONS[:regions], tuple(TenantBorn(name, quota, 12 if critical else 0) for name in TENANTS), elastic)
 
 
 def pool_of(region: str) -> str:
@@ -83,6 +85,9 @@ def global_objects(birth: Birth, ids: Ids) -> tuple[Born, str]:
         if tenant.rooms:
             budget = RecoveryBudgetSpec(shapes=(BudgetShape(requests=tenant.room, count=tenant.rooms),))
             made.append(("RecoveryBudget", RecoveryBudget(Metadata(name=BUDGET, namespace=name), budget)))
+    if birth.elastic:
+        rule = AutoscalerSpec(SCALED[1], max_replicas=6, up_wait_seconds=5.0, down_window_seconds=20.0)
+        made.append(("Autoscaler", Autoscaler(Metadata(name=SCALED[1], namespace=SCALED[0]), rule)))
     for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
         residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()
         policy = SchedulerPolicySpec(revision=revision, spread="Zone", residency=residency)
@@ -97,9 +102,15 @@ def global_objects(birth: Birth, ids: Ids) -> tuple[Born, str]:
     return made, minted.text.reveal_bytes().decode()
 
 
-def region_objects(region: str, nodes: Sequence[NodeDeclaration]) -> Born:
-    """A region's pool, and its nodes as an operator approved them."""
+def region_objects(region: str, nodes: Sequence[NodeDeclaration], elastic: bool = False) -> Born:
+    """A region's pools, and its nodes as an operator approved them."""
     made: Born = [("NodePool", NodePool(Metadata(name=pool_of(region)), NodePoolSpec()))]
+    if elastic:
+        burst = NodePoolSpec(
+            provider="simulated", min_nodes=1, max_nodes=3, node=Resources(4_000, 16 * GI), start_seconds=5.0,
+            up_wait_seconds=5.0, idle_seconds=5.0,
+        )  # fmt: skip
+        made.append(("NodePool", NodePool(Metadata(name="burst"), burst)))
     if any(node.pool != pool_of(region) for node in nodes):
         made.append(("NodePool", NodePool(Metadata(name=dedicated_of(region)), NodePoolSpec(allowed_tenants=TENANTS[-1:]))))
     for node in nodes:

@@ -1,6 +1,7 @@
 """Owns a program that only looks: it follows a plane from afar, whoever leads, and hands what it was told to a checker (S15).
 
-Lists nothing and writes nothing. Started by world.py, one for each plane.
+When a feed ends it goes on where that one was, as a watch does that is resumed. Lists nothing and writes nothing. Started by
+world.py, one for each plane.
 """
 
 from __future__ import annotations
@@ -31,27 +32,37 @@ def follower(platform: Platform, plane: Plane, checker: FeedChecker) -> Callable
         remote = RemotePlane(plane.addresses, dialling.dial, platform.machines.clock(running), random, "auditor")
         async with Tasks() as tasks:
             tasks.start(remote.run(), "plane")
+            last = 0
             while True:
                 await remote.wait_connected()
-                await _follow(remote, checker)
+                last = await _follow(remote, checker, last)
                 await sleep(0.5)
 
     return main
 
 
-async def _follow(remote: RemotePlane, checker: FeedChecker) -> None:
-    revision = remote.revision()
-    feed = remote.follow(checker.plurals, revision)
+async def _follow(remote: RemotePlane, checker: FeedChecker, last: int) -> int:
+    """On from `last`, or from where the plane is; nought: it cannot go on from there. Where the next one can go on."""
+    now = remote.revision()
+    checker.begins(now)
+    feed = remote.follow(checker.plurals, begins_at(last, now))
+    last = 0
     try:
         while True:
             await feed.wait()
             before = feed.revision
             changes = feed.take_nowait()
-            incarnation, upto = split_revision(feed.revision)
-            if incarnation != split_revision(before)[0]:
-                return  # another history: positions of the two do not compare
-            checker.told(split_revision(before)[1], changes, upto)
+            after = feed.revision
+            if split_revision(after)[0] != split_revision(before)[0]:
+                return 0  # another history: positions of the two do not compare
+            checker.told(split_revision(before)[1], changes, split_revision(after)[1])
+            last = after
     except Expired:
-        return
+        return last  # of one that ended at once it is nought: what it wanted is not remembered any more
     finally:
         feed.close()
+
+
+def begins_at(last: int, now: int) -> int:
+    """Within one history a follower goes on where it was."""
+    return last if last and split_revision(last)[0] == split_revision(now)[0] else now

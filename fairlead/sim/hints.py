@@ -1,7 +1,8 @@
 """Owns hints that are wrong: what schedulers and controllers rank and guess by is random, upside down or as old as the run.
 
-How good a node is (load, packing, warmth of images, failures of late) and when it was last heard are soft: they may cost, they
-may authorise nothing, so that no checker may find anything while they lie. The lies end with the faults. Called by world.py.
+How good a node is (load, packing, warmth of images, failures of late), when it was last heard, and what a region says that waits
+for quota are soft: they may cost, they may authorise nothing, so that no checker may find anything while they lie. What a grant
+says is used is not among them: the ledger counts it at the commit that says it. The lies end with the faults. Called by world.py.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from fairlead.authority.local import LocalPlane
+from fairlead.controllers.demand import Demand, Part
 from fairlead.decide.scores import SCORE_MAX
+from fairlead.model.resources import NOTHING, Resources
 from fairlead.scheduler.shapes import Shape
 from fairlead.sim.loop import SimLoop
 
 KINDS: Final = ("random", "inverted", "ancient")
 _SPREAD: Final = 2654435761  # a large odd number: neighbours get rates that have nothing to do with each other
 _AGE_MS: Final = 60_000
+_MUCH: Final = Resources(4_000, 8 << 30)  # several times what a workload asks for
+_STAYS_S: Final = 5  # what is said to wait for quota is the same for so long
 
 Rate = Callable[..., Any]
 
@@ -32,6 +37,7 @@ def misled(loop: SimLoop, kind: str, until_s: float) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_swapped(Shape, "__init__", _shape(loop, kind, until_s)))
         stack.enter_context(_swapped(LocalPlane, "heard", _heard(loop, kind, until_s)))
+        stack.enter_context(_swapped(Demand, "of", _wanted(loop, kind, until_s)))
         yield
 
 
@@ -75,6 +81,7 @@ def _rate(loop: SimLoop, kind: str, until_s: float, true: Rate) -> Rate:
 
 def _heard(loop: SimLoop, kind: str, until_s: float) -> Any:
     true, draws = LocalPlane.heard, loop.stream("hints")
+    first: dict[str, int] = {}  # when each was heard first
 
     async def heard(self: LocalPlane, since_ms: int) -> Sequence[tuple[str, int]]:
         if loop.now >= until_s:
@@ -82,9 +89,26 @@ def _heard(loop: SimLoop, kind: str, until_s: float) -> Any:
         told = await true(self, 0)
         now_ms = self.plane_ms()
         if kind == "ancient":
-            return []  # whoever asked has heard nobody since it began
+            return [(node, first.setdefault(node, when_ms)) for node, when_ms in told if when_ms]
         if kind == "inverted":
             return [(node, max(1, 2 * now_ms - _AGE_MS - when_ms)) for node, when_ms in told if when_ms]
         return [(node, max(1, now_ms - draws.randrange(_AGE_MS))) for node, _ in told]
 
     return heard
+
+
+def _wanted(loop: SimLoop, kind: str, until_s: float) -> Any:
+    true = Demand.of
+
+    def of(self: Demand, tenant: str) -> Part:
+        told = true(self, tenant)
+        if loop.now >= until_s:
+            return told
+        if kind == "ancient":
+            return told._replace(waiting=NOTHING, unplaced=NOTHING)  # as it was when nothing ran anywhere
+        if kind == "inverted":
+            return told._replace(waiting=_MUCH if told.waiting == NOTHING else NOTHING, unplaced=NOTHING)
+        number = (int(loop.now) // _STAYS_S + len(tenant)) * _SPREAD
+        return told._replace(waiting=_MUCH.times(number % 4), unplaced=_MUCH.times(number // 4 % 4))
+
+    return of

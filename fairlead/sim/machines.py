@@ -16,6 +16,7 @@ from fairlead.sim.loop import Draws, SimLoop, sleep
 from fairlead.sim.process import HostClock, Process
 
 RATE_ERROR = 0.009  # within the 1 % that the protocols allow for
+EPOCH_S = 1_700_000_000.0  # what wall clocks show when a world begins, within a minute
 TIMELINE_MAX = 20_000
 
 
@@ -171,7 +172,7 @@ class Machines:
         draws = self._draws
         local_s, rate, wall_s = draws.uniform(10.0, 1e6), draws.uniform(1 - RATE_ERROR, 1 + RATE_ERROR), draws.uniform(-60, 60)
         # Wall clocks agree to a minute; monotonic ones on nothing at all.
-        made = Machine(name, HostClock(local_s, rate, 1_700_000_000.0 + wall_s - local_s))
+        made = Machine(name, HostClock(local_s, rate, EPOCH_S + wall_s - local_s))
         self.all[name] = made
         return made
 

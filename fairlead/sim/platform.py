@@ -27,6 +27,7 @@ from fairlead.sim import born
 from fairlead.sim.driver import FENCE_FILE, Instances, SimDriver
 from fairlead.sim.loop import SimLoop
 from fairlead.sim.machines import Machine, Machines, Program, Running, SimIds, for_ever
+from fairlead.sim.measuring import measuring
 from fairlead.sim.network import Network
 from fairlead.sim.outside import SimDialling, SimHttp, SimOutside
 from fairlead.sim.providing import SimNodes
@@ -66,7 +67,9 @@ class Platform:
     def __init__(self, loop: SimLoop, scenario: Scenario, birth: born.Birth | None = None) -> None:
         self.loop = loop
         self.scenario = scenario
-        birth = birth or born.usual(scenario.regions, tight=scenario.tight, critical=scenario.work.critical > 0)
+        birth = birth or born.usual(
+            scenario.regions, tight=scenario.tight, critical=scenario.work.critical > 0, elastic=scenario.elastic
+        )
         self.machines = Machines(loop)
         self.network = Network(self.machines)
         self.tally = Tally(self.machines)
@@ -75,7 +78,7 @@ class Platform:
         self.intervals: list[Interval] = []
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
-        self.elastic = False  # regions start machines for their node pools
+        self.elastic = scenario.elastic  # regions start machines for their node pools
         self.made_server: Callable[[Plane, PlaneServer], None] = lambda plane, server: None  # before it runs
         self.hosts: dict[str, Host] = {}  # program -> the agent of its present life
         self._global_objects, self.token = born.global_objects(birth, SimIds(loop.stream("tokens")))
@@ -87,6 +90,9 @@ class Platform:
             for number in range(scenario.nodes):
                 self._add_agent(region, number)
         self.office = self.machines.machine(OFFICE)
+        if scenario.elastic:
+            meter = measuring(self.http, self.planes[GLOBAL].addresses, self.token, self.loop, scenario.rough_s)
+            self.machines.program("meter", self.office, meter)
 
     def start(self) -> None:
         for program in self.machines.programs.values():
@@ -133,7 +139,7 @@ class Platform:
             is_global = plane.name == GLOBAL
             role = FRONT_DOOR if is_global else Role.MIRROR.value
             who = Identity(name=config.name, kind="component", roles=(role, PLANE_SERVER), region=config.region)
-            objects = self._global_objects if is_global else born.region_objects(plane.name, self._nodes_of(plane.name))
+            objects = self._global_objects if is_global else self._born_in(plane.name)
             outside = SimOutside(self.network, running, plane.addresses[number], who, self.names, objects)
             if self.elastic and not is_global:
                 outside.provides = lambda near: SimNodes(self.agents, self._machine_of, plane.name, near)
@@ -153,8 +159,9 @@ class Platform:
 
         return main
 
-    def _nodes_of(self, region: str) -> list[NodeDeclaration]:
-        return [self._declared(region, number) for number in range(self.scenario.nodes)]
+    def _born_in(self, region: str) -> born.Born:
+        nodes = [self._declared(region, number) for number in range(self.scenario.nodes)]
+        return born.region_objects(region, nodes, self.scenario.elastic)
 
     def _declared(self, region: str, number: int) -> NodeDeclaration:
         dedicated = self.scenario.dedicated and number == self.scenario.nodes - 1

@@ -1,9 +1,9 @@
 """Owns the three patterns that break real controllers, at one call of one controller: a crash in the middle of a look, a change
 it never hears of, a picture of the past.
 
-Puts itself between the controllers' runtime and its plane while a world runs; the controller and the runtime are unchanged. What
-comes after is judged by the world's checkers. `Sieve` is part of a scenario, so that a point that fails is a file like any other.
-Called by world.py; sieve.py goes through the points.
+Puts itself between a controller (its runtime, or the narrator) and its plane while a world runs; both are unchanged. What comes
+after is judged by the world's checkers; when something was missed, and when it was told after all, is written down here. `Sieve`
+is part of a scenario, so that a point that fails is a file like any other. Called by world.py; sieve.py goes through the points.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from fairlead.client.leased import Leased, Terms
 from fairlead.client.plane import Change, Feed, Plane
 from fairlead.controllers.runtime import Runtime
-from fairlead.model.commands import Command, Outcome
-from fairlead.sim.loop import SimLoop
+from fairlead.model.commands import Command, LeaseAcquire, LeaseRelease, LeaseRenew, Outcome
+from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.machines import Running
 from fairlead.sim.scenario import Sieve
 
 HOLD_S: Final = 12.0  # a picture of the past lasts longer than any lease is renewed
 DOWN_S: Final = 1.0
+_OF_LEASES: Final = (LeaseAcquire, LeaseRenew, LeaseRelease)
 
 
 class Probe:
@@ -31,13 +33,43 @@ class Probe:
         self.loop = loop
         self.pattern = sieve.pattern
         self.calls = 0
+        self.works = 0  # what it sent that is not about its own lease
+        self.struck_s: float | None = None
+        self.made_good_s: float | None = None  # when the last of what it missed was told after all
+        self._missed: dict[tuple[str, str, str], int] = {}  # what it never heard of, and at which position that was
         self._at = sieve.at
 
     def strikes(self, pattern: str) -> bool:
         if pattern != self.pattern:
             return False
         self.calls += 1
-        return self.calls - 1 == self._at
+        if self.calls - 1 != self._at:
+            return False
+        self.struck_s = self.loop.now
+        return True
+
+    def counted(self) -> dict[str, int]:
+        """For a verdict; times in milliseconds of true time."""
+        out = {"sieve_calls": self.calls, "sieve_works": self.works}
+        for name, when_s in (("sieve_struck_ms", self.struck_s), ("sieve_made_good_ms", self.made_good_s)):
+            if when_s is not None:
+                out[name] = round(1000 * when_s)
+        return out
+
+    def missed(self, changes: Sequence[Change]) -> None:
+        self._missed |= {(change.plural, change.tenant, change.name): change.position for change in changes}
+
+    def told(self, changes: Sequence[Change], listed: str = "") -> None:
+        """What it hears later of the same object, or a list of that kind, makes good what it missed."""
+        if not self._missed:
+            return
+        for change in changes:
+            key = (change.plural, change.tenant, change.name)
+            if self._missed.get(key, change.position + 1) <= change.position:
+                del self._missed[key]
+        self._missed = {key: at for key, at in self._missed.items() if key[0] != listed}
+        if not self._missed:
+            self.made_good_s = self.loop.now
 
     async def crash(self) -> None:
         """The process that the controller runs in is killed, and started again a little later."""
@@ -69,7 +101,9 @@ class SievedFeed:
             return []
         self._told = self._feed.revision
         if changes and not kept and self._probe.strikes("missed"):
+            self._probe.missed(changes)
             return []
+        self._probe.told(changes)
         return [*kept, *changes]
 
     def _release(self) -> None:
@@ -108,7 +142,9 @@ class SievedPlane:
 
     async def submit(self, commands: list[Command]) -> list[Outcome]:
         outcomes = await self._plane.submit(commands)
-        if self._probe.strikes("crash"):
+        self._probe.works += any(not isinstance(command.body, _OF_LEASES) for command in commands)
+        renews = all(isinstance(command.body, LeaseRenew) for command in commands)  # which is no step of its work
+        if not renews and self._probe.strikes("crash"):
             await self._probe.crash()  # it was done, and whoever asked for it never learns
         return outcomes
 
@@ -116,6 +152,9 @@ class SievedPlane:
         listed = await self._plane.list(plural)
         if self._probe.strikes("crash"):
             await self._probe.crash()
+        if self._probe.strikes("stale"):
+            await sleep(HOLD_S)  # while the feed goes on: what was deleted meanwhile is in the list
+        self._probe.told(listed, plural)
         return listed
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> SievedFeed:
@@ -129,7 +168,7 @@ def sifting(loop: SimLoop, sieve: Sieve | None) -> Iterator[Probe | None]:
         yield None
         return
     probe = Probe(loop, sieve)
-    made = Runtime.__init__
+    made, leased = Runtime.__init__, Leased.__init__
 
     def probed(self: Runtime, controller: Any, plane: Any, *rest: Any, other: Any = None, **more: Any) -> None:
         if controller.name == sieve.controller:
@@ -137,8 +176,13 @@ def sifting(loop: SimLoop, sieve: Sieve | None) -> Iterator[Probe | None]:
             more |= {"picture": None, "other_picture": None}  # of its own: what befalls it befalls nobody else
         made(self, controller, plane, *rest, other=other, **more)
 
-    Runtime.__init__ = probed  # type: ignore[method-assign]
+    def probed_alone(self: Leased, plane: Any, clock: Any, random: Any, terms: Terms, follows: Sequence[str]) -> None:
+        if terms.name == sieve.controller and not isinstance(self, Runtime):
+            plane = SievedPlane(plane, probe)
+        leased(self, plane, clock, random, terms, follows)
+
+    Runtime.__init__, Leased.__init__ = probed, probed_alone  # type: ignore[method-assign]
     try:
         yield probe
     finally:
-        Runtime.__init__ = made  # type: ignore[method-assign]
+        Runtime.__init__, Leased.__init__ = made, leased  # type: ignore[method-assign]

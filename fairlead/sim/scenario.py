@@ -92,6 +92,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     ring: int = 400  # changes that memory reaches back: small, so that followers fall behind
     journal_s: float = 60.0
     dedicated: bool = False  # the last node of each region is one tenant's
+    elastic: bool = False  # regions order machines for what waits, and a service is scaled by its load
     tight: bool = False  # there is less room than is asked for: what waits with a reason is excused at the end
     faults: Faults = Faults()
     work: Work = Work()

@@ -1,49 +1,98 @@
-"""Owns the walls of the simulation: while a world runs, chance, threads, sockets and programs of the real one are out of reach.
+"""Owns the walls of the simulation: while a world runs, the real one's time, chance, threads, sockets and programs are out of
+reach.
 
-Code that reaches for one fails with SimForbidden where it stands, instead of making a seed mean two things. Collections of the
-garbage collector are the loop's to time. Called by world.py around every run.
+Code that reaches for one fails with SimForbidden where it stands, instead of making a seed mean two things. Log lines have a time
+of their own, which stands still: nobody reads it. Collections of the garbage collector are the loop's to time. Other threads of
+the process are none of the world's and are let through. Called by world.py around every run.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import random
+import secrets
 import socket
 import subprocess
 import sys
 import threading
+import time
+import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any, Final
 
 from fairlead.sim.loop import SimForbidden
 
+_CLOCKS: Final = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
+# The functions of the module, which draw from one generator that nobody has seeded. `_urandom` is what SystemRandom draws from.
+_CHANCE: Final = tuple(
+    name for name in random.__all__ if isinstance(getattr(getattr(random, name), "__self__", None), random.Random)
+)
+_SECRETS: Final = ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "randbits", "choice")
 
-def _forbidden(name: str) -> Any:
-    def reach(*args: Any, **kwargs: Any) -> NoReturn:
+BEHIND: Final[tuple[tuple[Any, str], ...]] = (
+    *((time, name) for name in _CLOCKS),
+    *((random, name) for name in (*_CHANCE, "_urandom")),
+    *((secrets, name) for name in _SECRETS),
+    (uuid, "uuid1"), (uuid, "uuid4"), (os, "urandom"), (os, "getrandom"),
+    (threading.Thread, "start"), (subprocess.Popen, "__init__"),
+    (socket.socket, "connect"), (socket.socket, "bind"), (socket, "socketpair"),
+)  # fmt: skip
+
+
+@contextmanager
+def walls() -> Iterator[None]:
+    inside = threading.get_ident()
+    with ExitStack() as stack:
+        for owner, name in BEHIND:
+            said = f"{getattr(owner, '__name__', owner)}.{name}"
+            stack.enter_context(_instead(owner, name, _forbidden(said, getattr(owner, name), inside)))
+        stack.enter_context(_instead(random.Random, "__init__", _seeded(random.Random.__init__, inside)))
+        stack.enter_context(_instead(logging, "time", _still()))
+        for name in ("collect", "freeze", "unfreeze"):
+            stack.enter_context(_instead(gc, name, lambda *_: 0))
+        yield
+
+
+@contextmanager
+def _instead(owner: Any, name: str, new: Any) -> Iterator[None]:
+    kept = getattr(owner, name)
+    setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        setattr(owner, name, kept)
+
+
+def _forbidden(name: str, real: Callable[..., Any], inside: int) -> Any:
+    def reach(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != inside:
+            return real(*args, **kwargs)
         raise SimForbidden(f"{name} was called inside the simulation; it must be reached through a port")
 
     return reach
 
 
-@contextmanager
-def walls() -> Iterator[None]:
-    behind: list[tuple[Any, str]] = [
-        (os, "urandom"), (threading.Thread, "start"), (socket.socket, "connect"), (socket.socket, "bind"),
-        (subprocess.Popen, "__init__"),
-    ]  # fmt: skip
-    kept = [(owner, name, getattr(owner, name)) for owner, name in behind]
-    still = [(gc, name, getattr(gc, name)) for name in ("collect", "freeze", "unfreeze")]
-    for owner, name, _ in kept:
-        setattr(owner, name, _forbidden(f"{getattr(owner, '__name__', owner)}.{name}"))
-    for owner, name, _ in still:
-        setattr(owner, name, lambda *_: 0)
-    try:
-        yield
-    finally:
-        for owner, name, real in (*kept, *still):
-            setattr(owner, name, real)
+def _seeded(made: Callable[..., None], inside: int) -> Any:
+    """A generator is made with a seed, or with what the system has of chance."""
+
+    def init(self: random.Random, x: Any = None) -> None:
+        if x is None and threading.get_ident() == inside:
+            raise SimForbidden(f"random.{type(self).__name__}() has no seed; draw from a stream of the loop")
+        made(self, x)
+
+    return init
+
+
+def _still() -> SimpleNamespace:
+    """Time as logging asks for it."""
+    return SimpleNamespace(
+        time=lambda: 0.0, time_ns=lambda: 0, localtime=time.localtime, gmtime=time.gmtime, strftime=time.strftime
+    )  # fmt: skip
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from fairlead.observe.agreement import differences
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.escrow import EscrowChecker, RegionNow
+from fairlead.observe.explained import ExplainedChecker
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.fights import FightChecker
 from fairlead.observe.intervals import overlaps, went_back
@@ -180,7 +181,7 @@ class World:
         self.reads = ReadChecker(lambda invariant, detail: self.found(invariant, GLOBAL, detail))
         if scenario.work.readers:
             self.platform.machines.program("readers", self.platform.office, readers(self.platform, self.reads))
-        self.waiting = WaitingChecker()
+        self.waiting, self.explained = WaitingChecker(), ExplainedChecker()
         self.agreed_s: float | None = None
         self.escrow, self.effective = EscrowChecker(), EffectiveChecker()
         self._healed_s = 0.0
@@ -288,7 +289,7 @@ class World:
         return max([self._healed_s, *last]) + LEADER_S
 
     def _bounds(self) -> None:
-        """L1 and L7, while the platform comes to rest."""
+        """L1, L7 and L12, while the platform comes to rest."""
         now = self.loop.now
         for name, plane in self.platform.planes.items():
             watch, leaders = self.watches[name], plane.leaders()
@@ -296,11 +297,16 @@ class World:
                 plane_ms = leaders[0].authority.plane_ms()
                 for detail in self.waiting.look(now, name, watch.objects, watch.checker.incarnation, plane_ms):
                     self.found("L1", name, detail)
+                self._explained(name)
             leading = [server.config.name for server in leaders]
             for since_s, running in plane.store.in_doubt.values():
                 age_s = now - max(since_s, self._healed_s)
                 if age_s > RESOLVED_S and not running.dead and running.program.name in leading:
                     self.found("L7", name, f"{running.name} has not resolved a commit for {age_s:.0f} s")
+
+    def _explained(self, region: str) -> None:
+        for detail in self.explained.look(self.loop.now, region, self.watches[region].objects):
+            self.found("L12", region, detail)
 
     def _no_room(self) -> bool:
         """Whatever waits is proven to have no place to go."""
@@ -324,6 +330,8 @@ class World:
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
         await sleep(max(5.0, self._healed_s + self.scenario.settle_s - self.loop.now))
+        for region in self.platform.regions:
+            self._explained(region)
         marks = {name: len(watch.batches) for name, watch in self.watches.items()}
         await sleep(self.scenario.quiet_s)
         for name, watch in self.watches.items():
@@ -343,7 +351,7 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
         with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
             await world.live()
         if probe is not None:
-            world.platform.machines.counts["sieve_calls"] = probe.calls
+            world.platform.machines.counts.update(probe.counted())
         return world
 
     forget_shared()  # what an earlier run of this process left would show in this one's bytes
@@ -364,6 +372,7 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
     checked["S15"] += sum(watch.feeds.checked for watch in world.watches.values())
     checked["S17"] += world.reads.checked
     checked["L1"] += world.waiting.checked
+    checked["L12"] += world.explained.checked
     checked["S12"] += sum(1 for run in world.platform.intervals if run.exclusive)
     return Verdict(
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),

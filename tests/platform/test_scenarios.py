@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 from fairlead.decide.nodes import NodeRules
+from fairlead.model.registry import GLOBAL
+from fairlead.observe.audit import CHECKED
 from fairlead.serving.dns_client import Found, ask, find
 from fairlead.serving.dns_wire import A, name_of
 from tests.docs.runbooks import RUNBOOKS, lines_of
@@ -28,6 +30,13 @@ from tests.platform.platforms import LEASE_S, PYTHON, ROLLOUT, STORES, Platform,
 from tests.platform.scraping import PLANES, prometheus
 
 RETURN_S = 15.0  # from the moment a node can reach its region again until it takes new work, where it does not flap
+ALWAYS = ("S9", "S18")  # which every plane's history is asked, whatever happens
+WHERE_WORK_RUNS = ("S1", "S2", "S4", "S6", "S7")
+BILLING = "/namespaces/billing"
+
+
+def made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "fairlead.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def who_answers(endpoint: dict[str, Any]) -> dict[str, str]:
@@ -245,11 +254,56 @@ def test_a_drill_checks_what_it_promises_puts_everything_back_and_is_kept(platfo
     assert not failed, said
     assert result["results"]["passed"]
     assert result["params"]["platform"] == "running"
-    assert result["results"]["audit"]["us-east"]["checked"]["S1"] > 0, "the history was really read"
+    audited = result["results"]["audit"]
+    assert audited.keys() == set(PLANES)
+    for plane, told in audited.items():
+        assert told["checked"].keys() == set(CHECKED), plane
+        assert not told["violations"], plane
+        assert all(told["checked"][name] for name in ALWAYS), f"{plane}: {told['checked']}"
+    assert all(audited[plane]["checked"]["S1"] for plane in PLANES if plane != GLOBAL), "the history was really read"
     assert platform.chaos("status").strip() == "nothing is broken"
     assert platform.workload("billing", "drill-watch") is None
     known = json.loads(platform.inside("drill", "list", "--state", str(platform.state), "--json"))["drills"]
     assert next(one for one in known if one["name"] == "watch-loss")["last"]["passed"] is True
+
+
+def audited(platform: Platform) -> dict[str, Any]:
+    """What `fairlead audit verify` says of each plane."""
+    said = json.loads(platform.inside("audit", "verify", "--state", str(platform.state), "--json"))
+    return {Path(directory).parent.name: told for directory, told in said["results"]["planes"].items()}
+
+
+def was_asked(told: dict[str, Any]) -> set[str]:
+    return {name for name, row in told["invariants"].items() if row["checked"]}
+
+
+def rooms_held(platform: Platform, path: str) -> int:
+    regions = platform.ask(path).get("status", {}).get("regions", ())
+    return sum(shape.get("held", 0) for region in regions for shape in region.get("shapes", ()))
+
+
+def test_the_history_of_every_plane_keeps_every_promise_that_can_be_asked_of_it(platform: Platform) -> None:
+    """What other tests of this file did to the platform is in it, and what is rare: an exception, a gang, a room that is kept."""
+    asks = {"requests": {"cpu": "50m", "memory": "64Mi"}}
+    platform.create("billing", "together", replicas=2, gang=True, template=service(), resources=asks)
+    platform.wait(lambda: platform.rolled_out("billing", "together", 2), "a gang of two")
+    hold = {"kind": "hold", "reason": "to be seen", "ttlSeconds": 30, "scope": {"workloads": ["together"]}}
+    platform.ask(f"{BILLING}/overrides", made("Override", "seen", hold), "POST")
+    room = {"shapes": [{**asks, "count": 1}]}
+    platform.ask(f"{BILLING}/recoverybudgets", made("RecoveryBudget", "seen", room), "POST")
+    platform.wait(lambda: rooms_held(platform, f"{BILLING}/recoverybudgets/seen"), "a room that is kept")
+    platform.ask(f"{BILLING}/recoverybudgets/seen", method="DELETE")
+    platform.ask(f"{BILLING}/workloads/together", method="DELETE")
+    rare = {"S8", "S11", "S20"}
+    platform.wait(lambda: set().union(*map(was_asked, audited(platform).values())) >= rare, "its history")
+    planes = audited(platform)
+    assert planes.keys() == set(PLANES)
+    for plane, told in planes.items():
+        assert told["invariants"].keys() == set(CHECKED), plane
+        assert {name: row["violations"] for name, row in told["invariants"].items() if row["violations"]} == {}, plane
+        assert (told["unread"], told["revisions"] > 0) == ([], True), plane
+        expected = {*ALWAYS, *(WHERE_WORK_RUNS if plane != GLOBAL else ())}
+        assert was_asked(told) >= expected, f"{plane}: {was_asked(told)}"
 
 
 def test_a_drill_that_is_interrupted_puts_everything_back(platform: Platform) -> None:

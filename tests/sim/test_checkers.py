@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 
 from fairlead.model.commands import Caller, Command, Delete, IdempotencyKey
+from fairlead.model.ids import revision
 from fairlead.model.journal import Blob, Entry, Header
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import Interval, overlaps, went_back
+from fairlead.sim.follower import begins_at
 
 
 class Told(msgspec.Struct):
@@ -141,3 +143,23 @@ def test_a_feed_that_tells_out_of_order_twice_or_otherwise_is_found() -> None:
     assert "was told after" in followed(other, one, upto=3)[0]
     assert "was told after" in followed(one, one, upto=2)[0]
     assert "otherwise" in followed(Told("workloads", "risk", "a", 1, b"2"), upto=2)[0]
+
+
+def test_a_feed_that_goes_back_is_found_and_a_follower_that_is_sent_back() -> None:
+    assert followed(upto=0) == []
+    found: list[str] = []
+    checker = FeedChecker(("workloads",), lambda invariant, detail: found.append(detail))
+    checker.told(5, [], 4)
+    assert found == ["a feed went back from 5 to 4"]
+    checker.begins(revision(1, 9))
+    checker.begins(revision(1, 9))
+    checker.begins(revision(2, 3))
+    assert len(found) == 1, "a later incarnation is further on, wherever it begins"
+    checker.begins(revision(1, 12))
+    assert len(found) == 2, "another server knew less than this client had been told"
+
+
+def test_a_follower_goes_on_where_it_was_within_one_history() -> None:
+    assert begins_at(revision(1, 4), revision(1, 9)) == revision(1, 4)
+    assert begins_at(revision(1, 4), revision(2, 9)) == revision(2, 9)
+    assert begins_at(0, revision(1, 9)) == revision(1, 9)

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from fairlead.controllers.runtime import Runtime
-from fairlead.sim.probe import Probe
-from fairlead.sim.sieve import scenario_at, sifted, spread
-from fairlead.sim.world import run_scenario
+from fairlead.sim import loop as sim
+from fairlead.sim.loop import SimLoop
+from fairlead.sim.probe import HOLD_S, Probe, SievedPlane
+from fairlead.sim.scenario import Sieve
+from fairlead.sim.sieve import IN_WIDE, MISSED_S, SMALL, WIDE, faults_of, scenario_at, sifted, spread
+from fairlead.sim.world import Verdict, run_scenario
 
 
-@pytest.mark.parametrize(("controller", "pattern"), [("workload", "crash"), ("assignment", "missed"), ("rollout", "stale")])
+def nobody(text: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("controller", "pattern"),
+    [("workload", "crash"), ("assignment", "missed"), ("rollout", "stale"), ("narrator", "crash"), ("narrator-global", "stale")],
+)
 def test_a_controller_that_is_struck_at_one_of_its_calls_comes_right(controller: str, pattern: str, tmp_path: Path) -> None:
-    result = sifted([controller], [pattern], 2, tmp_path, lambda text: None)
+    result = sifted([controller], [pattern], 2, tmp_path, nobody)
     (row,) = result["results"]["controllers"]
     assert row["calls"] > 10, "it works in this world"
+    assert row["works"] > 5
     assert row["tried"] == 2
     assert row["failed"] == []
+
+
+@pytest.mark.parametrize("controller", ["recovery", "autoscaler"])
+def test_those_that_wait_for_a_loss_an_exception_or_a_load_have_work_in_the_wide_world(controller: str, tmp_path: Path) -> None:
+    assert controller in IN_WIDE
+    (row,) = sifted([controller], ["crash"], 1, tmp_path, nobody)["results"]["controllers"]
+    assert row["world"] == WIDE.profile
+    assert row["works"] > 3, "not only its lease"
+    assert row["failed"] == []
+
+
+def test_a_controller_that_made_no_call_is_not_said_to_have_come_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = replace(SMALL, rough_s=1.0, settle_s=1.0, quiet_s=1.0)
+    monkeypatch.setattr("fairlead.sim.sieve.SMALL", small)
+    (row,) = sifted(["nobody"], ["crash"], 2, tmp_path, nobody)["results"]["controllers"]
+    assert (row["calls"], row["tried"]) == (0, 0)
+    assert row["failed"], "green would say that it was tried"
 
 
 def test_a_missed_change_stays_missed_without_a_resync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +60,45 @@ def test_a_missed_change_stays_missed_without_a_resync(monkeypatch: pytest.Monke
     monkeypatch.setattr(Probe, "strikes", lambda self, pattern: pattern == "missed")  # every one of them
     found = run_scenario(replace(scenario_at("assignment", "missed", 0), calm_s=20.0)).findings
     assert [finding.invariant for finding in found] == ["L4"], "what it never heard of is not there"
+
+
+@pytest.mark.parametrize(
+    ("struck_s", "good_s", "late"), [(5.0, 30.0, False), (5.0, 45.0, True), (5.0, None, True), (60.0, None, False)]
+)
+def test_a_missed_change_is_late_by_when_it_was_missed(struck_s: float, good_s: float | None, late: bool) -> None:
+    """Not by when everything was healed, which was at 25 s."""
+    counts = {"sieve_struck_ms": round(struck_s * 1000)} | ({"sieve_made_good_ms": round(good_s * 1000)} if good_s else {})
+    verdict = Verdict(1, "sieve", [], [], 0, 75.0, "", 0, counts, {}, {}, agreed_s=3.0)
+    found = faults_of(verdict, scenario_at("assignment", "missed", 9))
+    assert [one[:2] for one in found] == (["L3"] if late else [])
+    assert faults_of(verdict, scenario_at("narrator", "missed", 9)) == [], "what it misses is not told, and nothing follows"
+    assert faults_of(verdict, scenario_at("assignment", "crash", 9)) == []
+
+
+def test_when_a_change_was_missed_and_when_it_was_told_after_all_is_in_the_verdict() -> None:
+    verdict = run_scenario(scenario_at("assignment", "missed", 9))
+    struck_ms, good_ms = verdict.counts["sieve_struck_ms"], verdict.counts["sieve_made_good_ms"]
+    assert 0 < struck_ms < good_ms <= struck_ms + MISSED_S * 1000
+
+
+class FakePlane:
+    async def list(self, plural: str) -> Sequence[Any]:
+        return [plural]
+
+
+def test_a_list_may_be_as_old_as_a_feed() -> None:
+    async def main(loop: SimLoop) -> tuple[list[float], int]:
+        plane = SievedPlane(FakePlane(), Probe(loop, Sieve("x", "stale", 1)))  # type: ignore[arg-type]
+        took = []
+        for _ in range(3):
+            began = loop.now
+            await plane.list("nodes")
+            took.append(loop.now - began)
+        return took, plane._probe.calls
+
+    took, calls = sim.run(main, 1).value
+    assert took == [0.0, HOLD_S, 0.0]
+    assert calls == 3
 
 
 def test_calls_are_spread_from_the_first_to_the_last() -> None:

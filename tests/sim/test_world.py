@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -13,11 +12,11 @@ from fairlead.model import hot
 from fairlead.ports import SystemClock
 from fairlead.sim import campaign
 from fairlead.sim import loop as sim
-from fairlead.sim.loop import SimForbidden, SimLoop, sleep
+from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.platform import Platform
 from fairlead.sim.scenario import PROFILES, Scenario, Work
 from fairlead.sim.timeline import lines
-from fairlead.sim.walls import unheard, walls
+from fairlead.sim.walls import unheard
 from fairlead.sim.world import Verdict, run_scenario
 from tests.authority.planes import request_of
 
@@ -104,16 +103,6 @@ def test_every_profile_is_data_that_survives_a_file(profile: str) -> None:
     scenario = campaign.scenario_of(7, profile, 1.0)
     assert msgspec.json.decode(msgspec.json.encode(scenario), type=Scenario) == scenario
     assert campaign.scenario_of(7, profile, 1.0) == scenario
-
-
-def test_the_real_world_is_out_of_reach() -> None:
-    async def main(loop: SimLoop) -> None:
-        with pytest.raises(SimForbidden, match="urandom"):
-            os.urandom(8)
-
-    with walls():
-        sim.run(main, 1)
-    assert len(os.urandom(8)) == 8
 
 
 def test_a_node_that_nobody_approved_asks_now_and_then_and_does_not_hammer_its_region() -> None:

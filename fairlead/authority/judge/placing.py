@@ -169,7 +169,7 @@ def _gang_incomplete(ctx: Context, body: BindGang) -> Refused | None:
     if len(names) != len(body.binds):
         return Refused("Invalid", "a member is named twice")
     gangs: dict[str, int] = {}
-    for tenant, name in names:
+    for tenant, name in sorted(names):
         request: SchedulingRequest | None = ctx.state.hot(_REQUESTS, tenant, name)
         if request is not None:
             gangs[f"{tenant}/{request.spec.gang}"] = request.spec.gang_size
