@@ -8,32 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
-from fairlead.model.journal import decode_blob
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.agreement import differences
-from fairlead.observe.answers import AnswerChecker
-from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.escrow import EscrowChecker, RegionNow
-from fairlead.observe.feeds import FeedChecker
-from fairlead.observe.fights import FightChecker
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
-from fairlead.observe.materialised import MaterialisedChecker
-from fairlead.observe.promised import PromiseChecker
 from fairlead.observe.reads import ReadChecker
 from fairlead.observe.waiting import WaitingChecker, room_for
 from fairlead.sim import loop as sim
 from fairlead.sim.born import Birth
 from fairlead.sim.chaos import Chaos
-from fairlead.sim.follower import FOLLOWED, follower
+from fairlead.sim.follower import follower
 from fairlead.sim.hearing import hearing, quiet
 from fairlead.sim.hints import misled
 from fairlead.sim.loop import SimLoop, sleep
@@ -46,117 +36,14 @@ from fairlead.sim.readers import readers
 from fairlead.sim.resting import writes
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.strays import Strays
+from fairlead.sim.verdict import Finding as Finding
+from fairlead.sim.verdict import Verdict as Verdict
 from fairlead.sim.walls import unheard, walls
-from fairlead.store.contract import Batch
+from fairlead.sim.watched import PlaneWatch
 
 LEADER_S: Final = 15.0  # L2
 RESOLVED_S: Final = 10.0  # L7
 FOUND_MAX: Final = 20
-
-
-class Finding(msgspec.Struct, frozen=True):
-    invariant: str
-    plane: str
-    at_s: float
-    detail: str
-
-
-class Verdict(msgspec.Struct):
-    """What a seed came to. Two runs of one seed are equal in every field."""
-
-    seed: int
-    profile: str
-    findings: list[Finding]
-    exits: list[tuple[str, str]]
-    steps: int
-    simulated_s: float
-    trace: str
-    commits: int
-    counts: dict[str, int]
-    refusals: dict[str, int]
-    checked: dict[str, int]
-    agreed_s: float | None  # after healing; None: never
-    timeline: list[tuple[float, str, str]] = []
-    strikes: list[str] = []  # of the chaos, as `skips` of a scenario names them
-    recovered_s: list[float] = []  # after the loss of a region, one for each critical service
-
-
-class PlaneWatch:
-    """The checkers of one plane, fed with every batch at the moment it becomes durable."""
-
-    def __init__(self, world: World, plane: Plane) -> None:
-        self._world = world
-        self.name = plane.name
-        self.batches: list[Batch] = []
-        self.times: dict[bytes, float] = {}  # when each batch became durable, by its hash
-        self.checker = JournalChecker()
-        self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
-        self.feeds = FeedChecker(FOLLOWED, self._feed_found)
-        self.promises = PromiseChecker(self._feed_found)
-        self.materialised = MaterialisedChecker()
-        self.fights = FightChecker(lambda detail: world.found("X3", plane.name, detail))
-        self.lost_tail = False
-        self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
-        self.landed_s = 0.0  # when the last one did
-        self._told = 0
-        self._before: Counter[str] = Counter()
-        self._disk = plane.store.disk
-        plane.store.disk.committed = self.committed
-        plane.store.disk.tail_lost = self._tail_lost
-
-    def committed(self, batch: Batch) -> None:
-        self.behind = False
-        self._world.loop.note(batch.hash.hex())
-        self.batches.append(batch)
-        self.times[batch.hash] = self.landed_s = self._world.loop.now
-        blob = decode_blob(batch.blob)
-        self.checker.feed(batch, blob)
-        self.fights.committed(blob)
-        self.materialised.committed(blob, batch.first)
-        if not self.lost_tail:
-            self.feeds.committed(blob, batch.first)
-            self.promises.committed(blob, batch.first)
-            if self.name == GLOBAL:
-                self.answers.committed(blob, batch.first)
-        for violation in self.checker.violations[self._told :]:
-            self._found(violation)
-        self._told = len(self.checker.violations)
-
-    def _feed_found(self, invariant: str, detail: str) -> None:
-        if not self.lost_tail:  # what was told before may not be history any more
-            self._world.found(invariant, self.name, detail)
-
-    def _found(self, violation: Violation) -> None:
-        self._world.found(violation.invariant, self.name, f"at {violation.position}: {violation.detail}")
-
-    def _tail_lost(self, position: int) -> None:
-        """What the store forgot is no longer history: the checkers go back to where it ends."""
-        self.lost_tail = self.behind = True
-        self._before += Counter(self.checker.checked)
-        self.batches = [batch for batch in self.batches if batch.last <= position]
-        self.checker, self.materialised = JournalChecker(), MaterialisedChecker()
-        for batch in self.batches:
-            blob = decode_blob(batch.blob)
-            self.checker.feed(batch, blob)
-            self.materialised.committed(blob, batch.first)
-        self._before -= Counter(self.checker.checked)
-        self._told = len(self.checker.violations)
-
-    @property
-    def checked(self) -> Counter[str]:
-        return self._before + Counter(self.checker.checked)
-
-    def objects_have_history(self) -> None:
-        """S18: no object of the store is of a change that its journal has not got. S13: nor is one missing among them."""
-        head = self._disk.head
-        if head.materialised > head.position:
-            self._world.found("S18", self.name, f"the store's objects are beyond its head: {head}")
-        for detail in self.materialised.differences(self._disk.objects, head.materialised)[:1]:
-            self._world.found("S13", self.name, f"among the store's objects {detail}")
-
-    @property
-    def objects(self) -> Mapping[str, Mapping[tuple[str, str], Any]]:
-        return self.checker.objects
 
 
 class World:
@@ -165,7 +52,7 @@ class World:
         self.scenario = scenario
         self.findings: list[Finding] = []
         self.platform = Platform(loop, scenario, birth)
-        self.watches = {name: PlaneWatch(self, plane) for name, plane in self.platform.planes.items()}
+        self.watches = {name: PlaneWatch(loop, self.found, plane) for name, plane in self.platform.planes.items()}
         self.chaos = Chaos(self.platform, Strays(self.platform, lambda plane: self.watches[plane].objects))
         self.platform.made_server = self._made_server
         self.losses = Losses(
