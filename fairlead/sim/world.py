@@ -14,7 +14,7 @@ from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
 from fairlead.model.registry import GLOBAL
-from fairlead.observe.agreement import differences
+from fairlead.observe.agreement import Difference, differences, without_waiting
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
@@ -189,24 +189,20 @@ class World:
                 if age_s > RESOLVED_S and not running.dead and running.program.name in leading:
                     self.found("L7", name, f"{running.name} has not resolved a commit for {age_s:.0f} s")
 
-    def _no_room(self) -> bool:
-        """Whatever waits is proven to have no place to go."""
-        for name, plane in self.platform.planes.items():
-            if name != GLOBAL:
-                watch, plane_ms = self.watches[name], max((s.authority.plane_ms() for s in plane.leaders()), default=0)
-                for request in watch.objects.get("schedulingrequests", {}).values():
-                    if room_for(request, watch.objects, watch.checker.incarnation, plane_ms):
-                        return False
-        return True
+    def _no_room(self, one: Difference) -> bool:
+        """A slot that waits, and is proven to have no place to go."""
+        watch, leaders = self.watches[one.region], self.platform.planes[one.region].leaders()
+        plane_ms = max((server.authority.plane_ms() for server in leaders), default=0)
+        return not room_for(one.request, watch.objects, watch.checker.incarnation, plane_ms)
 
     def _different(self) -> list[str]:
         regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
         running = [run for run in self.platform.intervals if run.end is None]
         found = differences(self.watches[GLOBAL].objects, regions, running)
-        if any("waits: " in one for one in found) and self._no_room():
+        left = without_waiting(found, self._no_room)
+        if len(left) < len(found):
             self.platform.machines.counts["proven_no_room"] += 1
-            return []
-        return found
+        return [one.detail for one in left]
 
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
