@@ -32,7 +32,8 @@ def writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
 
 
 def _tells(effects: Sequence[tuple[str, bytes | None]]) -> bool:
-    return all(key.startswith(("events/", "tokens/")) for key, _ in effects)  # that a token is used is noted once an hour
+    told = [key.startswith(("events/", "tokens/")) for key, _ in effects]  # that a token is used is noted once an hour
+    return bool(told) and all(told)
 
 
 def _trusts(effects: Sequence[tuple[str, bytes | None]]) -> bool:

@@ -14,6 +14,9 @@ from msgspec.structs import replace
 
 from fairlead.sim.loop import Draws
 
+REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no draw of any other moves
+QUIET_S: Final = 30.0
+
 
 class Faults(msgspec.Struct, frozen=True, rename="camel"):
     """Events a minute over the whole platform, or chances per event, each from 0 (never)."""
@@ -84,7 +87,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     calm_s: float = 150.0
     agreed_s: float = 60.0  # within which, after healing, actual must be desired (L4)
     settle_s: float = 60.0  # after healing, before nobody may write any more
-    quiet_s: float = 30.0
+    quiet_s: float = QUIET_S  # for which nobody may write anything but leases (L4)
     lease_s: float = 10.0
     node_lease_s: float = 15.0
     grant_lease_s: int = 600
@@ -125,7 +128,7 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
     faults = _swarm(draws, 1.0)
     made = Scenario(
         seed, profile, regions, servers, nodes, rough_s=minutes * 60, faults=faults, mutant=mutant,
-        work=Work(workloads, actions, exclusive, jobs),
+        work=Work(workloads, actions, exclusive, jobs), quiet_s=QUIET_S if seed % 10 else REST_S,
     )  # fmt: skip
     return PROFILES[profile](made) if profile in PROFILES else made
 
