@@ -38,7 +38,9 @@ class Chaos:
         self.on_loss: Callable[[str, bool], None] | None = None  # is told of the region, and whether it goes or comes back
         self._tasks: list[asyncio.Task[None]] = []
         self._striking = ""
-        self._aimed = Aimed(platform, self._left_out, self.power_off, self.power_on, self._start, strays.objects)
+        self._aimed = Aimed(
+            platform, self._left_out, lambda: self.healed, self.power_off, self.power_on, self._start, strays.objects
+        )
         strays.left_out = self._left_out
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
