@@ -27,7 +27,8 @@ from fairlead.sim.mutants import MUTANTS
 from fairlead.sim.scenario import PROFILES, Faults, Scenario, draw
 from fairlead.sim.shrink import Shrinking
 from fairlead.sim.timeline import lines, page
-from fairlead.sim.world import Finding, Verdict, run_scenario
+from fairlead.sim.verdict import Finding, Verdict, broken_off
+from fairlead.sim.world import run_scenario
 
 Say = Callable[[str], None]
 
@@ -244,9 +245,15 @@ def _all(scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[Scenario, V
     jobs = min(jobs, len(scenarios))
     workers = [_worker(scenarios[start::jobs], {}) for start in range(jobs)]
     for number, scenario in enumerate(scenarios):
-        stdout = workers[number % jobs].stdout
-        assert stdout is not None
-        yield scenario, msgspec.json.decode(stdout.readline(), type=Verdict)
+        worker = workers[number % jobs]
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        if line.endswith(b"\n"):
+            yield scenario, msgspec.json.decode(line, type=Verdict)
+        else:  # the process itself is gone: with it this run, and not those after it
+            why = f"its process ended with code {worker.wait()}"
+            yield scenario, broken_off(scenario.seed, scenario.profile, why)
+            workers[number % jobs] = _worker(scenarios[number + jobs :: jobs], {})
     for worker in workers:
         worker.wait()
 

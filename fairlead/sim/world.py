@@ -38,6 +38,7 @@ from fairlead.sim.scenario import Scenario
 from fairlead.sim.strays import Strays
 from fairlead.sim.verdict import Finding as Finding
 from fairlead.sim.verdict import Verdict as Verdict
+from fairlead.sim.verdict import broken_off, told_of
 from fairlead.sim.walls import unheard, walls
 from fairlead.sim.watched import PlaneWatch
 
@@ -70,7 +71,7 @@ class World:
         self.waiting = WaitingChecker()
         self.agreed_s: float | None = None
         self.escrow, self.effective = EscrowChecker(), EffectiveChecker()
-        self._healed_s = 0.0
+        self._healed_s = self._righted_s = 0.0
 
     def _made_server(self, plane: Plane, server: PlaneServer) -> None:
         """Before it runs: what it is asked may be spoilt, and what it answers is written down."""
@@ -99,23 +100,29 @@ class World:
         async with asyncio.TaskGroup() as group:
             await self.chaos.run(group)
             while self.loop.now < scenario.rough_s and not self.findings:
-                await sleep(1.0)
-                self.look_at_quota()
-                for invariant, detail in self.losses.findings(
-                    self.loop.now, strict=self.scenario.profile in ("failback", "hushed")
-                ):
-                    self.found(invariant, "", detail)
+                await self._second()
             self.chaos.heal()
         self._safe()
         if not self.findings:
-            group_work = self.loop.spawn(None, self.people.put_right(), "put right")
-            await self._heal()
-            await group_work
-            if not self.findings:
-                await self._rest()
+            await self._heal(self.loop.spawn(None, self.people.put_right(), "put right"))
+        if not self.findings:
+            await self._rest()
         self._safe()
         for name, error in machines.exits:
             self.found("X1", name, f"ended by itself: {error}")
+
+    async def _second(self, seconds: float = 1.0) -> None:
+        """Lets time pass, then asks what is asked of several planes at one moment: while faults strike and after it."""
+        await sleep(seconds)
+        self.look_at_quota()
+        for invariant, detail in self.losses.findings(self.loop.now, strict=self.scenario.profile in ("failback", "hushed")):
+            self.found(invariant, "", detail)
+
+    async def _pass(self, seconds: float) -> None:
+        """So much time, or until something is found."""
+        end_s = self.loop.now + seconds
+        while self.loop.now < end_s and not self.findings:
+            await self._second(min(1.0, end_s - self.loop.now))
 
     def look_at_quota(self) -> None:
         """S5, and what of S6 is between planes, at this true moment."""
@@ -148,24 +155,41 @@ class World:
         if not watch.lost_tail:
             watch.answers.finish()
 
-    async def _heal(self) -> None:
-        healed_s = self._healed_s = self.loop.now
+    async def _heal(self, righted: asyncio.Task[None]) -> None:
+        self._healed_s = self.loop.now
         while not all(plane.leaders() for plane in self.platform.planes.values()) and self.loop.now < self._leaders_by_s():
-            await sleep(0.5)
+            await self._second(0.5)
         for plane in self.platform.planes.values():
             if not plane.leaders():
                 self.found("L2", plane.name, f"nobody leads {LEADER_S} s after healing")
+        await self._put_right(righted)
+        await self._agree()
+
+    async def _put_right(self, righted: asyncio.Task[None]) -> None:
+        """What operators did wrong is a fault as well: what is promised after healing counts from when it is undone."""
+        calm_s = self.scenario.calm_s
+        while not righted.done() and self.loop.now < self._healed_s + calm_s and not self.findings:
+            await self._second()
+            self._bounds()
+        if righted.done():
+            righted.result()
+        elif not self.findings:
+            self.found("L4", "", f"{calm_s} s after healing people have not undone what operators did")
+        self._righted_s = self.loop.now
+
+    async def _agree(self) -> None:
+        righted_s, calm_s = self._righted_s, self.scenario.calm_s
         different: list[str] = []
-        while self.loop.now < healed_s + self.scenario.calm_s and not self.findings:
-            await sleep(1.0)
+        while self.loop.now < righted_s + calm_s and not self.findings:
+            await self._second()
             self._bounds()
             different = self._different()
             if not different:
-                self.agreed_s = round(self.loop.now - healed_s, 1)
+                self.agreed_s = round(self.loop.now - righted_s, 1)
                 self.platform.machines.tell("checker", f"actual is desired {self.agreed_s} s after healing")
                 break
-        if different and self.loop.now >= healed_s + self.scenario.calm_s:
-            self.found("L4", "", f"{self.scenario.calm_s} s after healing: {'; '.join(different[:5])} ({len(different)} in all)")
+        if different and self.loop.now >= righted_s + calm_s:
+            self.found("L4", "", f"{calm_s} s after healing: {'; '.join(different[:5])} ({len(different)} in all)")
         elif self.agreed_s is not None and self.agreed_s > self.scenario.agreed_s:
             self.found("L4", "", f"actual was desired only {self.agreed_s} s after healing")
 
@@ -206,9 +230,9 @@ class World:
 
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
-        await sleep(max(5.0, self._healed_s + self.scenario.settle_s - self.loop.now))
+        await self._pass(max(5.0, self._righted_s + self.scenario.settle_s - self.loop.now))
         marks = {name: len(watch.batches) for name, watch in self.watches.items()}
-        await sleep(self.scenario.quiet_s)
+        await self._pass(self.scenario.quiet_s)
         for name, watch in self.watches.items():
             written: Counter[str] = Counter()
             for batch in watch.batches[marks[name] :]:
@@ -220,22 +244,33 @@ class World:
 
 
 def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
-    async def main(loop: SimLoop) -> World:
+    """A run that breaks off, by whatever, is a finding like any other: X0."""
+    worlds: list[World] = []
+
+    async def main(loop: SimLoop) -> None:
         loop.seeded = scenario.seeded or loop.seeded
         world = World(loop, scenario)
+        worlds.append(world)
         with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
             await world.live()
         if probe is not None:
             world.platform.machines.counts["sieve_calls"] = probe.calls
-        return world
 
     forget_shared()  # what an earlier run of this process left would show in this one's bytes
     with quiet(), unheard(), planted(scenario.mutant), walls():
-        return _verdict(scenario, sim.run(main, scenario.seed), timeline)
+        try:
+            outcome = sim.run(main, scenario.seed)
+        except (Exception, asyncio.CancelledError) as error:
+            if not worlds:
+                return broken_off(scenario.seed, scenario.profile, told_of(error))
+            world = worlds[0]
+            world.findings[FOUND_MAX - 1 :] = []  # there is room for this one
+            world.found("X0", "", told_of(error))
+            outcome = sim.Outcome(None, world.loop.steps, world.loop.now, world.loop.trace_hash())
+        return _verdict(scenario, worlds[0], outcome, timeline)
 
 
-def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) -> Verdict:
-    world = outcome.value
+def _verdict(scenario: Scenario, world: World, outcome: sim.Outcome[None], timeline: bool) -> Verdict:
     machines = world.platform.machines
     refusals = world.platform.tally.total()
     checked: Counter[str] = Counter()
