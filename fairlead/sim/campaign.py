@@ -154,6 +154,7 @@ def summed(verdicts: Sequence[Verdict], *, directed: bool = False) -> dict[str, 
         "recovered_p50_s": recovered[len(recovered) // 2] if recovered else None,
         "recovered_p99_s": recovered[len(recovered) * 99 // 100] if recovered else None,
         "recovered_max_s": recovered[-1] if recovered else None,
+        "remains": {name: count for name, count in sorted(counts.items()) if name.startswith("remains_")},
         "regions_lost": counts["F_region"],
         "recovery_unfinished": counts["recovery_unfinished"],  # their region was back first: they say nothing, and are counted
         "recovery_changed": counts["recovery_changed"],  # by people, meanwhile

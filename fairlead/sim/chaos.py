@@ -140,7 +140,7 @@ class Chaos:
         machine.lose_power()
 
     def power_on(self, machine: Machine) -> None:
-        if machine.up:
+        if machine.up or machine.broken:
             return
         machine.up = True
         for program in self._machines.programs.values():

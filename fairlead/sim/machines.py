@@ -26,6 +26,7 @@ class Machine:
         self.name = name
         self.clock = clock
         self.up = True
+        self.broken = False  # it does not come up again
         self.disk_full = False
         self._durable: dict[str, bytes] = {}
         self._files: dict[str, bytes] = {}

@@ -102,6 +102,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     skips: tuple[str, ...] = ()  # single strikes of the chaos that are left out: what shrinking found to be needless
     seeded: tuple[int, int] | None = None  # the steps in which the seed picks who runs; first come, first served in all others
     sieve: Sieve | None = None
+    remains: str = ""  # server or node: one of them stays broken when all else is healed (remainder.py)
     hints: str = ""  # random, inverted or ancient: what is soft lies in this way while faults strike (hints.py)
 
 
@@ -130,7 +131,14 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
         seed, profile, regions, servers, nodes, rough_s=minutes * 60, faults=faults, mutant=mutant,
         work=Work(workloads, actions, exclusive, jobs), quiet_s=QUIET_S if seed % 10 else REST_S,
     )  # fmt: skip
-    return PROFILES[profile](made) if profile in PROFILES else made
+    made = PROFILES[profile](made) if profile in PROFILES else made
+    return replace(made, remains=_remains(made))
+
+
+def _remains(scenario: Scenario) -> str:
+    """In one seed of four, by its number: no draw of any other moves."""
+    kinds = ["node"] * (scenario.nodes > 1) + ["server"] * (scenario.servers > 2)
+    return kinds[scenario.seed // 4 % len(kinds)] if kinds and not scenario.seed % 4 and scenario.profile != "calm" else ""
 
 
 def _calm(scenario: Scenario) -> Scenario:
