@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
 from fairlead.model.registry import GLOBAL
-from fairlead.observe.agreement import Difference, differences, without_waiting
+from fairlead.observe.agreement import Difference, Objects, differences, without_waiting
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
@@ -34,7 +34,7 @@ from fairlead.sim.platform import Plane, Platform
 from fairlead.sim.probe import sifting
 from fairlead.sim.readers import readers
 from fairlead.sim.remainder import Remainder
-from fairlead.sim.resting import writes
+from fairlead.sim.resting import at_rest, writes
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.strays import Strays
 from fairlead.sim.verdict import Finding as Finding
@@ -59,8 +59,9 @@ class World:
         self.remainder = Remainder(self.platform, self.chaos.power_off)
         self.platform.made_server = self._made_server
         self.losses = Losses(
-            lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts
-        )
+            lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts,
+            self._room_for,
+        )  # fmt: skip
         self.chaos.on_loss = lambda region, gone: self.losses.struck(region, loop.now) if gone else self.losses.ended(region)
         self.people = People(self.platform, self.watches[GLOBAL].answers)
         self._office = self.platform.machines.program("people", self.platform.office, self.people.main)
@@ -217,11 +218,14 @@ class World:
                 if age_s > RESOLVED_S and not running.dead and running.program.name in leading:
                     self.found("L7", name, f"{running.name} has not resolved a commit for {age_s:.0f} s")
 
+    def _room_for(self, region: str, request: Any, objects: Objects) -> str:
+        leaders = self.platform.planes[region].leaders()
+        plane_ms = max((server.authority.plane_ms() for server in leaders), default=0)
+        return room_for(request, objects, self.watches[region].checker.incarnation, plane_ms)
+
     def _no_room(self, one: Difference) -> bool:
         """A slot that waits, and is proven to have no place to go."""
-        watch, leaders = self.watches[one.region], self.platform.planes[one.region].leaders()
-        plane_ms = max((server.authority.plane_ms() for server in leaders), default=0)
-        return not room_for(one.request, watch.objects, watch.checker.incarnation, plane_ms)
+        return not self._room_for(one.region, one.request, self.watches[one.region].objects)
 
     def _different(self) -> list[str]:
         regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
@@ -238,10 +242,7 @@ class World:
         marks = {name: len(watch.batches) for name, watch in self.watches.items()}
         await self._pass(self.scenario.quiet_s)
         for name, watch in self.watches.items():
-            written: Counter[str] = Counter()
-            for batch in watch.batches[marks[name] :]:
-                written += writes(batch)
-            if written:
+            if written := at_rest(watch.batches[marks[name] :]):
                 self.found("L4", name, f"{self.scenario.quiet_s} s at rest, and yet: {dict(written.most_common(5))}")
         if (different := self._different()) and not self.findings:
             self.found("L4", "", f"was as desired, and is not any more: {'; '.join(different[:5])}")

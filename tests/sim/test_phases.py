@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.commands import Caller, Command, Delete
+from fairlead.model import codec
+from fairlead.model.commands import Caller, Command, Delete, PutStatus
 from fairlead.model.journal import Entry, Header, encode_blob
+from fairlead.model.kinds.intent import Workload, WorkloadStatus
 from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Condition, Metadata
 from fairlead.sim import campaign
 from fairlead.sim import loop as sim
 from fairlead.sim.chaos import Chaos
@@ -22,7 +26,7 @@ from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.losses import Losses
 from fairlead.sim.people import People
 from fairlead.sim.platform import Platform
-from fairlead.sim.resting import writes
+from fairlead.sim.resting import at_rest, writes
 from fairlead.sim.scenario import PROFILES, Scenario, Work
 from fairlead.sim.strays import Strays
 from fairlead.sim.walls import unheard
@@ -120,6 +124,20 @@ def test_an_entry_without_effects_is_a_write_and_one_that_tells_is_none() -> Non
     assert writes(batch(("workloads/risk/api", None)))
     assert not writes(batch(("events/risk/e", b"x")))
     assert writes(batch(("events/risk/e", b"x")), tidying=True)
+
+
+def test_a_rollout_says_once_that_it_has_stood_still_for_too_long() -> None:
+    def batch(reason: str) -> Batch:
+        status = WorkloadStatus(conditions=(Condition(type="Progressing", status="False", reason=reason),))
+        workload = Workload(Metadata(name="api", namespace="risk"), status=status)
+        command = Command(Caller("controller", Role.WORKLOAD), PutStatus("Workload", "risk", "api", status))
+        entry = codec.encode(Entry(msgspec.Raw(codec.encode(command)), (("workloads/risk/api", codec.encode(workload)),)))
+        return Batch(1, 1, b"", b"", encode_blob(Header(1, 1, 1, "me", 1, 0), [entry]))
+
+    late = batch("ProgressDeadlineExceeded")
+    assert at_rest([late]) == Counter()
+    assert at_rest([late, late]).total() == 1
+    assert at_rest([batch("RollingOut")]).total() == 1
 
 
 # --- runs that break off -----------------------------------------------------------------------------------------------------
