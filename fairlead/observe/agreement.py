@@ -7,7 +7,7 @@ Owns no state; says what differs, in words and whose it is. Called by the simula
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fairlead.model.lifecycle import SlotState
@@ -30,12 +30,15 @@ class Difference(NamedTuple):
     serves: bool = False  # it is about how many serve
 
 
-def differences(top: Objects, regions: Mapping[str, Objects], running: Iterable[Interval]) -> list[Difference]:
-    """Empty: everything is as it is wanted."""
+def differences(
+    top: Objects, regions: Mapping[str, Objects], running: Iterable[Interval], succeeded: Collection[tuple[str, str]] = ()
+) -> list[Difference]:
+    """Empty: everything is as it is wanted. `succeeded`: of jobs, the workload's uid and the slot of each that truly has."""
     out: list[Difference] = []
     wanted = {w.metadata.uid: w for w in top.get("workloads", {}).values()}
     serving: Counter[str] = Counter()
     older: Counter[str] = Counter()  # that serve, of another generation
+    up: Counter[str] = Counter()  # of jobs
     for region, objects in regions.items():
         for binding in objects.get("bindings", {}).values():
             uid, state = binding.spec.slot.uid, binding.status.state
@@ -47,7 +50,9 @@ def differences(top: Objects, regions: Mapping[str, Objects], running: Iterable[
                 current = f".g{binding.spec.generation}" == workload.status.revision[workload.status.revision.rfind(".g") :]
                 serving[uid] += current
                 older[uid] += not current
-            elif state not in _REST and not (workload.spec.job is not None and state in _UP):
+            elif workload.spec.job is not None and state in _UP:
+                up[uid] += 1
+            elif state not in _REST:
                 out.append(Difference(f"{name} is {state.value}", uid))
         for request in objects.get("schedulingrequests", {}).values():
             name = f"{request.metadata.namespace}/{request.metadata.name} in {region}"
@@ -55,8 +60,13 @@ def differences(top: Objects, regions: Mapping[str, Objects], running: Iterable[
         for reservation in objects.get("reservations", {}).values():
             if not reservation.spec.budget:
                 out.append(Difference(f"{reservation.metadata.name} in {region} is reserved still"))
+    waits = Counter(one.uid for one in out if one.request is not None)
+    done = Counter(uid for uid, _ in succeeded)
     for uid, workload in wanted.items():
-        out += _workload(workload, serving[uid], older[uid])
+        if workload.metadata.deletion_time is None and workload.spec.job is not None:
+            out += _job(workload, up[uid], waits[uid], done[uid])
+        else:
+            out += _workload(workload, serving[uid], older[uid])
     return out + _runs(regions, running)
 
 
@@ -75,13 +85,24 @@ def _workload(workload: Any, serving: int, older: int) -> list[Difference]:
     name, uid = f"{workload.metadata.namespace}/{workload.metadata.name}", workload.metadata.uid
     if workload.metadata.deletion_time is not None:
         return [Difference(f"{name} is being deleted still", uid)]
-    if workload.spec.job is not None:
-        return []
     count = 0 if workload.spec.suspend else workload.spec.replicas
     if serving == count:
         return []
     detail = f"{name} (revision {workload.status.revision}): {serving} of {count} serve"
     return [Difference(detail, uid, short=count - serving - older, serves=True)]
+
+
+def _job(workload: Any, up: int, waits: int, done: int) -> list[Difference]:
+    """It is over, and nothing of it is left; or something of it runs or waits. A good end is one that there was."""
+    name, uid, job = f"{workload.metadata.namespace}/{workload.metadata.name}", workload.metadata.uid, workload.spec.job
+    over = [one.type for one in workload.status.conditions if one.type in ("Complete", "Failed") and one.status == "True"]
+    if "Complete" in over and done < job.completions:
+        return [Difference(f"{name} is said to be complete, and {done} of {job.completions} have succeeded", uid)]
+    if over and up + waits:
+        return [Difference(f"{name} is over ({over[0]}), and {up} of its slots are up and {waits} wait", uid)]
+    if not over and not up + waits and not workload.spec.suspend:
+        return [Difference(f"{name} is not over, and nothing of it runs or waits", uid)]
+    return []
 
 
 def _reason(request: Any) -> str:

@@ -262,6 +262,7 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         },
     }
     if kind < jobs * 100:
+        del spec["replicas"]  # a job has none, and one that names them is refused
         spec["job"] = {"completions": replicas, "parallelism": 1 + replicas // 2}
         spec["template"] = {"command": ["job", name], "restartPolicy": "OnFailure"}
     elif kind < (jobs + exclusive) * 100:

@@ -45,6 +45,7 @@ from fairlead.sim.watched import PlaneWatch
 
 LEADER_S: Final = 15.0  # L2
 RESOLVED_S: Final = 10.0  # L7
+JOBS_S: Final = 1800.0  # in which all jobs are over: they take seconds each, and may have to wait for each other's room
 FOUND_MAX: Final = 20
 
 
@@ -230,15 +231,24 @@ class World:
     def _different(self) -> list[str]:
         regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
         running = [run for run in self.platform.intervals if run.end is None]
-        found = differences(self.watches[GLOBAL].objects, regions, running)
+        found = differences(self.watches[GLOBAL].objects, regions, running, self.platform.succeeded)
         left = without_waiting(found, self._no_room)
         if len(left) < len(found):
             self.platform.machines.counts["proven_no_room"] += 1
         return [one.detail for one in left]
 
+    async def _settle(self) -> None:
+        """Until jobs have come to their ends, and for a while after it: each end is followed by writes."""
+        calm_s, began_s = self._righted_s, self.loop.now
+        while self.loop.now < max(began_s + 5.0, calm_s + self.scenario.settle_s) and not self.findings:
+            await self._second()
+            calm_s = self.loop.now if self.platform.jobs_run() else calm_s
+            if self.loop.now > began_s + JOBS_S:
+                self.found("L4", "", f"{JOBS_S:.0f} s after everything was as desired jobs run still")
+
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
-        await self._pass(max(5.0, self._righted_s + self.scenario.settle_s - self.loop.now))
+        await self._settle()
         marks = {name: len(watch.batches) for name, watch in self.watches.items()}
         await self._pass(self.scenario.quiet_s)
         for name, watch in self.watches.items():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from fairlead.model.ids import Uid
-from fairlead.model.kinds.intent import Workload, WorkloadSpec, WorkloadStatus
+from fairlead.model.kinds.intent import JobRule, Workload, WorkloadSpec, WorkloadStatus
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.lifecycle import SlotState
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import Condition, Metadata
 from fairlead.observe.agreement import Objects, differences, without_waiting
 from fairlead.observe.intervals import Interval
 
@@ -88,3 +90,38 @@ def test_a_rollout_whose_next_slot_has_no_room_leaves_the_older_ones_serving() -
     older = [bound("api", index, generation=1) for index in range(2)]
     assert told([wanted("api", 2)], *older, asked("api", 2), api=True) == []
     assert told([wanted("api", 2)], *older) == ["risk/api (revision api.g2): 0 of 2 serve"]
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------------
+
+
+def job(over: str = "") -> Workload:
+    made = wanted("batch", 1)
+    conditions = (Condition(type=over, status="True", reason=over),) if over else ()
+    return replace(made, spec=WorkloadSpec(job=JobRule(completions=2)), status=replace(made.status, conditions=conditions))
+
+
+def of_job(workload: Workload, *there: Binding | SchedulingRequest, done: int = 0) -> list[str]:
+    region: dict[str, dict[tuple[str, str], Any]] = {"bindings": {}, "schedulingrequests": {}}
+    for one in there:
+        region["bindings" if isinstance(one, Binding) else "schedulingrequests"]["risk", one.metadata.name] = one
+    runs = [
+        Interval("risk", one.metadata.name, TOKEN, "us/n1", 0.0, None, "", one.spec.slot.uid)
+        for one in there
+        if isinstance(one, Binding) and one.status.state is SlotState.READY
+    ]
+    succeeded = {("u-batch", f"batch-{index}") for index in range(done)}
+    return [one.detail for one in differences({"workloads": {("risk", "batch"): workload}}, {"us": region}, runs, succeeded)]
+
+
+def test_a_job_that_runs_or_is_over_with_nothing_left_is_as_it_is_wanted() -> None:
+    up = bound("batch", 1, SlotState.READY)
+    assert of_job(job(), up) == []
+    assert of_job(job("Complete"), bound("batch", 0, SlotState.SUCCEEDED), done=2) == []
+    assert of_job(job("Failed")) == []
+    assert of_job(job("Complete"), up, done=2) == ["risk/batch is over (Complete), and 1 of its slots are up and 0 wait"]
+
+
+def test_a_job_that_is_forgotten_is_found_and_one_that_is_said_to_be_complete_and_is_not() -> None:
+    assert of_job(job()) == ["risk/batch is not over, and nothing of it runs or waits"]
+    assert of_job(job("Complete"), done=1) == ["risk/batch is said to be complete, and 1 of 2 have succeeded"]

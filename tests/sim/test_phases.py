@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from fairlead.decide import jobs
 from fairlead.model import codec
 from fairlead.model.commands import Caller, Command, Delete, PutStatus
 from fairlead.model.journal import Entry, Header, encode_blob
@@ -138,6 +139,21 @@ def test_a_rollout_says_once_that_it_has_stood_still_for_too_long() -> None:
     assert at_rest([late]) == Counter()
     assert at_rest([late, late]).total() == 1
     assert at_rest([batch("RollingOut")]).total() == 1
+
+
+def test_jobs_come_to_their_ends_before_the_platform_must_rest() -> None:
+    work = Work(workloads=6, actions=30.0, exclusive=0.0, jobs=1.0, operators=0.0)
+    verdict = run_scenario(replace(SHORT, nodes=3, rough_s=15.0, settle_s=10.0, work=work))
+    assert not verdict.findings
+    assert verdict.counts["jobs_done"] > 10, "jobs of several completions are accepted, run and end"
+    assert verdict.counts["jobs_failed"] > 0, "and some of their runs fail, now and then"
+
+
+def test_a_job_that_is_said_to_be_complete_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "done", lambda job, so_far: job.completions if so_far.completed else 0)
+    work = Work(workloads=6, actions=30.0, exclusive=0.0, jobs=1.0, operators=0.0)
+    verdict = run_scenario(replace(SHORT, nodes=3, rough_s=15.0, settle_s=10.0, calm_s=40.0, work=work))
+    assert "is said to be complete, and" in verdict.findings[0].detail
 
 
 # --- runs that break off -----------------------------------------------------------------------------------------------------
