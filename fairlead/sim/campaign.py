@@ -1,7 +1,8 @@
 """Owns campaigns: many seeds, one after the other or in several processes, summed up in one object.
 
-A seed that fails leaves one file behind (its scenario and what was found) and one command that runs it again. Also compares runs
-of one seed in interpreters with other hash seeds, and counts how many seeds it takes to find a planted bug. Called by main.py.
+A seed that fails leaves one file behind (its scenario, what was found, and a tape of what was done to it) and one command that
+runs it again. Also compares runs of one seed in interpreters with other hash seeds, and counts how many seeds it takes to find a
+planted bug. Called by main.py.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +41,7 @@ class Failure(msgspec.Struct, rename="camel"):
     scenario: Scenario
     findings: list[Finding]
     trace: str
+    tape: list[tuple[float, str]] = []  # what was done to it, and when: where a replay goes another way, this says from where on
 
 
 REPEAT_EVERY: Final = 20
@@ -177,7 +180,7 @@ def keep(scenario: Scenario, verdict: Verdict, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     point = f"-{scenario.sieve.controller}-{scenario.sieve.pattern}-{scenario.sieve.at}" if scenario.sieve is not None else ""
     path = out / f"sim-{scenario.profile}-{scenario.seed}{point}.json"
-    path.write_bytes(msgspec.json.encode(Failure(scenario, verdict.findings, verdict.trace)))
+    path.write_bytes(msgspec.json.encode(Failure(scenario, verdict.findings, verdict.trace, verdict.tape)))
     return path
 
 
@@ -193,7 +196,8 @@ def replayed(path: Path) -> dict[str, Any]:
     load = environment()
     failure = msgspec.json.decode(path.read_bytes(), type=Failure)
     verdict = run_scenario(failure.scenario, timeline=True)
-    results = summed([verdict]) | {"same": verdict.trace == failure.trace}
+    differs = _first_difference(failure.tape, verdict.tape)
+    results = summed([verdict]) | {"same": not differs and verdict.trace == failure.trace, "differs": differs}
     return {
         "name": "sim replay",
         "params": {"seed": failure.scenario.seed, "profile": failure.scenario.profile},
@@ -202,6 +206,17 @@ def replayed(path: Path) -> dict[str, Any]:
         "timeline": [*lines(verdict)],
         "page": page(verdict, command_for(path)),
     }
+
+
+def _first_difference(kept: Sequence[tuple[float, str]], now: Sequence[tuple[float, str]]) -> str:
+    """In words; empty where the tapes are alike, or none was kept."""
+    if not kept:
+        return ""
+    for number, (one, other) in enumerate(zip_longest(kept, now)):
+        if one != other:
+            was, is_now = (f"{at[1]!r} at {at[0]} s" if at is not None else "nothing" for at in (one, other))
+            return f"strike {number}: it was {was}, and is {is_now}"
+    return ""
 
 
 def command_for(path: Path) -> str:
@@ -219,7 +234,7 @@ def shrunk(path: Path, budget: int, say: Say) -> dict[str, Any]:
         raise ValueError(f"{work.invariant} is not found any more: the code has changed since")
     assert work.verdict is not None
     small = path.with_name(f"{path.stem}-small.json")
-    small.write_bytes(msgspec.json.encode(Failure(work.scenario, work.verdict.findings, work.verdict.trace)))
+    small.write_bytes(msgspec.json.encode(Failure(work.scenario, work.verdict.findings, work.verdict.trace, work.verdict.tape)))
     left = [name for name in Faults.__struct_fields__ if getattr(work.scenario.faults, name)]
     results = {
         "invariant": work.invariant,

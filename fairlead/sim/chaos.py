@@ -74,6 +74,7 @@ class Chaos:
         if self._striking in self._platform.scenario.skips:
             return True
         self.strikes.append(self._striking)
+        self._machines.struck(self._striking)
         return False
 
     def _lose(self, chance: float) -> None:

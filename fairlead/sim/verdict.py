@@ -40,6 +40,7 @@ class Verdict(msgspec.Struct):
     timeline: list[tuple[float, str, str]] = []
     strikes: list[str] = []  # of the chaos, as `skips` of a scenario names them
     recovered_s: list[float] = []  # after the loss of a region, one for each critical service
+    tape: list[tuple[float, str]] = []  # of a run in which something was found: what was done to it, and when
 
 
 def broken_off(seed: int, profile: str, why: str) -> Verdict:

@@ -302,7 +302,7 @@ def _verdict(scenario: Scenario, world: World, outcome: sim.Outcome[None], timel
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),
         outcome.trace, sum(len(watch.batches) for watch in world.watches.values()), dict(sorted(machines.counts.items())),
         dict(sorted(refusals.items())), dict(sorted(checked.items())), world.agreed_s, _timeline(world) if timeline else [],
-        world.chaos.strikes, world.losses.recovered_s,
+        world.chaos.strikes, world.losses.recovered_s, machines.tape if timeline or world.findings else [],
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from fairlead.sim.losses import Losses
 from fairlead.sim.people import People
 from fairlead.sim.platform import Platform
 from fairlead.sim.resting import at_rest, writes
-from fairlead.sim.scenario import PROFILES, Scenario, Work
+from fairlead.sim.scenario import PROFILES, Faults, Scenario, Work
 from fairlead.sim.strays import Strays
 from fairlead.sim.walls import unheard
 from fairlead.sim.world import World, run_scenario
@@ -207,6 +207,31 @@ def test_a_process_that_dies_costs_a_campaign_one_seed(monkeypatch: pytest.Monke
     assert [[finding.invariant for finding in verdict.findings] for verdict in verdicts] == [["X0"], [], []]
     assert "ended with code 3" in verdicts[0].findings[0].detail
     assert started == [2, 1, 1]
+
+
+def test_a_file_has_the_tape_and_a_replay_names_the_first_strike_that_is_another_one(tmp_path: Path) -> None:
+    scenario = replace(SHORT, faults=Faults(crash=60.0), calm_s=1.0, agreed_s=0.0)
+    verdict = run_scenario(scenario)
+    assert verdict.findings
+    path = campaign.keep(scenario, verdict, tmp_path)
+    kept = msgspec.json.decode(path.read_bytes(), type=campaign.Failure)
+    assert [what for _, what in kept.tape if what.startswith("crash:")] == verdict.strikes
+    assert any(what.startswith("chaos: ") and "is killed, for" in what for _, what in kept.tape)
+    assert campaign.replayed(path)["results"]["differs"] == ""
+
+    at_s, what = kept.tape[2]
+    kept.tape[2] = (at_s, "chaos: another one is killed, for 3.0 s")
+    path.write_bytes(msgspec.json.encode(kept))
+    results = campaign.replayed(path)["results"]
+    assert not results["same"]
+    assert (
+        results["differs"]
+        == f"strike 2: it was 'chaos: another one is killed, for 3.0 s' at {at_s} s, and is {what!r} at {at_s} s"
+    )
+
+    kept.tape = []
+    path.write_bytes(msgspec.json.encode(kept))
+    assert campaign.replayed(path)["results"]["same"], "a file from before there were tapes"
 
 
 # --- nothing breaks after healing --------------------------------------------------------------------------------------------
