@@ -8,32 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairlead.model.lifecycle import SlotState
+from fairlead.observe.differing import Difference, Objects
 from fairlead.observe.intervals import Interval
-
-Objects = Mapping[str, Mapping[tuple[str, str], Any]]  # plural -> (tenant, name) -> object
+from fairlead.observe.left import Left
 
 _UP = (SlotState.READY, SlotState.SERVING)
 _REST = (SlotState.SUCCEEDED,)
 
 
-class Difference(NamedTuple):
-    """One thing that is not as it is wanted, and the workload it is of where that is known."""
-
-    detail: str
-    uid: str = ""
-    request: Any = None  # of a slot that waits: the request, and where
-    region: str = ""
-    short: int = 0  # of a workload too few of whose slots serve: how many serve in no generation at all
-    serves: bool = False  # it is about how many serve
-
-
 def differences(
-    top: Objects, regions: Mapping[str, Objects], running: Iterable[Interval], succeeded: Collection[tuple[str, str]] = ()
-) -> list[Difference]:
-    """Empty: everything is as it is wanted. `succeeded`: of jobs, the workload's uid and the slot of each that truly has."""
+    top: Objects, regions: Mapping[str, Objects], running: Iterable[Interval], succeeded: Collection[tuple[str, str]] = (),
+    gone: str = "",
+) -> list[Difference]:  # fmt: skip
+    """Empty: everything is as it is wanted. `succeeded`: of jobs, the workload's uid and the slot of each that truly has. `gone`:
+    a region that is lost and stays so; what the others are to have is asked then, and nothing may be forgotten."""
+    left = Left(top, regions.get(gone, {}), gone) if gone else None
+    regions = {region: objects for region, objects in regions.items() if region != gone}
     out: list[Difference] = []
     wanted = {w.metadata.uid: w for w in top.get("workloads", {}).values()}
     serving: Counter[str] = Counter()
@@ -62,6 +55,8 @@ def differences(
                 out.append(Difference(f"{reservation.metadata.name} in {region} is reserved still"))
     waits = Counter(one.uid for one in out if one.request is not None)
     done = Counter(uid for uid, _ in succeeded)
+    if left is not None:
+        return out + left.differences(serving + older) + _runs(regions, running)
     for uid, workload in wanted.items():
         if workload.metadata.deletion_time is None and workload.spec.job is not None:
             out += _job(workload, up[uid], waits[uid], done[uid])

@@ -58,6 +58,11 @@ class Losses:
             self._counts["recovery_unfinished"] += len(loss.open)
             self._losses.remove(loss)
 
+    @property
+    def open(self) -> bool:
+        """Some service has not got back what it lost."""
+        return any(loss.open for loss in self._losses)
+
     def findings(self, now_s: float, *, strict: bool) -> list[tuple[str, str]]:
         """Once a second: which promise, and what of it. `strict`: nothing but the loss of regions ends slots."""
         out = [("L5", detail) for detail in self.look(now_s)]

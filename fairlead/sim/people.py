@@ -233,7 +233,7 @@ class People:
         self.stopped = True
         while self._under_way:  # what somebody still asks for would come after it
             await sleep(0.1)
-        for region in self._platform.regions:
+        for region in [one for one in self._platform.regions if one != self._platform.gone]:
             for number in range(self._platform.scenario.nodes):
                 await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": {"unschedulable": False}})
         await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": 1}})

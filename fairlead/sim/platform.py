@@ -73,6 +73,7 @@ class Platform:
         self.tally = Tally(self.machines)
         self.names: dict[str, Machine] = {}
         self.regions = birth.regions
+        self.gone = ""  # the region that stays away when all else is healed
         self.intervals: list[Interval] = []
         self.succeeded: set[tuple[str, str]] = set()  # of jobs: workload and slot, for each that has truly come to a good end
         self.planes: dict[str, Plane] = {}

@@ -1,4 +1,4 @@
-"""Owns what stays broken when all else is healed: the machine of one server of three, or of one node.
+"""Owns what stays broken when all else is healed: the machine of one server of three, or of one node, or a whole region of three.
 
 What is promised after healing is promised of a healed core, not of a whole platform: the rest must come to rest without it, and
 what was on it must be elsewhere or be said to wait. Which kind is the scenario's, which one is drawn. Called by world.py.
@@ -20,20 +20,27 @@ class Remainder:
 
     def freeze(self) -> None:
         """Before all else is healed: from now on it has no power, and gets none."""
-        kind = self._platform.scenario.remains
+        kind, platform = self._platform.scenario.remains, self._platform
         if not kind:
             return
-        planes, agents = list(self._platform.planes.values()), list(self._platform.agents.values())
-        candidates = [agent.program.machine for agent in agents if "-twin-" not in agent.program.name]
-        if kind == "server":
-            candidates = [program.machine for plane in planes for program in plane.servers]
-        machine = candidates[self._draws.randrange(len(candidates))]
-        self._platform.machines.counts[f"remains_{kind}"] += 1
-        self._platform.machines.tell("chaos", f"{machine.name} stays without power")
+        candidates = {
+            "server": [[program.machine] for plane in platform.planes.values() for program in plane.servers],
+            "node": [[agent.program.machine] for agent in platform.agents.values() if "-twin-" not in agent.program.name],
+            "region": [[one for one in platform.machines.all.values() if one.name.startswith(f"{r}/")] for r in platform.regions],
+        }[kind]
+        chosen = candidates[self._draws.randrange(len(candidates))]
+        what = chosen[0].name if kind != "region" else chosen[0].name.partition("/")[0]
+        platform.gone = what if kind == "region" else ""
+        platform.machines.counts[f"remains_{kind}"] += 1
+        platform.machines.tell("chaos", f"{what} stays without power")
+        for machine in chosen:
+            self._break(machine)
+
+    def _break(self, machine: Machine) -> None:
         machine.broken = True
         if machine.up:
             self._power_off(machine)
         for program in [one for one in self._platform.machines.programs.values() if one.machine is machine]:
             self._platform.hosts.pop(program.name, None)  # of lives that are over: with the world they go quietly
-            for plane in planes:
+            for plane in self._platform.planes.values():
                 plane.made.pop(program.name, None)

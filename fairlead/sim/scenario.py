@@ -102,7 +102,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     skips: tuple[str, ...] = ()  # single strikes of the chaos that are left out: what shrinking found to be needless
     seeded: tuple[int, int] | None = None  # the steps in which the seed picks who runs; first come, first served in all others
     sieve: Sieve | None = None
-    remains: str = ""  # server or node: one of them stays broken when all else is healed (remainder.py)
+    remains: str = ""  # server, node or region: one of them stays broken when all else is healed (remainder.py)
     hints: str = ""  # random, inverted or ancient: what is soft lies in this way while faults strike (hints.py)
 
 
@@ -138,6 +138,7 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
 def _remains(scenario: Scenario) -> str:
     """In one seed of four, by its number: no draw of any other moves."""
     kinds = ["node"] * (scenario.nodes > 1) + ["server"] * (scenario.servers > 2)
+    kinds += ["region"] * (scenario.regions > 2 and scenario.faults.region > 0)
     return kinds[scenario.seed // 4 % len(kinds)] if kinds and not scenario.seed % 4 and scenario.profile != "calm" else ""
 
 

@@ -14,7 +14,8 @@ from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
 from fairlead.model.registry import GLOBAL
-from fairlead.observe.agreement import Difference, Objects, differences, without_waiting
+from fairlead.observe.agreement import differences, without_waiting
+from fairlead.observe.differing import Difference, Objects
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
@@ -107,6 +108,8 @@ class World:
                 await self._second()
             self.remainder.freeze()
             self.chaos.heal()
+            if self.platform.gone:
+                self.losses.struck(self.platform.gone, self.loop.now)
         self._safe()
         if not self.findings:
             await self._heal(self.loop.spawn(None, self.people.put_right(), "put right"))
@@ -163,9 +166,10 @@ class World:
 
     async def _heal(self, righted: asyncio.Task[None]) -> None:
         self._healed_s = self.loop.now
-        while not all(plane.leaders() for plane in self.platform.planes.values()) and self.loop.now < self._leaders_by_s():
+        planes = [plane for name, plane in self.platform.planes.items() if name != self.platform.gone]
+        while not all(plane.leaders() for plane in planes) and self.loop.now < self._leaders_by_s():
             await self._second(0.5)
-        for plane in self.platform.planes.values():
+        for plane in planes:
             if not plane.leaders():
                 self.found("L2", plane.name, f"nobody leads {LEADER_S} s after healing")
         await self._put_right(righted)
@@ -231,7 +235,7 @@ class World:
     def _different(self) -> list[str]:
         regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
         running = [run for run in self.platform.intervals if run.end is None]
-        found = differences(self.watches[GLOBAL].objects, regions, running, self.platform.succeeded)
+        found = differences(self.watches[GLOBAL].objects, regions, running, self.platform.succeeded, self.platform.gone)
         left = without_waiting(found, self._no_room)
         if len(left) < len(found):
             self.platform.machines.counts["proven_no_room"] += 1
@@ -239,6 +243,8 @@ class World:
 
     async def _settle(self) -> None:
         """Until jobs have come to their ends, and for a while after it: each end is followed by writes."""
+        while self.losses.open and not self.findings:  # L5 bounds it
+            await self._second()
         calm_s, began_s = self._righted_s, self.loop.now
         while self.loop.now < max(began_s + 5.0, calm_s + self.scenario.settle_s) and not self.findings:
             await self._second()

@@ -12,7 +12,8 @@ from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus, SchedulingRequest, SchedulingRequestSpec
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Condition, Metadata
-from fairlead.observe.agreement import Objects, differences, without_waiting
+from fairlead.observe.agreement import differences, without_waiting
+from fairlead.observe.differing import Objects
 from fairlead.observe.intervals import Interval
 
 TOKEN = Token(1, 1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from fairlead.model.registry import GLOBAL
 from fairlead.sim import campaign
 from fairlead.sim.scenario import PROFILES, Scenario, Work
 from fairlead.sim.world import Verdict, World, run_scenario
@@ -16,11 +17,12 @@ SHORT = Scenario(
 
 def test_in_one_seed_of_four_something_stays_broken_that_the_rest_can_do_without() -> None:
     drawn = [campaign.scenario_of(seed, profile, 1.0) for profile in PROFILES for seed in range(1, 41)]
-    assert {scenario.remains for scenario in drawn} == {"", "node", "server"}
+    assert {scenario.remains for scenario in drawn} == {"", "node", "server", "region"}
     for scenario in drawn:
         assert not scenario.remains or scenario.seed % 4 == 0
         assert scenario.remains != "server" or scenario.servers == 3
         assert scenario.remains != "node" or scenario.nodes > 1
+        assert scenario.remains != "region" or (scenario.regions == 3 and scenario.faults.region)
     assert sum(bool(scenario.remains) for scenario in drawn) > len(drawn) / 5
 
 
@@ -56,3 +58,14 @@ def test_two_servers_of_three_are_a_plane(monkeypatch: pytest.MonkeyPatch) -> No
     assert not verdict.findings
     assert [machine.up for machine in world.platform.machines.all.values() if machine.broken] == [False]
     assert verdict.agreed_s is not None
+
+
+def test_two_regions_of_three_come_to_rest_and_critical_services_have_their_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = replace(SHORT.work, critical=1.0, workloads=6)
+    verdict, world = lived(replace(SHORT, regions=3, nodes=2, remains="region", work=work, agreed_s=140.0), monkeypatch)
+    assert not verdict.findings
+    gone = world.platform.gone
+    assert {machine.name.partition("/")[0] for machine in world.platform.machines.all.values() if not machine.up} == {gone}
+    assert world.watches[GLOBAL].objects["regions"]["", gone].status.health == "Lost"
+    assert verdict.recovered_s
+    assert not world.losses.open
