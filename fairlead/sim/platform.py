@@ -190,6 +190,14 @@ class Platform:
         made = self.agents[program_name] = Agent(program, declared, instances)
         return made
 
+    def forget_dead(self) -> None:
+        """At the end: lives that are over and had none after them. Nothing holds them then, and they go with their tasks."""
+        for program in self.machines.programs.values():
+            if not program.alive:
+                self.hosts.pop(program.name, None)
+                for plane in self.planes.values():
+                    plane.made.pop(program.name, None)
+
     def _job_ended(self, launch: Launch, code: int) -> None:
         self.machines.counts["jobs_failed" if code else "jobs_done"] += 1
         if not code:

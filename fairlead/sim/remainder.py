@@ -34,13 +34,6 @@ class Remainder:
         platform.machines.counts[f"remains_{kind}"] += 1
         platform.machines.tell("chaos", f"{what} stays without power")
         for machine in chosen:
-            self._break(machine)
-
-    def _break(self, machine: Machine) -> None:
-        machine.broken = True
-        if machine.up:
-            self._power_off(machine)
-        for program in [one for one in self._platform.machines.programs.values() if one.machine is machine]:
-            self._platform.hosts.pop(program.name, None)  # of lives that are over: with the world they go quietly
-            for plane in self._platform.planes.values():
-                plane.made.pop(program.name, None)
+            machine.broken = True
+            if machine.up:
+                self._power_off(machine)

@@ -273,7 +273,10 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
         world = World(loop, scenario)
         worlds.append(world)
         with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
-            await world.live()
+            try:
+                await world.live()
+            finally:
+                world.platform.forget_dead()
         if probe is not None:
             world.platform.machines.counts["sieve_calls"] = probe.calls
 
