@@ -183,9 +183,18 @@ class World:
             self._bounds()
         if righted.done():
             righted.result()
+            if wrong := self._wrong():
+                self.found("L4", "", f"people could not undo what operators did: {', '.join(wrong)}")
         elif not self.findings:
             self.found("L4", "", f"{calm_s} s after healing people have not undone what operators did")
         self._righted_s = self.loop.now
+
+    def _wrong(self) -> list[str]:
+        """Nodes that are closed still, and the policy that should not be in force."""
+        there = [watch.objects.get("nodes", {}) for name, watch in self.watches.items() if name != self.platform.gone]
+        closed = [f"{name} is closed" for nodes in there for (_, name), node in nodes.items() if node.spec.unschedulable]
+        channels = self.watches[GLOBAL].objects.get("policychannels", {}).values()
+        return closed + [f"policy r{one.spec.current} is current" for one in channels if one.spec.current != 1]
 
     async def _agree(self) -> None:
         righted_s, calm_s = self._righted_s, self.scenario.calm_s

@@ -115,6 +115,16 @@ def test_people_who_can_undo_nothing_are_a_finding(monkeypatch: pytest.MonkeyPat
     assert [finding.invariant for finding in verdict.findings] == ["L4"]
 
 
+def test_what_operators_did_and_people_gave_up_on_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gives_up(self: People, method: str, path: str, body: object) -> None:
+        pass
+
+    monkeypatch.setattr(People, "_insist", gives_up)
+    verdict = run_scenario(replace(SHORT, rough_s=15.0, work=replace(SHORT.work, operators=120.0)))
+    assert [finding.invariant for finding in verdict.findings] == ["L4"]
+    assert "people could not undo what operators did: " in verdict.findings[0].detail
+
+
 def test_an_entry_without_effects_is_a_write_and_one_that_tells_is_none() -> None:
     def batch(*effects: tuple[str, bytes | None]) -> Batch:
         command = Command(Caller("ada", Role.USER), Delete("Workload", "risk", "api"))
