@@ -190,6 +190,7 @@ def _replay(world: World, path: str, as_json: bool, html: str | None = None) -> 
             click.echo(line)
         if not told["results"]["same"]:
             note("this run differs from the one that was kept: the code has changed, or a run is not deterministic")
+            note(told["results"]["differs"] or "all that was done to it was the same: the difference is in what came of it")
     return CHECK_FAILED if told["results"]["violations"] else OK
 
 

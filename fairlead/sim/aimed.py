@@ -23,11 +23,12 @@ Switch = Callable[[Machine], None]
 
 class Aimed:
     def __init__(
-        self, platform: Platform, left_out: Callable[[], bool], power_off: Switch, power_on: Switch,
+        self, platform: Platform, left_out: Callable[[], bool], healed: Callable[[], bool], power_off: Switch, power_on: Switch,
         start_again: Callable[[Program], None], objects: Callable[[str], Objects],
     ) -> None:  # fmt: skip
         self._platform = platform
         self._left_out = left_out
+        self._healed = healed
         self._power_off, self._power_on, self._start_again = power_off, power_on, start_again
         self._objects = objects  # of a plane, as they are committed
         self._counts = platform.machines.counts
@@ -134,8 +135,12 @@ class Aimed:
             self._stranded = False
             rejoin()
 
+        def goes() -> None:
+            if not self._healed():
+                self._power_off(node)
+
         self._stranded = True
-        self._platform.loop.after(over_s, self._power_off, node)
+        self._platform.loop.after(over_s, goes)
         self._platform.loop.after(for_s, self._power_on, node)
         self._platform.loop.after(for_s, back)
 

@@ -1,7 +1,8 @@
 """Owns campaigns: many seeds, one after the other or in several processes, summed up in one object.
 
-A seed that fails leaves one file behind (its scenario and what was found) and one command that runs it again. Also compares runs
-of one seed in interpreters with other hash seeds, and counts how many seeds it takes to find a planted bug. Called by main.py.
+A seed that fails leaves one file behind (its scenario, what was found, and a tape of what was done to it) and one command that
+runs it again. Also compares runs of one seed in interpreters with other hash seeds, and counts how many seeds it takes to find a
+planted bug. Called by main.py.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +29,8 @@ from fairlead.sim.mutants import MUTANTS
 from fairlead.sim.scenario import PROFILES, Faults, Scenario, draw
 from fairlead.sim.shrink import Shrinking
 from fairlead.sim.timeline import lines, page
-from fairlead.sim.world import Finding, Verdict, run_scenario
+from fairlead.sim.verdict import Finding, Verdict, broken_off
+from fairlead.sim.world import run_scenario
 
 Say = Callable[[str], None]
 
@@ -38,6 +41,7 @@ class Failure(msgspec.Struct, rename="camel"):
     scenario: Scenario
     findings: list[Finding]
     trace: str
+    tape: list[tuple[float, str]] = []  # what was done to it, and when: where a replay goes another way, this says from where on
 
 
 REPEAT_EVERY: Final = 20
@@ -147,12 +151,14 @@ def summed(verdicts: Sequence[Verdict], *, directed: bool = False) -> dict[str, 
         "checked": dict(sorted(checked.items())),
         "excused": excused,
         "excuses": excuses,
+        "proven_no_room": [verdict.seed for verdict in verdicts if verdict.counts.get("proven_no_room")],
         "agreed_p50_s": agreed[len(agreed) // 2] if agreed else None,
         "agreed_max_s": agreed[-1] if agreed else None,
         "recovered": len(recovered),
         "recovered_p50_s": recovered[len(recovered) // 2] if recovered else None,
         "recovered_p99_s": recovered[len(recovered) * 99 // 100] if recovered else None,
         "recovered_max_s": recovered[-1] if recovered else None,
+        "remains": {name: count for name, count in sorted(counts.items()) if name.startswith("remains_")},
         "regions_lost": counts["F_region"],
         "recovery_unfinished": counts["recovery_unfinished"],  # their region was back first: they say nothing, and are counted
         "recovery_changed": counts["recovery_changed"],  # by people, meanwhile
@@ -174,7 +180,7 @@ def keep(scenario: Scenario, verdict: Verdict, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     point = f"-{scenario.sieve.controller}-{scenario.sieve.pattern}-{scenario.sieve.at}" if scenario.sieve is not None else ""
     path = out / f"sim-{scenario.profile}-{scenario.seed}{point}.json"
-    path.write_bytes(msgspec.json.encode(Failure(scenario, verdict.findings, verdict.trace)))
+    path.write_bytes(msgspec.json.encode(Failure(scenario, verdict.findings, verdict.trace, verdict.tape)))
     return path
 
 
@@ -190,7 +196,8 @@ def replayed(path: Path) -> dict[str, Any]:
     load = environment()
     failure = msgspec.json.decode(path.read_bytes(), type=Failure)
     verdict = run_scenario(failure.scenario, timeline=True)
-    results = summed([verdict]) | {"same": verdict.trace == failure.trace}
+    differs = _first_difference(failure.tape, verdict.tape)
+    results = summed([verdict]) | {"same": not differs and verdict.trace == failure.trace, "differs": differs}
     return {
         "name": "sim replay",
         "params": {"seed": failure.scenario.seed, "profile": failure.scenario.profile},
@@ -199,6 +206,17 @@ def replayed(path: Path) -> dict[str, Any]:
         "timeline": [*lines(verdict)],
         "page": page(verdict, command_for(path)),
     }
+
+
+def _first_difference(kept: Sequence[tuple[float, str]], now: Sequence[tuple[float, str]]) -> str:
+    """In words; empty where the tapes are alike, or none was kept."""
+    if not kept:
+        return ""
+    for number, (one, other) in enumerate(zip_longest(kept, now)):
+        if one != other:
+            was, is_now = (f"{at[1]!r} at {at[0]} s" if at is not None else "nothing" for at in (one, other))
+            return f"strike {number}: it was {was}, and is {is_now}"
+    return ""
 
 
 def command_for(path: Path) -> str:
@@ -216,7 +234,7 @@ def shrunk(path: Path, budget: int, say: Say) -> dict[str, Any]:
         raise ValueError(f"{work.invariant} is not found any more: the code has changed since")
     assert work.verdict is not None
     small = path.with_name(f"{path.stem}-small.json")
-    small.write_bytes(msgspec.json.encode(Failure(work.scenario, work.verdict.findings, work.verdict.trace)))
+    small.write_bytes(msgspec.json.encode(Failure(work.scenario, work.verdict.findings, work.verdict.trace, work.verdict.tape)))
     left = [name for name in Faults.__struct_fields__ if getattr(work.scenario.faults, name)]
     results = {
         "invariant": work.invariant,
@@ -244,9 +262,15 @@ def _all(scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[Scenario, V
     jobs = min(jobs, len(scenarios))
     workers = [_worker(scenarios[start::jobs], {}) for start in range(jobs)]
     for number, scenario in enumerate(scenarios):
-        stdout = workers[number % jobs].stdout
-        assert stdout is not None
-        yield scenario, msgspec.json.decode(stdout.readline(), type=Verdict)
+        worker = workers[number % jobs]
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        if line.endswith(b"\n"):
+            yield scenario, msgspec.json.decode(line, type=Verdict)
+        else:  # the process itself is gone: with it this run, and not those after it
+            why = f"its process ended with code {worker.wait()}"
+            yield scenario, broken_off(scenario.seed, scenario.profile, why)
+            workers[number % jobs] = _worker(scenarios[number + jobs :: jobs], {})
     for worker in workers:
         worker.wait()
 

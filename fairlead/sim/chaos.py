@@ -38,7 +38,9 @@ class Chaos:
         self.on_loss: Callable[[str, bool], None] | None = None  # is told of the region, and whether it goes or comes back
         self._tasks: list[asyncio.Task[None]] = []
         self._striking = ""
-        self._aimed = Aimed(platform, self._left_out, self.power_off, self.power_on, self._start, strays.objects)
+        self._aimed = Aimed(
+            platform, self._left_out, lambda: self.healed, self.power_off, self.power_on, self._start, strays.objects
+        )
         strays.left_out = self._left_out
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
@@ -72,6 +74,7 @@ class Chaos:
         if self._striking in self._platform.scenario.skips:
             return True
         self.strikes.append(self._striking)
+        self._machines.struck(self._striking)
         return False
 
     def _lose(self, chance: float) -> None:
@@ -138,7 +141,7 @@ class Chaos:
         machine.lose_power()
 
     def power_on(self, machine: Machine) -> None:
-        if machine.up:
+        if machine.up or machine.broken:
             return
         machine.up = True
         for program in self._machines.programs.values():

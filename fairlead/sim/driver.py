@@ -21,6 +21,8 @@ from fairlead.sim.machines import Machine, Running
 FENCE_POLL_S: Final = 0.5  # fairlead/agent/drivers/shim.py's
 FENCE_FILE: Final = "fence"
 START_S: Final = (0.05, 2.0)
+JOB_S: Final = (1.0, 25.0)  # after which the run of a job ends by itself
+JOB_FAILS: Final = 0.15  # share of those that end with an error
 
 
 class _Run(msgspec.Struct):
@@ -29,6 +31,10 @@ class _Run(msgspec.Struct):
     exit: Exit | None = None
     stopping: bool = False
     lasts: float = math.inf  # as the shim's file says
+
+
+def is_job(launch: Launch) -> bool:
+    return launch.argv[:1] == ("job",)
 
 
 class Instances:
@@ -43,7 +49,8 @@ class Instances:
         self.owner: Running | None = None  # the present agent's process
         self.told: Ended = lambda *_: None  # where that agent wants to hear of ends
         self.refused: Callable[[str], None] = lambda name: None  # told when a fence ends a run
-        self.fails: Callable[[Launch], float] = lambda launch: 0.0  # seconds after which a run ends by itself; 0: never
+        self.done: Callable[[Launch, int], None] = lambda launch, code: None  # told when a job's run has come to its end
+        self._jobs = loop.stream(f"jobs {machine.name}")
 
     def begin(self, launch: Launch) -> None:
         interval = Interval(
@@ -54,13 +61,14 @@ class Instances:
         run = self.runs[launch.id] = _Run(launch, interval, lasts=launch.lasts)
         if launch.exclusive or launch.lasts < math.inf:
             self._loop.after(FENCE_POLL_S * self.draws.random(), self._look_at_fence, run)
-        ends_s = self.fails(launch)
-        if ends_s:
-            self._loop.after(ends_s, self._ends, run)
+        if is_job(launch):
+            lasts_s, fails = self._jobs.uniform(*JOB_S), self._jobs.random() < JOB_FAILS
+            self._loop.after(lasts_s, self._ends, run, int(fails))
 
-    def _ends(self, run: _Run) -> None:
-        done = run.launch.argv[:1] == ("job",)
-        self.end(run, Exit(0 if done else 1, "exited"))
+    def _ends(self, run: _Run, code: int) -> None:
+        if run.interval.end is None:
+            self.done(run.launch, code)
+            self.end(run, Exit(code, "exited"))
 
     def _look_at_fence(self, run: _Run) -> None:
         """The shim: compares its machine's clock with the file, and looks again when the time it read there is over."""

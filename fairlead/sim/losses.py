@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from fairlead.model.kinds.intent import Workload
 from fairlead.model.lifecycle import ON_NODE, SlotState
+from fairlead.observe.rooms import rooms_for
 
 RECOVERED_S: Final = 300.0
 
@@ -24,12 +26,16 @@ class _Loss:
 
 
 class Losses:
-    """`planes` gives the objects of a plane by its name; the global one is `""`."""
+    """`planes` gives the objects of a plane by its name; the global one is `""`. `room_for`: in a region, for a request."""
 
-    def __init__(self, planes: Callable[[str], Objects], regions: tuple[str, ...], counts: Counter[str]) -> None:
+    def __init__(
+        self, planes: Callable[[str], Objects], regions: tuple[str, ...], counts: Counter[str],
+        room_for: Callable[[str, Any, Objects], str] = lambda region, request, objects: "",
+    ) -> None:  # fmt: skip
         self._planes = planes
         self._regions = regions
         self._counts = counts
+        self._room_for = room_for
         self._losses: list[_Loss] = []
         self._kept: dict[Key, Workload] = {}  # services that recovered, as long as nobody changes them
         self.recovered_s: list[float] = []
@@ -52,6 +58,11 @@ class Losses:
             self._counts["recovery_unfinished"] += len(loss.open)
             self._losses.remove(loss)
 
+    @property
+    def open(self) -> bool:
+        """Some service has not got back what it lost."""
+        return any(loss.open for loss in self._losses)
+
     def findings(self, now_s: float, *, strict: bool) -> list[tuple[str, str]]:
         """Once a second: which promise, and what of it. `strict`: nothing but the loss of regions ends slots."""
         out = [("L5", detail) for detail in self.look(now_s)]
@@ -69,10 +80,13 @@ class Losses:
                     self.recovered_s.append(round(now_s - loss.at_s, 1))
                     self._kept[key] = workload
                 elif now_s - loss.at_s > RECOVERED_S:
-                    if self._has_no_room(key):
-                        self._counts["excused_no_budget"] += 1
+                    words = f"{'/'.join(key)} has not its minimum {RECOVERED_S:.0f} s after {loss.region} was lost"
+                    if not self._is_said_to_have_no_room(key):
+                        late.append(words)
+                    elif room := self._room(key, workload, loss.region):
+                        late.append(f"{words}: it is said that there is no room, and {room}")
                     else:
-                        late.append(f"{'/'.join(key)} has not its minimum {RECOVERED_S:.0f} s after {loss.region} was lost")
+                        self._counts["excused_no_budget"] += 1
                 else:
                     continue
                 del loss.open[key]
@@ -123,9 +137,23 @@ class Losses:
         reached = sum(counts) if workload.spec.exclusive == "global" else max(counts, default=0)
         return reached >= workload.spec.recovery.min_serving
 
-    def _has_no_room(self, key: Key) -> bool:
+    def _is_said_to_have_no_room(self, key: Key) -> bool:
         order = self._planes("").get("recoveryorders", {}).get(key)
         return order is not None and order.spec.missing > 0
+
+    def _room(self, key: Key, workload: Workload, lost: str) -> str:
+        """Where it could have what it lacks all the same, by sums over nodes, bindings and reservations."""
+        budget = self._planes("").get("recoverybudgets", {}).get((key[0], workload.spec.recovery.budget_name))
+        if budget is None:
+            return ""
+        gone, minimum = {loss.region for loss in self._losses} | {lost}, workload.spec.recovery.min_serving
+        there = {region: self._serving(key, region) for region in self._regions if region not in gone}
+        for region, serving in there.items():
+            needs = minimum - (sum(there.values()) if workload.spec.exclusive == "global" else serving)
+            ask, room_for = workload.spec.resources.requests, partial(self._room_for, region)
+            if (rooms := rooms_for(budget, ask, self._planes(region), room_for)) >= needs:
+                return f"{region} has {rooms} rooms for the {needs} that it lacks there"
+        return ""
 
 
 def _is_critical(workload: Workload) -> bool:

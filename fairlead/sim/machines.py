@@ -18,6 +18,7 @@ from fairlead.sim.process import HostClock, Process
 RATE_ERROR = 0.009  # within the 1 % that the protocols allow for
 EPOCH_S = 1_700_000_000.0  # what wall clocks show when a world begins, within a minute
 TIMELINE_MAX = 20_000
+TAPE_MAX = 2_000  # of a run that goes another way it is the first difference that tells
 
 
 class Machine:
@@ -27,6 +28,7 @@ class Machine:
         self.name = name
         self.clock = clock
         self.up = True
+        self.broken = False  # it does not come up again
         self.disk_full = False
         self._durable: dict[str, bytes] = {}
         self._files: dict[str, bytes] = {}
@@ -163,6 +165,7 @@ class Machines:
         self.programs: dict[str, Program] = {}
         self.counts: Counter[str] = Counter()
         self.timeline: list[tuple[float, str, str]] = []
+        self.tape: list[tuple[float, str]] = []  # what was done to it, and when: each strike, and what chaos and people said
         self.exits: list[tuple[str, str]] = []  # programs that ended by themselves, and why: each is a fault of ours
         self.on_death: list[Callable[[Running, bool], None]] = []
         self.on_pause: list[Callable[[Running], None]] = []
@@ -186,8 +189,14 @@ class Machines:
     def tell(self, who: str, what: str) -> None:
         """One line of the timeline; part of the trace too."""
         self.loop.note(what)
+        if who in ("chaos", "people"):
+            self.struck(f"{who}: {what}")
         if len(self.timeline) < TIMELINE_MAX:
             self.timeline.append((self.loop.now, who, what))
+
+    def struck(self, what: str) -> None:
+        if len(self.tape) < TAPE_MAX:
+            self.tape.append((round(self.loop.now, 3), what))
 
     def ended(self, running: Running, error: BaseException | None) -> None:
         """A program returned or failed by itself: its supervisor starts it again after a second."""

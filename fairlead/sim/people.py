@@ -233,7 +233,7 @@ class People:
         self.stopped = True
         while self._under_way:  # what somebody still asks for would come after it
             await sleep(0.1)
-        for region in self._platform.regions:
+        for region in [one for one in self._platform.regions if one != self._platform.gone]:
             for number in range(self._platform.scenario.nodes):
                 await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": {"unschedulable": False}})
         await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": 1}})
@@ -262,6 +262,7 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         },
     }
     if kind < jobs * 100:
+        del spec["replicas"]  # a job has none, and one that names them is refused
         spec["job"] = {"completions": replicas, "parallelism": 1 + replicas // 2}
         spec["template"] = {"command": ["job", name], "restartPolicy": "OnFailure"}
     elif kind < (jobs + exclusive) * 100:

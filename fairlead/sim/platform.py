@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from fairlead.agent.drivers.contract import Launch
 from fairlead.agent.host import Host
 from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
@@ -24,7 +25,7 @@ from fairlead.model.registry import GLOBAL
 from fairlead.observe.intervals import Interval
 from fairlead.ports import Tasks
 from fairlead.sim import born
-from fairlead.sim.driver import FENCE_FILE, Instances, SimDriver
+from fairlead.sim.driver import FENCE_FILE, Instances, SimDriver, is_job
 from fairlead.sim.loop import SimLoop
 from fairlead.sim.machines import Machine, Machines, Program, Running, SimIds, for_ever
 from fairlead.sim.measuring import measuring
@@ -75,7 +76,9 @@ class Platform:
         self.tally = Tally(self.machines)
         self.names: dict[str, Machine] = {}
         self.regions = birth.regions
+        self.gone = ""  # the region that stays away when all else is healed
         self.intervals: list[Interval] = []
+        self.succeeded: set[tuple[str, str]] = set()  # of jobs: workload and slot, for each that has truly come to a good end
         self.planes: dict[str, Plane] = {}
         self.agents: dict[str, Agent] = {}
         self.elastic = scenario.elastic  # regions start machines for their node pools
@@ -189,10 +192,27 @@ class Platform:
 
     def add_agent_program(self, program_name: str, machine: Machine, declared: NodeDeclaration) -> Agent:
         instances = Instances(self.loop, machine, self.intervals, self.loop.stream(f"instances {machine.name}"))
-        instances.refused = self.tally.add
+        instances.refused, instances.done = self.tally.add, self._job_ended
         program = self.machines.program(f"agent {program_name}", machine, self._agent_main(declared, instances))
         made = self.agents[program_name] = Agent(program, declared, instances)
         return made
+
+    def forget_dead(self) -> None:
+        """At the end: lives that are over and had none after them. Nothing holds them then, and they go with their tasks."""
+        for program in self.machines.programs.values():
+            if not program.alive:
+                self.hosts.pop(program.name, None)
+                for plane in self.planes.values():
+                    plane.made.pop(program.name, None)
+
+    def _job_ended(self, launch: Launch, code: int) -> None:
+        self.machines.counts["jobs_failed" if code else "jobs_done"] += 1
+        if not code:
+            self.succeeded.add((launch.uid, launch.id.name))
+
+    def jobs_run(self) -> bool:
+        runs = [run for agent in self.agents.values() for run in agent.instances.runs.values()]
+        return any(run.interval.end is None and is_job(run.launch) for run in runs)
 
     def _agent_main(self, declared: NodeDeclaration, instances: Instances) -> Callable[[Running], Awaitable[Any]]:
         async def main(running: Running) -> None:

@@ -5,7 +5,7 @@ told or trusted late on purpose. Over batches. Called by world.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fairlead.model.hot import DECODERS
@@ -13,6 +13,8 @@ from fairlead.model.journal import decode_blob, decode_command
 from fairlead.model.lifecycle import Role
 from fairlead.store.contract import Batch
 
+_ROLLED: Final = ("endpoints", "assignments", "workloads")
+_OVERDUE: Final = "ProgressDeadlineExceeded"
 _LEASE_BODIES: Final = ("LeaseAcquire", "LeaseRenew", "LeaseRelease")
 
 
@@ -31,8 +33,35 @@ def writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
     return out
 
 
+def at_rest(batches: Iterable[Batch]) -> Counter[str]:
+    """All of them. That a rollout has stood still for too long is said late on purpose as well: once of each object, by each who
+    says it. Who says it again fights."""
+    out: Counter[str] = Counter()
+    said: set[str] = set()
+    for batch in batches:
+        for what, count in writes(batch).items():
+            if what in said or what.split()[-1] not in _overdue(batch):
+                out[what] += count
+            said.add(what)
+    return out
+
+
+def _overdue(batch: Batch) -> set[str]:
+    """Objects of it that say so."""
+    out = set()
+    for entry in decode_blob(batch.blob).entries:
+        for key, raw in entry.effects:
+            plural = key.partition("/")[0]
+            if raw is not None and plural in _ROLLED:
+                conditions = DECODERS[plural].decode(raw).status.conditions
+                if any(one.reason == _OVERDUE for one in conditions):
+                    out.add(key)
+    return out
+
+
 def _tells(effects: Sequence[tuple[str, bytes | None]]) -> bool:
-    return all(key.startswith(("events/", "tokens/")) for key, _ in effects)  # that a token is used is noted once an hour
+    told = [key.startswith(("events/", "tokens/")) for key, _ in effects]  # that a token is used is noted once an hour
+    return bool(told) and all(told)
 
 
 def _trusts(effects: Sequence[tuple[str, bytes | None]]) -> bool:

@@ -14,6 +14,9 @@ from msgspec.structs import replace
 
 from fairlead.sim.loop import Draws
 
+REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no draw of any other moves
+QUIET_S: Final = 30.0
+
 
 class Faults(msgspec.Struct, frozen=True, rename="camel"):
     """Events a minute over the whole platform, or chances per event, each from 0 (never)."""
@@ -84,7 +87,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     calm_s: float = 150.0
     agreed_s: float = 60.0  # within which, after healing, actual must be desired (L4)
     settle_s: float = 60.0  # after healing, before nobody may write any more
-    quiet_s: float = 30.0
+    quiet_s: float = QUIET_S  # for which nobody may write anything but leases (L4)
     lease_s: float = 10.0
     node_lease_s: float = 15.0
     grant_lease_s: int = 600
@@ -100,6 +103,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     skips: tuple[str, ...] = ()  # single strikes of the chaos that are left out: what shrinking found to be needless
     seeded: tuple[int, int] | None = None  # the steps in which the seed picks who runs; first come, first served in all others
     sieve: Sieve | None = None
+    remains: str = ""  # server, node or region: one of them stays broken when all else is healed (remainder.py)
     hints: str = ""  # random, inverted or ancient: what is soft lies in this way while faults strike (hints.py)
 
 
@@ -126,9 +130,17 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
     faults = _swarm(draws, 1.0)
     made = Scenario(
         seed, profile, regions, servers, nodes, rough_s=minutes * 60, faults=faults, mutant=mutant,
-        work=Work(workloads, actions, exclusive, jobs),
+        work=Work(workloads, actions, exclusive, jobs), quiet_s=QUIET_S if seed % 10 else REST_S,
     )  # fmt: skip
-    return PROFILES[profile](made) if profile in PROFILES else made
+    made = PROFILES[profile](made) if profile in PROFILES else made
+    return replace(made, remains=_remains(made))
+
+
+def _remains(scenario: Scenario) -> str:
+    """In one seed of four, by its number: no draw of any other moves."""
+    kinds = ["node"] * (scenario.nodes > 1) + ["server"] * (scenario.servers > 2)
+    kinds += ["region"] * (scenario.regions > 2 and scenario.faults.region > 0)
+    return kinds[scenario.seed // 4 % len(kinds)] if kinds and not scenario.seed % 4 and scenario.profile != "calm" else ""
 
 
 def _calm(scenario: Scenario) -> Scenario:

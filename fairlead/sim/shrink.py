@@ -67,6 +67,8 @@ class Shrinking:
         for name in Faults.__struct_fields__:
             if getattr(self.scenario.faults, name):
                 self._fails(replace(self.scenario, faults=replace(self.scenario.faults, **{name: 0.0})), f"without {name}")
+        if self.scenario.remains:
+            self._fails(replace(self.scenario, remains=""), "all of it healed")
         if self.scenario.work.operators:
             calm = replace(self.scenario.work, operators=0.0)
             self._fails(replace(self.scenario, work=calm), "without operators")

@@ -1,40 +1,31 @@
 """Owns one run: a platform, its people, its chaos and the checkers that watch, from a seed to a verdict.
 
-Two phases. While faults strike, nothing unsafe may happen (S). Then everything is healed at once and the platform must come to
-rest, as desired, within its bounds (L). Called by campaign.py; what it found is in the `Verdict`.
+Two phases. While faults strike, nothing unsafe may happen (S). Then everything is healed at once, in some seeds but for a small
+part, and the platform must come to rest, as desired, within its bounds (L). Called by campaign.py; what it found is in `Verdict`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
-
-import msgspec
 
 from fairlead.compose.plane import PlaneServer
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
-from fairlead.model.journal import decode_blob
 from fairlead.model.registry import GLOBAL
-from fairlead.observe.agreement import differences
-from fairlead.observe.answers import AnswerChecker
-from fairlead.observe.checkers import JournalChecker, Violation
+from fairlead.observe.agreement import differences, without_waiting
+from fairlead.observe.differing import Difference, Objects
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.explained import ExplainedChecker
-from fairlead.observe.feeds import FeedChecker
-from fairlead.observe.fights import FightChecker
 from fairlead.observe.intervals import overlaps, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
-from fairlead.observe.materialised import MaterialisedChecker
-from fairlead.observe.promised import PromiseChecker
 from fairlead.observe.reads import ReadChecker
 from fairlead.observe.waiting import WaitingChecker, room_for
 from fairlead.sim import loop as sim
 from fairlead.sim.born import Birth
 from fairlead.sim.chaos import Chaos
-from fairlead.sim.follower import FOLLOWED, follower
+from fairlead.sim.follower import follower
 from fairlead.sim.hearing import hearing, quiet
 from fairlead.sim.hints import misled
 from fairlead.sim.loop import SimLoop, sleep
@@ -44,120 +35,20 @@ from fairlead.sim.people import People
 from fairlead.sim.platform import Plane, Platform
 from fairlead.sim.probe import sifting
 from fairlead.sim.readers import readers
-from fairlead.sim.resting import writes
+from fairlead.sim.remainder import Remainder
+from fairlead.sim.resting import at_rest, writes
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.strays import Strays
+from fairlead.sim.verdict import Finding as Finding
+from fairlead.sim.verdict import Verdict as Verdict
+from fairlead.sim.verdict import broken_off, told_of
 from fairlead.sim.walls import unheard, walls
-from fairlead.store.contract import Batch
+from fairlead.sim.watched import PlaneWatch
 
 LEADER_S: Final = 15.0  # L2
 RESOLVED_S: Final = 10.0  # L7
+JOBS_S: Final = 1800.0  # in which all jobs are over: they take seconds each, and may have to wait for each other's room
 FOUND_MAX: Final = 20
-
-
-class Finding(msgspec.Struct, frozen=True):
-    invariant: str
-    plane: str
-    at_s: float
-    detail: str
-
-
-class Verdict(msgspec.Struct):
-    """What a seed came to. Two runs of one seed are equal in every field."""
-
-    seed: int
-    profile: str
-    findings: list[Finding]
-    exits: list[tuple[str, str]]
-    steps: int
-    simulated_s: float
-    trace: str
-    commits: int
-    counts: dict[str, int]
-    refusals: dict[str, int]
-    checked: dict[str, int]
-    agreed_s: float | None  # after healing; None: never
-    timeline: list[tuple[float, str, str]] = []
-    strikes: list[str] = []  # of the chaos, as `skips` of a scenario names them
-    recovered_s: list[float] = []  # after the loss of a region, one for each critical service
-
-
-class PlaneWatch:
-    """The checkers of one plane, fed with every batch at the moment it becomes durable."""
-
-    def __init__(self, world: World, plane: Plane) -> None:
-        self._world = world
-        self.name = plane.name
-        self.batches: list[Batch] = []
-        self.times: dict[bytes, float] = {}  # when each batch became durable, by its hash
-        self.checker = JournalChecker()
-        self.answers = AnswerChecker(lambda invariant, detail: world.found(invariant, plane.name, detail))
-        self.feeds = FeedChecker(FOLLOWED, self._feed_found)
-        self.promises = PromiseChecker(self._feed_found)
-        self.materialised = MaterialisedChecker()
-        self.fights = FightChecker(lambda detail: world.found("X3", plane.name, detail))
-        self.lost_tail = False
-        self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
-        self.landed_s = 0.0  # when the last one did
-        self._told = 0
-        self._before: Counter[str] = Counter()
-        self._disk = plane.store.disk
-        plane.store.disk.committed = self.committed
-        plane.store.disk.tail_lost = self._tail_lost
-
-    def committed(self, batch: Batch) -> None:
-        self.behind = False
-        self._world.loop.note(batch.hash.hex())
-        self.batches.append(batch)
-        self.times[batch.hash] = self.landed_s = self._world.loop.now
-        blob = decode_blob(batch.blob)
-        self.checker.feed(batch, blob)
-        self.fights.committed(blob)
-        self.materialised.committed(blob, batch.first)
-        if not self.lost_tail:
-            self.feeds.committed(blob, batch.first)
-            self.promises.committed(blob, batch.first)
-            if self.name == GLOBAL:
-                self.answers.committed(blob, batch.first)
-        for violation in self.checker.violations[self._told :]:
-            self._found(violation)
-        self._told = len(self.checker.violations)
-
-    def _feed_found(self, invariant: str, detail: str) -> None:
-        if not self.lost_tail:  # what was told before may not be history any more
-            self._world.found(invariant, self.name, detail)
-
-    def _found(self, violation: Violation) -> None:
-        self._world.found(violation.invariant, self.name, f"at {violation.position}: {violation.detail}")
-
-    def _tail_lost(self, position: int) -> None:
-        """What the store forgot is no longer history: the checkers go back to where it ends."""
-        self.lost_tail = self.behind = True
-        self._before += Counter(self.checker.checked)
-        self.batches = [batch for batch in self.batches if batch.last <= position]
-        self.checker, self.materialised = JournalChecker(), MaterialisedChecker()
-        for batch in self.batches:
-            blob = decode_blob(batch.blob)
-            self.checker.feed(batch, blob)
-            self.materialised.committed(blob, batch.first)
-        self._before -= Counter(self.checker.checked)
-        self._told = len(self.checker.violations)
-
-    @property
-    def checked(self) -> Counter[str]:
-        return self._before + Counter(self.checker.checked)
-
-    def objects_have_history(self) -> None:
-        """S18: no object of the store is of a change that its journal has not got. S13: nor is one missing among them."""
-        head = self._disk.head
-        if head.materialised > head.position:
-            self._world.found("S18", self.name, f"the store's objects are beyond its head: {head}")
-        for detail in self.materialised.differences(self._disk.objects, head.materialised)[:1]:
-            self._world.found("S13", self.name, f"among the store's objects {detail}")
-
-    @property
-    def objects(self) -> Mapping[str, Mapping[tuple[str, str], Any]]:
-        return self.checker.objects
 
 
 class World:
@@ -166,12 +57,14 @@ class World:
         self.scenario = scenario
         self.findings: list[Finding] = []
         self.platform = Platform(loop, scenario, birth)
-        self.watches = {name: PlaneWatch(self, plane) for name, plane in self.platform.planes.items()}
+        self.watches = {name: PlaneWatch(loop, self.found, plane) for name, plane in self.platform.planes.items()}
         self.chaos = Chaos(self.platform, Strays(self.platform, lambda plane: self.watches[plane].objects))
+        self.remainder = Remainder(self.platform, self.chaos.power_off)
         self.platform.made_server = self._made_server
         self.losses = Losses(
-            lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts
-        )
+            lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts,
+            self._room_for,
+        )  # fmt: skip
         self.chaos.on_loss = lambda region, gone: self.losses.struck(region, loop.now) if gone else self.losses.ended(region)
         self.people = People(self.platform, self.watches[GLOBAL].answers)
         self._office = self.platform.machines.program("people", self.platform.office, self.people.main)
@@ -184,7 +77,7 @@ class World:
         self.waiting, self.explained = WaitingChecker(), ExplainedChecker()
         self.agreed_s: float | None = None
         self.escrow, self.effective = EscrowChecker(), EffectiveChecker()
-        self._healed_s = 0.0
+        self._healed_s = self._righted_s = 0.0
 
     def _made_server(self, plane: Plane, server: PlaneServer) -> None:
         """Before it runs: what it is asked may be spoilt, and what it answers is written down."""
@@ -213,23 +106,33 @@ class World:
         async with asyncio.TaskGroup() as group:
             await self.chaos.run(group)
             while self.loop.now < scenario.rough_s and not self.findings:
-                await sleep(1.0)
-                self.look_at_quota()
-                for invariant, detail in self.losses.findings(
-                    self.loop.now, strict=self.scenario.profile in ("failback", "hushed")
-                ):
-                    self.found(invariant, "", detail)
+                await self._second()
+            self.remainder.freeze()
             self.chaos.heal()
+            if self.platform.gone:
+                self.losses.struck(self.platform.gone, self.loop.now)
         self._safe()
         if not self.findings:
-            group_work = self.loop.spawn(None, self.people.put_right(), "put right")
-            await self._heal()
-            await group_work
-            if not self.findings:
-                await self._rest()
+            await self._heal(self.loop.spawn(None, self.people.put_right(), "put right"))
+        if not self.findings:
+            await self._rest()
         self._safe()
         for name, error in machines.exits:
             self.found("X1", name, f"ended by itself: {error}")
+
+    async def _second(self, seconds: float = 1.0) -> None:
+        """Lets time pass, then asks what is asked of several planes at one moment: while faults strike and after it."""
+        await sleep(seconds)
+        self.look_at_quota()
+        alone = self.scenario.profile in ("failback", "hushed") and not (self.chaos.healed and self.scenario.remains)
+        for invariant, detail in self.losses.findings(self.loop.now, strict=alone):
+            self.found(invariant, "", detail)
+
+    async def _pass(self, seconds: float) -> None:
+        """So much time, or until something is found."""
+        end_s = self.loop.now + seconds
+        while self.loop.now < end_s and not self.findings:
+            await self._second(min(1.0, end_s - self.loop.now))
 
     def look_at_quota(self) -> None:
         """S5, and what of S6 is between planes, at this true moment."""
@@ -262,24 +165,51 @@ class World:
         if not watch.lost_tail:
             watch.answers.finish()
 
-    async def _heal(self) -> None:
-        healed_s = self._healed_s = self.loop.now
-        while not all(plane.leaders() for plane in self.platform.planes.values()) and self.loop.now < self._leaders_by_s():
-            await sleep(0.5)
-        for plane in self.platform.planes.values():
+    async def _heal(self, righted: asyncio.Task[None]) -> None:
+        self._healed_s = self.loop.now
+        planes = [plane for name, plane in self.platform.planes.items() if name != self.platform.gone]
+        while not all(plane.leaders() for plane in planes) and self.loop.now < self._leaders_by_s():
+            await self._second(0.5)
+        for plane in planes:
             if not plane.leaders():
                 self.found("L2", plane.name, f"nobody leads {LEADER_S} s after healing")
+        await self._put_right(righted)
+        await self._agree()
+
+    async def _put_right(self, righted: asyncio.Task[None]) -> None:
+        """What operators did wrong is a fault as well: what is promised after healing counts from when it is undone."""
+        calm_s = self.scenario.calm_s
+        while not righted.done() and self.loop.now < self._healed_s + calm_s and not self.findings:
+            await self._second()
+            self._bounds()
+        if righted.done():
+            righted.result()
+            if wrong := self._wrong():
+                self.found("L4", "", f"people could not undo what operators did: {', '.join(wrong)}")
+        elif not self.findings:
+            self.found("L4", "", f"{calm_s} s after healing people have not undone what operators did")
+        self._righted_s = self.loop.now
+
+    def _wrong(self) -> list[str]:
+        """Nodes that are closed still, and the policy that should not be in force."""
+        there = [watch.objects.get("nodes", {}) for name, watch in self.watches.items() if name != self.platform.gone]
+        closed = [f"{name} is closed" for nodes in there for (_, name), node in nodes.items() if node.spec.unschedulable]
+        channels = self.watches[GLOBAL].objects.get("policychannels", {}).values()
+        return closed + [f"policy r{one.spec.current} is current" for one in channels if one.spec.current != 1]
+
+    async def _agree(self) -> None:
+        righted_s, calm_s = self._righted_s, self.scenario.calm_s
         different: list[str] = []
-        while self.loop.now < healed_s + self.scenario.calm_s and not self.findings:
-            await sleep(1.0)
+        while self.loop.now < righted_s + calm_s and not self.findings:
+            await self._second()
             self._bounds()
             different = self._different()
             if not different:
-                self.agreed_s = round(self.loop.now - healed_s, 1)
+                self.agreed_s = round(self.loop.now - righted_s, 1)
                 self.platform.machines.tell("checker", f"actual is desired {self.agreed_s} s after healing")
                 break
-        if different and self.loop.now >= healed_s + self.scenario.calm_s:
-            self.found("L4", "", f"{self.scenario.calm_s} s after healing: {'; '.join(different[:5])} ({len(different)} in all)")
+        if different and self.loop.now >= righted_s + calm_s:
+            self.found("L4", "", f"{calm_s} s after healing: {'; '.join(different[:5])} ({len(different)} in all)")
         elif self.agreed_s is not None and self.agreed_s > self.scenario.agreed_s:
             self.found("L4", "", f"actual was desired only {self.agreed_s} s after healing")
 
@@ -308,59 +238,81 @@ class World:
         for detail in self.explained.look(self.loop.now, region, self.watches[region].objects):
             self.found("L12", region, detail)
 
-    def _no_room(self) -> bool:
-        """Whatever waits is proven to have no place to go."""
-        for name, plane in self.platform.planes.items():
-            if name != GLOBAL:
-                watch, plane_ms = self.watches[name], max((s.authority.plane_ms() for s in plane.leaders()), default=0)
-                for request in watch.objects.get("schedulingrequests", {}).values():
-                    if room_for(request, watch.objects, watch.checker.incarnation, plane_ms):
-                        return False
-        return True
+    def _room_for(self, region: str, request: Any, objects: Objects) -> str:
+        leaders = self.platform.planes[region].leaders()
+        plane_ms = max((server.authority.plane_ms() for server in leaders), default=0)
+        return room_for(request, objects, self.watches[region].checker.incarnation, plane_ms)
+
+    def _no_room(self, one: Difference) -> bool:
+        """A slot that waits, and is proven to have no place to go."""
+        return not self._room_for(one.region, one.request, self.watches[one.region].objects)
 
     def _different(self) -> list[str]:
         regions = {name: watch.objects for name, watch in self.watches.items() if name != GLOBAL}
         running = [run for run in self.platform.intervals if run.end is None]
-        found = differences(self.watches[GLOBAL].objects, regions, running)
-        if any("waits: " in one for one in found) and self._no_room():
+        found = differences(self.watches[GLOBAL].objects, regions, running, self.platform.succeeded, self.platform.gone)
+        left = without_waiting(found, self._no_room)
+        if len(left) < len(found):
             self.platform.machines.counts["proven_no_room"] += 1
-            return []
-        return found
+        return [one.detail for one in left]
+
+    async def _settle(self) -> None:
+        """Until jobs have come to their ends, and for a while after it: each end is followed by writes."""
+        while self.losses.open and not self.findings:  # L5 bounds it
+            await self._second()
+        calm_s, began_s = self._righted_s, self.loop.now
+        while self.loop.now < max(began_s + 5.0, calm_s + self.scenario.settle_s) and not self.findings:
+            await self._second()
+            calm_s = self.loop.now if self.platform.jobs_run() else calm_s
+            if self.loop.now > began_s + JOBS_S:
+                self.found("L4", "", f"{JOBS_S:.0f} s after everything was as desired jobs run still")
 
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
-        await sleep(max(5.0, self._healed_s + self.scenario.settle_s - self.loop.now))
+        await self._settle()
         for region in self.platform.regions:
-            self._explained(region)
+            if self.platform.planes[region].leaders():  # one that stays lost says nothing
+                self._explained(region)
         marks = {name: len(watch.batches) for name, watch in self.watches.items()}
-        await sleep(self.scenario.quiet_s)
+        await self._pass(self.scenario.quiet_s)
         for name, watch in self.watches.items():
-            written: Counter[str] = Counter()
-            for batch in watch.batches[marks[name] :]:
-                written += writes(batch)
-            if written:
+            if written := at_rest(watch.batches[marks[name] :]):
                 self.found("L4", name, f"{self.scenario.quiet_s} s at rest, and yet: {dict(written.most_common(5))}")
         if (different := self._different()) and not self.findings:
             self.found("L4", "", f"was as desired, and is not any more: {'; '.join(different[:5])}")
 
 
 def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
-    async def main(loop: SimLoop) -> World:
+    """A run that breaks off, by whatever, is a finding like any other: X0."""
+    worlds: list[World] = []
+
+    async def main(loop: SimLoop) -> None:
         loop.seeded = scenario.seeded or loop.seeded
         world = World(loop, scenario)
+        worlds.append(world)
         with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
-            await world.live()
+            try:
+                await world.live()
+            finally:
+                world.platform.forget_dead()
         if probe is not None:
             world.platform.machines.counts.update(probe.counted())
-        return world
 
     forget_shared()  # what an earlier run of this process left would show in this one's bytes
     with quiet(), unheard(), planted(scenario.mutant), walls():
-        return _verdict(scenario, sim.run(main, scenario.seed), timeline)
+        try:
+            outcome = sim.run(main, scenario.seed)
+        except (Exception, asyncio.CancelledError) as error:
+            if not worlds:
+                return broken_off(scenario.seed, scenario.profile, told_of(error))
+            world = worlds[0]
+            world.findings[FOUND_MAX - 1 :] = []  # there is room for this one
+            world.found("X0", "", told_of(error))
+            outcome = sim.Outcome(None, world.loop.steps, world.loop.now, world.loop.trace_hash())
+        return _verdict(scenario, worlds[0], outcome, timeline)
 
 
-def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) -> Verdict:
-    world = outcome.value
+def _verdict(scenario: Scenario, world: World, outcome: sim.Outcome[None], timeline: bool) -> Verdict:
     machines = world.platform.machines
     refusals = world.platform.tally.total()
     checked: Counter[str] = Counter()
@@ -378,7 +330,7 @@ def _verdict(scenario: Scenario, outcome: sim.Outcome[World], timeline: bool) ->
         scenario.seed, scenario.profile, world.findings, machines.exits, outcome.steps, round(outcome.simulated_s, 3),
         outcome.trace, sum(len(watch.batches) for watch in world.watches.values()), dict(sorted(machines.counts.items())),
         dict(sorted(refusals.items())), dict(sorted(checked.items())), world.agreed_s, _timeline(world) if timeline else [],
-        world.chaos.strikes, world.losses.recovered_s,
+        world.chaos.strikes, world.losses.recovered_s, machines.tape if timeline or world.findings else [],
     )  # fmt: skip
 
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
 
 from fairlead.model.ids import Uid
-from fairlead.model.kinds.intent import RecoveryRule, Workload, WorkloadSpec
+from fairlead.model.kinds.capacity import (
+    BudgetShape,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    RecoveryBudget,
+    RecoveryBudgetSpec,
+    Reservation,
+    ReservationSpec,
+)
+from fairlead.model.kinds.intent import RecoveryRule, ResourceSpec, Workload, WorkloadSpec
+from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, Binding, BindingSpec, BindingStatus, SlotRange
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from fairlead.sim.campaign import scenario_of
 from fairlead.sim.losses import RECOVERED_S, Losses, Objects
 from fairlead.sim.world import Verdict, run_scenario
@@ -77,3 +90,48 @@ def test_what_serves_in_the_lost_region_itself_does_not_count() -> None:
     losses = Losses(lambda plane: now[plane], ("east", "west"), Counter())
     losses.struck("east", 0.0)
     assert losses.look(301.0) != []
+
+
+# --- where it is said that there is no room --------------------------------------------------------------------------------
+
+
+def short(held: int, health: Literal["Ready", "Lost"] = "Ready", claimed: int = 0) -> dict[str, Objects]:
+    """East is lost, two of three serve in west, and the order says that there is no room for the third."""
+    size = Resources(100, 1)
+    now = {name: {plural: dict(of) for plural, of in objects.items()} for name, objects in planes(2).items()}
+    rule = RecoveryRule(min_serving=3, budget_name="critical")
+    spec = WorkloadSpec(replicas=4, recovery=rule, resources=ResourceSpec(requests=size))
+    now[""]["workloads"][KEY] = replace(now[""]["workloads"][KEY], spec=spec)
+    order = RecoveryOrderSpec(workload="api", workload_uid="u-1", missing=1)
+    now[""]["recoveryorders"] = {KEY: RecoveryOrder(Metadata(name="api", namespace="risk"), order)}
+    budget = RecoveryBudgetSpec(shapes=(BudgetShape(requests=size, count=2),))
+    now[""]["recoverybudgets"] = {("risk", "critical"): RecoveryBudget(Metadata(name="critical", namespace="risk"), budget)}
+    now["west"]["nodes"] = {("", "n"): Node(Metadata(name="n"), NodeSpec(region="west"), NodeStatus(health=health))}
+    room = ReservationSpec("n", size, budget="critical")
+    now["west"]["reservations"] = {
+        ("risk", f"r{number}"): Reservation(Metadata(name=f"r{number}", namespace="risk"), room) for number in range(held)
+    }
+    for (tenant, name), binding in list(now["west"]["bindings"].items())[:claimed]:
+        now["west"]["bindings"][tenant, name] = replace(binding, spec=replace(binding.spec, claimed="standing.critical-0"))
+    return now  # type: ignore[return-value]
+
+
+def looked(now: dict[str, Objects], place: str = "") -> tuple[list[str], Counter[str]]:
+    counts: Counter[str] = Counter()
+    losses = Losses(lambda plane: now[plane], ("east", "west"), counts, lambda region, request, objects: place)
+    losses.struck("east", 0.0)
+    return losses.look(RECOVERED_S + 1), counts
+
+
+def test_that_there_is_no_room_is_believed_only_where_sums_prove_it() -> None:
+    for now in (short(0), short(2, "Lost"), short(0, claimed=2)):
+        assert looked(now) == ([], Counter(excused_no_budget=1))
+    (late,), counts = looked(short(1))
+    assert late.endswith("it is said that there is no room, and west has 1 rooms for the 1 that it lacks there")
+    assert not counts
+
+
+def test_rooms_that_a_budget_should_hold_and_nodes_have_place_for_are_rooms() -> None:
+    assert looked(short(0), place="n")[0]
+    assert not looked(short(0, claimed=2), place="n")[0], "all of them are claimed"
+    assert not looked(short(2, "Lost"), place="n")[0], "all of them are held, where they are worth nothing"

@@ -28,7 +28,7 @@ def guilty(scenario: Scenario, needed: set[str]) -> bool:
 
 
 def shrunk(run: Callable[[Scenario], Verdict], budget: int = 200) -> Shrinking:
-    scenario = Scenario(1, rough_s=120.0, faults=Faults(crash=1.0, cut=1.0, pause=1.0), work=Work(operators=2.0))
+    scenario = Scenario(1, rough_s=120.0, faults=Faults(crash=1.0, cut=1.0, pause=1.0), work=Work(operators=2.0), remains="node")
     work = Shrinking(scenario, "S1", budget, run)
     assert work.shrink()
     return work
@@ -47,6 +47,7 @@ def test_faults_are_dropped_by_kind_and_then_one_by_one_until_only_what_is_neede
     assert work.scenario.faults == Faults(crash=1.0, cut=1.0)
     assert set(left_of(work.scenario)) == needed
     assert work.scenario.work.operators == 0.0
+    assert work.scenario.remains == ""
     assert work.scenario.rough_s == 91.0, "nothing after the finding matters"
     assert work.scenario.seeded == (0, 0), "who runs next did not matter either"
 

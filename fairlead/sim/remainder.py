@@ -1,0 +1,39 @@
+"""Owns what stays broken when all else is healed: the machine of one server of three, or of one node, or a whole region of three.
+
+What is promised after healing is promised of a healed core, not of a whole platform: the rest must come to rest without it, and
+what was on it must be elsewhere or be said to wait. Which kind is the scenario's, which one is drawn. Called by world.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.sim.machines import Machine
+from fairlead.sim.platform import Platform
+
+
+class Remainder:
+    def __init__(self, platform: Platform, power_off: Callable[[Machine], None]) -> None:
+        self._platform = platform
+        self._power_off = power_off
+        self._draws = platform.loop.stream("remainder")
+
+    def freeze(self) -> None:
+        """Before all else is healed: from now on it has no power, and gets none."""
+        kind, platform = self._platform.scenario.remains, self._platform
+        if not kind:
+            return
+        candidates = {
+            "server": [[program.machine] for plane in platform.planes.values() for program in plane.servers],
+            "node": [[agent.program.machine] for agent in platform.agents.values() if "-twin-" not in agent.program.name],
+            "region": [[one for one in platform.machines.all.values() if one.name.startswith(f"{r}/")] for r in platform.regions],
+        }[kind]
+        chosen = candidates[self._draws.randrange(len(candidates))]
+        what = chosen[0].name if kind != "region" else chosen[0].name.partition("/")[0]
+        platform.gone = what if kind == "region" else ""
+        platform.machines.counts[f"remains_{kind}"] += 1
+        platform.machines.tell("chaos", f"{what} stays without power")
+        for machine in chosen:
+            machine.broken = True
+            if machine.up:
+                self._power_off(machine)
