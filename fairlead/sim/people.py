@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,9 +30,20 @@ NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail
 ORDERED: Final = ("hold", "freeze", "zone-avoidance", "repair-approval")
 _CHECKED: Final = ("workloads", "policychannels")  # of the global plane: their revision is a position of its journal
 
+RIGHT: Final = 1  # the policy revision that is meant to be current
+OPEN: Final = {"unschedulable": False, "drain": None}
+
 NOT_WRITTEN: Final = b'"StoreUnavailable"'  # a definite no of the store's, as the authority says it
 
 _decode = msgspec.json.decode
+
+
+class Wrong(NamedTuple):
+    """An override that nobody should have ordered."""
+
+    kind: str
+    tenant: str
+    ttl_s: int
 
 
 class People:
@@ -47,7 +58,8 @@ class People:
         self._http: SimHttp | None = None
         self.stopped = False
         self.done = asyncio.Event()
-        self._revision = 1  # of the policy that is current
+        self._ordered = 0
+        self._wrong: list[str] = []  # overrides that nobody should have ordered
         self._life: dict[tuple[str, str], str] = {}  # what is added to a name whose first bearer was deleted
 
     async def main(self, running: Running) -> None:
@@ -158,19 +170,44 @@ class People:
         while not self.stopped and self._work.operators:
             await sleep(draws.expovariate(self._work.operators / 60))
             what, region_at, node_at, revision = draws.random(), draws.random(), draws.random(), draws.randrange(1, 4)
+            order = Wrong(draws.choice(("hold", "zone-avoidance")), draws.choice(TENANTS), draws.randrange(3, 20))
             region = self._platform.regions[int(region_at * len(self._platform.regions))]
             node = f"{region}-n{int(node_at * self._platform.scenario.nodes)}"
             if self.stopped:
                 return
-            self._counts["F20"] += 1
-            if what < 0.4:
+            if what < 0.25:
+                self._count_wrong(self._platform.is_used(node))
                 await self._cordon(node, True)
-            elif what < 0.7:
+            elif what < 0.55:
                 await self._cordon(node, False)
-            elif what < 0.9:
+            elif what < 0.65:
+                self._count_wrong(self._platform.is_used(node))
+                self._tell(f"drains {node}")
+                await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"drain": {"reason": "drill"}}}, node)
+            elif what < 0.8:
+                self._count_wrong(revision != RIGHT)
                 await self._promote(revision)
+            elif what < 0.9:
+                await self._order_wrong(order)
             else:
+                self._count_wrong(self._platform.is_used(node))
                 await self.write("DELETE", f"{API}/nodes/{node}", None, node)  # with work on it: must be refused or drained
+
+    def _count_wrong(self, wrong: bool) -> None:
+        """F20: of what is in use, or another policy than the right one. Other moves are in order."""
+        self._counts["F20"] += wrong
+
+    async def _order_wrong(self, order: Wrong) -> None:
+        """A hold of all that a tenant has, or all zones to be avoided."""
+        self._ordered += 1
+        name = f"wrong-{self._ordered}"
+        scope: dict[str, Any] = {"tenants": [order.tenant]}
+        if order.kind == "zone-avoidance":
+            scope["zones"] = [f"{region}-{zone}" for region in self._platform.regions for zone in ZONES]
+        self._tell(f"orders {order.kind} of all {order.tenant} has for {order.ttl_s} s")
+        answer = await self.write("POST", *_override(name, order.tenant, order.kind, order.ttl_s, scope))
+        self._count_wrong(answer is not None and answer.status < 300)
+        self._wrong.append(f"{API}/namespaces/{order.tenant}/overrides/{name}")
 
     async def _promotions(self) -> None:
         draws = self._platform.loop.stream("promotions")
@@ -196,9 +233,7 @@ class People:
                 return
             self._tell(f"orders {kind} o{number} of {tenant} for {ttl} s")
             path = f"{API}/namespaces/{tenant}/overrides"
-            spec = {"kind": kind, "reason": "drill", "ttlSeconds": ttl, "scope": scope}
-            body = {"apiVersion": json_codec.API_VERSION, "kind": "Override", "metadata": {"name": f"o{number}"}, "spec": spec}
-            await self.write("POST", path, body, f"o{number}")
+            await self.write("POST", *_override(f"o{number}", tenant, kind, ttl, scope))
             if then < 0.2:
                 await self.write("DELETE", f"{path}/o{number}", None, f"o{number}")
             elif then < 0.4:
@@ -219,7 +254,8 @@ class People:
 
     async def _cordon(self, node: str, yes: bool) -> None:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
-        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes}}, node)
+        opened = {} if yes else {"drain": None}
+        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes, **opened}}, node)
 
     async def _promote(self, revision: int) -> None:
         self._tell(f"makes policy r{revision} current")
@@ -235,8 +271,10 @@ class People:
             await sleep(0.1)
         for region in self._platform.regions:
             for number in range(self._platform.scenario.nodes):
-                await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": {"unschedulable": False}})
-        await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": 1}})
+                await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": OPEN})
+        await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": RIGHT}})
+        for path in self._wrong:
+            await self._insist("DELETE", path, None)
         self.done.set()
 
     async def _insist(self, method: str, path: str, body: Any) -> None:
@@ -246,6 +284,12 @@ class People:
             if answer is not None and (answer.status < 300 or answer.status == 404):
                 return
             await sleep(0.5 + 0.1 * number)
+
+
+def _override(name: str, tenant: str, kind: str, ttl_s: int, scope: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+    spec = {"kind": kind, "reason": "drill", "ttlSeconds": ttl_s, "scope": scope}
+    body = {"apiVersion": json_codec.API_VERSION, "kind": "Override", "metadata": {"name": name}, "spec": spec}
+    return f"{API}/namespaces/{tenant}/overrides", body, name
 
 
 def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
