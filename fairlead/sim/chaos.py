@@ -310,15 +310,15 @@ class Chaos:
 
     async def _store(self, draws: Draws) -> None:
         at, for_s = draws.random(), draws.uniform(2.0, 30.0)
-        chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(5)]
+        chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(6)]
         if self._left_out():
             return
         planes = list(self._platform.planes.values())
         store = planes[int(at * len(planes))].store
         self._tell(f"store {store.name} is faulty, for {for_s:.1f} s")
         faults = store.faults
-        faults.unavailable, faults.lost, faults.unheard, faults.late, faults.twice = chances
-        faults.stale, faults.unheard = self._faults.stale, max(faults.unheard, self._faults.unheard)
+        faults.unavailable, faults.lost, faults.unheard, faults.late, faults.twice, faults.stale = chances
+        faults.stale, faults.unheard = max(faults.stale, self._faults.stale), max(faults.unheard, self._faults.unheard)
         self._loop.after(for_s, self._mend, faults)
 
     @staticmethod

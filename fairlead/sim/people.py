@@ -7,7 +7,7 @@ believes nothing it was not told. Remembers what it asked for, so that at the en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -58,6 +58,7 @@ class People:
         self._http: SimHttp | None = None
         self.stopped = False
         self.done = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
         self._ordered = 0
         self._wrong: list[str] = []  # overrides that nobody should have ordered
         self._life: dict[tuple[str, str], str] = {}  # what is added to a name whose first bearer was deleted
@@ -65,6 +66,7 @@ class People:
     async def main(self, running: Running) -> None:
         self._http = self._platform.http(running)
         async with asyncio.TaskGroup() as group:
+            self._group = group
             group.create_task(self._users(group))
             group.create_task(self._operators())
             group.create_task(self._orders())
@@ -129,6 +131,8 @@ class People:
             doubtful |= len(settled) < len(answers)
             if good or (settled and not doubtful):
                 self._settled(sent, (good or settled)[0], f"{plural}/{tenant}/{name}")
+                if not good and method == "POST" and twice and self._group is not None:
+                    self._group.create_task(self._copy_comes_late(lambda: self._try(method, path, body, sent.id)))
                 return (good or settled)[0]
             if settled:
                 return settled[0]
@@ -137,6 +141,15 @@ class People:
                 break
         self._counts["people_unknown"] += 1
         return None
+
+    async def _copy_comes_late(self, again: Callable[[], Awaitable[Answer | None]]) -> None:
+        """Of a request that was refused for sure: a copy that was long under way must not take effect after all. Whoever leads
+        anew knows of no refusals, so nobody else must have begun to lead."""
+        late_s, head = self._draws.uniform(3.0, 20.0), self._platform.planes[GLOBAL].store.disk.head
+        await sleep(late_s)
+        if not self.stopped and self._platform.planes[GLOBAL].store.disk.head.fence() == head.fence():
+            self._counts["F2"] += 1
+            await again()
 
     def _settled(self, sent: Sent, answer: Answer, key: str) -> None:
         if answer.status >= 400:
@@ -306,12 +319,14 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         },
     }
     if kind < jobs * 100:
-        spec["job"] = {"completions": replicas, "parallelism": 1 + replicas // 2}
+        spec["job"] = {"completions": spec.pop("replicas"), "parallelism": 1 + replicas // 2}
         spec["template"] = {"command": ["job", name], "restartPolicy": "OnFailure"}
     elif kind < (jobs + exclusive) * 100:
         spec["execution"] = "Exclusive"
         if kind % 10 < work.everywhere * 10:
             spec["exclusive"] = "global"
+    if work.isolated and kind % 7 == 1 and not gpus and "job" not in spec:  # where evictions are
+        spec["disruption"] = {"minServing": max(0, replicas - 1)}
     if gpus:
         spec["rollout"] |= {"maxSurge": 0, "maxUnavailable": 1}
     if not gpus and "job" not in spec and kind >= 100 - work.critical * 100:

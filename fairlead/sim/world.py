@@ -24,7 +24,7 @@ from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.fights import FightChecker
-from fairlead.observe.intervals import overlaps, went_back
+from fairlead.observe.intervals import overlaps, overtook, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
 from fairlead.observe.materialised import MaterialisedChecker
 from fairlead.observe.promised import PromiseChecker
@@ -255,6 +255,8 @@ class World:
         for detail in went_back(self.platform.intervals):
             self.found("S9", "", detail)
         for watch in self.watches.values():
+            for detail in overtook(self.platform.intervals, watch.checker.claims):
+                self.found("S2", watch.name, detail)
             watch.promises.finish()
             watch.objects_have_history()
         watch = self.watches[GLOBAL]
