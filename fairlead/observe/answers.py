@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from fairlead.model.commands import IdempotencyKey
 from fairlead.model.journal import Blob, decode_outline
+
+ATTEMPT: Final = "+"  # before what tells attempts of one request apart, where a client does that: it is one request all the same
 
 Found = Callable[[str, str], None]
 
@@ -45,7 +48,7 @@ class AnswerChecker:
         for entry in blob.entries:
             command = decode_outline(entry.command)
             if command is not None and isinstance(command.id, IdempotencyKey):
-                self._by_id[command.id.key].append(position + 1)
+                self._by_id[command.id.key.partition(ATTEMPT)[0]].append(position + 1)
             for object_key, _ in entry.effects:
                 position += 1
                 self._effects[position] = object_key

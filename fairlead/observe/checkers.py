@@ -26,6 +26,7 @@ from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import OfferChecker, spendable
+from fairlead.observe.intervals import Claimed
 from fairlead.observe.leased import LeaseChecker
 from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.moving import MovingChecker
@@ -74,11 +75,17 @@ class JournalChecker:
         self._now_ms = 0
         self._decided = DecidedChecker(self._objects, self._found)
         self._body: Body | None = None  # of the entry's command
+        self._actor = ""  # who sent it
 
     @property
     def objects(self) -> dict[str, dict[tuple[str, str], Any]]:
         """What is there after the last batch: plural -> (tenant, name) -> object."""
         return self._objects
+
+    @property
+    def claims(self) -> list[Claimed]:
+        """Who waits for whom to be gone."""
+        return self._claims.claims
 
     @property
     def incarnation(self) -> int:
@@ -88,7 +95,7 @@ class JournalChecker:
         """What was there before the first batch, where history does not begin with nothing, and the time of that batch. Nothing
         is asked of it: what made it so is not there to be looked at."""
         self._entry(Entry(NO_COMMAND, tuple((key, raw) for key, _, raw in rows)), 0)
-        self._decided.entry_ended(None, 0)
+        self._decided.entry_ended(None, 0, "")
         self.leases.begun()
         self._overrides.begun(now_ms)
         self.moving.moved = 0
@@ -114,7 +121,7 @@ class JournalChecker:
         self._term = max(term, self._term)
         for entry in blob.entries:
             self._entry(entry, blob.header.incarnation)
-            self._decided.entry_ended(self._body, blob.header.time_ms)
+            self._decided.entry_ended(self._body, blob.header.time_ms, self._actor)
         self._leftovers.batch_ended(blob.header.time_ms)
 
     def _found(self, invariant: str, detail: str) -> None:
@@ -124,7 +131,7 @@ class JournalChecker:
 
     def _entry(self, entry: Entry, incarnation: int) -> None:
         command = decode_command(entry.command, records=False)
-        self._body = command.body if command is not None else None
+        self._body, self._actor = (command.body, command.caller.actor) if command is not None else (None, "")
         if command is not None:
             self._fencing(command, incarnation)
         raised_nodes: set[str] = set()
@@ -174,6 +181,7 @@ class JournalChecker:
         if raised_nodes:
             for node in sorted(raised_nodes):
                 self._capacity(node)
+                self._takes_work(node, role)
             for tenant in sorted(raised_tenants):
                 self._grant(tenant)
         if command is not None and isinstance(command.body, BindGang):
@@ -220,9 +228,13 @@ class JournalChecker:
             return
         self.checked["S9"] += 1
         lease: Lease | None = self._objects["leases"].get(("", caller.lease))
-        if lease is None or lease.spec.epoch != caller.fencing_epoch or lease.spec.incarnation != incarnation:
+        if lease is None or lease.spec.epoch != caller.fencing_epoch:
             held = lease.spec.epoch if lease else None
             self._found("S9", f"{caller.actor} wrote with epoch {caller.fencing_epoch} of {caller.lease}, which is at {held}")
+        elif lease.spec.incarnation != incarnation:
+            of, now = lease.spec.incarnation, incarnation
+            self._found("S16", f"{caller.actor} wrote under {caller.lease} of incarnation {of}, and this is {now}")
+        self.checked["S16"] += incarnation > 1
 
     def _of_now(self, command: Command, incarnation: int) -> None:
         """After a restore nothing counts that was seen, leased or promised in the history before it (S16)."""
@@ -264,6 +276,8 @@ class JournalChecker:
         by_claim = (before, after) in AUTHORITY_STEPS and role in (Role.SCHEDULER, Role.AUTHORITY)
         if step is None or (step.owner is not role and not by_claim):
             self._found("S7", f"{new.metadata.name} went from {before.value} to {after.value} by {role}")
+        if role is Role.AGENT and command is not None and command.caller.node != old.spec.node:
+            self._found("S7", f"{new.metadata.name} on {old.spec.node} was moved by the agent of {command.caller.node or 'none'}")
         if new.spec.token != old.spec.token or new.spec.node != old.spec.node:
             self._found("S7", f"{new.metadata.name} changed its token or node while bound")
         if isinstance(command.body if command else None, Move | Report) and command is not None:
@@ -318,6 +332,15 @@ class JournalChecker:
         if slots > node.spec.max_slots:
             self._found("S2", f"{name}: {slots} slots of {node.spec.max_slots}")
         self._devices(node, devices)
+
+    def _takes_work(self, name: str, role: Role | None) -> None:
+        """What a scheduler places is on a node that said what it runs and is well (P10). What agents bring back is there."""
+        node: Node | None = self._objects["nodes"].get(("", name))
+        if node is not None and role is Role.SCHEDULER and not (node.status.schedulable and node.status.health == "Ready"):
+            health = node.status.health or "not judged"
+            self._found(
+                "S2", f"something was placed on {name}, which is {health}{'' if node.status.schedulable else ' and closed'}"
+            )
 
     def _devices(self, node: Node, used: dict[str, int]) -> None:
         known = {device.id for device in node.spec.devices}

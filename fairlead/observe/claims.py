@@ -15,6 +15,7 @@ from fairlead.model.kinds.policy import PriorityClass, SchedulerPolicy
 from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import SlotState
+from fairlead.observe.intervals import Claimed
 
 _CAPABLE = (SlotState.BOUND, SlotState.STARTING, SlotState.READY, SlotState.SERVING)
 
@@ -31,6 +32,7 @@ class ClaimChecker:
         self._of_workload: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self._claimer_of: dict[tuple[str, Token], str] = {}  # victim's name and life -> claimer
         self._drained: dict[str, Binding] = {}  # in this entry, as they were before
+        self.claims: list[Claimed] = []
 
     def changed(self, old: Binding | None, new: Binding | None) -> None:
         if old is not None:
@@ -68,6 +70,8 @@ class ClaimChecker:
             if victim.spec.node != claimer.spec.node:
                 self._found("S19", f"{_name(claimer)} on {claimer.spec.node} claims {name} on {victim.spec.node}")
             self._rank(claimer, victim)
+        lives = tuple((_name(victim), victim.spec.token) for victim in victims)
+        self.claims.append(Claimed(_name(claimer), claimer.spec.token, claimer.spec.node, lives))
         self._budgets(claimer, victims)
 
     def _rank(self, claimer: Binding, victim: Binding) -> None:

@@ -43,16 +43,16 @@ class DecidedChecker:
             elif old.spec.token != new.spec.token:
                 self._found("S1", f"{slot[0]}/{slot[1]} was bound again while it was {old.status.state.value}")
 
-    def entry_ended(self, body: Body | None, time_ms: int) -> None:
+    def entry_ended(self, body: Body | None, time_ms: int, actor: str) -> None:
         for bind in _placements(body):
             slot = (bind.tenant, bind.name)
             if slot in self._placed:
-                self._judge(bind, slot, time_ms)
+                self._judge(bind, slot, time_ms, actor)
         self._requests.clear()
         self._reservations.clear()
         self._placed.clear()
 
-    def _judge(self, bind: Bind | Reserve, slot: Slot, time_ms: int) -> None:
+    def _judge(self, bind: Bind | Reserve, slot: Slot, time_ms: int, actor: str) -> None:
         request = self._requests.get(slot)
         if request is None:
             return  # S6 says that nobody had asked for it
@@ -67,6 +67,9 @@ class DecidedChecker:
         held = self._reservations.get(slot)
         if held is not None and held.spec.expiry_time is not None and held.spec.expiry_time.timestamp() * 1000 <= time_ms:
             self._found("S8", f"{name} was bound by a reservation that had run out")
+        if held is not None and (held.spec.node, held.spec.owner) != (bind.node, actor):
+            whose = f"{held.spec.owner} had reserved on {held.spec.node}"
+            self._found("S8", f"{name} was bound to {bind.node} by {actor}; {whose}")
 
 
 def _placements(body: Body | None) -> Iterable[Bind | Reserve]:

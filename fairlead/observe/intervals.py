@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,32 @@ class Interval(msgspec.Struct):
     exclusive: Literal["", "region", "global"] = ""
     uid: str = ""  # of the workload; a slot's name may be used again by another one
     supersedes: str = ""  # the slots it stood in for, the nearest first, as REGION/SLOT@EPOCH
+
+
+class Claimed(NamedTuple):
+    """A life of a slot that was bound where others had to leave first (P12)."""
+
+    name: str  # TENANT/SLOT
+    token: Token
+    node: str
+    victims: tuple[tuple[str, Token], ...]
+
+
+def overtook(intervals: Iterable[Interval], claims: Iterable[Claimed]) -> list[str]:
+    """Each run that began on a node while somebody it had to wait for ran there still (S2, in true time)."""
+    runs: dict[tuple[str, Token, str], list[Interval]] = defaultdict(list)
+    for run in intervals:
+        runs[f"{run.tenant}/{run.name}", run.token, run.where.rpartition("/")[2]].append(run)
+    found = []
+    for claim in claims:
+        for run in runs.get((claim.name, claim.token, claim.node), ()):
+            for name, token in claim.victims:
+                others = runs.get((name, token, claim.node), ())
+                if any(other.begin < run.begin and (other.end is None or other.end > run.begin) for other in others):
+                    found.append(
+                        f"{claim.name} began on {claim.node} at {run.begin:.3f}, and {name}, which it replaces, ran still"
+                    )
+    return found
 
 
 def overlaps(intervals: Iterable[Interval]) -> list[str]:

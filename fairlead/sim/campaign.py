@@ -162,7 +162,8 @@ def summed(verdicts: Sequence[Verdict], *, directed: bool = False) -> dict[str, 
         "regions_lost": counts["F_region"],
         "recovery_unfinished": counts["recovery_unfinished"],  # their region was back first: they say nothing, and are counted
         "recovery_changed": counts["recovery_changed"],  # by people, meanwhile
-        "void": void_reasons(faults, refused, len(verdicts), excused, directed=directed) + _unrecovered(verdicts, recovered),
+        "void": void_reasons(faults, refused, len(verdicts), excused, directed=directed, checked=checked)
+        + _unrecovered(verdicts, recovered),
     }
 
 

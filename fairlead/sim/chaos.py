@@ -15,12 +15,14 @@ from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Agent, Platform
 from fairlead.sim.scenario import Faults
+from fairlead.sim.spells import CALLS, CLOG_S, Hit, Spells, drawn_loops
 from fairlead.sim.store import StoreFaults
 from fairlead.sim.strays import Strays
 
 DOWN_S: Final = (0.2, 12.0)
 CUT_S: Final = (1.0, 40.0)
-RATES: Final = (0.991, 0.995, 1.0, 1.005, 1.009)
+STORMS: Final = 0.12  # of the crashes, a share is a storm of them
+CLOGS: Final = 0.5  # of what befalls links, a share holds everything for a while
 
 
 class Chaos:
@@ -41,14 +43,16 @@ class Chaos:
         self._aimed = Aimed(
             platform, self._left_out, lambda: self.healed, self.power_off, self.power_on, self._start, strays.objects
         )
+        self._spells = Spells(platform, self._left_out, lambda: self.healed, self._start)
+        self._power_draws = platform.loop.stream("power")
         strays.left_out = self._left_out
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         kinds: dict[str, Callable[[Draws], Awaitable[None]]] = {
             "crash": self._crash, "power": self._power, "pause": self._pause, "cut": self._cut, "slow": self._slow,
-            "reset": self._reset, "clock": self._clock, "store": self._store, "store_down": self._store_down,
-            "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._disk,
+            "reset": self._reset, "clock": self._spells.clock, "store": self._store, "store_down": self._store_down,
+            "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._spells.disk,
             "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
             "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand,
             "relapse": self._aimed.relapse, "hush": self._hush, "behead": self._aimed.behead,
@@ -90,28 +94,30 @@ class Chaos:
     def _program(self, draws: Draws) -> Program:
         """Leaders are aimed at more often than their number says: that is where protocols break."""
         leader, other, at_leader = draws.random(), draws.random(), draws.random()
-        programs = [p for plane in self._platform.planes.values() for p in plane.servers]
-        programs += [agent.program for agent in self._platform.agents.values()]
+        programs = self._programs()
         names = [server.config.name for plane in self._platform.planes.values() for server in plane.leaders()]
         leaders = [program for program in programs if program.name in names]
         if leaders and at_leader < 0.5:
             return leaders[int(leader * len(leaders))]
         return programs[int(other * len(programs))]
 
+    def _programs(self) -> list[Program]:
+        programs = [p for plane in self._platform.planes.values() for p in plane.servers]
+        return programs + [agent.program for agent in self._platform.agents.values()]
+
     async def _crash(self, draws: Draws) -> None:
-        program, down_s = self._program(draws), draws.uniform(*DOWN_S)
+        program, down_s, storms = self._program(draws), draws.uniform(*DOWN_S), draws.random() < STORMS
+        hit = Hit(down_s, draws.random(), draws.randrange(1, CALLS), draws.random() < 0.5)
+        loops = drawn_loops(draws)
         if self._left_out():
             return
-        if not program.alive:
-            return
-        self.counts["F9"] += 1
-        self._tell(f"{program.name} is killed, for {down_s:.1f} s")
-        program.kill()
-        self._loop.after(down_s, self._start, program)
+        if storms:
+            self._spells.storm(self._programs(), loops)
+        elif program.alive:
+            self._spells.crash(program, hit)
 
     def _start(self, program: Program) -> None:
-        if not program.alive and program.machine.up:
-            self.counts["F15"] += program.lives > 2
+        if not program.alive and program.machine.up and program.wanted:
             program.start()
 
     async def _power(self, draws: Draws) -> None:
@@ -138,7 +144,7 @@ class Chaos:
         for agent in self._platform.agents.values():
             if agent.program.machine is machine:
                 agent.instances.power_lost()
-        machine.lose_power()
+        machine.lose_power(self._power_draws)
 
     def power_on(self, machine: Machine) -> None:
         if machine.up or machine.broken:
@@ -202,8 +208,10 @@ class Chaos:
         if self._left_out():
             return
         every = list(self._machines.all.values())
-        one, other = every[int(first * len(every))], every[int(second * len(every))]
-        others = [machine for machine in every if machine is not one] if whole < 0.3 else [other]
+        one = every[int(first * len(every))]
+        others = [machine for machine in every if machine is not one]
+        other = others[int(second * len(others))]
+        others = others if whole < 0.3 else [other]
         self.counts["F5"] += 1
         self._tell(f"{one.name} is cut from {other.name if whole >= 0.3 else 'all'} ({way:.1f}), for {for_s:.1f} s")
         pairs = [(one, each) for each in others if way < 0.75] + [(each, one) for each in others if way > 0.25]
@@ -257,8 +265,20 @@ class Chaos:
             self._network.unblock(source, target)
 
     async def _slow(self, draws: Draws) -> None:
+        """A link is slow for a while; or some of one machine hold everything and are let go one by one."""
         at, by, for_s = draws.random(), draws.uniform(0.2, 4.0), draws.uniform(1.0, 30.0)
+        clogs, ends, spans_s = (
+            draws.random() < CLOGS,
+            [draws.random() for _ in range(6)],
+            [draws.uniform(*CLOG_S) for _ in range(6)],
+        )
         if self._left_out():
+            return
+        if clogs:
+            every = list(self._machines.all.values())
+            one = every[int(at * len(every))]
+            near = [m for m in every if m is not one and (m.name, one.name) in self._network.links()] or every
+            self._spells.clog(one, [near[int(end * len(near))] for end in ends], spans_s)
             return
         links = list(self._network.links().values())
         link = links[int(at * len(links))]
@@ -266,7 +286,6 @@ class Chaos:
         if high_s > 0.2:
             return
         self.counts["F4"] += 1
-        self.counts["F6"] += 1
         link.high_s = by
         self._loop.after(for_s, self._quicken, link, low_s, high_s)
 
@@ -288,58 +307,26 @@ class Chaos:
             for end in list(self._network.ends.get(one.peer.process, {})):
                 self._network.reset(end)
             return
-        self.counts["F11"] += 1
         self._network.reset(one)
 
-    # --- clocks, disks, stores -----------------------------------------------------------------------------------------------
-
-    async def _clock(self, draws: Draws) -> None:
-        at, step_s, rate, stepped = draws.random(), draws.uniform(-3600, 3600), draws.choice(RATES), draws.random() < 0.5
-        if self._left_out():
-            return
-        every = list(self._machines.all.values())
-        machine = every[int(at * len(every))]
-        self.counts["F7"] += 1
-        if stepped:
-            self._tell(f"the wall clock of {machine.name} is stepped by {step_s:.0f} s")
-            machine.clock.wall_s += step_s
-        else:
-            machine.clock.run_at(rate, self._loop.now)
-
-    async def _disk(self, draws: Draws) -> None:
-        at, for_s, of_store = draws.random(), draws.uniform(1.0, 20.0), draws.random() < 0.5
-        if self._left_out():
-            return
-        self.counts["F13"] += 1
-        if of_store:
-            planes = list(self._platform.planes.values())
-            store = planes[int(at * len(planes))].store
-            self._tell(f"the disk of store {store.name} is full, for {for_s:.1f} s")
-            store.faults.full = True
-            self._loop.after(for_s, setattr, store.faults, "full", False)
-            return
-        agents = list(self._platform.agents.values())
-        machine = agents[int(at * len(agents))].program.machine
-        self._tell(f"the disk of {machine.name} is full, for {for_s:.1f} s")
-        machine.disk_full = True
-        self._loop.after(for_s, setattr, machine, "disk_full", False)
+    # --- stores --------------------------------------------------------------------------------------------------------------
 
     async def _store(self, draws: Draws) -> None:
         at, for_s = draws.random(), draws.uniform(2.0, 30.0)
-        chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(4)]
+        chances = [draws.random() * draws.choice((0.0, 0.1, 0.5)) for _ in range(6)]
         if self._left_out():
             return
         planes = list(self._platform.planes.values())
         store = planes[int(at * len(planes))].store
         self._tell(f"store {store.name} is faulty, for {for_s:.1f} s")
         faults = store.faults
-        faults.unavailable, faults.lost, faults.unheard, faults.late = chances
-        faults.stale, faults.unheard = self._faults.stale, max(faults.unheard, self._faults.unheard)
+        faults.unavailable, faults.lost, faults.unheard, faults.late, faults.twice, faults.stale = chances
+        faults.stale, faults.unheard = max(faults.stale, self._faults.stale), max(faults.unheard, self._faults.unheard)
         self._loop.after(for_s, self._mend, faults)
 
     @staticmethod
     def _mend(faults: StoreFaults) -> None:
-        faults.unavailable = faults.lost = faults.unheard = faults.late = faults.stale = 0.0
+        faults.unavailable = faults.lost = faults.unheard = faults.late = faults.stale = faults.twice = 0.0
 
     async def _store_down(self, draws: Draws) -> None:
         at, for_s, paused = draws.random(), draws.uniform(0.5, 20.0), draws.random() < 0.5
@@ -381,15 +368,17 @@ class Chaos:
         self._lose(0.0)
         for plane in self._platform.planes.values():
             self._mend(plane.store.faults)
-            plane.store.faults.full = False
+            plane.store.faults.full, plane.store.faults.broken = False, 0.0
+            plane.store.traps.clear()
         for source, target in list(self._network.links()):
             self._network.unblock(self._machines.all[source], self._machines.all[target])
+            self._network.unclog(self._machines.all[source], self._machines.all[target])
             link = self._network.link(self._machines.all[source], self._machines.all[target])
             link.high_s = min(link.high_s, link.low_s * 2)
         for twin in self._twins:
             self._end_twin(twin)
         for machine in self._machines.all.values():
-            machine.disk_full = False
+            machine.disk_full = machine.disk_broken = False
             if not any(twin.program.machine is machine for twin in self._twins):
                 self.power_on(machine)
         for program in self._machines.programs.values():

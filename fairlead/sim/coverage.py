@@ -1,4 +1,5 @@
-"""Owns what a campaign must have met before its green means anything: every fault and every safeguard's refusal, often enough.
+"""Owns what a campaign must have met before its green means anything: every fault, every safeguard's refusal and every promise,
+often enough.
 
 Pure. A campaign that is too thin in one of them, or excused too often, is void and says why. Called by campaign.py.
 """
@@ -12,7 +13,15 @@ from typing import Any, Final
 SEEDS: Final = 2_000  # the floors are stated for so many
 FAULT_FLOOR: Final = 1_000
 REFUSAL_FLOOR: Final = 100
+CHECK_FLOOR: Final = 1_000
 EXCUSED_MAX: Final = 0.02  # of the seeds
+
+# Promises of which a campaign counts how often each was asked.
+CHECKED: Final = tuple(f"S{number}" for number in range(1, 21))
+NOT_COUNTED: Final = {
+    "S14": "asked with S13, of the same answers",
+    "S16": "asked with S9, of every write of a leased role; it has a meaning only where a store has lost its tail",
+}
 
 FAULTS: Final = tuple(f"F{number}" for number in range(1, 21))
 NOT_INJECTED: Final = {
@@ -20,8 +29,23 @@ NOT_INJECTED: Final = {
     "F19": "poison input is sent to the real parser by the tests of the API",
 }
 
+# Reasons that no seed meets, or that no authority counts, and who shows them instead.
 NOT_MET: Final = {
     "BeingDeleted": "no component gives a request a finalizer, so none is on its way out; tests/authority/test_slots.py does",
+    "Forbidden": "access rules say it before an authority is asked; tests/security and tests/api do, and S17 asks what they show",
+    "IdReused": "nobody uses a key twice for different bodies; tests/authority/test_receipts.py does",
+    "Immutable": "people change what may be changed; tests/authority/test_objects.py does not",
+    "JudgeFailed": "a fault of ours: the log line beside it is a finding (X2); tests/authority/test_objects.py breaks a judge",
+    "NotLeader": "no judge's: who does not lead judges nothing. Every takeover meets it; tests/compose/test_forwarding.py",
+    "Overloaded": "no judge's: it comes before, where more is asked than can wait; tests/api and the benches of overload",
+    "PluginMissing": "the policies of simulated planes use built-ins alone; tests/authority/test_policy.py names others",
+    "QueueFull": "simulated tenants have no limit on what may wait; tests/scheduler/test_admission_limit.py",
+    "ReceiptExpired": "connections repeat nothing after its session has gone on; tests/authority/test_receipts.py does",
+    "StandingGone": "rooms are claimed by those who have them in sight, and strays claim none; tests/authority/test_standing.py",
+    "StoreUnavailable": "no judge's: the store has refused the batch. People count it (http_503), and S13 asks what became of it",
+    "TooLarge": "nothing that people or strays send is; tests/authority/test_bulk.py",
+    "UnknownKind": "nothing that people or strays send is; tests/authority/test_objects.py",
+    "WrongTenant": "components act for all tenants, and people are asked by access rules; tests/authority/test_objects.py",
 }
 
 # Each name as it is counted -> the guard that says it. From an authority they are reasons of fairlead/model/refusals.py.
@@ -31,12 +55,15 @@ SAFEGUARDS: Final = {
     "AlreadyBound": "a slot is bound once",
     "AlreadyExists": "a name is taken once",
     "Conflict": "a change is made to what its author saw",
+    "Expired": "a reservation ends at its expiry",
     "FenceNotPassed": "an Exclusive slot waits until its last copy is certainly gone",
     "FencedOut": "a leased role carries its lease's epoch",
     "GrantExceeded": "a tenant uses no more than it was granted",
     "InUse": "nothing is deleted while something stands on it",
+    "Invalid": "what cannot be is not written",
     "LeaseHeld": "a lease has one holder",
     "NoFit": "the authority asks every hard gate again",
+    "NoGrant": "a tenant without a grant has nothing placed",
     "NoSuchStep": "a slot goes only where the lifecycle lets it",
     "NotFound": "nothing is done to what is not there",
     "NotOwner": "a step is made by its owner",
@@ -55,20 +82,32 @@ SAFEGUARDS: Final = {
 
 # Guards that only a directed profile meets: the mixed campaign is not asked for them, a claim that rests on one is.
 ELSEWHERE: Final = {
+    "CutOff": "a class that does not go on by itself is not placed where the global plane is away (profile leases)",
+    "Frozen": "what is frozen stays where it is (profile overrides)",
     "GangIncomplete": "a gang is sent whole (profile gangs)",
     "GangRefused": "of a gang all members fit or none is bound (profile gangs)",
+    "OnHold": "what is held is not placed (profile overrides)",
+    "PolicyLeaseEnded": "policy is judged by under a lease (profile leases)",
+    "StaleEvidence": "a decision on what was taken back is not carried out (profiles doubts, tails)",
 }
 
 
 def void_reasons(
-    faults: Mapping[str, int], refusals: Mapping[str, int], seeds: int, excused_seeds: int, *, directed: bool = False
+    faults: Mapping[str, int],
+    refusals: Mapping[str, int],
+    seeds: int,
+    excused_seeds: int,
+    *,
+    directed: bool = False,
+    checked: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
     """Why this campaign proves less than it seems to; empty: it was thick enough. One that is directed at one thing is not asked
-    whether it met the others."""
+    whether it met the others. `checked`: how often each promise was asked, where that is known."""
     out: list[dict[str, Any]] = []
     asked = (
         ("fault", faults, [name for name in FAULTS if name not in NOT_INJECTED], FAULT_FLOOR),
         ("refusal", refusals, list(SAFEGUARDS), REFUSAL_FLOOR),
+        ("promise", checked or {}, [name for name in CHECKED if name not in NOT_COUNTED and checked is not None], CHECK_FLOOR),
     )
     for kind, counted, names, floor in asked if not directed else ():
         least = floor_of(floor, seeds)

@@ -19,7 +19,7 @@ from fairlead.ports import Tasks
 from fairlead.sim.loop import sleep
 from fairlead.sim.machines import Running
 from fairlead.sim.outside import SimDialling
-from fairlead.sim.platform import Plane, Platform
+from fairlead.sim.platform import CountedPlane, Plane, Platform
 
 FOLLOWED: Final = ("bindings", "workloads", "assignments")
 
@@ -29,7 +29,9 @@ def follower(platform: Platform, plane: Plane, checker: FeedChecker) -> Callable
         who = Identity(name="auditor", kind="component", roles=(FRONT_DOOR,))
         dialling = SimDialling(platform.network, running, who, platform.names)
         random = platform.loop.stream(f"random {running.name}")
-        remote = RemotePlane(plane.addresses, dialling.dial, platform.machines.clock(running), random, "auditor")
+        remote = CountedPlane(
+            platform.machines.counts, plane.addresses, dialling.dial, platform.machines.clock(running), random, "auditor"
+        )
         async with Tasks() as tasks:
             tasks.start(remote.run(), "plane")
             last = 0

@@ -24,21 +24,32 @@ TAPE_MAX = 2_000  # of a run that goes another way it is the first difference th
 class Machine:
     """A host by name: one clock, some files, an operating system that may be up."""
 
-    def __init__(self, name: str, clock: HostClock) -> None:
+    def __init__(self, name: str, clock: HostClock, counts: Counter[str] | None = None) -> None:
         self.name = name
         self.clock = clock
         self.up = True
         self.broken = False  # it does not come up again
-        self.disk_full = False
+        self.disk_full = self.disk_broken = False
+        self._counts = counts if counts is not None else Counter[str]()
         self._durable: dict[str, bytes] = {}
         self._files: dict[str, bytes] = {}
 
     def file(self, name: str) -> SimFile:
         return SimFile(self, name)
 
-    def lose_power(self) -> None:
-        """What was not made durable is as it was before."""
-        self._files = dict(self._durable)
+    def lose_power(self, draws: Draws | None = None) -> None:
+        """What was not made durable is as it was before; with `draws` it may also be there all the same, or be torn."""
+        left = dict(self._durable)
+        for name, data in self._files.items():
+            if draws is None or self._durable.get(name) == data:
+                continue
+            chance, part = draws.random(), draws.random()
+            if chance < 0.4:
+                left[name] = data
+            elif chance < 0.6:
+                left[name] = data[: int(part * len(data))]
+                self._counts["F13"] += 1
+        self._files, self._durable = dict(left), left
 
     def copy_files(self, other: Machine) -> None:
         self._files, self._durable = dict(other._files), dict(other._durable)
@@ -47,8 +58,11 @@ class Machine:
         return self._files.get(name)
 
     def write(self, name: str, data: bytes, durable: bool) -> None:
-        if self.disk_full:
-            raise OSError(errno.ENOSPC, "no space left on the simulated disk", name)
+        if self.disk_full or self.disk_broken:
+            self._counts["F13"] += 1
+            if self.disk_full:
+                raise OSError(errno.ENOSPC, "no space left on the simulated disk", name)
+            raise OSError(errno.EIO, "the simulated disk does not take it", name)
         self._files[name] = data
         if durable:
             self._durable[name] = data
@@ -175,7 +189,7 @@ class Machines:
         draws = self._draws
         local_s, rate, wall_s = draws.uniform(10.0, 1e6), draws.uniform(1 - RATE_ERROR, 1 + RATE_ERROR), draws.uniform(-60, 60)
         # Wall clocks agree to a minute; monotonic ones on nothing at all.
-        made = Machine(name, HostClock(local_s, rate, EPOCH_S + wall_s - local_s))
+        made = Machine(name, HostClock(local_s, rate, EPOCH_S + wall_s - local_s), self.counts)
         self.all[name] = made
         return made
 

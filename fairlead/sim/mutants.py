@@ -19,7 +19,15 @@ from fairlead.decide import overrides
 from fairlead.model.commands import IdempotencyKey
 from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
-from fairlead.sim import mutants_leases, mutants_moving, mutants_placing, mutants_recovery, mutants_running
+from fairlead.sim import (
+    mutants_commits,
+    mutants_leases,
+    mutants_moving,
+    mutants_placing,
+    mutants_recovery,
+    mutants_running,
+    mutants_taking,
+)
 from fairlead.sim.planting import Mutant, Swap
 from fairlead.sim.store import SimStore
 from fairlead.store import memory
@@ -146,6 +154,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     **mutants_recovery.MUTANTS,
     **mutants_moving.MUTANTS,
     **mutants_running.MUTANTS,
+    **mutants_commits.MUTANTS,
+    **mutants_taking.MUTANTS,
 }
 
 # Found in their first seed, in a second or two of CPU: what CI hunts on every commit.

@@ -195,6 +195,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-memory": Mutant(
         "the authority checks the memory again", "crowded", ("S2",), lambda: _blind_to("memory_free", "memory_unlent"), 1.0
     ),
+    "held-is-free": Mutant(
+        "what a recovery budget holds is nobody else's", "standing", ("S2",), lambda: _blind_to("cpu_free", "memory_free"), 1.0
+    ),
     "no-devices": Mutant("the authority checks devices again", "strays", ("S3",), _any_device, 1.0),
     "no-residency": Mutant("residency and tenancy are checked at commit", "strays", ("S6",), _any_place, 1.0),
     "no-isolation": Mutant("who wants a node alone has it alone", "crowded", ("S6",), _any_neighbour, 1.0),

@@ -20,6 +20,7 @@ CONNECT_S: Final = 5.0  # fairlead/client/dial.py's
 PING_S: Final = (10.0, 15.0)  # a dialler pings every ten seconds and gives up five seconds later
 KEEPALIVE_S: Final = 60.0  # how long an acceptor believes in an end that says nothing
 RETRANSMIT_S: Final = (0.2, 1.0)  # what a lost packet costs
+UNCLOG_S: Final = 0.2  # at most between two connections, when a clogged link gives what it held
 
 _FIN: Final = object()
 
@@ -29,13 +30,14 @@ Accept = Callable[["End", Any], Coroutine[Any, Any, None]]  # an end and what th
 class Link:
     """One direction between two machines."""
 
-    __slots__ = ("blocked", "blocks", "held", "high_s", "loss", "low_s", "newest")
+    __slots__ = ("blocked", "blocks", "clogged", "held", "high_s", "loss", "low_s", "newest")
 
     def __init__(self, low_s: float, high_s: float) -> None:
         self.low_s = low_s
         self.high_s = high_s
         self.loss = 0.0
         self.blocked = False
+        self.clogged = False  # holds everything for a while, too short for anybody to miss a ping
         self.blocks = 0  # how often it was blocked, so that a later check knows whether it is the same time
         self.held: list[tuple[Pipe, Any, int]] = []
         self.newest = 0  # number of the newest frame that arrived over it
@@ -57,13 +59,16 @@ class Pipe:
         if not number:
             network.frames += 1
             number = network.frames
-        if self.link.blocked:
+        if self.link.blocked or self.link.clogged:
             self.link.held.append((self, item, number))
             return
         loop = network.loop
         at = max(self._last, loop.now + network.delay(self.link))
         self._last = at
         loop.after(at - loop.now, self._arrive, item, number)
+
+    def not_before(self, at: float) -> None:
+        self._last = max(self._last, at)
 
     def _arrive(self, item: Any, number: int) -> None:
         if number < self.link.newest:
@@ -184,9 +189,34 @@ class Network:
         link = self.link(source, target)
         if link.blocked:
             link.blocked = False
-            held, link.held = link.held, []
+            held, link.held = link.held, []  # where it is clogged still, they are held again
             for pipe, item, number in held:
                 pipe.send(item, number)
+
+    def clog(self, source: Machine, target: Machine) -> bool:
+        link = self.link(source, target)
+        if source.name == target.name or link.clogged or link.blocked:
+            return False
+        link.clogged = True
+        return True
+
+    def unclog(self, source: Machine, target: Machine) -> None:
+        """Each connection gives what it held in its order; which of them is first is drawn (F6)."""
+        link = self.link(source, target)
+        if not link.clogged:
+            return
+        link.clogged = False
+        if link.blocked:
+            return  # cut meanwhile: that holds the rest
+        held, link.held = link.held, []
+        self.machines.counts["F6"] += bool(held)
+        ranks = {pipe: self._draws.random() for pipe in {pipe: None for pipe, _, _ in held}}
+        at = self.loop.now
+        for pipe in sorted(ranks, key=lambda pipe: ranks[pipe]):
+            at += UNCLOG_S * ranks[pipe]
+            pipe.not_before(at)
+        for pipe, item, number in held:
+            pipe.send(item, number)
 
     def carry(self, source: Machine, target: Machine, deliver: Callable[[], None]) -> None:
         """One message outside any connection (a connection request, a call to a store)."""

@@ -7,8 +7,8 @@ believes nothing it was not told. Remembers what it asked for, so that at the en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,9 +30,20 @@ NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail
 ORDERED: Final = ("hold", "freeze", "zone-avoidance", "repair-approval")
 _CHECKED: Final = ("workloads", "policychannels")  # of the global plane: their revision is a position of its journal
 
+RIGHT: Final = 1  # the policy revision that is meant to be current
+OPEN: Final = {"unschedulable": False, "drain": None}
+
 NOT_WRITTEN: Final = b'"StoreUnavailable"'  # a definite no of the store's, as the authority says it
 
 _decode = msgspec.json.decode
+
+
+class Wrong(NamedTuple):
+    """An override that nobody should have ordered."""
+
+    kind: str
+    tenant: str
+    ttl_s: int
 
 
 class People:
@@ -47,12 +58,15 @@ class People:
         self._http: SimHttp | None = None
         self.stopped = False
         self.done = asyncio.Event()
-        self._revision = 1  # of the policy that is current
+        self._group: asyncio.TaskGroup | None = None
+        self._ordered = 0
+        self._wrong: list[str] = []  # overrides that nobody should have ordered
         self._life: dict[tuple[str, str], str] = {}  # what is added to a name whose first bearer was deleted
 
     async def main(self, running: Running) -> None:
         self._http = self._platform.http(running)
         async with asyncio.TaskGroup() as group:
+            self._group = group
             group.create_task(self._users(group))
             group.create_task(self._operators())
             group.create_task(self._orders())
@@ -117,6 +131,8 @@ class People:
             doubtful |= len(settled) < len(answers)
             if good or (settled and not doubtful):
                 self._settled(sent, (good or settled)[0], f"{plural}/{tenant}/{name}")
+                if not good and method == "POST" and twice and self._group is not None:
+                    self._group.create_task(self._copy_comes_late(lambda: self._try(method, path, body, sent.id)))
                 return (good or settled)[0]
             if settled:
                 return settled[0]
@@ -125,6 +141,15 @@ class People:
                 break
         self._counts["people_unknown"] += 1
         return None
+
+    async def _copy_comes_late(self, again: Callable[[], Awaitable[Answer | None]]) -> None:
+        """Of a request that was refused for sure: a copy that was long under way must not take effect after all. Whoever leads
+        anew knows of no refusals, so nobody else must have begun to lead."""
+        late_s, head = self._draws.uniform(3.0, 20.0), self._platform.planes[GLOBAL].store.disk.head
+        await sleep(late_s)
+        if not self.stopped and self._platform.planes[GLOBAL].store.disk.head.fence() == head.fence():
+            self._counts["F2"] += 1
+            await again()
 
     def _settled(self, sent: Sent, answer: Answer, key: str) -> None:
         if answer.status >= 400:
@@ -158,19 +183,44 @@ class People:
         while not self.stopped and self._work.operators:
             await sleep(draws.expovariate(self._work.operators / 60))
             what, region_at, node_at, revision = draws.random(), draws.random(), draws.random(), draws.randrange(1, 4)
+            order = Wrong(draws.choice(("hold", "zone-avoidance")), draws.choice(TENANTS), draws.randrange(3, 20))
             region = self._platform.regions[int(region_at * len(self._platform.regions))]
             node = f"{region}-n{int(node_at * self._platform.scenario.nodes)}"
             if self.stopped:
                 return
-            self._counts["F20"] += 1
-            if what < 0.4:
+            if what < 0.25:
+                self._count_wrong(self._platform.is_used(node))
                 await self._cordon(node, True)
-            elif what < 0.7:
+            elif what < 0.55:
                 await self._cordon(node, False)
-            elif what < 0.9:
+            elif what < 0.65:
+                self._count_wrong(self._platform.is_used(node))
+                self._tell(f"drains {node}")
+                await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"drain": {"reason": "drill"}}}, node)
+            elif what < 0.8:
+                self._count_wrong(revision != RIGHT)
                 await self._promote(revision)
+            elif what < 0.9:
+                await self._order_wrong(order)
             else:
+                self._count_wrong(self._platform.is_used(node))
                 await self.write("DELETE", f"{API}/nodes/{node}", None, node)  # with work on it: must be refused or drained
+
+    def _count_wrong(self, wrong: bool) -> None:
+        """F20: of what is in use, or another policy than the right one. Other moves are in order."""
+        self._counts["F20"] += wrong
+
+    async def _order_wrong(self, order: Wrong) -> None:
+        """A hold of all that a tenant has, or all zones to be avoided."""
+        self._ordered += 1
+        name = f"wrong-{self._ordered}"
+        scope: dict[str, Any] = {"tenants": [order.tenant]}
+        if order.kind == "zone-avoidance":
+            scope["zones"] = [f"{region}-{zone}" for region in self._platform.regions for zone in ZONES]
+        self._tell(f"orders {order.kind} of all {order.tenant} has for {order.ttl_s} s")
+        answer = await self.write("POST", *_override(name, order.tenant, order.kind, order.ttl_s, scope))
+        self._count_wrong(answer is not None and answer.status < 300)
+        self._wrong.append(f"{API}/namespaces/{order.tenant}/overrides/{name}")
 
     async def _promotions(self) -> None:
         draws = self._platform.loop.stream("promotions")
@@ -196,9 +246,7 @@ class People:
                 return
             self._tell(f"orders {kind} o{number} of {tenant} for {ttl} s")
             path = f"{API}/namespaces/{tenant}/overrides"
-            spec = {"kind": kind, "reason": "drill", "ttlSeconds": ttl, "scope": scope}
-            body = {"apiVersion": json_codec.API_VERSION, "kind": "Override", "metadata": {"name": f"o{number}"}, "spec": spec}
-            await self.write("POST", path, body, f"o{number}")
+            await self.write("POST", *_override(f"o{number}", tenant, kind, ttl, scope))
             if then < 0.2:
                 await self.write("DELETE", f"{path}/o{number}", None, f"o{number}")
             elif then < 0.4:
@@ -219,7 +267,8 @@ class People:
 
     async def _cordon(self, node: str, yes: bool) -> None:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
-        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes}}, node)
+        opened = {} if yes else {"drain": None}
+        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes, **opened}}, node)
 
     async def _promote(self, revision: int) -> None:
         self._tell(f"makes policy r{revision} current")
@@ -235,8 +284,10 @@ class People:
             await sleep(0.1)
         for region in [one for one in self._platform.regions if one != self._platform.gone]:
             for number in range(self._platform.scenario.nodes):
-                await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": {"unschedulable": False}})
-        await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": 1}})
+                await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": OPEN})
+        await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": RIGHT}})
+        for path in self._wrong:
+            await self._insist("DELETE", path, None)
         self.done.set()
 
     async def _insist(self, method: str, path: str, body: Any) -> None:
@@ -246,6 +297,12 @@ class People:
             if answer is not None and (answer.status < 300 or answer.status == 404):
                 return
             await sleep(0.5 + 0.1 * number)
+
+
+def _override(name: str, tenant: str, kind: str, ttl_s: int, scope: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+    spec = {"kind": kind, "reason": "drill", "ttlSeconds": ttl_s, "scope": scope}
+    body = {"apiVersion": json_codec.API_VERSION, "kind": "Override", "metadata": {"name": name}, "spec": spec}
+    return f"{API}/namespaces/{tenant}/overrides", body, name
 
 
 def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
@@ -269,6 +326,8 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         spec["execution"] = "Exclusive"
         if kind % 10 < work.everywhere * 10:
             spec["exclusive"] = "global"
+    if work.isolated and kind % 7 == 1 and not gpus and "job" not in spec:  # where evictions are
+        spec["disruption"] = {"minServing": max(0, replicas - 1)}
     if gpus:
         spec["rollout"] |= {"maxSurge": 0, "maxUnavailable": 1}
     if not gpus and "job" not in spec and kind >= 100 - work.critical * 100:

@@ -6,7 +6,8 @@ faults or work; hands every committed batch and every run to the checkers. Calle
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from fairlead.agent.drivers.contract import Launch
@@ -15,7 +16,9 @@ from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.authority.candidate import Timing
 from fairlead.authority.truncation import JournalKept
+from fairlead.client.plane import Expired
 from fairlead.client.remote import RemotePlane
+from fairlead.client.remote_feed import RemoteFeed
 from fairlead.compose.config import Peer, PlaneConfig
 from fairlead.compose.plane import PlaneServer
 from fairlead.decide.access import Identity
@@ -39,6 +42,26 @@ from fairlead.sim.viewers import viewers
 
 OFFICE: Final = "office/people"
 STANDBY_LOOK_S: Final = 0.4  # four times as often, as in production, is a fourth of all steps, nearly all to see nothing new
+
+
+class CountedPlane(RemotePlane):
+    """Counts the feeds that end under whoever follows them (F11): the connection broke, the server stopped leading, memory or the
+    journal did not reach back. What is asked for without a connection was no feed."""
+
+    def __init__(self, counts: Counter[str], *rest: Any) -> None:
+        super().__init__(*rest)
+        self._counts = counts
+
+    def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> RemoteFeed:
+        feed = super().follow(plurals, after, nodes=nodes)
+        end = feed.end
+
+        def ended(error: Expired) -> None:
+            self._counts["F11"] += 1
+            end(error)
+
+        setattr(feed, "end", ended)  # noqa: B010  of this one feed alone
+        return feed
 
 
 class Plane:
@@ -179,6 +202,11 @@ class Platform:
             for id, run in agent.instances.runs.items()
         )
 
+    def is_used(self, node: str) -> bool:
+        """Whether anything truly runs there."""
+        runs = [run for agent in self.agents.values() if agent.node.name == node for run in agent.instances.runs.values()]
+        return any(run.interval.end is None for run in runs)
+
     # --- agents ------------------------------------------------------------------------------------------------------------
 
     def _add_agent(self, region: str, number: int) -> None:
@@ -222,7 +250,7 @@ class Platform:
             dialling = SimDialling(self.network, running, who, self.names)
             random = self.loop.stream(f"random {running.name}")
             addresses = self.planes[declared.region].addresses
-            plane = RemotePlane(addresses, dialling.dial, clock, random, f"agent {declared.name}")
+            plane = CountedPlane(self.machines.counts, addresses, dialling.dial, clock, random, f"agent {declared.name}")
             settings = AgentSettings(
                 node_lease_s=self.scenario.node_lease_s,
                 heartbeat_s=self.scenario.node_lease_s / 3,

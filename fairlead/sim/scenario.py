@@ -368,6 +368,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,
+    "delayed": lambda s: replace(_exclusive(s), faults=Faults(slow=60.0, cut=8.0, freeze=4.0)),  # answers that take seconds
     "doubts": _doubts,
     "echoes": _echoes,
     "exclusive": _exclusive,
@@ -375,10 +376,12 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "full": _full,
     "gangs": _gangs,
     "grants": _grants,
+    "hasty": lambda s: replace(_usurpers(s), lease_s=14.0, node_lease_s=4.0),  # leaders outlive their nodes' leases
     "hints": _hints,
     "lagging": _lagging,
     "leaders": _leaders,
     "leases": _leases,
+    "lost": lambda s: replace(_tails(s), nodes=5, work=replace(s.work, exclusive=1.0, jobs=0.0, actions=180.0, operators=0.0)),
     "overflow": _overflow,
     "overrides": _overrides,
     "failback": _failback,
@@ -389,6 +392,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "silent": _silent,
     "sole": _sole,
     "stopped": _stopped,
+    "standing": lambda s: replace(_crowded(s), work=replace(_crowded(s).work, critical=0.5, gangs=0.0)),  # rooms are held there
     "stranded": _stranded,
     "strays": _strays,
     "swarm": lambda scenario: scenario,
@@ -398,4 +402,5 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "twins": _twins,
     "unknown": _unknown,
     "usurpers": _usurpers,
+    "waning": lambda s: replace(_crowded(s), faults=Faults(freeze=15.0, stray=240.0, spoil=0.5), node_lease_s=4.0),  # so do nodes
 }

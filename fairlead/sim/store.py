@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from fairlead.store.memory import MemoryDisk, MemoryStore
 
 RPC_S: Final = 2.0
 SYNC_S: Final = (0.0005, 0.003)
+LATE_S: Final = (RPC_S, 3 * RPC_S)
+AGAIN_S: Final = (0.001, 1.0)  # after which a copy of a request lands
 
 T = TypeVar("T")
 
@@ -44,6 +46,16 @@ class StoreFaults(msgspec.Struct):
     late: float = 0.0  # it arrives after its sender has given up
     stale: float = 0.0  # a tail does not show the newest batches (F12)
     full: bool = False  # no room on its disk (F13)
+    twice: float = 0.0  # it lands a second time, a little later (F2)
+    broken: float = 0.0  # an I/O error: of a write nobody knows whether it is there (F13)
+
+
+class Trap(msgspec.Struct):
+    """A process that is to die at one of its next calls: before it was sent, or when it has taken effect (F9)."""
+
+    left: int  # calls, with the one at which it dies
+    after: bool
+    spring: Callable[[], None]
 
 
 class RecordedDisk(MemoryDisk):
@@ -77,9 +89,17 @@ class StoreService:
         self.faults = StoreFaults()
         self.draws: Draws = network.loop.stream(f"store {name}")
         self.program: Program | None = None
-        self.holds: list[asyncio.Future[None]] = []
+        self.traps: dict[str, Trap] = {}  # by the name of the program
         self.refused: Callable[[str], None] = lambda name: None  # told what its guards turned down
         self.in_doubt: dict[bytes, tuple[float, Running]] = {}  # commits nobody knows the outcome of: since when, whose
+
+    def trap_of(self, process: Running) -> Trap | None:
+        """Of a call that this process is about to make: the trap that it steps into, if it does."""
+        trap = self.traps.get(process.program.name)
+        if trap is None:
+            return None
+        trap.left -= 1
+        return self.traps.pop(process.program.name) if trap.left <= 0 else None
 
 
 class _NoAnswer(Exception):
@@ -93,16 +113,20 @@ class SimStore(MemoryStore):
         super().__init__(service.disk)
         self._service = service
         self._process = process
-        self.calls = 0
 
     async def tail(self, after: int, limit_bytes: int = 4 << 20) -> Any:
         draws = self._service.draws
         chance, hidden = draws.random(), draws.randrange(1, 4)
         if chance >= self._service.faults.stale:
             hidden = 0
-        else:
-            self._service.network.machines.counts["F12"] += 1
-        return await self._read("tail", lambda: self._disk.tail(after, limit_bytes, hidden))
+
+        def effect() -> Any:
+            shown = self._disk.tail(after, limit_bytes, hidden)
+            if hidden and shown != self._disk.tail(after, limit_bytes, 0):
+                self._service.network.machines.counts["F12"] += 1
+            return shown
+
+        return await self._read("tail", effect)
 
     async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         result = await super().commit(fence, batch)
@@ -120,69 +144,102 @@ class SimStore(MemoryStore):
     async def _write(self, call: str, effect: Callable[[], T]) -> T | Unavailable | OutcomeUnknown:
         try:
             return await self._call(call, effect, writes=True)
-        except _NoAnswer:
-            return OutcomeUnknown(f"{call}: no answer in {RPC_S} s")
+        except _NoAnswer as why:
+            return OutcomeUnknown(f"{call}: {why}")
 
     async def _read(self, call: str, effect: Callable[[], T]) -> T:
         try:
             result = await self._call(call, effect, writes=False)
-        except _NoAnswer:
-            raise StoreUnreachable(f"{call}: no answer in {RPC_S} s", 0.2) from None
+        except _NoAnswer as why:
+            raise StoreUnreachable(f"{call}: {why}", 0.2) from None
         if isinstance(result, Unavailable):
             raise StoreUnreachable(f"{call}: {result.detail}", result.retry_after_s)
         return result
 
     async def _call(self, call: str, effect: Callable[[], T], writes: bool) -> T | Unavailable:
-        """Every value is drawn before anything is decided, so that one fault does not move the draws behind it."""
-        service, network = self._service, self._service.network
-        self.calls += 1
-        draws, faults, counts = service.draws, service.faults, network.machines.counts
-        refused, lost, unheard, late = draws.random(), draws.random(), draws.random(), draws.random()
-        sync_s, late_s = draws.uniform(*SYNC_S), draws.uniform(RPC_S, 3 * RPC_S)
-        answer: asyncio.Future[T | Unavailable] = network.loop.create_future()
-        program = service.program
-        assert program is not None
-        ours, theirs = self._process.machine, program.machine
-
-        def back(result: T | Unavailable) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        def expire() -> None:
-            if not answer.done():
-                answer.set_exception(_NoAnswer())
-
-        def serve() -> None:
-            result: T | Unavailable
-            if writes and (faults.full or refused < faults.unavailable):
-                counts["F13" if faults.full else "unavailable"] += 1
-                result = Unavailable("DiskFull" if faults.full else "Refused", f"{call} was refused", 0.5)
-            else:
-                result = effect()
-                if isinstance(result, Fenced | Superseded | Contended):
-                    service.refused(f"Store{type(result).__name__}")
-            if unheard < faults.unheard:
-                counts["F10"] += writes
-            else:
-                network.carry(theirs, ours, lambda: back(result))
-
-        def land() -> None:
-            running = program.running
-            if running is None or running.dead:
-                if theirs.up:
-                    network.carry(theirs, ours, lambda: back(Unavailable("NotReached", "nobody listens", 0.5)))
-                return
-            network.loop.later(running, sync_s, serve)
-
-        if lost < faults.lost:
-            counts["F1"] += 1
-        elif late < faults.late:
-            counts["F4"] += 1
-            network.loop.after(late_s, network.carry, ours, theirs, land)
-        else:
-            network.carry(ours, theirs, land)
-        expiry = network.loop.call_later(RPC_S, expire)
+        request = _Request(self._service, self._process, call, effect, writes)
+        request.send()
+        expiry = self._service.network.loop.call_later(RPC_S, request.fail, f"no answer in {RPC_S} s")
         try:
-            return await answer
+            return await request.answer
         finally:
             expiry.cancel()
+
+
+class _Request(Generic[T]):
+    """One call under way. Every value is drawn before anything is decided: one fault moves no draws behind it."""
+
+    def __init__(self, service: StoreService, process: Running, call: str, effect: Callable[[], T], writes: bool) -> None:
+        self._service, self._network = service, service.network
+        self._counts = service.network.machines.counts
+        self._call, self._effect, self._writes = call, effect, writes
+        draws = service.draws
+        self._refused, self._lost, self._unheard, self._late = draws.random(), draws.random(), draws.random(), draws.random()
+        self._twice, self._broken, self._kept = draws.random(), draws.random(), draws.random() < 0.5
+        self._sync_s, self._late_s, self._again_s = (draws.uniform(*range_s) for range_s in (SYNC_S, LATE_S, AGAIN_S))
+        self._trap = service.trap_of(process)
+        assert service.program is not None
+        self._program = service.program
+        self._ours, self._theirs = process.machine, service.program.machine
+        self.answer: asyncio.Future[T | Unavailable] = service.network.loop.create_future()
+
+    def send(self) -> None:
+        faults, network = self._service.faults, self._network
+        if self._trap is not None and not self._trap.after:
+            network.loop.after(0.0, self._trap.spring)
+        elif self._lost < faults.lost:
+            self._counts["F1"] += 1
+        elif self._late < faults.late:
+            self._counts["F4"] += 1
+            network.loop.after(self._late_s, network.carry, self._ours, self._theirs, self._land)
+        else:
+            network.carry(self._ours, self._theirs, self._land)
+
+    def fail(self, why: str) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(_NoAnswer(why))
+
+    def _back(self, result: T | Unavailable) -> None:
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def _land(self) -> None:
+        running = self._program.running
+        if running is not None and not running.dead:
+            self._network.loop.later(running, self._sync_s, self._serve)
+        elif self._theirs.up:
+            self._tell(lambda: self._back(Unavailable("NotReached", "nobody listens", 0.5)))
+
+    def _tell(self, deliver: Callable[[], None]) -> None:
+        self._network.carry(self._theirs, self._ours, deliver)
+
+    def _serve(self) -> None:
+        faults, counts = self._service.faults, self._counts
+        result: T | Unavailable
+        if self._writes and (faults.full or self._refused < faults.unavailable):
+            counts["F13" if faults.full else "unavailable"] += 1
+            result = Unavailable("DiskFull" if faults.full else "Refused", f"{self._call} was refused", 0.5)
+        elif self._broken < faults.broken:
+            counts["F13"] += 1
+            if self._kept and self._writes:
+                self._effect()  # what was not synced may be there all the same
+            self._tell(lambda: self.fail("I/O error"))
+            return
+        else:
+            result = self._effect()
+            if isinstance(result, Fenced | Superseded | Contended):
+                self._service.refused(f"Store{type(result).__name__}")
+            if self._writes and self._twice < faults.twice:
+                self._network.loop.after(self._again_s, self._again)
+        if self._trap is not None:
+            self._trap.spring()  # it was done, and whoever asked for it never learns
+        elif self._unheard < faults.unheard:
+            counts["F10"] += self._call == "commit" and isinstance(result, Committed)
+        else:
+            self._tell(lambda: self._back(result))
+
+    def _again(self) -> None:
+        """A copy of the request, whose answer nobody waits for."""
+        if self._program.alive:
+            self._counts["F2"] += 1
+            self._effect()

@@ -36,6 +36,7 @@ from fairlead.model.kinds.work import Binding, SchedulingRequest
 from fairlead.model.lifecycle import LEASED_ROLES, STEPS, Role, SlotState
 from fairlead.model.registry import GLOBAL
 from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.pictures import told_again
 from fairlead.sim.platform import Plane, Platform
 from fairlead.store.contract import Batch
 
@@ -52,6 +53,7 @@ GROUNDS: Final = (
 WAYS: Final = 7  # in which a proposal may be spoilt: wrong about one of six things, or late
 STEPS_WRONG: Final = ("token", "stranger", "lease")
 TTL_S: Final = 1.0
+HELD_S: Final = 15.0  # as long as some reserve, and bind when they should not any more
 
 _binding: Final = codec.decoder(Binding).decode
 
@@ -131,6 +133,8 @@ class Strays:
             outcomes = await submit(sent)
             return [outcomes[index] for index in own]
 
+        if self._platform.scenario.faults.stale_event:
+            told_again(server, self._platform.loop.stream(f"pictures {server.config.name}"), self._platform.machines.counts)
         if chance and plane.name != GLOBAL:
             setattr(authority, "submit", spoiled)  # noqa: B010  of this one server's authority alone
 
@@ -221,6 +225,10 @@ class Strays:
         if found is None or caller is None:
             return
         terms = (found.tenant, found.name, found.epoch, found.generation, found.node, found.policy_revision, found.grant_version)
+        if second * 31 % 1 < 0.4:
+            self._send(plane, Command(caller, Reserve(*terms, HELD_S)))
+            self._platform.loop.spawn(None, self._bind_too_late(plane, caller, found), "stray that reserved")
+            return
         self._send(plane, Command(caller, Reserve(*terms, TTL_S)))
         await sleep(0.01)
         self._send(plane, Command(replace(caller, actor=f"another {ACTOR}"), found))
@@ -228,11 +236,23 @@ class Strays:
             await sleep(late_s)
             self._send(plane, Command(caller, found))
 
+    async def _bind_too_late(self, plane: Plane, caller: Caller, found: Bind) -> None:
+        """What it has reserved, once the node is not what it was; else just before it runs out."""
+        for _ in range(int(HELD_S) - 1):
+            await sleep(1.0)
+            node = self.objects(plane.name).get("nodes", {}).get(("", found.node))
+            if node is None or not node.status.schedulable or node.status.health != "Ready":
+                break
+        self._send(plane, Command(caller, found))
+
     def _send_late(self, plane: Plane, rival: Command) -> None:
         """Whoever reserved and was slow then binds what it holds no longer: before it is cleared away, with some luck."""
         body = rival.body
         assert isinstance(body, Reserve)
         terms = (body.tenant, body.name, body.epoch, body.generation, body.node, body.policy_revision, body.grant_version)
+        if body.ttl_s > TTL_S:
+            self._platform.loop.spawn(None, self._bind_too_late(plane, rival.caller, Bind(*terms)), "stray that reserved")
+            return
         self._send(plane, Command(rival.caller, Bind(*terms)), TTL_S + 0.05)
 
     def _ask_again(self, plane: Plane, objects: Objects, first: float) -> None:
@@ -300,7 +320,8 @@ def quicker(command: Command, which: float, at: float) -> Command | None:
     if int(which * WAYS) != WAYS - 1 or not isinstance(body, Bind):
         return None
     terms = (body.tenant, body.name, body.epoch, body.generation, body.node, body.policy_revision, body.grant_version)
-    return Command(replace(command.caller, actor=f"another {ACTOR}"), Reserve(*terms, TTL_S))
+    ttl_s = HELD_S if at * 31 % 1 < 0.4 else TTL_S
+    return Command(replace(command.caller, actor=f"another {ACTOR}"), Reserve(*terms, ttl_s))
 
 
 def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:

@@ -18,7 +18,7 @@ from fairlead.observe.agreement import differences, without_waiting
 from fairlead.observe.differing import Difference, Objects
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.explained import ExplainedChecker
-from fairlead.observe.intervals import overlaps, went_back
+from fairlead.observe.intervals import overlaps, overtook, went_back
 from fairlead.observe.leased import EffectiveChecker, RegionLeases
 from fairlead.observe.reads import ReadChecker
 from fairlead.observe.waiting import WaitingChecker, room_for
@@ -159,6 +159,8 @@ class World:
         for detail in went_back(self.platform.intervals):
             self.found("S9", "", detail)
         for watch in self.watches.values():
+            for detail in overtook(self.platform.intervals, watch.checker.claims):
+                self.found("S2", watch.name, detail)
             watch.promises.finish()
             watch.objects_have_history()
         watch = self.watches[GLOBAL]

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "simulation.md").read_text()
 IDS = [f"S{number}" for number in range(1, 21)] + [f"L{number}" for number in range(1, 13)]
 # Shown by something else, as the row says in words.
-BY_OTHERS = {"S16", "L6"}
+BY_OTHERS = {"L6"}
 
 
 def rows() -> list[tuple[list[str], list[str]]]:

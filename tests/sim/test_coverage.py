@@ -14,9 +14,19 @@ import pytest
 from fairlead.model.refusals import REFUSALS
 from fairlead.ports import SystemClock
 from fairlead.sim import campaign, kept
-from fairlead.sim.coverage import FAULTS, NOT_INJECTED, NOT_MET, SAFEGUARDS, floor_of, void_reasons
+from fairlead.sim.coverage import (
+    CHECKED,
+    ELSEWHERE,
+    FAULTS,
+    NOT_COUNTED,
+    NOT_INJECTED,
+    NOT_MET,
+    SAFEGUARDS,
+    floor_of,
+    void_reasons,
+)
 from fairlead.sim.machines import Machines
-from fairlead.sim.scenario import Scenario
+from fairlead.sim.scenario import PROFILES, Scenario
 from fairlead.sim.tally import Tally
 from fairlead.sim.world import Verdict
 
@@ -56,6 +66,30 @@ def test_every_refusal_that_is_asked_for_is_one_that_can_be_counted() -> None:
     others = {"AgentFence", "AgentToken", "Repeated", "StoreContended", "StoreFenced"}
     assert set(SAFEGUARDS) - others <= set(REFUSALS)
     assert set(NOT_MET) <= set(REFUSALS) - set(SAFEGUARDS), "what no campaign can meet is not asked of one"
+
+
+def test_every_reason_for_a_refusal_is_asked_for_once_or_says_why_not() -> None:
+    for reason in REFUSALS:
+        places = [place for place in (SAFEGUARDS, NOT_MET, ELSEWHERE) if reason in place]
+        assert len(places) == 1, f"{reason} is in {len(places)} of the lists of fairlead/sim/coverage.py"
+        assert places[0][reason]
+    assert {*NOT_MET, *ELSEWHERE} <= set(REFUSALS)
+
+
+def test_what_only_a_directed_profile_meets_names_a_profile_there_is() -> None:
+    for why in ELSEWHERE.values():
+        named = why[why.rindex("(") + 1 : -1].removeprefix("profiles ").removeprefix("profile ").split(", ")
+        assert set(named) <= set(PROFILES), why
+
+
+def test_a_campaign_in_which_a_promise_was_hardly_asked_is_void() -> None:
+    enough = dict.fromkeys(CHECKED, 1_000)
+    assert not void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 0, checked=enough)
+    thin = void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 0, checked={**enough, "S20": 999})
+    assert names(thin) == [("promise", "S20")]
+    without = {name: count for name, count in enough.items() if name not in NOT_COUNTED}
+    assert not void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 0, checked=without)
+    assert ("promise", "S20") in names(campaign.summed([verdict_of(1, "swarm")])["void"])
 
 
 def test_one_seed_in_twenty_is_run_again_and_must_come_out_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

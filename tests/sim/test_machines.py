@@ -81,12 +81,37 @@ def test_a_power_cut_takes_back_what_was_not_made_durable() -> None:
     assert run(main) == b"old"
 
 
-def test_a_full_disk_refuses_writes() -> None:
+def test_what_was_not_made_durable_may_also_be_there_or_be_torn() -> None:
+    async def main(loop: SimLoop) -> set[bytes | None]:
+        machines, left, draws = Machines(loop), set[bytes | None](), loop.stream("power")
+        for number in range(40):
+            machine = machines.machine(f"a/{number}")
+            machine.file("fence").write(b"old", durable=True)
+            machine.file("fence").write(b"newer", durable=False)
+            machine.file("tokens").write(b"kept", durable=True)
+            machine.lose_power(draws)
+            assert machine.file("tokens").read() == b"kept"
+            left.add(machine.file("fence").read())
+        assert machines.counts["F13"] > 0, "a torn one is counted"
+        return left
+
+    left = run(main)
+    assert {b"old", b"newer"} < left
+    assert all(data is not None and (data == b"old" or b"newer".startswith(data)) for data in left)
+
+
+def test_a_full_disk_refuses_writes_and_a_broken_one_does_and_each_is_counted() -> None:
     async def main(loop: SimLoop) -> None:
-        machine = Machines(loop).machine("a/one")
+        machines = Machines(loop)
+        machine = machines.machine("a/one")
         machine.disk_full = True
+        assert machines.counts["F13"] == 0
         with pytest.raises(OSError, match="no space"):
             machine.file("x").write(b"1", durable=True)
+        machine.disk_full, machine.disk_broken = False, True
+        with pytest.raises(OSError, match="does not take it"):
+            machine.file("x").write(b"1", durable=True)
+        assert machines.counts["F13"] == 2
 
     run(main)
 

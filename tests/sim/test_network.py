@@ -203,3 +203,43 @@ def test_a_late_frame_of_an_old_connection_can_arrive_after_those_of_a_new_one()
         assert rig.machines.counts["F3"] == 1
 
     rigged(work)
+
+
+def test_a_clogged_link_holds_everything_and_lets_connections_go_in_any_order_each_in_its_own() -> None:
+    async def work(rig: Rig) -> list[Any]:
+        ends = [await rig.dial() for _ in range(3)]
+        rig.network.clog(rig.here, rig.there)
+        for number in range(4):
+            for name, end in zip("abc", ends, strict=True):
+                await end.send((name, number))
+        await sleep(5.0)
+        assert rig.got == []
+        assert rig.machines.counts["F6"] == 0
+        rig.network.unclog(rig.here, rig.there)
+        await sleep(5.0)
+        assert rig.machines.counts["F6"] == 1
+        for name in "abc":
+            assert [number for who, number in rig.got if who == name] == [0, 1, 2, 3]
+        return [name for name, number in rig.got if number == 0]
+
+    orders = {tuple(rigged(work, seed)) for seed in range(8)}
+    assert len(orders) > 2, "whoever was first does not stay first"
+
+
+def test_a_clog_that_held_nothing_is_not_counted_and_one_under_a_cut_is_held_by_that() -> None:
+    async def work(rig: Rig) -> None:
+        end = await rig.dial()
+        rig.network.clog(rig.here, rig.there)
+        rig.network.unclog(rig.here, rig.there)
+        assert rig.machines.counts["F6"] == 0
+        rig.network.clog(rig.here, rig.there)
+        await end.send("late")
+        rig.cut()
+        rig.network.unclog(rig.here, rig.there)
+        await sleep(2.0)
+        assert rig.got == []
+        rig.join()
+        await sleep(1.0)
+        assert rig.got == ["late"]
+
+    rigged(work)

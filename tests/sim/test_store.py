@@ -11,7 +11,7 @@ from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.machines import Machines, for_ever
 from fairlead.sim.network import Network
-from fairlead.sim.store import SimStore, StoreService
+from fairlead.sim.store import SimStore, StoreService, Trap
 from fairlead.store.contract import AlreadyThere, Committed, Fence, Fenced, OutcomeUnknown, StoreUnreachable, Unavailable
 from tests.store.batches import chain
 
@@ -156,5 +156,90 @@ def test_whoever_watches_the_disk_is_told_of_every_batch_and_of_a_lost_tail() ->
             await rig.store.commit(fence, batch)
         rig.service.disk.lose_tail(2)
         assert told == [*(batch.first for batch in rig.batches), ("lost", rig.batches[2].last)]
+
+    rigged(work)
+
+
+def test_a_commit_is_counted_as_lost_after_the_fact_only_where_it_was_one() -> None:
+    async def work(rig: Rig) -> None:
+        fence = await rig.lead()
+        rig.service.faults.unheard = 1.0
+        await rig.store.renew(fence)
+        with pytest.raises(StoreUnreachable):
+            await rig.store.head()
+        assert rig.machines.counts["F10"] == 0
+        await rig.store.commit(fence, rig.batches[0])
+        await rig.store.commit(fence, rig.batches[0])  # is there already: nothing is lost with this answer
+        assert rig.machines.counts["F10"] == 1
+
+    rigged(work)
+
+
+def test_a_stale_read_is_counted_only_where_it_hides_something() -> None:
+    async def work(rig: Rig) -> None:
+        rig.service.faults.stale = 1.0
+        assert await rig.store.tail(0) == []
+        assert rig.machines.counts["F12"] == 0
+        fence = await rig.lead()
+        await rig.store.commit(fence, rig.batches[0])
+        assert await rig.store.tail(0) == []
+        assert rig.machines.counts["F12"] == 1
+
+    rigged(work)
+
+
+def test_a_request_that_lands_twice_takes_effect_once() -> None:
+    async def work(rig: Rig) -> None:
+        told: list[int] = []
+        rig.service.disk.committed = lambda batch: told.append(batch.first)
+        rig.service.faults.twice = 1.0
+        fence = await rig.lead()
+        for batch in rig.batches:
+            assert await rig.store.commit(fence, batch) == Committed()
+        await sleep(5.0)
+        assert told == [batch.first for batch in rig.batches]
+        assert rig.service.disk.head.epoch == fence.epoch
+        assert rig.machines.counts["F2"] == 1 + len(rig.batches)
+
+    rigged(work)
+
+
+def test_of_a_write_on_a_broken_disk_nobody_knows_whether_it_is_there() -> None:
+    there = set()
+    for seed in range(6):
+
+        async def work(rig: Rig) -> None:
+            fence = await rig.lead()
+            rig.service.faults.broken = 1.0
+            assert isinstance(await rig.store.commit(fence, rig.batches[0]), OutcomeUnknown)
+            with pytest.raises(StoreUnreachable, match="I/O error"):
+                await rig.store.head()
+            assert rig.machines.counts["F13"] == 2
+            there.add(bool(rig.service.disk.journal))
+            rig.service.faults.broken = 0.0
+            assert isinstance(await rig.store.commit(fence, rig.batches[0]), Committed | AlreadyThere)
+
+        rigged(work, seed)
+    assert there == {True, False}
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_process_dies_at_the_very_call_before_it_is_sent_or_when_it_has_taken_effect(call: int, after: bool) -> None:
+    async def work(rig: Rig) -> None:
+        server = rig.machines.programs["server"]
+        fence = await rig.lead()
+        rig.service.traps["server"] = Trap(call, after, server.kill)
+        assert server.running is not None
+
+        async def commits() -> None:
+            for batch in rig.batches:
+                await rig.store.commit(fence, batch)
+
+        rig.loop.spawn(server.running, commits(), "commits")
+        await sleep(5.0)
+        assert not server.alive
+        assert len(rig.service.disk.journal) == call - (not after)
+        assert not rig.service.traps
 
     rigged(work)

@@ -1,0 +1,139 @@
+"""Owns the planted bugs of leadership and of ids: who takes over and when, what becomes of a commit in doubt, what a repeated
+command comes to; and of those who read. Called by mutants.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fairlead.agent.node import Node
+from fairlead.agent.remembered import Remembered
+from fairlead.api.rules import AccessRules
+from fairlead.authority import pipeline
+from fairlead.authority.candidate import Candidate
+from fairlead.authority.receipts import Receipts
+from fairlead.authority.term import Term
+from fairlead.controllers import slot_lease
+from fairlead.controllers.cache import Item, Objects, _reindex
+from fairlead.controllers.slot_lease import SlotLease
+from fairlead.decide import escrow
+from fairlead.decide.slot_lease import held_until
+from fairlead.observe.answers import ATTEMPT
+from fairlead.sim.people import People
+from fairlead.sim.planting import Mutant, Swap
+
+
+def _takes_over_early() -> list[Swap]:
+    """A standby does not wait until the leader has stopped to trust itself."""
+    return [(Candidate, "_limit_s", property(lambda self: 0.4 * self._timing.lease_ttl_s))]
+
+
+def _never_takes_over() -> list[Swap]:
+    return [(Candidate, "_limit_s", property(lambda self: float("inf")))]
+
+
+def _in_doubt_for_ever() -> list[Swap]:
+    return [(pipeline, "RESUBMIT_S", (1e6,))]
+
+
+def _refusals_forgotten() -> list[Swap]:
+    """A copy of what was refused is judged anew."""
+    return [(Receipts, "refused", lambda self, ctx, command, hashed, refused: None)]
+
+
+def _new_id_each_time() -> list[Swap]:
+    """Whoever asks again does so under another id."""
+    ask, asked = People._try, [0]
+
+    async def lax(self: People, method: str, path: str, body: Any, id: str) -> Any:
+        asked[0] += 1
+        return await ask(self, method, path, body, f"{id}{ATTEMPT}{asked[0]}")
+
+    return [(People, "_try", lax)]
+
+
+def _agent_counts_from_receipt() -> list[Swap]:
+    heard = Node.heard
+
+    def lax(self: Node, ack: Any, sent: float, answered_at: float) -> bool:
+        return heard(self, ack, answered_at, answered_at)
+
+    return [(Node, "heard", lax)]
+
+
+def _region_counts_from_receipt() -> list[Swap]:
+    """Of its slot lease."""
+    look = SlotLease._look
+
+    async def lax(self: SlotLease) -> None:
+        slot_lease.held_until = lambda sent, ttl_s: held_until(self._clock.monotonic(), ttl_s)  # type: ignore[attr-defined]
+        await look(self)
+
+    return [(SlotLease, "_look", lax), (slot_lease, "held_until", lambda sent, ttl_s: held_until(sent, ttl_s))]
+
+
+def _any_leader() -> list[Swap]:
+    """An agent believes a leader that was deposed before. Such a one does not vouch for anything beyond its lease: that guard is
+    out as well."""
+    return [(Remembered, "hear", lambda self, incarnation, epoch: True), (Term, "valid", lambda self, now: True)]
+
+
+def _stale_revives() -> list[Swap]:
+    """What a picture is told counts, however old it is."""
+
+    def lax(self: Objects, change: Any) -> Any:
+        items, name = self._items.setdefault(change.plural, {}), (change.tenant, change.name)
+        old, new = items.get(name), Item(change) if change.raw is not None else None
+        if new is None:
+            items.pop(name, None)
+        else:
+            items[name] = new
+        for function, table in self._tables.get(change.plural, {}).items():
+            _reindex(table, function, name, old, new)
+        return old, new
+
+    return [(Objects, "apply", lax)]
+
+
+def _victims_or_not() -> list[Swap]:
+    """Whoever claims starts at once."""
+
+    def lax(self: Node, slot: Any, bound: Any) -> str:
+        lives = self.lives_of(slot.key) if bound is not None and not slot.there else []
+        return "its earlier life" if any(other.there and other is not slot for other in lives) else ""
+
+    return [(Node, "blocked", lax)]
+
+
+def _reassigned_at_once() -> list[Swap]:
+    """What a region may use until its lease ends is given to others before."""
+    return [(escrow, "exposure", lambda account, now_ms: escrow.largest(offer.after for offer in account.offers))]
+
+
+def _everybody_reads_all() -> list[Swap]:
+    rows = AccessRules.rows
+
+    def lax(self: AccessRules, identity: Any, ask: Any) -> Any:
+        return None if rows(self, identity, ask) is None else lambda change: True
+
+    return [(AccessRules, "rows", lax)]
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "takeover-early": Mutant("a standby waits for the leader's lease", "hasty", ("S12",), _takes_over_early),
+    "takeover-never": Mutant("a standby takes over", "first", ("L2",), _never_takes_over, 1.0),
+    "doubt-for-ever": Mutant("a commit in doubt is sent again", "doubts", ("L7",), _in_doubt_for_ever, 1.0),
+    "refusal-forgotten": Mutant("what was refused is not done after all", "strays", ("S13",), _refusals_forgotten, 3.0),
+    "retry-new-id": Mutant("who asks again does so under the same id", "unknown", ("S13",), _new_id_each_time),
+    "agent-lease-from-receipt": Mutant(
+        "a lease counts from when it was asked for", "delayed", ("S12",), _agent_counts_from_receipt
+    ),
+    "slot-lease-from-receipt": Mutant(
+        "a slot lease counts from when it was asked for", "sole", ("S12",), _region_counts_from_receipt, 5.0
+    ),
+    "agent-any-leader": Mutant("an agent believes no leader that was deposed", "usurpers", ("S12",), _any_leader),
+    "stale-revives": Mutant("an event from before changes nothing", "echoes", ("L4", "S7", "X3"), _stale_revives),
+    "claim-starts-at-once": Mutant("a claimer starts when its victims are gone", "crowded", ("S2",), _victims_or_not, 1.0),
+    "grant-given-twice": Mutant("what a lease covers is given away after its end", "grants", ("S5",), _reassigned_at_once, 3.0),
+    "reads-all": Mutant("a list holds what its caller may read", "tenants", ("S17",), _everybody_reads_all, 1.0),
+}

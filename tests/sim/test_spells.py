@@ -1,0 +1,101 @@
+"""What strikes is what is counted: storms, clogs, cuts, strobes, feeds that end, wrong moves of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.sim import loop as sim
+from fairlead.sim.campaign import scenario_of
+from fairlead.sim.chaos import Chaos
+from fairlead.sim.loop import SimLoop, sleep
+from fairlead.sim.scenario import Faults, Scenario, Work
+from fairlead.sim.spells import Hit, Loop
+from fairlead.sim.world import World, run_scenario
+
+QUIET = Scenario(1, "calm", 1, 2, 3, work=Work(2, 20.0, operators=0.0), faults=Faults())
+
+
+def in_a_world(work: Callable[[World, Chaos], Coroutine[Any, Any, None]], scenario: Scenario = QUIET) -> None:
+    async def main(loop: SimLoop) -> None:
+        world = World(loop, scenario)
+        world.platform.start()
+        await sleep(15.0)
+        await work(world, world.chaos)
+
+    sim.run(main, 1)
+
+
+def test_a_storm_kills_several_programs_again_and_again_and_ends() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        programs = chaos._programs()
+        loops = [Loop(0.0, 3, 0.5, 1.0), Loop(0.5, 4, 0.5, 1.0)]
+        before = {program.name: program.lives for program in programs}
+        chaos._spells.storm(programs, loops)
+        await sleep(20.0)
+        grown = sorted(program.lives - before[program.name] for program in programs)
+        assert grown[-2:] == [3, 4]
+        assert sum(grown) == 7
+        assert all(program.alive for program in programs)
+        assert chaos.counts["F15"] == 1
+        assert chaos.counts["F9"] == 7
+
+    in_a_world(work)
+
+
+def test_a_server_is_killed_at_one_of_its_calls_and_begins_again() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        server = world.platform.planes["us-east"].servers[0]
+        for call in (1, 2, 5):
+            lives = server.lives
+            chaos._spells.crash(server, Hit(1.0, 0.6, call, True))
+            await sleep(20.0)
+            assert server.alive
+            assert server.lives == lives + 2, "now, and at a call of its next life"
+        assert chaos.counts["killed_after_store_call"] == 3
+
+    in_a_world(work)
+
+
+def test_a_clock_that_jumps_comes_back() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        machine = next(iter(world.platform.machines.all.values()))
+        before, seen = machine.clock.wall_s, set()
+        chaos._spells._strobe(machine, 100.0, 0.1, 6)
+        for _ in range(20):
+            seen.add(machine.clock.wall_s - before)
+            await sleep(0.05)
+        assert seen == {0.0, -100.0}
+
+    in_a_world(work)
+
+
+def test_feeds_that_end_are_counted_and_resets_of_other_connections_are_not() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        network, counts = world.platform.network, chaos.counts
+        before = counts["F11"]
+        for end in network.all_ends():
+            if end.process.name.startswith("people"):
+                network.reset(end)
+        await sleep(1.0)
+        assert counts["F11"] == before
+        agent = next(end for end in network.all_ends() if end.process.name.startswith("agent"))
+        network.reset(agent)
+        await sleep(1.0)
+        assert counts["F11"] > before
+
+    in_a_world(work)
+
+
+def test_every_fault_of_a_swarm_is_counted_under_its_id_by_what_happened() -> None:
+    scenario = scenario_of(4, "swarm", 2.0)
+    faults = Faults(crash=6.0, cut=6.0, slow=20.0, clock=6.0, disk=6.0, store=6.0, reset=6.0, stale=0.5, loss=0.01, unheard=0.3)
+    verdict = run_scenario(_with(scenario, faults))
+    assert not verdict.findings
+    assert {"F1", "F2", "F3", "F4", "F5", "F6", "F7", "F9", "F10", "F11", "F12", "F13", "F15", "F20"} <= set(verdict.counts)
+
+
+def _with(scenario: Scenario, faults: Faults) -> Scenario:
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=Work(4, 40.0, operators=12.0))
