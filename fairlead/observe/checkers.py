@@ -231,10 +231,6 @@ class JournalChecker:
         if lease is None or lease.spec.epoch != caller.fencing_epoch:
             held = lease.spec.epoch if lease else None
             self._found("S9", f"{caller.actor} wrote with epoch {caller.fencing_epoch} of {caller.lease}, which is at {held}")
-        elif lease.spec.incarnation != incarnation:
-            of, now = lease.spec.incarnation, incarnation
-            self._found("S16", f"{caller.actor} wrote under {caller.lease} of incarnation {of}, and this is {now}")
-        self.checked["S16"] += incarnation > 1
 
     def _of_now(self, command: Command, incarnation: int) -> None:
         """After a restore nothing counts that was seen, leased or promised in the history before it (S16)."""
