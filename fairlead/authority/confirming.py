@@ -1,4 +1,4 @@
-"""Takes the end off bindings that were provisional and stay (P13, ADR 0041), a few at a time.
+"""Takes the end off bindings that were provisional and stay (P13, ADR 0037), a few at a time.
 
 Remembers which are provisional, and proposes; the judge asks again at the moment of writing (judge/running.py). While a region is
 cut off, or has not told what it did then, it waits: the report counts them. Called by chores.py.
