@@ -14,6 +14,7 @@ from fairlead.model.lifecycle import ON_NODE, SlotState
 from fairlead.observe.rooms import rooms_for
 
 RECOVERED_S: Final = 300.0
+SEEN_S: Final = 20.0  # within which a lost region is called so: its lease, six seconds, and a look at it
 
 Objects = Mapping[str, Mapping[tuple[str, str], Any]]
 Key = tuple[str, str]
@@ -23,6 +24,7 @@ class _Loss:
     def __init__(self, region: str, at_s: float, services: dict[Key, Workload]) -> None:
         self.region, self.at_s = region, at_s
         self.open = services
+        self.since: dict[Key, float] = {}  # of these, those that have their minimum, and since when
 
 
 class Losses:
@@ -55,7 +57,8 @@ class Losses:
     def ended(self, region: str) -> None:
         """It is back: what had not recovered by then says nothing."""
         for loss in [loss for loss in self._losses if loss.region == region]:
-            self._counts["recovery_unfinished"] += len(loss.open)
+            self.recovered_s += [round(since_s - loss.at_s, 1) for since_s in loss.since.values()]
+            self._counts["recovery_unfinished"] += len(loss.open) - len(loss.since)
             self._losses.remove(loss)
 
     @property
@@ -77,8 +80,13 @@ class Losses:
                 if self._changed(key, workload):
                     self._counts["recovery_changed"] += 1
                 elif self._serves(key, workload, loss.region):
-                    self.recovered_s.append(round(now_s - loss.at_s, 1))
+                    since_s = loss.since.setdefault(key, now_s)
+                    if now_s < loss.at_s + SEEN_S:
+                        continue  # it had what it needs already; whoever does not know of the loss may yet let that go
+                    self.recovered_s.append(round(since_s - loss.at_s, 1))
                     self._kept[key] = workload
+                elif loss.since.pop(key, None) is not None:
+                    continue
                 elif now_s - loss.at_s > RECOVERED_S:
                     words = f"{'/'.join(key)} has not its minimum {RECOVERED_S:.0f} s after {loss.region} was lost"
                     if not self._is_said_to_have_no_room(key):
@@ -90,6 +98,7 @@ class Losses:
                 else:
                     continue
                 del loss.open[key]
+                loss.since.pop(key, None)
         return late
 
     def dips(self) -> list[str]:

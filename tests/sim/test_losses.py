@@ -27,7 +27,7 @@ from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from fairlead.sim.campaign import scenario_of
-from fairlead.sim.losses import RECOVERED_S, Losses, Objects
+from fairlead.sim.losses import RECOVERED_S, SEEN_S, Losses, Objects
 from fairlead.sim.world import Verdict, run_scenario
 
 
@@ -80,8 +80,24 @@ def test_a_service_that_is_not_back_in_time_is_found_and_one_that_is_counts_its_
     now = planes(3)
     losses.struck("east", 1000.0)
     assert losses.look(1017.5) == []
+    assert losses.look(1000.0 + SEEN_S) == []
     assert losses.recovered_s == [17.5]
     assert losses.look(9000.0) == []
+
+
+def test_what_stood_in_for_an_earlier_loss_counts_once_the_new_one_is_known() -> None:
+    """Until then it may be let go by those who do not know: that is no dip, and it has to be back in time."""
+    now = planes(3)
+    losses = Losses(lambda plane: now[plane], ("east", "west"), Counter())
+    losses.struck("east", 100.0)
+    assert losses.findings(101.0, strict=True) == []
+    now = planes(2)
+    assert losses.findings(107.0, strict=True) == []
+    now = planes(3)
+    assert losses.findings(130.0, strict=True) == []
+    assert losses.recovered_s == [30.0]
+    now = planes(2)
+    assert losses.findings(131.0, strict=True) == [("L5", "risk/api had recovered, and 2 of at least 3 serve")]
 
 
 def test_what_serves_in_the_lost_region_itself_does_not_count() -> None:
