@@ -94,8 +94,8 @@ class Node:
         self.global_until = max(self.global_until, sent + most_s - settings.kill_s)
         self.heard_at = max(self.heard_at, sent)
         if self.sole_at == float("inf"):
-            lease_s = max(self.lease_s, ack.longest_s, settings.node_lease_s) * (1 + settings.clock_rate_error)
-            self.sole_at = answered_at + lease_s + settings.fence_margin_s
+            longest_s = max(self.lease_s, ack.longest_s or settings.node_lease_s)
+            self.sole_at = answered_at + longest_s * (1 + settings.clock_rate_error) + settings.fence_margin_s
         return True
 
     def settle(self, ack: Ack, sent: float) -> list[Slot]:

@@ -42,6 +42,11 @@ def _agent_lease_never_ends() -> list[Swap]:
     ]
 
 
+def _agent_counts_by_its_own_lease() -> list[Swap]:
+    """Not as long as its region says, which waits for that and no longer."""
+    return [(Node, "lease_s", property(lambda self: self._settings.node_lease_s))]
+
+
 def _shim_has_no_fence() -> list[Swap]:
     return [(Instances, "_look_at_fence", lambda self, run: None)]
 
@@ -169,6 +174,7 @@ def _lost_is_closed_again() -> list[Swap]:
 MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
     "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
+    "agent-own-lease": Mutant("the region says how long its word counts", "exclusive", ("S12",), _agent_counts_by_its_own_lease),
     "shim-no-fence": Mutant("a shim ends Exclusive work by itself", "silent", ("S12",), _shim_has_no_fence),
     "agent-starts-at-once": Mutant("a new session waits for the earlier one's lease", "twins", ("S12",), _starts_at_once),
     "twins-both-stay": Mutant("an agent whose session is over stops", "twins", ("S12",), _twins_both_stay),

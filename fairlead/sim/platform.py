@@ -252,7 +252,7 @@ class Platform:
             addresses = self.planes[declared.region].addresses
             plane = CountedPlane(self.machines.counts, addresses, dialling.dial, clock, random, f"agent {declared.name}")
             settings = AgentSettings(
-                node_lease_s=self.scenario.node_lease_s,
+                node_lease_s=self.scenario.node_lease_s * 3,  # nobody has told it yet that its region's is another
                 heartbeat_s=self.scenario.node_lease_s / 3,
                 state_file=machine.file("remembered"),
                 fence_file=machine.file(FENCE_FILE),
