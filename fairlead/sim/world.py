@@ -348,7 +348,8 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
     async def main(loop: SimLoop) -> World:
         loop.seeded = scenario.seeded or loop.seeded
         world = World(loop, scenario)
-        with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
+        rough_s, calls_s = scenario.rough_s, scenario.rough_s + scenario.settle_s / 2
+        with hearing(loop, world.found), sifting(loop, scenario.sieve, calls_s) as probe, misled(loop, scenario.hints, rough_s):
             await world.live()
         if probe is not None:
             world.platform.machines.counts.update(probe.counted())
