@@ -9,6 +9,7 @@ is part of a scenario, so that a point that fails is a file like any other. Call
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -29,8 +30,10 @@ _OF_LEASES: Final = (LeaseAcquire, LeaseRenew, LeaseRelease)
 class Probe:
     """Counts the calls at which the pattern could strike, and strikes at one of them."""
 
-    def __init__(self, loop: SimLoop, sieve: Sieve) -> None:
+    def __init__(self, loop: SimLoop, sieve: Sieve, until_s: float = math.inf) -> None:
+        """Nothing strikes after `until_s`: a server that is killed when all should be at rest is told of by others, rightly."""
         self.loop = loop
+        self._until_s = until_s
         self.pattern = sieve.pattern
         self.calls = 0
         self.works = 0  # what it sent that is not about its own lease
@@ -40,7 +43,7 @@ class Probe:
         self._at = sieve.at
 
     def strikes(self, pattern: str) -> bool:
-        if pattern != self.pattern:
+        if pattern != self.pattern or self.loop.now > self._until_s:
             return False
         self.calls += 1
         if self.calls - 1 != self._at:
@@ -162,12 +165,12 @@ class SievedPlane:
 
 
 @contextmanager
-def sifting(loop: SimLoop, sieve: Sieve | None) -> Iterator[Probe | None]:
+def sifting(loop: SimLoop, sieve: Sieve | None, until_s: float = math.inf) -> Iterator[Probe | None]:
     """While it lasts, runtimes of that controller are made with a probe in between."""
     if sieve is None:
         yield None
         return
-    probe = Probe(loop, sieve)
+    probe = Probe(loop, sieve, until_s)
     made, leased = Runtime.__init__, Leased.__init__
 
     def probed(self: Runtime, controller: Any, plane: Any, *rest: Any, other: Any = None, **more: Any) -> None:

@@ -292,7 +292,8 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
         loop.seeded = scenario.seeded or loop.seeded
         world = World(loop, scenario)
         worlds.append(world)
-        with hearing(loop, world.found), sifting(loop, scenario.sieve) as probe, misled(loop, scenario.hints, scenario.rough_s):
+        rough_s, calls_s = scenario.rough_s, scenario.rough_s + scenario.settle_s / 2
+        with hearing(loop, world.found), sifting(loop, scenario.sieve, calls_s) as probe, misled(loop, scenario.hints, rough_s):
             try:
                 await world.live()
             finally:

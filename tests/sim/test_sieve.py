@@ -101,6 +101,18 @@ def test_a_list_may_be_as_old_as_a_feed() -> None:
     assert calls == 3
 
 
+def test_nothing_strikes_when_all_should_be_at_rest() -> None:
+    async def main(loop: SimLoop) -> tuple[list[bool], int]:
+        probe = Probe(loop, Sieve("x", "crash", 1), 10.0)
+        struck = []
+        for _ in range(4):
+            struck.append(probe.strikes("crash"))
+            await sim.sleep(6.0)
+        return struck, probe.calls
+
+    assert sim.run(main, 1).value == ([False, True, False, False], 2)
+
+
 def test_calls_are_spread_from_the_first_to_the_last() -> None:
     assert spread(5, 0) == [0, 1, 2, 3, 4]
     assert spread(100, 3) == [0, 50, 99]
