@@ -16,6 +16,7 @@ from fairlead.sim.loop import Draws
 
 REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no draw of any other moves
 QUIET_S: Final = 30.0
+AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
 
 class Faults(msgspec.Struct, frozen=True, rename="camel"):
@@ -133,7 +134,8 @@ def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = ""
         work=Work(workloads, actions, exclusive, jobs), quiet_s=QUIET_S if seed % 10 else REST_S,
     )  # fmt: skip
     made = PROFILES[profile](made) if profile in PROFILES else made
-    return replace(made, remains=_remains(made))
+    late_s = AGAIN_S if made.tight and made.regions > 1 and made.quiet_s == REST_S else 0.0
+    return replace(made, remains=_remains(made), settle_s=made.settle_s + late_s)
 
 
 def _remains(scenario: Scenario) -> str:
@@ -219,8 +221,7 @@ def _stranded(scenario: Scenario) -> Scenario:
 
 
 def _beheaded(scenario: Scenario) -> Scenario:
-    """The same regions, without a server when their leases end: what is above the limit that stays is ended by agents or by
-    nobody."""
+    """The same regions, without a server when their leases end: what is above that limit is ended by agents or by nobody."""
     return replace(_stranded(scenario), faults=Faults(behead=30.0))
 
 
@@ -268,8 +269,7 @@ def _hushed(scenario: Scenario) -> Scenario:
 
 
 def _sole(scenario: Scenario) -> Scenario:
-    """Services whose slots run once in the world, in regions that go dark or are cut off, on clocks that run wrong: who may run
-    them, and from when on?"""
+    """Services whose slots run once in the world, in regions that go dark or are cut off, on clocks that run wrong."""
     made = _regions(scenario)
     work = replace(made.work, exclusive=1.0, everywhere=0.8, critical=1.0, jobs=0.0, workloads=8, actions=1.0)
     faults = Faults(region=3.0, clock=2.0, slow=1.0, crash=0.3, loss=0.01)

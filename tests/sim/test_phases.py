@@ -90,6 +90,11 @@ def test_one_seed_in_ten_must_rest_for_as_long_as_is_promised() -> None:
     assert all(campaign.scenario_of(10, profile, 1.0).quiet_s == 300.0 for profile in PROFILES)
 
 
+def test_where_slots_wait_for_room_in_two_regions_a_long_rest_begins_after_they_were_asked_for_again() -> None:
+    assert campaign.scenario_of(20, "grants", 1.0).settle_s == campaign.scenario_of(21, "grants", 1.0).settle_s + 300.0
+    assert campaign.scenario_of(20, "tight", 1.0).settle_s == campaign.scenario_of(21, "tight", 1.0).settle_s
+
+
 def test_agreement_counts_from_when_people_have_undone_what_operators_did(monkeypatch: pytest.MonkeyPatch) -> None:
     right = People.put_right
 
