@@ -21,6 +21,7 @@ from fairlead.decide.overflow import (
     is_current,
     is_full,
     noted,
+    own_waiting,
     plan,
     takes,
     waiting,
@@ -96,7 +97,7 @@ class Overflowing:
             own = own_slots(a.spec)
             out.append(
                 Seen(
-                    name, own, least, waiting(a.status), a.status.replicas.pending,
+                    name, own, least, own_waiting(a.status, own), a.status.replicas.pending,
                     self._waits.since_ms(key, name, a.status, now_ms), is_current(a), a.spec.give_up, a.spec.overflow,
                     max(0, facts.room - own), name not in where.silent, name in where.able, where.crowded(name),
                     a.spec.recovery is not None,

@@ -61,6 +61,12 @@ def waiting(status: AssignmentStatus) -> int:
     return sum(why.count for why in status.pending if why.reason in CURABLE)
 
 
+def own_waiting(status: AssignmentStatus, own: int) -> int:
+    """Of those, the ones that have numbers of the region's own and can be given up: not what waits as the surge of a rollout,
+    beside all of its own that have a place."""
+    return min(waiting(status), max(0, own - status.replicas.bound))
+
+
 def oldest_ms(status: AssignmentStatus) -> int:
     """Since when, by the region's own clock: good for telling whether the oldest is still the same one."""
     return min((millis(why.since_time) for why in status.pending if why.reason in CURABLE), default=0)

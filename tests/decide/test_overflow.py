@@ -22,13 +22,14 @@ from fairlead.decide.overflow import (
     giving,
     is_full,
     noted,
+    own_waiting,
     plan,
     takes,
 )
 from fairlead.decide.slots import Slot, instant
 from fairlead.decide.spans import indices, spans_of
 from fairlead.decide.wanting import wanted
-from fairlead.model.kinds.intent import PendingReason, WorkloadSpec
+from fairlead.model.kinds.intent import PendingReason, StageCounts, WorkloadSpec
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import (
     Assignment,
@@ -159,6 +160,17 @@ def test_only_what_another_region_may_cure_counts() -> None:
     held = {"OnHold", "Suspended", "Gated", "ResidencyBlocked", "PolicyAuthorityUnreachable", "WaitingForGang", "Misconfigured",
             "WaitingForVictims", "BackingOff", "PendingEvaluation", "Deactivated"}  # fmt: skip
     assert CURABLE.isdisjoint(held)
+
+
+def test_what_waits_as_the_surge_of_a_rollout_is_nothing_a_region_could_give_up() -> None:
+    def says(bound: int, waits: int) -> AssignmentStatus:
+        why = (PendingReason("WaitingForCapacity", waits),) if waits else ()
+        return AssignmentStatus(replicas=StageCounts(bound=bound, pending=waits), pending=why)
+
+    assert own_waiting(says(bound=4, waits=1), own=4) == 0
+    assert own_waiting(says(bound=3, waits=2), own=4) == 1
+    assert own_waiting(says(bound=0, waits=2), own=4) == 2
+    assert own_waiting(says(bound=5, waits=1), own=4) == 0
 
 
 # --- in the region
