@@ -32,22 +32,6 @@ def _any_holder() -> list[Swap]:
     return [(placing, "_reserved", lax)]
 
 
-def _reserved_is_ready() -> list[Swap]:
-    """Whoever has reserved does not ask again whether the node is still well."""
-    reserved = placing._reserved
-
-    def lax(ctx: Any, caller: Any, body: Any, request: Any) -> Any:
-        account = ctx.ledger.nodes[ctx.state.get("reservations", body.tenant, body.name).hot.spec.node]
-        before = (account.healthy, account.schedulable)
-        account.healthy = account.schedulable = 1
-        try:
-            return reserved(ctx, caller, body, request)
-        finally:
-            account.healthy, account.schedulable = before
-
-    return [(placing, "_reserved", lax)]
-
-
 class _Ready:
     """A node's account that says it takes work."""
 
@@ -127,9 +111,6 @@ def _nobody_ends_reservations() -> list[Swap]:
 MUTANTS: Final[dict[str, Mutant]] = {
     "reserved-by-anybody": Mutant(
         "what is reserved is bound there, by whoever reserved it", "crowded", ("S8",), _any_holder, 1.0
-    ),
-    "reserved-is-ready": Mutant(
-        "who has reserved is asked again for a node that is well", "waning", ("S2",), _reserved_is_ready, 1.0
     ),
     "node-not-ready": Mutant("a node takes work once it has said what it runs, and is heard", "waning", ("S2",), _any_node, 1.0),
     "no-budgets": Mutant("evictions leave what a disruption budget says", "crowded", ("S19",), _no_budgets, 1.0),

@@ -368,7 +368,6 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,
-    "delayed": lambda s: replace(_exclusive(s), faults=Faults(slow=60.0, cut=8.0, freeze=4.0)),  # answers that take seconds
     "doubts": _doubts,
     "echoes": _echoes,
     "exclusive": _exclusive,
@@ -376,12 +375,12 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "full": _full,
     "gangs": _gangs,
     "grants": _grants,
-    "hasty": lambda s: replace(_usurpers(s), lease_s=14.0, node_lease_s=4.0),  # leaders outlive their nodes' leases
+    "hasty": lambda s: replace(_usurpers(s), lease_s=26.0, node_lease_s=4.0),  # leaders outlive their nodes' leases
     "hints": _hints,
     "lagging": _lagging,
     "leaders": _leaders,
     "leases": _leases,
-    "lost": lambda s: replace(_tails(s), nodes=5, work=replace(s.work, exclusive=1.0, jobs=0.0, actions=180.0, operators=0.0)),
+    "lost": lambda s: replace(_tails(s), nodes=5, node_lease_s=30.0, work=replace(_twins(s).work, actions=180.0)),
     "overflow": _overflow,
     "overrides": _overrides,
     "failback": _failback,
