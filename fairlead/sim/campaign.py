@@ -26,7 +26,8 @@ from fairlead.sim.coverage import FAULTS, NOT_INJECTED, SAFEGUARDS, void_reasons
 from fairlead.sim.kept import Kept
 from fairlead.sim.loop import draws_of
 from fairlead.sim.mutants import MUTANTS
-from fairlead.sim.scenario import PROFILES, Faults, Scenario, draw
+from fairlead.sim.profiles import PROFILES, draw
+from fairlead.sim.scenario import Faults, Scenario
 from fairlead.sim.shrink import Shrinking
 from fairlead.sim.timeline import lines, page
 from fairlead.sim.verdict import Finding, Verdict, broken_off

@@ -12,7 +12,7 @@ import pytest
 from fairlead.drills.catalogue import DRILLS
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.observe.metrics import METRICS
-from fairlead.sim.scenario import PROFILES
+from fairlead.sim.profiles import PROFILES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "failure-scenarios.md").read_text()
 QUESTIONS = ("desired state", "acts first", "partial progress", "must hold", "proved by", "repair, rollback")

@@ -26,7 +26,8 @@ from fairlead.sim.coverage import (
     void_reasons,
 )
 from fairlead.sim.machines import Machines
-from fairlead.sim.scenario import PROFILES, Scenario
+from fairlead.sim.profiles import PROFILES
+from fairlead.sim.scenario import Scenario
 from fairlead.sim.tally import Tally
 from fairlead.sim.world import Verdict
 

@@ -7,7 +7,7 @@ import pytest
 from fairlead.sim.campaign import scenario_of
 from fairlead.sim.hunt import Hunt
 from fairlead.sim.mutants import MUTANTS, QUICK, planted
-from fairlead.sim.scenario import PROFILES
+from fairlead.sim.profiles import PROFILES
 from fairlead.sim.world import run_scenario
 
 SEED, SEEDS_MAX = 1, 4  # the first seed shows nearly all of them

@@ -27,8 +27,9 @@ from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.losses import Losses
 from fairlead.sim.people import People
 from fairlead.sim.platform import Platform
+from fairlead.sim.profiles import PROFILES
 from fairlead.sim.resting import at_rest, writes
-from fairlead.sim.scenario import PROFILES, Faults, Scenario, Work
+from fairlead.sim.scenario import Faults, Scenario, Work
 from fairlead.sim.strays import Strays
 from fairlead.sim.walls import unheard
 from fairlead.sim.world import World, run_scenario

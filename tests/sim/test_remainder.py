@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from fairlead.model.registry import GLOBAL
 from fairlead.sim import campaign
-from fairlead.sim.scenario import PROFILES, Scenario, Work
+from fairlead.sim.profiles import PROFILES
+from fairlead.sim.scenario import Scenario, Work
 from fairlead.sim.world import Verdict, World, run_scenario
 
 SHORT = Scenario(

@@ -14,7 +14,8 @@ from fairlead.sim import campaign
 from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.platform import Platform
-from fairlead.sim.scenario import PROFILES, Scenario, Work
+from fairlead.sim.profiles import PROFILES
+from fairlead.sim.scenario import Scenario, Work
 from fairlead.sim.timeline import lines
 from fairlead.sim.walls import unheard
 from fairlead.sim.world import Verdict, run_scenario

@@ -1,0 +1,314 @@
+"""Draws the scenario of a seed for a profile: either the swarm (everything, at random strengths) or directed at one safeguard.
+
+Owns the profiles and what each leaves out. Pure draws, no world. Called by campaign.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from fairlead.sim.loop import Draws
+from fairlead.sim.scenario import Faults, Scenario, Work
+
+REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no draw of any other moves
+QUIET_S: Final = 30.0
+AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
+
+SWARM: Final = tuple(
+    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "hush", "behead", "strand")
+)  # directed profiles have those
+
+
+def _swarm(draws: Draws, heat: float) -> Faults:
+    """A random subset at random strengths: a fault that is always on hides what only its absence shows."""
+    strengths = {
+        "crash": 3.0, "power": 1.0, "pause": 2.0, "cut": 3.0, "slow": 2.0, "reset": 4.0, "clock": 2.0, "loss": 0.02,
+        "store": 2.0, "store_down": 0.5, "lost_tail": 0.1, "twin": 0.3, "instance": 3.0, "disk": 0.5, "stale": 0.3,
+        "stray": 6.0, "spoil": 0.02, "usurp": 0.2, "unheard": 0.0, "freeze": 0.5, "stale_event": 0.5,
+    }  # fmt: skip
+    drawn = {name: (draws.random(), draws.uniform(0.3, 1.5)) for name in SWARM}
+    return Faults(**{name: strengths[name] * share * heat if on < 0.6 else 0.0 for name, (on, share) in drawn.items()})
+
+
+def draw(seed: int, profile: str, draws: Draws, minutes: float, mutant: str = "") -> Scenario:
+    regions, servers, nodes = draws.choice((1, 1, 2, 3)), draws.choice((1, 2, 2, 3)), draws.randrange(3, 6)
+    workloads, actions = draws.randrange(2, 7), draws.uniform(5.0, 40.0)
+    exclusive, jobs = draws.choice((0.0, 0.3, 0.6)), draws.choice((0.0, 0.2, 0.4))
+    faults = _swarm(draws, 1.0)
+    made = Scenario(
+        seed, profile, regions, servers, nodes, rough_s=minutes * 60, faults=faults, mutant=mutant,
+        work=Work(workloads, actions, exclusive, jobs), quiet_s=QUIET_S if seed % 10 else REST_S,
+    )  # fmt: skip
+    made = PROFILES[profile](made) if profile in PROFILES else made
+    late_s = AGAIN_S if made.tight and made.regions > 1 and made.quiet_s == REST_S else 0.0
+    return replace(made, remains=_remains(made), settle_s=made.settle_s + late_s)
+
+
+def _remains(scenario: Scenario) -> str:
+    """In one seed of four, by its number: no draw of any other moves."""
+    kinds = ["node"] * (scenario.nodes > 1) + ["server"] * (scenario.servers > 2)
+    kinds += ["region"] * (scenario.regions > 2 and scenario.faults.region > 0)
+    return kinds[scenario.seed // 4 % len(kinds)] if kinds and not scenario.seed % 4 and scenario.profile != "calm" else ""
+
+
+def _calm(scenario: Scenario) -> Scenario:
+    return replace(scenario, faults=Faults())
+
+
+def _first(scenario: Scenario) -> Scenario:
+    """One region, three nodes, a lossy network, a server that crashes."""
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(crash=2.0, loss=0.02, reset=2.0))
+
+
+def _full(scenario: Scenario) -> Scenario:
+    """The size that speed is stated for: three regions, ten nodes each, two commands a second."""
+    work = replace(scenario.work, workloads=10, actions=120.0)
+    return replace(scenario, regions=3, servers=1, nodes=10, work=work)
+
+
+def _exclusive(scenario: Scenario) -> Scenario:
+    """Exclusive work on nodes that are cut off, paused and lose power: who may still run it?"""
+    faults = Faults(cut=6.0, pause=3.0, power=1.5, crash=2.0, instance=2.0)
+    work = replace(scenario.work, exclusive=1.0, jobs=0.0, actions=10.0, operators=0.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, node_lease_s=6.0, lease_s=5.0)
+
+
+def _leaders(scenario: Scenario) -> Scenario:
+    """Leaders that are paused beyond their lease and go on with what they had begun."""
+    faults = Faults(pause=8.0, cut=3.0, store=4.0, crash=1.0)
+    work = replace(scenario.work, exclusive=0.6, jobs=0.0, actions=60.0)
+    return replace(scenario, regions=1, servers=3, nodes=3, faults=faults, work=work, lease_s=3.0, node_lease_s=6.0)
+
+
+def _unknown(scenario: Scenario) -> Scenario:
+    """A store whose answers are lost, and clients who ask again."""
+    faults = Faults(store=12.0, reset=6.0, crash=1.0, loss=0.02)
+    work = replace(scenario.work, actions=90.0, replays=0.5, operators=0.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
+
+
+def _tight(scenario: Scenario) -> Scenario:
+    """More work than room, and several schedulers that do not know of each other's moves."""
+    work = replace(scenario.work, workloads=8, actions=90.0, exclusive=0.2, jobs=0.2)
+    made = replace(scenario, regions=1, servers=1, nodes=3, work=work, tight=True, schedulers=3)
+    return replace(made, faults=Faults(instance=6.0, crash=1.0))
+
+
+def _twins(scenario: Scenario) -> Scenario:
+    """Two agents of one identity, again and again."""
+    faults = Faults(twin=6.0, crash=1.0, cut=1.0)
+    work = replace(scenario.work, exclusive=1.0, jobs=0.0, actions=10.0, operators=0.0)
+    return replace(scenario, regions=1, servers=1, nodes=3, faults=faults, work=work, node_lease_s=6.0)
+
+
+def _overrides(scenario: Scenario) -> Scenario:
+    """People order exceptions that end within seconds, while servers crash and regions are cut off."""
+    work = replace(scenario.work, overrides=12.0, actions=60.0, jobs=0.1)
+    faults = Faults(crash=2.0, cut=3.0, instance=3.0, power=0.5)
+    return replace(scenario, regions=2, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
+
+
+def _grants(scenario: Scenario) -> Scenario:
+    """Two regions that compete for quotas under short leases, cut off and cold-started, on clocks that run wrong."""
+    work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.1, jobs=0.2)
+    made = replace(scenario, regions=2, servers=2, nodes=3, work=work, tight=True, grant_lease_s=20, lease_s=5.0)
+    made = replace(made, settle_s=180.0)  # what waits goes to the other region after a minute
+    return replace(made, faults=Faults(region=0.8, cut=2.0, clock=3.0, crash=2.0, lost_tail=0.3))
+
+
+def _stranded(scenario: Scenario) -> Scenario:
+    """Regions that use more than stays with them, cut off until their leases are over, which lose a node then and go on placing:
+    that most work waits where a region is cut off, and that agents end what must end, would hide a lease without an end."""
+    work = replace(scenario.work, workloads=4, actions=25.0, exclusive=0.0, jobs=0.0, operators=0.0, autonomous=1.0)
+    made = replace(
+        scenario, regions=2, servers=1, nodes=4, work=work, tight=True, grant_lease_s=20, lease_s=5.0, node_lease_s=6.0
+    )
+    return replace(made, settle_s=180.0, faults=Faults(strand=30.0))
+
+
+def _beheaded(scenario: Scenario) -> Scenario:
+    """The same regions, without a server when their leases end: what is above that limit is ended by agents or by nobody."""
+    return replace(_stranded(scenario), faults=Faults(behead=30.0))
+
+
+def _leases(scenario: Scenario) -> Scenario:
+    """Policies change every few seconds while regions are cut off for longer than their leases, and lose nodes and instances."""
+    work = replace(scenario.work, workloads=6, actions=30.0, exclusive=0.0, jobs=0.0, operators=0.0)
+    work = replace(work, promotions=6.0, autonomous=1.0)
+    made = replace(scenario, regions=2, servers=1, nodes=3, work=work, grant_lease_s=20, lease_s=5.0, node_lease_s=6.0)
+    return replace(made, faults=Faults(region=1.0, cut=2.0, clock=2.0, crash=1.0, instance=12.0, power=2.0, lost_tail=0.2))
+
+
+def _stopped(scenario: Scenario) -> Scenario:
+    """Regions that go dark for longer than their leases last, and come back with wall clocks that are behind, while policies are
+    promoted and quotas are fought over."""
+    made = _grants(scenario)
+    work = replace(made.work, promotions=6.0)
+    return replace(made, servers=1, work=work, faults=Faults(region=2.0, clock=12.0, crash=1.0))
+
+
+def _regions(scenario: Scenario) -> Scenario:
+    """Three regions, critical services with a recovery budget, and one region after the other that goes dark or is cut off."""
+    work = replace(scenario.work, critical=0.8, exclusive=0.0, jobs=0.1, actions=4.0, operators=0.0)
+    made = replace(scenario, regions=3, servers=min(2, scenario.servers), nodes=3, work=work, settle_s=200.0)
+    made = replace(made, agreed_s=140.0)  # what stands in stays for a minute after its region is well
+    return replace(made, faults=Faults(region=0.35, crash=0.5, loss=0.01, instance=1.0))
+
+
+def _overflow(scenario: Scenario) -> Scenario:
+    """Three regions, one of which is closed for new work: what finds no place there goes to the others."""
+    work = replace(scenario.work, workloads=8, actions=15.0, exclusive=0.1, jobs=0.0, operators=0.0, closes=12.0)
+    made = replace(scenario, regions=3, servers=1, nodes=3, work=work, settle_s=180.0)
+    return replace(made, faults=Faults(crash=1.0, cut=1.0, reset=2.0, instance=2.0))
+
+
+def _failback(scenario: Scenario) -> Scenario:
+    """Regions that go and come back, and nothing else: whatever serves less than it must does so because of what was decided."""
+    made = _regions(scenario)
+    return replace(made, servers=1, faults=Faults(region=0.5), work=replace(made.work, actions=1.5, workloads=8, jobs=0.0))
+
+
+def _hushed(scenario: Scenario) -> Scenario:
+    """The same, and while one is gone another is not heard for some seconds: what stands in there must stay."""
+    made = _failback(scenario)
+    return replace(made, faults=Faults(region=0.5, hush=4.0))
+
+
+def _sole(scenario: Scenario) -> Scenario:
+    """Services whose slots run once in the world, in regions that go dark or are cut off, on clocks that run wrong."""
+    made = _regions(scenario)
+    work = replace(made.work, exclusive=1.0, everywhere=0.8, critical=1.0, jobs=0.0, workloads=8, actions=1.0)
+    faults = Faults(region=3.0, clock=2.0, slow=1.0, crash=0.3, loss=0.01)
+    return replace(made, servers=1, work=work, faults=faults, slot_lease_s=30.0, node_lease_s=10.0, lease_s=5.0)
+
+
+def _hints(scenario: Scenario) -> Scenario:
+    """What is soft lies, each seed in one of three ways: it may cost, and break nothing."""
+    work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.4)
+    made = replace(scenario, regions=2, servers=1, nodes=4, faults=Faults(crash=0.5, instance=2.0), work=work, schedulers=2)
+    return replace(made, hints=("random", "inverted", "ancient")[scenario.seed % 3])
+
+
+def _tenants(scenario: Scenario) -> Scenario:
+    """People of one tenant who ask for everything, while servers crash and access rules are copied about."""
+    work = replace(scenario.work, readers=120.0, actions=40.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(crash=2.0, cut=1.0, reset=4.0), work=work)
+
+
+def _strays(scenario: Scenario) -> Scenario:
+    """Four stray commands a second at a region that is well: each guard of a placement and of a step is asked many times."""
+    work = replace(scenario.work, workloads=6, actions=120.0, exclusive=0.3, jobs=0.1, operators=12.0)
+    faults = Faults(stray=240.0, spoil=0.5, instance=6.0)
+    return replace(scenario, regions=1, servers=1, nodes=3, faults=faults, work=work, dedicated=True)
+
+
+def _crowded(scenario: Scenario) -> Scenario:
+    """The same where there is less room than is asked for, and some want their nodes to themselves."""
+    made = _strays(scenario)
+    work = replace(made.work, workloads=8, actions=120.0, isolated=0.15, operators=2.0)
+    return replace(made, work=work, tight=True, dedicated=False, settle_s=120.0)
+
+
+def _gangs(scenario: Scenario) -> Scenario:
+    """Work that starts whole or not at all, by two schedulers whose proposals lack a member or are wrong about one."""
+    work = replace(scenario.work, workloads=4, actions=60.0, exclusive=0.1, jobs=0.0, operators=4.0, gangs=0.8)
+    faults = Faults(spoil=0.5, crash=1.0, reset=2.0, instance=3.0)
+    return replace(scenario, regions=1, servers=2, nodes=4, schedulers=2, faults=faults, work=work)
+
+
+def _usurpers(scenario: Scenario) -> Scenario:
+    """Leaders that lose their store and not their nodes: whom may a node believe, and for how long?"""
+    work = replace(scenario.work, workloads=5, exclusive=1.0, jobs=0.0, actions=20.0, operators=0.0)
+    faults = Faults(usurp=3.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, node_lease_s=6.0, lease_s=5.0)
+
+
+def _doubts(scenario: Scenario) -> Scenario:
+    """A store whose answers are lost after the fact, and clients who believe what they are told."""
+    faults = Faults(store=15.0, unheard=0.5)
+    work = replace(scenario.work, actions=120.0, replays=0.0, operators=0.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, lease_s=5.0)
+
+
+def _silent(scenario: Scenario) -> Scenario:
+    """Agents that stand still for many leases of their nodes, beside Exclusive instances that do not."""
+    work = replace(scenario.work, workloads=5, exclusive=0.6, jobs=0.0, actions=20.0, operators=0.0)
+    faults = Faults(freeze=8.0)
+    return replace(scenario, regions=1, servers=2, nodes=4, faults=faults, work=work, node_lease_s=4.0, lease_s=5.0)
+
+
+def _resets(scenario: Scenario) -> Scenario:
+    """Followers that come back later than memory reaches."""
+    work = replace(scenario.work, actions=120.0, workloads=6)
+    faults = Faults(reset=20.0, cut=10.0, instance=6.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=faults, work=work, ring=20)
+
+
+def _lagging(scenario: Scenario) -> Scenario:
+    """Leaders that are killed while a faulty store has left its objects far behind its journal, and memory that reaches back less
+    far than that."""
+    work = replace(scenario.work, actions=90.0, jobs=0.0)
+    made = replace(scenario, regions=1, servers=2, nodes=3, work=work, lease_s=3.0, ring=10)
+    return replace(made, faults=Faults(crash=10.0, pause=6.0, store=6.0))
+
+
+def _tails(scenario: Scenario) -> Scenario:
+    """Stores that fail over to a replica that was behind, again and again."""
+    work = replace(scenario.work, actions=60.0)
+    return replace(scenario, regions=1, servers=2, nodes=3, faults=Faults(lost_tail=10.0), work=work, lease_s=5.0)
+
+
+def _relapses(scenario: Scenario) -> Scenario:
+    """Planes whose stores lose their tails while nobody is there to see it. Quotas are tight: what was given up matters."""
+    made = _grants(scenario)
+    return replace(made, servers=1, faults=Faults(relapse=3.0, crash=1.0, cut=1.0))
+
+
+def _echoes(scenario: Scenario) -> Scenario:
+    """Agents that are told again what is long over, while their slots come and go."""
+    work = replace(scenario.work, workloads=3, actions=180.0, exclusive=0.3, jobs=0.0, operators=0.0)
+    return replace(scenario, regions=1, servers=1, nodes=1, faults=Faults(stale_event=60.0), work=work)
+
+
+PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
+    "beheaded": _beheaded,
+    "calm": _calm,
+    "crowded": _crowded,
+    "doubts": _doubts,
+    "echoes": _echoes,
+    "exclusive": _exclusive,
+    "first": _first,
+    "full": _full,
+    "gangs": _gangs,
+    "grants": _grants,
+    "hasty": lambda s: replace(_usurpers(s), lease_s=26.0, node_lease_s=4.0),  # leaders outlive their nodes' leases
+    "hints": _hints,
+    "lagging": _lagging,
+    "leaders": _leaders,
+    "leases": _leases,
+    "lost": lambda s: replace(_tails(s), nodes=5, node_lease_s=30.0, work=replace(_twins(s).work, actions=180.0)),
+    "overflow": _overflow,
+    "overrides": _overrides,
+    "failback": _failback,
+    "hushed": _hushed,
+    "regions": _regions,
+    "relapses": _relapses,
+    "resets": _resets,
+    "silent": _silent,
+    "sole": _sole,
+    "stopped": _stopped,
+    "standing": lambda s: replace(_crowded(s), work=replace(_crowded(s).work, critical=0.5, gangs=0.0)),  # rooms are held there
+    "stranded": _stranded,
+    "strays": _strays,
+    "swarm": lambda scenario: scenario,
+    "tails": _tails,
+    "tenants": _tenants,
+    "tight": _tight,
+    "twins": _twins,
+    "unknown": _unknown,
+    "usurpers": _usurpers,
+    "waning": lambda s: replace(_crowded(s), faults=Faults(freeze=15.0, stray=240.0, spoil=0.5), node_lease_s=4.0),  # so do nodes
+}
