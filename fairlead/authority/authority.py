@@ -21,9 +21,8 @@ from fairlead.authority.figures import Figures
 from fairlead.authority.history import History
 from fairlead.authority.hub import Feed, Watch
 from fairlead.authority.judge import Context, Settings
-from fairlead.authority.judge.context import Effect, instant, put
 from fairlead.authority.lanes import Call, Lanes
-from fairlead.authority.leases import LeaseTeller, lapsed_leases
+from fairlead.authority.leases import LeaseTeller, epoch_start, lapsed_leases
 from fairlead.authority.ledger import NodeAccount
 from fairlead.authority.limits import beyond
 from fairlead.authority.materialiser import Materialiser
@@ -35,12 +34,10 @@ from fairlead.authority.state import Rec, State, at
 from fairlead.authority.telling import Telling
 from fairlead.authority.term import HeartbeatAck, Term
 from fairlead.authority.truncation import Truncation
-from fairlead.decide.node_leases import longest_lease_s
 from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.ids import split_revision
-from fairlead.model.kinds.ledger import Plane, PlaneSpec
+from fairlead.model.kinds.ledger import Plane
 from fairlead.model.lifecycle import Role
-from fairlead.model.meta import Metadata
 from fairlead.ports import Clock, Ids, Kept, Tasks
 from fairlead.store.contract import (
     BATCH_COMMANDS_MAX,
@@ -327,7 +324,7 @@ class Authority:
         )  # fmt: skip
         archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, head, archived)
-        await pipeline.commit_own([self._epoch_start(term), *lapsed_leases(memory.ctx, term)])
+        await pipeline.commit_own([epoch_start(memory.ctx, term), *lapsed_leases(memory.ctx, term)])
         async with Tasks() as tasks:
             tasks.start(pipeline.commit_loop(), "commit")
             tasks.start(pipeline.judge_loop(), "judge")
@@ -346,27 +343,6 @@ class Authority:
                 await self._materialiser.flush(term.fence)
                 await self._store.resign(term.fence)
             tasks.cancel()
-
-    def _epoch_start(self, term: Term) -> Effect:
-        """The first batch of a term: nothing older can land after it, and readers learn who leads."""
-        old: Plane | None = self._state.hot("planes", "", "self")
-        now = instant(term.plane_ms())
-        metadata = old.metadata if old else Metadata(name="self", uid=self._ctx.next_uid(), creation_time=now)
-        spec = PlaneSpec(
-            plane="global" if self._settings.plane == "global" else "region",
-            region=self._settings.region,
-            holder=term.fence.holder,
-            epoch=term.fence.epoch,
-            incarnation=term.fence.incarnation,
-            acquired_time=now,
-            address=self._settings.address,
-            node_lease_seconds=self._settings.node_lease_s,
-            longest_lease_seconds=longest_lease_s(
-                old.spec if old else None, self._settings.node_lease_s, self._settings.fence_of, term.plane_ms()
-            ),
-        )
-        plane = Plane(metadata=metadata, spec=spec)
-        return put("planes", "", "self", plane, plane)
 
     def _durable(self, batch: Batch, building: Building) -> None:
         """One batch became durable: whoever follows finds it, and those who pass it on are woken."""

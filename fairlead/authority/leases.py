@@ -13,8 +13,11 @@ from fairlead.authority.judge.context import Context, Effect, put
 from fairlead.authority.term import Term
 from fairlead.decide.lapsing import lapsed_grant, lapsed_term
 from fairlead.decide.lasting import GrantWord, Leases, leases_at, word_of
+from fairlead.decide.node_leases import longest_lease_s
 from fairlead.decide.slots import instant
+from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.meta import Metadata
 from fairlead.model.registry import REGION
 
 EVERY_MS: Final = 500
@@ -61,3 +64,18 @@ class LeaseTeller:
         grants = {rec.tenant: rec.hot for rec in ctx.state.live("grants") if rec.hot.spec.lease_seconds}
         used = {tenant: ctx.ledger.tenant(tenant).used for tenant in grants}
         return leases_at(ctx.state.position, grants, term, ctx.incarnation, used)
+
+
+def epoch_start(ctx: Context, term: Term) -> Effect:
+    """The first batch of a term: nothing older can land after it, and readers learn who leads, and what agents are told."""
+    settings, fence, now_ms = ctx.settings, term.fence, term.plane_ms()
+    old: Plane | None = ctx.state.hot("planes", "", "self")
+    now = instant(now_ms)
+    metadata = old.metadata if old else Metadata(name="self", uid=ctx.next_uid(), creation_time=now)
+    longest_s = longest_lease_s(old.spec if old else None, settings.node_lease_s, settings.fence_of, now_ms)
+    spec = PlaneSpec(
+        "global" if settings.plane == "global" else "region", settings.region, fence.holder, fence.epoch, fence.incarnation, now,
+        settings.address, settings.node_lease_s, longest_s,
+    )  # fmt: skip
+    plane = Plane(metadata=metadata, spec=spec)
+    return put("planes", "", "self", plane, plane)

@@ -184,12 +184,16 @@ class JournalChecker:
                 self._takes_work(node, role)
             for tenant in sorted(raised_tenants):
                 self._grant(tenant)
+        self._gang(command, bound)
+        if ganged:
+            self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
+
+    def _gang(self, command: Command | None, bound: list[str]) -> None:
+        """Of a proposal for a gang all members were bound (S20)."""
         if command is not None and isinstance(command.body, BindGang):
             self.checked["S20"] += 1
             if sorted(bound) != sorted(member.name for member in command.body.binds):
                 self._found("S20", f"of a gang of {len(command.body.binds)} only {bound} was bound")
-        if ganged:
-            self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
 
     def _between_planes(self, plural: str, at: tuple[str, str], old: Any, new: Any, incarnation: int, role: Role | None) -> None:
         if plural in _OFFERED:

@@ -20,6 +20,7 @@ from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import GLOBAL
 from fairlead.sim import campaign, world
 from fairlead.sim.scenario import Scenario
+from fairlead.sim.watched import PlaneWatch
 
 
 def figures(scenario: Scenario) -> tuple[world.Verdict, list[float]]:
@@ -27,9 +28,9 @@ def figures(scenario: Scenario) -> tuple[world.Verdict, list[float]]:
     kept: list[world.World] = []
     judged = world._verdict
 
-    def keeping(scenario: Scenario, outcome: Any, timeline: bool) -> world.Verdict:
-        kept.append(outcome.value)
-        return judged(scenario, outcome, timeline)
+    def keeping(scenario: Scenario, made: world.World, outcome: Any, timeline: bool) -> world.Verdict:
+        kept.append(made)
+        return judged(scenario, made, outcome, timeline)
 
     with mock.patch.object(world, "_verdict", keeping):
         verdict = world.run_scenario(scenario)
@@ -37,7 +38,7 @@ def figures(scenario: Scenario) -> tuple[world.Verdict, list[float]]:
     return verdict, took
 
 
-def _served(watch: world.PlaneWatch, until_s: float) -> list[float]:
+def _served(watch: PlaneWatch, until_s: float) -> list[float]:
     asked: dict[str, float] = {}
     took: list[float] = []
     for batch in watch.batches:

@@ -14,6 +14,7 @@ from fairlead.observe.agreement import differences
 from fairlead.observe.checkers import JournalChecker
 from fairlead.observe.intervals import Claimed, Interval, overtook
 from fairlead.sim.mutants import MUTANTS
+from fairlead.sim.scenario import Scenario, Sieve
 from fairlead.sim.sieve import MISSED_S, faults_of
 from fairlead.sim.world import Verdict
 
@@ -33,13 +34,15 @@ def test_every_promise_is_shown_to_be_asked() -> None:
 
 
 def test_a_change_that_was_missed_too_long_is_found() -> None:
-    def after(agreed_s: float) -> Verdict:
-        return Verdict(1, "sieve", [], [], 1, 1.0, "t", 1, {}, {}, {}, agreed_s)
+    def after(missed_s: float, pattern: str = "missed") -> list[str]:
+        counts = {"sieve_struck_ms": 1000, "sieve_made_good_ms": 1000 + round(missed_s * 1000)}
+        verdict = Verdict(1, "sieve", [], [], 1, 100.0, "t", 1, counts, {}, {}, None)
+        return faults_of(verdict, Scenario(1, "sieve", 1, 1, 3, sieve=Sieve("node", pattern, 0)))
 
-    (said,) = faults_of(after(MISSED_S + 1), "missed")
+    (said,) = after(MISSED_S + 1)
     assert said.startswith("L3")
-    assert faults_of(after(MISSED_S), "missed") == []
-    assert faults_of(after(MISSED_S + 1), "crash") == []
+    assert after(MISSED_S) == []
+    assert after(MISSED_S + 1, "crash") == []
 
 
 def test_a_write_under_a_lease_of_lost_history_is_found() -> None:
