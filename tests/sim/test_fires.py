@@ -63,7 +63,7 @@ def test_a_write_under_a_lease_of_lost_history_is_found() -> None:
 def test_what_runs_and_nobody_wants_is_found() -> None:
     run = Interval("risk", "api-0", Token(1, 1, 1), "us-east/us-east-n0", 0.0)
     objects: dict[str, dict[tuple[str, str], Any]] = {}
-    assert "is not bound there" in differences(objects, {"us-east": objects}, [run])[0]
+    assert "is not bound there" in differences(objects, {"us-east": objects}, [run])[0].detail
     assert differences(objects, {"us-east": objects}, []) == []
 
 
