@@ -16,6 +16,7 @@ from fairlead.model.kinds.capacity import Grant, Node, Reservation
 from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
 from fairlead.model.resources import SHARE_WHOLE, Resources
 
+_LEAVING: Final = (SlotState.DRAINING, SlotState.UNKNOWN)
 INVARIANTS: Final = ("S1", "S2", "S3", "S4")
 SLICE: Final = 1_000  # objects between two chances to give the loop back: some two milliseconds
 
@@ -126,7 +127,7 @@ class Patrol:
         bindings: Sequence[Row], by_node: dict[str, _Use], by_tenant: dict[str, _Sum], found: list[Breach]
     ) -> Iterator[None]:
         slots: dict[tuple[str, int], str] = {}
-        replaced = {victim for change in bindings for victim in change.hot.start_after}
+        replaced = {(victim, change.hot.node) for change in bindings for victim in change.hot.start_after}
         for at, change in enumerate(bindings):
             if at % SLICE == SLICE - 1:
                 yield
@@ -136,8 +137,8 @@ class Patrol:
             other = slots.setdefault((hot.workload_uid, hot.index), name)
             if other != name:
                 found.append(Breach("S1", name, f"slot {hot.index} of {hot.workload_uid} is bound as {other} and as {name}"))
-            if hot.state is SlotState.DRAINING and name in replaced:
-                continue  # its place is its evictor's already (P12)
+            if hot.state in _LEAVING and (name, hot.node) in replaced:
+                continue  # its place is its evictor's already (P12), also on a node that fell silent before it had left
             use = by_node.get(hot.node)
             if use is None:
                 use = by_node[hot.node] = _Use()
