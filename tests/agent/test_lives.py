@@ -380,3 +380,14 @@ def test_an_agent_that_comes_again_counts_no_restart_against_a_slot_that_may_be_
     assert verdicts(2, 5) == ["again"] * 4 + ["failed"]
     assert verdicts(1, 1) == ["again", "failed"]
     assert verdicts(3, 0) == ["failed"]
+
+
+def test_a_lease_counts_from_when_the_heartbeat_was_sent_not_from_when_its_answer_came() -> None:
+    settings = AgentSettings(node_lease_s=10.0, kill_s=1.0)
+    node = Node(NodeDeclaration("n1", "r"), settings, Remembered(), 0.0)
+    assert node.heard(Ack(1, 1), 100.0, 107.0)
+    ends = 100.0 + 10.0 * (1 - settings.clock_rate_error) - 1.0
+    assert (node.lease_until, node.global_until) == (ends, ends)
+    assert node.heard(Ack(1, 1, global_valid_s=4.0), 101.0, 109.0)
+    assert node.lease_until == 101.0 + 10.0 * (1 - settings.clock_rate_error) - 1.0
+    assert node.heard_at == 101.0

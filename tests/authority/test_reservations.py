@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.model.commands import BindGang, ReleaseReservation
 from fairlead.model.lifecycle import Role, SlotState
 from tests.authority.planes import FakeClock, bind_of, no, ok, reserve_of, running_plane, token
@@ -47,6 +49,18 @@ async def test_only_its_owner_binds_a_reservation_and_only_where_it_was_made() -
         no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0")), "StandingGone")
         no(await plane.send(scheduler, bind_of("risk", "api-0", "n1", victims=("risk/api-1",))), "StandingGone")
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+
+
+@pytest.mark.parametrize("what", ["healthy", "schedulable"])
+async def test_what_is_reserved_is_not_bound_to_a_node_that_is_not_ready_any_more(what: str) -> None:
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "api", 0, assigner))
+        ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1")))
+        setattr(plane.authority._ctx.ledger.node("n1"), what, 0)
+        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1")), "NoFit")
 
 
 async def test_a_reservation_has_an_end_and_not_one_far_off() -> None:
