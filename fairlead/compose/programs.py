@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from fairlead.compose.agent import AgentConfig, AgentProgram
 from fairlead.compose.chaos import Chaos
-from fairlead.compose.config import NODE_LEASE_S, PlaneConfig
+from fairlead.compose.config import PlaneConfig
 from fairlead.compose.endpoints import EndpointsConfig, EndpointsProgram
 from fairlead.compose.layout import Layout, read_config
 from fairlead.compose.local import Interrupted, Local, PortTaken
@@ -132,8 +132,8 @@ def _make_layout(
         raise ValueError(f"--store: there is no plane {unknown[0]}; there are {', '.join(PLANES)}")
     if len(set(stores.values())) < len(stores):
         raise ValueError("--store: two planes cannot share one store; PostgreSQL: add ?plane=NAME, etcd: another prefix")
-    if not NODE_LEASE_S[0] <= node_lease_s <= NODE_LEASE_S[1]:
-        raise ValueError(f"--node-lease: {node_lease_s:g} is not in {NODE_LEASE_S[0]:g}..{NODE_LEASE_S[1]:g} seconds")
+    if not 3 <= node_lease_s <= 120:
+        raise ValueError(f"--node-lease: {node_lease_s:g} is not in 3..120 seconds")
     if layout.is_ready and local.processes.running():
         raise ValueError(f"the platform in {layout.state} runs already; `fairlead down` stops it")
     if not layout.is_ready:

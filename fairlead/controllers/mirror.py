@@ -21,7 +21,7 @@ from fairlead.controllers.gathering import is_true
 from fairlead.controllers.touch import Touch
 from fairlead.decide.leasing import VERSION, VERSIONED, version_of
 from fairlead.decide.leftovers import RELEASED
-from fairlead.decide.overrides import AGE_MS, MIRRORED_UID
+from fairlead.decide.overrides import AGE_MS
 from fairlead.decide.partial import Standing, standing, zones_of
 from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, lasts_s, mark_of, record_of
 from fairlead.decide.slots import millis
@@ -29,7 +29,7 @@ from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Assignment
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import MIRRORED_UID, Metadata
 from fairlead.model.registry import KINDS
 
 UID: Final = MIRRORED_UID

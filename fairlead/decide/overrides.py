@@ -25,7 +25,6 @@ __all__ = [
     "AGE_MS", "APPROVED_KINDS", "EVERYONE", "Avoidance", "Overrides", "Where", "all_in_force", "concerns", "ends_at", "ends_ms",
     "in_force", "is_agreed", "is_in_force", "soon_ms", "stage_of", "starts_ms", "tenants_of", "words",
 ]  # fmt: skip
-MIRRORED_UID: Final = "fairlead.dev/mirrored-uid"  # on a copy of anything: the original's
 AGE_MS: Final = "fairlead.dev/mirrored-age-ms"  # on a copy: how old the original was, by its own plane's clock
 ENDED_TOLD_MS: Final = 15 * 60_000  # an alert is seen by then, and nobody is reminded of what is over
 SOON_SHARE: Final = 0.8  # of its TTL: from here on it is said to end soon

@@ -13,11 +13,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from fairlead.decide.admission.policy import APPROVED_KINDS
-from fairlead.decide.overrides import AGE_MS, MIRRORED_UID, ends_ms, starts_ms
+from fairlead.decide.overrides import AGE_MS, ends_ms, starts_ms
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Fault
 from fairlead.model.kinds.policy import Override
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import MIRRORED_UID, Metadata
 
 ORDERED_IN: Final = "fairlead.dev/ordered-in"  # on a record: the region
 ORDERED_UID: Final = "fairlead.dev/ordered-uid"  # on a record: of the original

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from fairlead.model.ids import Uid
+
+MIRRORED_UID: Final = "fairlead.dev/mirrored-uid"  # annotation on a copy of anything in another plane: the original's
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel", kw_only=True):

@@ -48,6 +48,7 @@ from fairlead.sim.watched import PlaneWatch
 LEADER_S: Final = 15.0  # L2
 RESOLVED_S: Final = 10.0  # L7
 JOBS_S: Final = 1800.0  # in which all jobs are over: they take seconds each, and may have to wait for each other's room
+ECHO_S: Final = 5  # within which a write has gone through both planes
 FOUND_MAX: Final = 20
 
 
@@ -268,6 +269,14 @@ class World:
             calm_s = self.loop.now if self.platform.jobs_run() else calm_s
             if self.loop.now > began_s + JOBS_S:
                 self.found("L4", "", f"{JOBS_S:.0f} s after everything was as desired jobs run still")
+        for _ in range(ECHO_S):  # what was written in the last of these seconds may be passed on in the next
+            marks = self._marks()
+            await self._second()
+            if not any(at_rest(watch.batches[marks[name] :]) for name, watch in self.watches.items()):
+                return
+
+    def _marks(self) -> dict[str, int]:
+        return {name: len(watch.batches) for name, watch in self.watches.items()}
 
     async def _rest(self) -> None:
         """L4's second half: nobody writes anything any more but leases."""
@@ -275,7 +284,7 @@ class World:
         for region in self.platform.regions:
             if self.platform.planes[region].leaders():  # one that stays lost says nothing
                 self._explained(region)
-        marks = {name: len(watch.batches) for name, watch in self.watches.items()}
+        marks = self._marks()
         await self._pass(self.scenario.quiet_s)
         for name, watch in self.watches.items():
             if written := at_rest(watch.batches[marks[name] :]):

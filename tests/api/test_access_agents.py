@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from fairlead.authority.service import PlaneService
 from fairlead.client.channel import REFUSAL, decode, encode
 from fairlead.decide.access import Identity
-from fairlead.decide.overrides import MIRRORED_UID
 from fairlead.model.commands import Caller, Command, Delete, Put, PutStatus, Refused
 from fairlead.model.kinds.access import SYSTEM_TENANT, Subject
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
 from fairlead.model.lifecycle import Role
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import MIRRORED_UID, Metadata
 from fairlead.model.resources import Resources
 from fairlead.ports import Tasks
 from fairlead.security import certificates

@@ -9,7 +9,6 @@ from typing import Final
 
 from fairlead.decide.access_roles import BUILT_IN, KNOWN_KINDS, VERBS
 from fairlead.decide.admission.report import Report, shown
-from fairlead.decide.overrides import MIRRORED_UID
 from fairlead.model.kinds.access import (
     ALL_TENANTS,
     SYSTEM_TENANT,
@@ -20,6 +19,7 @@ from fairlead.model.kinds.access import (
     Subject,
     Token,
 )
+from fairlead.model.meta import MIRRORED_UID
 from fairlead.model.resources import DEVICES_MAX
 
 RULES_MAX: Final = 100
