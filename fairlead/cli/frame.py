@@ -314,7 +314,9 @@ def _names_no_file(error: click.UsageError) -> bool:
 
 def tell(message: str, hint: str = "") -> None:
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    with suppress(BrokenPipeError):  # the exit code says it too
+    try:
         click.echo(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}", err=True)
         if hint:
             click.echo(f"{click.style('hint:', fg='yellow') if colour else 'hint:'} {hint}", err=True)
+    except BrokenPipeError:  # the exit code says it too, if Python does not make it another one by flushing at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -376,6 +376,7 @@ def test_another_pipe_that_breaks_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("words", "code"), [("explain workload --recursive", "0"), ("explain nope 2>&1", "3")])
 def test_in_a_pipe_that_closes_early_the_program_itself_is_quiet(words: str, code: str) -> None:
-    script = f"{sys.executable} -m fairlead.main {words} | true; echo ${{PIPESTATUS[0]}}"
+    # The reader is gone before anything is written: beside it the program would sometimes be first.
+    script = f"{{ sleep 0.3; {sys.executable} -m fairlead.main {words}; }} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
     assert (done.stdout.strip(), done.stderr) == (code, "")
