@@ -16,7 +16,7 @@ from fairlead.sim.world import Verdict, run_scenario
 from tests.sim import fresh
 
 PARTS = 4  # that run beside each other
-PART_CPU_S = 25.0
+PART_CPU_S = 10.0
 MINUTES = 0.5
 
 
