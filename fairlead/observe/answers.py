@@ -67,6 +67,10 @@ class AnswerChecker:
         sent.told = "refused"
         self.checked += 1
 
+    def forget(self, sent: Sent) -> None:
+        """What it was told no longer binds anybody: a copy of it went to one who had not told it."""
+        sent.told = ""
+
     def finish(self) -> None:
         for sent in self._sent:
             there = self._by_id.get(sent.id, [])

@@ -22,6 +22,7 @@ from fairlead.sim.machines import Running
 from fairlead.sim.outside import Answer, SimHttp
 from fairlead.sim.platform import Platform
 from fairlead.sim.scenario import Work
+from fairlead.store.contract import Fence
 from fairlead.wire import json_codec
 
 API: Final = "/apis/fairlead.dev/v1alpha1"
@@ -132,7 +133,7 @@ class People:
             if good or (settled and not doubtful):
                 self._settled(sent, (good or settled)[0], f"{plural}/{tenant}/{name}")
                 if not good and method == "POST" and twice and self._group is not None:
-                    self._group.create_task(self._copy_comes_late(lambda: self._try(method, path, body, sent.id)))
+                    self._group.create_task(self._copy_comes_late(sent, lambda: self._try(method, path, body, sent.id)))
                 return (good or settled)[0]
             if settled:
                 return settled[0]
@@ -142,14 +143,19 @@ class People:
         self._counts["people_unknown"] += 1
         return None
 
-    async def _copy_comes_late(self, again: Callable[[], Awaitable[Answer | None]]) -> None:
+    async def _copy_comes_late(self, sent: Sent, again: Callable[[], Awaitable[Answer | None]]) -> None:
         """Of a request that was refused for sure: a copy that was long under way must not take effect after all. Whoever leads
-        anew knows of no refusals, so nobody else must have begun to lead."""
-        late_s, head = self._draws.uniform(3.0, 20.0), self._platform.planes[GLOBAL].store.disk.head
+        anew knows of no refusals, so nobody else must have begun to lead before it was answered."""
+        late_s, fence = self._draws.uniform(3.0, 20.0), self._global_fence()
         await sleep(late_s)
-        if not self.stopped and self._platform.planes[GLOBAL].store.disk.head.fence() == head.fence():
+        if not self.stopped and self._global_fence() == fence:
             self._counts["F2"] += 1
-            await again()
+            answer = await again()
+            if answer is None or self._global_fence() != fence:
+                self._answers.forget(sent)  # somebody who knows of no refusal may have had it, or will
+
+    def _global_fence(self) -> Fence:
+        return self._platform.planes[GLOBAL].store.disk.head.fence()
 
     def _settled(self, sent: Sent, answer: Answer, key: str) -> None:
         if answer.status >= 400:

@@ -100,6 +100,16 @@ def test_what_was_refused_and_is_there_is_found() -> None:
     assert asked(work) == ["S13"]
 
 
+def test_what_was_refused_by_one_leader_and_done_by_the_next_is_no_violation() -> None:
+    def work(checker: AnswerChecker) -> None:
+        sent = checker.send("x")
+        checker.refused(sent)
+        checker.forget(sent)
+        checker.committed(blob(("workloads/risk/api", b"1"), id="x"), 1)
+
+    assert asked(work) == []
+
+
 def test_what_was_sent_after_an_answer_and_stands_before_it_is_found() -> None:
     def work(checker: AnswerChecker) -> None:
         checker.committed(blob(("workloads/risk/b", b"1"), id="b"), 1)
