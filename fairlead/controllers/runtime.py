@@ -75,6 +75,8 @@ class Runtime(Leased):
         self._writes = frozenset(self.info.writes)
         self._judges_silence = controller.hears or getattr(controller, "judges_silence", False)
         self._speaks_for_other = getattr(controller, "speaks_for_other", False)
+        # Asked once: it looks through the names of the interface, and every renewal says how a controller is.
+        self._counting = controller if isinstance(controller, Counting) else None
         self._named: frozenset[str] = frozenset(getattr(controller, "named", ()))
         self._by_spec: frozenset[str] = frozenset(getattr(controller, "by_spec", ()))
         self._picture = picture or Picture(plane, clock)
@@ -111,7 +113,7 @@ class Runtime(Leased):
 
     def health(self) -> Health:
         found = health_of(self.meters, self.queue, self._plane.plane_ms(), self._settings.resync_s, self.busy_s())
-        return found._replace(zones=self.controller.zones(self.view)) if isinstance(self.controller, Counting) else found
+        return found._replace(zones=self._counting.zones(self.view)) if self._counting is not None else found
 
     def _vouched(self) -> bool:
         return not self._speaks_for_other or self._other is None or self._other.vouches
