@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final, NamedTuple
 
 from fairlead.client.plane import Expired, Feed, Plane
-from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Refused
+from fairlead.model.commands import Accepted, Caller, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Outcome, Refused
 from fairlead.model.kinds.ledger import LeaseStatus, ZoneNodes
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition
@@ -31,6 +31,7 @@ _ASK_S: Final = 0.2
 _ASKS_SOON: Final = 5  # after so many a store that takes nothing is asked by all components together, once a second
 _ASK_SELDOM_S: Final = 1.0
 _ERROR_MAX: Final = 300
+TELL_S: Final = 15.0  # how often one whose lease is the leader's says at least how it does (fairlead/client/reporting.py)
 
 
 class Lost(Exception):
@@ -45,6 +46,7 @@ class Terms(NamedTuple):
     role: Role
     ttl_s: float = 10.0
     renew_s: float = 3.0
+    of_term: bool = False  # for as long as the plane's leader leads, whose process this is; then nothing is renewed
 
 
 class Health(NamedTuple):
@@ -88,6 +90,7 @@ class Leased(ABC):
         self._stopping = False
         self._serving = asyncio.Event()
         self._feed: Feed | None = None
+        self._lost: asyncio.Future[str] | None = None
 
     # --- what a component adds -------------------------------------------------------------------------------------------
 
@@ -182,7 +185,7 @@ class Leased(ABC):
         await self._prepare(at)
         self._serving.set()
         async with Tasks() as tasks:
-            tasks.start(self._renew_loop(), "lease")
+            tasks.start(self._held() if self.terms.of_term else self._renew_loop(), "lease")
             await self._work(feed, tasks)
             tasks.cancel()
         await self._plane.submit([Command(self._caller, LeaseRelease(self.terms.name, self.epoch))])
@@ -192,7 +195,8 @@ class Leased(ABC):
 
     async def _acquire(self) -> bool:
         terms = self.terms
-        ask = Command(Caller(terms.holder, terms.role), LeaseAcquire(terms.name, terms.role, terms.ttl_s))
+        ttl_s = TELL_S if terms.of_term else terms.ttl_s
+        ask = Command(Caller(terms.holder, terms.role), LeaseAcquire(terms.name, terms.role, ttl_s, terms.of_term))
         told, asks = "", 0
         while not self._stopping:
             if not self._vouched():
@@ -220,12 +224,24 @@ class Leased(ABC):
             await self._clock.sleep(until_next(self._clock.monotonic(), self.terms.renew_s))
             if not self._vouched():
                 continue
-            renew = LeaseRenew(self.terms.name, self.epoch, self.health().status())
-            (got,) = await self._plane.submit([Command(self._caller, renew)])
+            (got,) = await self._plane.submit([self.renewal(self.health())])
             if isinstance(got, Refused) and got.reason in _NOT_OURS:
                 raise Lost(got.detail)
             if isinstance(got, Accepted):
                 self._answered()
+
+    async def _held(self) -> None:
+        """Until somebody says that it is another's."""
+        self._lost = asyncio.get_running_loop().create_future()
+        raise Lost(await self._lost)
+
+    def renewal(self, health: Health) -> Command:
+        return Command(self._caller, LeaseRenew(self.terms.name, self.epoch, health.status()))
+
+    def renewed(self, got: Outcome) -> None:
+        """What was answered to whoever renews for it."""
+        if isinstance(got, Refused) and got.reason in _NOT_OURS and self._lost is not None and not self._lost.done():
+            self._lost.set_result(got.detail)
 
     # --- waiting ---------------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from fairlead.client.leased import Leased
 from fairlead.client.plane import Change, Plane
 from fairlead.client.providing import Providing
 from fairlead.client.remote import RemotePlane
+from fairlead.client.reporting import Reporting
 from fairlead.client.resources import ChangePage, ResourcePlane
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.controllers import Placed, controllers_of, tried_on
@@ -203,7 +204,8 @@ class PlaneServer:
             await self._clock.sleep(pause_s)
 
     def _new_parts(self) -> list[Part]:
-        settings = RuntimeSettings(holder=self.config.name)
+        # Those that write here have the leader's lease, those that write elsewhere one of their own there.
+        own, elsewhere = (RuntimeSettings(holder=self.config.name, of_term=here) for here in (True, False))
         plane, early = LocalPlane(self.authority, self._clock), LocalPlane(self.authority, self._clock, early=True)
         parts: list[Part] = [Resealing(plane, self._strongbox, self._clock)]
         pictures: dict[int, Picture] = {}  # by plane: everybody here looks at the same
@@ -218,19 +220,21 @@ class PlaneServer:
         for controller, writes, other in placed:
             shown = picture_of(other) if other is not None else None
             made = Runtime(
-                controller, writes, self._clock, self._random, settings, other=other, picture=picture_of(writes),
-                other_picture=shown,
+                controller, writes, self._clock, self._random, own if writes is early else elsewhere, other=other,
+                picture=picture_of(writes), other_picture=shown,
             )  # fmt: skip
             parts.append(made)
         parts += pictures.values()
         parts += self._slot_lease(plane)
-        narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL)
+        narrator = Narrator(plane, self._clock, self._random, self.config.name, of=self.config.region or GLOBAL, of_term=True)
         provider = self._outside.provider(plane, self._clock)
         if provider is not None:
             parts.append(Providing(plane, self._clock, provider))
         if self.config.plane == "region":
             parts.append(Patrolling(plane, self._clock, self.patrol, self.ledger))
-        return [*parts, *self._schedulers(early), narrator]
+        parts += [*self._schedulers(early), narrator]
+        here = [part for part in parts if isinstance(part, Leased) and part.terms.of_term]
+        return [*parts, Reporting(plane, self._clock, here)]
 
     def _forget_slot_lease(self) -> None:
         """Whoever leads next, in whatever history, must have it anew."""
@@ -254,7 +258,8 @@ class PlaneServer:
             return []
         made = []
         for part in config.partitions():
-            settings = SchedulerSettings(name=f"scheduler-{part.index}", region=config.region, partition=part)
+            name = f"scheduler-{part.index}"
+            settings = SchedulerSettings(name=name, region=config.region, partition=part, of_term=True)
             made.append(Scheduler(plane, self._clock, self._random, settings, decisions=self.decisions))
         return made
 

@@ -85,10 +85,10 @@ class NarratorMeters:
 class Narrator(Leased):
     forgives = (Exception,)  # words are worth no server
 
-    def __init__(self, plane: Plane, clock: Clock, random: Random, holder: str, *, of: str) -> None:
-        """`of` a region, or of the global plane."""
+    def __init__(self, plane: Plane, clock: Clock, random: Random, holder: str, *, of: str, of_term: bool = False) -> None:
+        """`of` a region, or of the global plane. `of_term`: its lease is the leader's, in whose process it is."""
         info = CONTROLLERS["narrator-global" if of == GLOBAL else "narrator"]
-        terms = Terms(info.name, holder, info.role)
+        terms = Terms(info.name, holder, info.role, of_term=of_term)
         super().__init__(plane, clock, random, terms, _GLOBAL if of == GLOBAL else _REGION)
         self.meters = NarratorMeters()
         self.telling = Telling()

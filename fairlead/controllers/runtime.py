@@ -50,6 +50,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     lease: str = ""  # empty: the controller's name
     lease_ttl_s: float = 10.0
     renew_s: float = 3.0
+    of_term: bool = False  # its lease is the leader's, in whose process it is
     resync_s: float = 30.0
     batch_keys: int = 256  # looked at between two submits
     batch_commands: int = 500
@@ -69,7 +70,9 @@ class Runtime(Leased):
         self.meters = Meters()
         self._settings = settings = settings or RuntimeSettings()
         self._lease = settings.lease or getattr(controller, "lease", "") or controller.name
-        terms = Terms(self._lease, settings.holder, self.info.role, settings.lease_ttl_s, settings.renew_s)
+        terms = Terms(
+            self._lease, settings.holder, self.info.role, settings.lease_ttl_s, settings.renew_s, settings.of_term
+        )  # fmt: skip
         super().__init__(plane, clock, random, terms, controller.follows)
         self._other = other
         self._writes = frozenset(self.info.writes)

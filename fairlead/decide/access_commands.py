@@ -14,7 +14,7 @@ from fairlead.decide.access_agent import Holdings, decide_agent, refuse_own_node
 from fairlead.decide.access_roles import COMPONENT_ROLES, FRONT_DOOR, PLANE_SERVER
 from fairlead.decide.regional import MIRROR_UP, is_true_record
 from fairlead.decide.slot_lease import lease_of
-from fairlead.model.commands import Body, Caller, Command, Delete, LeaseBody, Put, PutStatus, Refused, Report
+from fairlead.model.commands import Body, Caller, Command, Delete, LeaseAcquire, LeaseBody, Put, PutStatus, Refused, Report
 from fairlead.model.kinds.access import NodeProfile
 from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.policy import Override
@@ -109,6 +109,8 @@ def _refuse_component(identity: Identity, command: Command, facts: Facts) -> Ref
     if role.value not in identity.roles or role.value not in COMPONENT_ROLES:
         held = ", ".join(identity.roles) or "no role"
         return Refused("Forbidden", f"the certificate of {identity.name} is for {held}, not for {role.value}")
+    if isinstance(command.body, LeaseAcquire) and command.body.of_term:
+        return Refused("Forbidden", f"{identity.name} does not end with this leader: it may have a lease for a time only")
     if role is Role.MIRROR and facts.plane == GLOBAL:
         return _refuse_mirror(identity, command.body)
     return None

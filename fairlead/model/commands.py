@@ -165,6 +165,7 @@ class LeaseAcquire(_Wire, frozen=True, tag="lease"):
     name: str
     role: Role
     ttl_s: float = 10.0
+    of_term: bool = False  # for as long as this leader leads; of those who run in its process, and end with it
 
 
 class LeaseRenew(_Wire, frozen=True, tag="renew"):

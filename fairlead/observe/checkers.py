@@ -235,6 +235,10 @@ class JournalChecker:
         if lease is None or lease.spec.epoch != caller.fencing_epoch:
             held = lease.spec.epoch if lease else None
             self._found("S9", f"{caller.actor} wrote with epoch {caller.fencing_epoch} of {caller.lease}, which is at {held}")
+        elif lease.spec.term not in (0, self._term[1]):
+            self._found(
+                "S9", f"{caller.actor} wrote in term {self._term[1]} under {caller.lease}, held for term {lease.spec.term}"
+            )
 
     def _of_now(self, command: Command, incarnation: int) -> None:
         """After a restore nothing counts that was seen, leased or promised in the history before it (S16)."""

@@ -53,6 +53,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     region: str = "local"
     lease_ttl_s: float = 10.0
     renew_s: float = 3.0
+    of_term: bool = False  # its lease is the leader's, in whose process it is
     cycle_slots: int = 512  # slots decided in one cycle: few milliseconds, so that the loop is given back
     command_slots: int = 128  # binds in one command
     in_flight: int = 3  # batches under way before deciding pauses
@@ -68,7 +69,7 @@ class Scheduler(Leased):
         self, plane: Plane, clock: Clock, random: Random, settings: SchedulerSettings, *, registry: Registry = BUILT_INS,
         decisions: DecisionSink | None = None,
     ) -> None:  # fmt: skip
-        terms = Terms(settings.name, settings.name, Role.SCHEDULER, settings.lease_ttl_s, settings.renew_s)
+        terms = Terms(settings.name, settings.name, Role.SCHEDULER, settings.lease_ttl_s, settings.renew_s, settings.of_term)
         super().__init__(plane, clock, random, terms, FOLLOWED)
         self._settings = settings
         self._registry = registry

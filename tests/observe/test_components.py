@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.components import standing
+from fairlead.client import reporting
 from fairlead.client.leased import Health
 from fairlead.client.plane import Plane
 from fairlead.compose import plane as composed
@@ -71,11 +72,12 @@ def use(monkeypatch: pytest.MonkeyPatch, stuck: Controller) -> None:
     def with_stuck(*arguments: Any) -> Any:
         return [(stuck if each.name == stuck.name else each, own, other) for each, own, other in controllers_of(*arguments)]
 
-    def hurried(holder: str) -> RuntimeSettings:
-        return RuntimeSettings(holder=holder, resync_s=0.5, renew_s=0.2)
+    def hurried(holder: str, of_term: bool) -> RuntimeSettings:
+        return RuntimeSettings(holder=holder, of_term=of_term, resync_s=0.5, renew_s=0.2)
 
     monkeypatch.setattr(composed, "controllers_of", with_stuck)
     monkeypatch.setattr(composed, "RuntimeSettings", hurried)
+    monkeypatch.setattr(reporting, "LOOK_S", 0.2)
 
 
 async def rows(s: Served, token: str) -> dict[str, dict[str, Any]]:

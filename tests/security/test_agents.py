@@ -231,6 +231,8 @@ def test_a_component_acts_in_the_roles_of_its_certificate() -> None:
     lease = LeaseAcquire("scheduler", Role.SCHEDULER)
     assert refused(scheduler, lease, caller=Caller("server-0", Role.SCHEDULER)) == ""
     assert refused(scheduler, lease, caller=Caller("server-0/s1", Role.SCHEDULER)) == ""
+    of_term = LeaseAcquire("scheduler", Role.SCHEDULER, of_term=True)  # it would keep it however long it is gone
+    assert refused(scheduler, of_term, caller=Caller("server-0", Role.SCHEDULER)) == "Forbidden"
     for role in (Role.NODE, Role.OPERATOR, Role.AUTHORITY, Role.BREAK_GLASS, Role.USER, Role.AGENT, Role.MIRROR):
         assert refused(scheduler, lease, caller=Caller("server-0", role)) == "Forbidden", role
     assert refused(scheduler, lease, caller=Caller("server-1", Role.SCHEDULER)) == "Forbidden"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.authority.judge.context import Context
+from fairlead.authority.judge.leases import is_over
 from fairlead.model.commands import (
     Bind,
     BindGang,
@@ -55,8 +56,11 @@ def _fenced(ctx: Context, command: Command) -> Refused | None:
     if lease is None:
         return Refused("FencedOut", f"{caller.role.value} acts under a lease; there is none named {caller.lease!r}")
     spec = lease.spec
-    if (spec.epoch, spec.role, spec.incarnation) == (caller.fencing_epoch, caller.role.value, ctx.incarnation):
+    named = (spec.epoch, spec.role, spec.incarnation) == (caller.fencing_epoch, caller.role.value, ctx.incarnation)
+    if named and not is_over(ctx, spec):
         return None
+    if named:
+        return Refused("FencedOut", f"lease {caller.lease} ended with term {spec.term} of its leader; this is {ctx.leader_epoch}")
     return Refused(
         "FencedOut",
         f"lease {caller.lease} is at epoch {spec.epoch}, held by {spec.holder}; this came with epoch {caller.fencing_epoch}",

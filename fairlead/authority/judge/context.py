@@ -102,10 +102,12 @@ class Context:
         self.granted: dict[str, Granted] = {}  # by tenant; kept by granting.py, for as long as nothing of it changes
         self.begin(1)
         self.leader_since_ms = 0
+        self.leader_epoch = 0  # of whoever leads, as its first batch says
         self._needs: dict[tuple[int, str, bool, int, str], _Kept] = {}
         self._tells_apart = False
         state.derive("schedulerpolicies", self._policy_changed)
         state.derive("overrides", self._override_changed)
+        state.derive("planes", self._leader_changed)
         state.derive("grants", self._grant_changed)
         state.derive("grantterms", self._grant_changed)
         self.plane_ms: Callable[[], int] = lambda: 0  # the running term's clock, for work between batches
@@ -188,6 +190,9 @@ class Context:
             areas=policy.residency_areas(ask.placement.residency, tenant, ask.labels),
             extra=(*policy.gates, *more),
         )
+
+    def _leader_changed(self, old: Rec | None, new: Rec | None) -> None:
+        self.leader_epoch = new.hot.spec.epoch if new is not None else 0
 
     def _override_changed(self, old: Rec | None, new: Rec | None) -> None:
         """Also told when a batch is undone."""

@@ -1,6 +1,8 @@
 """Leases of roles: acquired, renewed, given up. The epoch grows with every acquisition and fences the one before (S9).
 
-A slot lease is a region's or recovery's, whichever of their servers holds it; decide/slot_lease.py says who may take it when.
+Whoever runs in the leader's process holds its leases for the leader's term: nobody need renew what ends with the leader, and the
+next leader's components wait for nobody (ADR 0038). Others hold theirs for a time. A slot lease is a region's or recovery's,
+whichever of their servers holds it; decide/slot_lease.py says who may take it when.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
         if left_s > 0:
             return Refused(
                 "LeaseHeld",
-                f"{lease.spec.holder} holds {body.name} for another {left_s:.1f} s unless it renews",
+                f"{lease.spec.holder} holds {body.name} for "
+                + ("as long as this leader leads" if lease.spec.term else f"another {left_s:.1f} s unless it renews"),
                 {"holder": lease.spec.holder, "epoch": lease.spec.epoch, "leftSeconds": left_s},
                 retry_after_s=left_s,
             )
@@ -44,6 +47,7 @@ def acquire(ctx: Context, caller: Caller, body: LeaseAcquire) -> Judgement:
         renewed_time=ctx.now,
         incarnation=ctx.incarnation,
         region=ctx.settings.region,
+        term=ctx.leader_epoch if body.of_term else 0,
     )
     metadata = lease.metadata if lease else Metadata(name=body.name, uid=ctx.next_uid(), creation_time=ctx.now)
     return _put(Lease(metadata=metadata, spec=spec), epoch)
@@ -90,11 +94,18 @@ def release(ctx: Context, caller: Caller, body: LeaseRelease) -> Judgement:
 
 
 def _left_s(ctx: Context, lease: Lease) -> float:
-    """Until another may take it. A new leader counts every lease from its own start: it cannot know of renewals that were
-    acknowledged but not yet durable when the old leader died (P5)."""
+    """Until another may take it, as far as can be told. A new leader counts every lease that is held for a time from its own
+    start: it cannot know of renewals that were acknowledged but not yet durable when the old leader died (P5)."""
+    if lease.spec.term:
+        return 0.0 if is_over(ctx, lease.spec) else lease.spec.ttl_seconds
     renewed_ms = to_ms(lease.spec.renewed_time) if lease.spec.renewed_time else 0
     since_ms = max(renewed_ms, ctx.leader_since_ms)
     return since_ms / 1000 + lease.spec.ttl_seconds * (1 + ctx.settings.clock_rate_error) - ctx.now_ms / 1000
+
+
+def is_over(ctx: Context, spec: LeaseSpec) -> bool:
+    """It was held for a term, and another one has begun."""
+    return bool(spec.term) and (spec.term, spec.incarnation) != (ctx.leader_epoch, ctx.incarnation)
 
 
 def _not_ours(ctx: Context, rec: Rec | None, caller: Caller, name: str, epoch: int) -> Refused | None:
@@ -102,7 +113,7 @@ def _not_ours(ctx: Context, rec: Rec | None, caller: Caller, name: str, epoch: i
         return Refused("NotFound", f"there is no lease {name}")
     spec: LeaseSpec = rec.hot.spec
     ours = spec.holder and spec.role == caller.role.value if is_slot_lease(name) else spec.holder == caller.actor
-    if not ours or spec.epoch != epoch or spec.incarnation != ctx.incarnation:
+    if not ours or spec.epoch != epoch or spec.incarnation != ctx.incarnation or is_over(ctx, spec):
         return Refused(
             "FencedOut",
             f"lease {name} is at epoch {spec.epoch}, held by {spec.holder or 'nobody'}",

@@ -18,6 +18,9 @@ class LeaseSpec(Record, frozen=True):
     renewed_time: datetime | None = None
     incarnation: int = 1  # a restore ends every lease: its epochs may be taken again in the new history (S16)
     region: str = ""  # of the plane it is on; `global` for the global one
+    # The leader's epoch it is held for, however long that is; its holder is then heard at least every `ttl_seconds`. 0: it is
+    # held for `ttl_seconds` from its last renewal.
+    term: int = 0
 
 
 class ZoneNodes(Record, frozen=True):
