@@ -163,7 +163,8 @@ class RolloutController:
         named, wait_ms = self._endpoints(cache, key, slots, before, now_ms)
         if named is not None:
             bodies.append(self._put_endpoints(assignment, before, named))
-        bodies += [self._step(key, slot, to) for slot, to in serving_steps(slots) if slot.token is not None]
+        naming = {each.slot for each in named or ()}
+        bodies += [self._step(key, slot, to) for slot, to in serving_steps(slots, naming) if slot.token is not None]
         if before is None and named is None:  # nobody to say anything of yet
             return Result(bodies, self._saying.due_ms(key, now_ms))
         # Who is named now will serve in a moment: that is worth waiting for.

@@ -150,11 +150,12 @@ def fitting(admitted: set[int], said: Container[int], sizes: Mapping[int, int], 
     return out
 
 
-def serving_steps(slots: Slots) -> list[tuple[Slot, SlotState]]:
-    """Ready -> Serving for those whom Endpoints name, Serving -> Ready for those whom they no longer do."""
+def serving_steps(slots: Slots, naming: Container[int] = ()) -> list[tuple[Slot, SlotState]]:
+    """Ready -> Serving for those whom Endpoints name, Serving -> Ready for those whom they no longer do. `naming`: whom they will
+    name before these steps are taken, because they are written with them and stand before them."""
     table = grouped(slots)
     admitted = traffic(table)
-    come = [s.index for s in table.of(_S.READY) if s.in_traffic and s.index in admitted]
+    come = [s.index for s in table.of(_S.READY) if s.index in admitted and (s.in_traffic or s.index in naming)]
     go: list[int] = []
     for (state, _), group in table.groups.items():
         if state is _S.SERVING:

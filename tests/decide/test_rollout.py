@@ -167,6 +167,8 @@ def test_serving_follows_the_endpoints_never_leads_them() -> None:
         slot(0, _S.READY, in_traffic=True), slot(1, _S.READY), slot(2, approved=True), slot(3, approved=True, in_traffic=False)
     )
     assert [(s.index, to) for s, to in serving_steps(world)] == [(0, _S.SERVING), (3, _S.READY)]
+    with_them = [(s.index, to) for s, to in serving_steps(world, naming={1})]
+    assert with_them == [(0, _S.SERVING), (1, _S.SERVING), (3, _S.READY)], "who is named by what is written before"
 
 
 # --- progress
