@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
+from fairlead.controllers.no_place import NoPlace
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.regions_seen import regions_seen
 from fairlead.decide.admission.workload import execution_of, is_alone
@@ -71,7 +72,7 @@ class RecoveryController:
         self._urgent = True
         self._looked_ms = 0
         self._told_ms = 0
-        self._failing_since: dict[tuple[ServiceKey, str], int] = {}
+        self._no_place = NoPlace(self._rules.failing_s)
         self._ration = float(self._rules.slots_per_s)  # slots that may be ordered now while several regions are silent
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -132,6 +133,7 @@ class RecoveryController:
         self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int
     ) -> dict[ServiceKey, Service]:  # fmt: skip
         out = {}
+        self._no_place.begin()
         for item in _with_orders(cache):
             workload: Workload = item.hot
             spec, key = workload.spec, item.key
@@ -161,7 +163,8 @@ class RecoveryController:
                 deadline_s=spec.recovery.deadline_seconds,
             )
             given_up = self._given_up(cache, service, mine, now_ms)
-            service = service._replace(failing=given_up | self._failing(service, mine, regions, now_ms))
+            failing = self._no_place.failing(service, workload.metadata.uid, mine, regions, now_ms)
+            service = service._replace(failing=given_up | failing)
             out[key] = _alone(service, workload, mine, order if current else None, taken)
         return out
 
@@ -175,24 +178,6 @@ class RecoveryController:
             found = in_force((each.hot for each in cache.all("overrides")), "recovery", now_ms, Where(tenant, name, region))
             own = service.slots.get(region, 0)
             if found is not None and own and (found.spec.scope.regions or assignment.status.replicas.serving < own):
-                out.add(region)
-        return frozenset(out)
-
-    def _failing(self, service: Service, mine: list[Assignment], regions: Regions, now_ms: int) -> frozenset[str]:
-        """Regions that are there and have, for a while, had no place for what this service should have in them. A service that
-        has a place and does not come up there would not come up elsewhere."""
-        out = set()
-        for assignment in mine:
-            region, told = assignment.spec.region, assignment.status.replicas
-            own = service.slots.get(region, 0)
-            enough = min(service.minimum, own)
-            placeless = told.unknown + told.pending
-            mark = (service.key, region)
-            if region not in regions.healthy or not enough or told.serving >= enough or placeless <= own - enough:
-                self._failing_since.pop(mark, None)
-                continue
-            since_ms = self._failing_since.setdefault(mark, now_ms)
-            if now_ms - since_ms >= self._rules.failing_s * 1000:
                 out.add(region)
         return frozenset(out)
 
