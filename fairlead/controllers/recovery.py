@@ -162,9 +162,8 @@ class RecoveryController:
                 stood_in={a.spec.region: a.status.stood_in for a in mine},
                 deadline_s=spec.recovery.deadline_seconds,
             )
-            given_up = self._given_up(cache, service, mine, now_ms)
-            failing = self._no_place.failing(service, workload.metadata.uid, mine, regions, now_ms)
-            service = service._replace(failing=given_up | failing)
+            service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms)
+            service = service._replace(failing=service.failing | self._given_up(cache, service, mine, now_ms))
             out[key] = _alone(service, workload, mine, order if current else None, taken)
         return out
 

@@ -7,9 +7,9 @@ function answers for the recovery controller, for readiness and for `plan --lose
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
 already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
 last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows how the region is that it was ordered in: it
-is soon heard again, or lost. In a region that may not carry the service any more it stays until another serves in its place. A
-service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back
-(succession.py).
+is soon heard again, or lost. In a region that may not carry the service any more, or has had no place for it for a while, it
+stays until another serves in its place: nothing goes back and forth between regions none of which has room. A service that is
+exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back (succession.py).
 
 When several regions are silent at once (P15) few slots are ordered at a time, in the same order: those who are left must not be
 buried under what the others carried, and it may yet be the observation that is wrong. What waits for its turn says so.
@@ -42,6 +42,8 @@ class Service(NamedTuple):
     ordered: Mapping[str, int]  # recovery slots it has been given, by region
     stood_in: Mapping[str, int] = MappingProxyType({})  # of those, how many serve
     failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
+    full: frozenset[str] = frozenset()  # healthy regions that have had no place for what was ordered there for a while
+    waits: Mapping[str, int] = MappingProxyType({})  # of what was ordered, how many find no place, by region
     alone: Alone | None = None  # its slots are exclusive everywhere
     deadline_s: float = 300.0  # within which it is to have its minimum again
 
@@ -129,18 +131,25 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
 
 
 def _stays(service: Service, region: str, regions: Regions) -> bool:
-    """Whether what stands in for it there goes on. One that may not be there any more leaves when another serves in its place."""
-    if region in service.regions:
+    """Whether what stands in for it there goes on. One that may not be there any more, or finds no place there, leaves when
+    another serves in its place."""
+    if region in service.regions and region not in service.full:
         return region in regions.healthy or region in regions.unknown
     able = [r for r in service.regions if r in regions.healthy]
     replaced = any(service.alive.get(r, 0) + service.stood_in.get(r, 0) >= service.minimum for r in able)
     return region in regions.healthy and not replaced
 
 
+def _able(service: Service, regions: Regions) -> tuple[str, ...]:
+    """Where it may be given slots."""
+    shut = service.failing | service.full
+    return tuple(region for region in service.regions if region in regions.healthy and region not in shut)
+
+
 def _succeed(
     service: Service, alone: Alone, regions: Regions, standing: Standing, ration: Ration, found: Plan
 ) -> None:  # fmt: skip
-    able = tuple(region for region in service.regions if region in regions.healthy and region not in service.failing)
+    able = _able(service, regions)
     places = {region: (service.budget, region) for region in able}
 
     def room(region: str) -> int:
@@ -162,9 +171,20 @@ def _succeed(
         found.orders[service.key] = {region: count for region, count in counts.items() if count}
     if ordered.missing:
         found.short[service.key] = Short(ordered.missing, TURN if waits else _why(service, ordered.region))
+    elif service.waits:
+        found.short[service.key] = _placeless(service, sorted(service.waits))
+
+
+def _placeless(service: Service, where: Iterable[str]) -> Short:
+    """What was ordered there and finds no place."""
+    waits = {region: service.waits.get(region, 0) for region in where}
+    said = ", ".join(f"{count} of those in {region}" for region, count in waits.items() if count)
+    return Short(sum(waits.values()), f"{said} find no place")
 
 
 def _why(service: Service, region: str) -> str:
+    if not region and service.full:
+        return f"{', '.join(sorted(service.full))} have no place for what was ordered there; no other may carry it"
     if not region:
         return f"no healthy region may carry it (it may be in {', '.join(service.regions) or 'none'})"
     return f"budget {service.budget!r} holds no more in {region}" if service.budget else "it names no recovery budget"
@@ -199,9 +219,11 @@ def _recover(
     if any(kept.get(region) and service.slots.get(region, 0) + kept[region] >= service.minimum for region in regions.unknown):
         found.orders[service.key] = kept  # it stands there as far as anybody knows
         return
-    candidates = [region for region in service.regions if region in regions.healthy and region not in service.failing]
+    candidates = _able(service, regions)
     if not candidates:
-        found.short[service.key] = Short(service.minimum, _why(service, ""))
+        there = [service.alive.get(region, 0) + service.stood_in.get(region, 0) for region in sorted(service.full)]
+        missing = service.minimum - min(service.minimum - 1, max(there, default=0))
+        found.short[service.key] = Short(missing, _why(service, ""))
         if kept:
             found.orders[service.key] = kept
         return
@@ -222,6 +244,8 @@ def _recover(
         found.orders[service.key] = kept
     if missing or now < more:
         found.short[service.key] = Short(missing + more - now, TURN if now < more else _why(service, region))
+    elif service.waits.get(region):
+        found.short[service.key] = _placeless(service, [region])
 
 
 class Outlook(NamedTuple):
@@ -256,7 +280,7 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
         orders = planned.orders.get(service.key, {})
         new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
         short = planned.short.get(service.key)
-        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in service.regions if r in gone.healthy}
+        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in _able(service, gone)}
         best = max(reached, key=lambda r: (reached[r], r), default="")
         fresh = sum(count for count in new.values() if count > 0)
         detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)

@@ -196,6 +196,15 @@ async def test_what_no_budget_has_room_for_is_said_aloud_before_and_after() -> N
         await w.until(lambda: (c := w.condition("Recovering")) is not None and c.reason == "RecoveryShort")
 
 
+async def test_what_was_ordered_and_finds_no_place_is_said_aloud() -> None:
+    async with two_regions(placement=Placement(max_per_node=1)) as r:  # on three nodes
+        w = r.w
+        await r.health("west", "Lost")
+        await w.until(lambda: (c := w.condition("Recovering")) is not None and c.reason == "RecoveryShort")
+        await w.until(lambda: (o := r.order()) is not None and (o.spec.regions, o.spec.missing) == ({REGION: 2}, 1))
+        assert len(w.low.serving()) == 3
+
+
 async def test_residency_is_kept_when_a_region_is_lost() -> None:
     placement = Placement(residency=Residency(areas=("us",)))
     async with world() as w:
