@@ -1,8 +1,8 @@
 """Which rooms a recovery budget should have in a region, and what brings the region there. Pure; used by the standing controller.
 
 Each shape of a budget numbers its rooms in a block of its own, so that an index says its shape. A room that a slot has claimed is
-there: it is held again when that slot is released. A room on a node that is lost or leaves is given up and placed elsewhere; one
-on a node that is merely silent is kept, and counts for nothing meanwhile.
+there: it is held again when that slot is released. A room on a node that is lost, closed or leaves is given up and placed
+elsewhere; one on a node that is merely silent, or in a zone to be avoided for a while, is kept, and counts for nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Here(NamedTuple):
     rooms: Iterable[Reservation]
     waiting: Iterable[SchedulingRequest]
     claimed: frozenset[int]  # indices whose room a live slot has taken
-    gone: frozenset[str]  # nodes that are lost, unknown here, or on their way out
-    silent: frozenset[str]  # nodes of which nobody knows
+    gone: frozenset[str]  # nodes that are lost, unknown here, closed, or on their way out
+    silent: frozenset[str]  # nodes of which nobody knows, or where nothing may be placed for a while
     lent: frozenset[int] = frozenset()  # indices of rooms that borrowers run in
 
 
