@@ -14,30 +14,43 @@ import msgspec
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
+from fairlead.controllers.no_place import NoPlace
 from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.regions_seen import regions_seen
 from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.folding import owner_of
-from fairlead.decide.outlooks import status_of
-from fairlead.decide.overrides import Where, in_force
+from fairlead.decide.outlooks import spec_of, status_of
+from fairlead.decide.overrides import Where, all_in_force, concerns, in_force, words
 from fairlead.decide.plugins import BUILT_INS, Registry
-from fairlead.decide.recovery import TURN, Outlook, Pace, Place, Plan, Regions, Rooms, Service, ServiceKey, outlook, plan
+from fairlead.decide.recovery import (
+    TURN,
+    Pace,
+    Place,
+    Plan,
+    Regions,
+    Rooms,
+    Service,
+    ServiceKey,
+    outlook,
+    plan,
+    room_rules,
+)
 from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from
 from fairlead.decide.slots import instant
 from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
 from fairlead.model.commands import Body, Delete, LeaseAcquire, LeaseRelease, Put, PutStatus
 from fairlead.model.kinds.capacity import BudgetInRegion, Holding, HoldingSpec, RecoveryBudget
-from fairlead.model.kinds.intent import Workload
+from fairlead.model.kinds.intent import Placement, Workload
 from fairlead.model.kinds.ledger import LeaseSpec
-from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, RegionOutlook, RegionOutlookSpec, ServiceOutlook
+from fairlead.model.kinds.policy import Override
+from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, RegionOutlook, RegionOutlookSpec
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 
 _ALL: Final[Name] = ("", "all")  # services share budgets: they are decided together
-LISTED_MAX: Final = 100
 
 
 class RecoveryRules(msgspec.Struct, frozen=True):
@@ -71,7 +84,7 @@ class RecoveryController:
         self._urgent = True
         self._looked_ms = 0
         self._told_ms = 0
-        self._failing_since: dict[tuple[ServiceKey, str], int] = {}
+        self._no_place = NoPlace(self._rules.failing_s)
         self._ration = float(self._rules.slots_per_s)  # slots that may be ordered now while several regions are silent
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -132,6 +145,8 @@ class RecoveryController:
         self, cache: Cache, regions: Regions, taken: Mapping[str, int], now_ms: int
     ) -> dict[ServiceKey, Service]:  # fmt: skip
         out = {}
+        self._no_place.begin()
+        avoiding = all_in_force((each.hot for each in cache.all("overrides")), "zone-avoidance", now_ms)
         for item in _with_orders(cache):
             workload: Workload = item.hot
             spec, key = workload.spec, item.key
@@ -160,8 +175,9 @@ class RecoveryController:
                 stood_in={a.spec.region: a.status.stood_in for a in mine},
                 deadline_s=spec.recovery.deadline_seconds,
             )
-            given_up = self._given_up(cache, service, mine, now_ms)
-            service = service._replace(failing=given_up | self._failing(service, mine, regions, now_ms))
+            service = _as_placed(service, spec.placement, avoiding)
+            service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms)
+            service = service._replace(failing=service.failing | self._given_up(cache, service, mine, now_ms))
             out[key] = _alone(service, workload, mine, order if current else None, taken)
         return out
 
@@ -175,24 +191,6 @@ class RecoveryController:
             found = in_force((each.hot for each in cache.all("overrides")), "recovery", now_ms, Where(tenant, name, region))
             own = service.slots.get(region, 0)
             if found is not None and own and (found.spec.scope.regions or assignment.status.replicas.serving < own):
-                out.add(region)
-        return frozenset(out)
-
-    def _failing(self, service: Service, mine: list[Assignment], regions: Regions, now_ms: int) -> frozenset[str]:
-        """Regions that are there and have, for a while, had no place for what this service should have in them. A service that
-        has a place and does not come up there would not come up elsewhere."""
-        out = set()
-        for assignment in mine:
-            region, told = assignment.spec.region, assignment.status.replicas
-            own = service.slots.get(region, 0)
-            enough = min(service.minimum, own)
-            placeless = told.unknown + told.pending
-            mark = (service.key, region)
-            if region not in regions.healthy or not enough or told.serving >= enough or placeless <= own - enough:
-                self._failing_since.pop(mark, None)
-                continue
-            since_ms = self._failing_since.setdefault(mark, now_ms)
-            if now_ms - since_ms >= self._rules.failing_s * 1000:
                 out.add(region)
         return frozenset(out)
 
@@ -282,7 +280,7 @@ class RecoveryController:
         said: dict[str, RegionOutlookSpec] = {}
         there = {item.name for item in cache.all("regions")}
         for region in sorted(there & regions.healthy):
-            spec = said[region] = _outlook_of(region, outlook(region, services, regions, rooms, self._rules.pace))
+            spec = said[region] = spec_of(region, outlook(region, services, regions, rooms, self._rules.pace))
             if region not in known or known[region].spec != spec:
                 out.append(Put("RegionOutlook", RegionOutlook(metadata=Metadata(name=region), spec=spec)))
         for region in sorted(known.keys() & there):
@@ -346,9 +344,22 @@ def _alone(
     return service._replace(alone=alone, ordered=ordered)
 
 
+def _as_placed(service: Service, placement: Placement, avoiding: Iterable[Override]) -> Service:
+    """With what its placement, and zones that it alone is to avoid, say about rooms. Those that all of its tenant's work is to
+    avoid are no rooms to begin with: their region counts them out."""
+    per_node, why = room_rules(placement)
+    unsure = dict.fromkeys(service.regions, why) if why else {}
+    for each in avoiding:
+        for region in service.regions if each.spec.scope.workloads else ():
+            if concerns(each, Where(*service.key, region, next(iter(each.spec.scope.zones), ""))):
+                unsure[region] = f"it is to avoid zones there: {words(each)}"
+    return service._replace(per_node=per_node, unsure=unsure)
+
+
 def _rooms(cache: Cache) -> Rooms:
-    """What may be claimed, as the regions say: rooms on nodes that are heard."""
+    """What may be claimed, as the regions say: rooms on nodes that take work."""
     out: dict[Place, dict[Resources, int]] = {}
+    nodes: dict[Place, dict[Resources, tuple[int, ...]]] = {}
     claimed: dict[Place, int] = {}
     for item in cache.all("holdings"):
         holding: Holding = item.hot
@@ -356,29 +367,8 @@ def _rooms(cache: Cache) -> Rooms:
         shapes = out.setdefault(place, {})
         for shape in holding.status.shapes:
             shapes[shape.requests] = shapes.get(shape.requests, 0) + shape.held
+            # Two of one size are two blocks, and may share nodes: the larger speaks for both.
+            most = nodes.setdefault(place, {})
+            most[shape.requests] = max(most.get(shape.requests, ()), shape.nodes, key=sum)
             claimed[place] = claimed.get(place, 0) + shape.claimed
-    return Rooms(out, claimed)
-
-
-def _outlook_of(region: str, found: list[Outlook]) -> RegionOutlookSpec:
-    short = [one for one in found if one.why]
-    ready = [one for one in found if not one.why]
-    listed = [*short, *sorted(ready, key=lambda one: (-one.seconds, one.key))][:LISTED_MAX]
-    return RegionOutlookSpec(
-        region=region,
-        services=tuple(
-            ServiceOutlook(
-                tenant=one.key[0],
-                workload=one.key[1],
-                region=one.region,
-                new_slots=one.new_slots,
-                seconds=one.seconds,
-                missing=one.missing,
-                why=one.why,
-            )
-            for one in listed
-        ),
-        ready=len(ready),
-        short=len(short),
-        seconds=max((one.seconds for one in ready), default=0.0),
-    )
+    return Rooms(out, claimed, nodes)

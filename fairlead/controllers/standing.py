@@ -11,13 +11,16 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name
 from fairlead.controllers.contract import Result, View
+from fairlead.decide.overrides import Where, all_in_force, ends_ms, in_force
 from fairlead.decide.standing import Here, bodies, lent_of, shapes_of, wanted
 from fairlead.model.commands import Body, PutStatus
-from fairlead.model.kinds.capacity import Holding, Reservation
+from fairlead.model.kinds.capacity import Holding, NodeSpec, Reservation
+from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.slot import STANDING
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 
 _HOLDINGS: Final = "holdings"
+_AVOIDANCE: Final = "zone-avoidance"
 
 
 def _of_reservation(item: Item) -> Hashable:
@@ -43,7 +46,7 @@ def _node_of_borrower(item: Item) -> Hashable:
 
 class StandingController:
     name = "standing"
-    follows = (_HOLDINGS, "nodes", "reservations", "bindings", "schedulingrequests")
+    follows = (_HOLDINGS, "nodes", "reservations", "bindings", "schedulingrequests", "overrides")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
         "reservations": {"budget": _of_reservation, "node": _node_of_room},
@@ -61,6 +64,8 @@ class StandingController:
         match item.plural:
             case "holdings":
                 return ((item.tenant, item.hot.spec.budget),)
+            case "overrides":
+                return self.resync(view) if item.hot.spec.kind == _AVOIDANCE else ()
             case "nodes":
                 return self.resync(view) if _standing_of(item) != _standing_of(view.cache.item("nodes", *item.key)) else ()
             case "reservations":
@@ -81,7 +86,8 @@ class StandingController:
         name = f"{key[1]}.{self._region}"
         holding: Holding | None = cache.get(_HOLDINGS, key[0], name)
         want = wanted(holding, now_ms)
-        here = self._here(cache, key)
+        avoiding = all_in_force((item.hot for item in cache.all("overrides")), _AVOIDANCE, now_ms)
+        here = self._here(cache, key, avoiding, now_ms)
         out: list[Body] = bodies(holding, want, here)
         if holding is None:
             return Result(out)
@@ -89,13 +95,19 @@ class StandingController:
         said = replace(holding.status, observed_generation=meta.generation, shapes=shapes_of(holding, want, here))
         if said != holding.status:
             out.append(PutStatus("Holding", key[0], name, said, uid=meta.uid))
-        wake = round(ends.timestamp() * 1000) if ends is not None and ends.timestamp() * 1000 > now_ms else None
-        return Result(out, wake)
+        wake = [ends_ms(each) for each in avoiding]  # they end by themselves
+        if ends is not None:
+            wake.append(round(ends.timestamp() * 1000))
+        return Result(out, min((each for each in wake if each > now_ms), default=None))
 
-    def _here(self, cache: Cache, key: Name) -> Here:
+    def _here(self, cache: Cache, key: Name, avoiding: list[Override], now_ms: int) -> Here:
         rooms = [item.hot for item in cache.by("reservations", "budget", key)]
         claimers = [item.hot for item in cache.by("bindings", "budget", key)]
-        standing = {room.spec.node: _standing_of(cache.item("nodes", "", room.spec.node)) for room in rooms}
+        nodes = {room.spec.node: cache.item("nodes", "", room.spec.node) for room in rooms}
+        standing = {name: _standing_of(node) for name, node in nodes.items()}
+        for name, node in nodes.items() if avoiding else ():
+            if not standing[name] and node is not None and _is_avoided(avoiding, key[0], node.hot.spec, now_ms):
+                standing[name] = "silent"
         return Here(
             rooms,
             [item.hot for item in cache.by("schedulingrequests", "budget", key)],
@@ -117,7 +129,12 @@ class StandingController:
 
 
 def _standing_of(node: Item | None) -> str:
-    """What room on this node is worth: kept, nothing for now, or to be found elsewhere."""
-    if node is None or node.hot.status.health == "Lost" or node.hot.spec.drain is not None:
+    """What room on this node is worth: kept, nothing for now, or to be found elsewhere. Nobody may claim one that is closed."""
+    if node is None or node.hot.status.health == "Lost" or node.hot.spec.drain is not None or node.hot.spec.unschedulable:
         return "gone"
-    return "" if node.hot.status.health == "Ready" else "silent"
+    return "" if node.hot.status.health == "Ready" and node.hot.status.schedulable else "silent"
+
+
+def _is_avoided(avoiding: list[Override], tenant: str, node: NodeSpec, now_ms: int) -> bool:
+    """By all of the tenant's work. What only some of its workloads are to avoid is room for the others."""
+    return in_force(avoiding, _AVOIDANCE, now_ms, Where(tenant, "", node.region, node.zone)) is not None

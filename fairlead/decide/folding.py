@@ -80,7 +80,7 @@ def fold(
     `silent`, whose lease has run out, nobody knows what became of what was bound there."""
     spec, before = workload.spec, workload.status
     told = {a.spec.region: _told_of(a, f"{workload.metadata.name}.g{a.status.generation}" == revision) for a in assignments}
-    unheard = {a.spec.region: _unheard(a) for a in assignments if a.spec.region in silent and not spec.suspend}
+    unheard = {a.spec.region: not_bound(a) for a in assignments if a.spec.region in silent and not spec.suspend}
     counts = {
         region: _unknown(replicas, unheard.get(region, 0)) if region in silent else replicas for region, replicas in told.items()
     }
@@ -122,7 +122,7 @@ def _unknown(told: StageCounts, waiting: int) -> StageCounts:
     return replace(told, started=0, ready=0, serving=0, draining=0, unknown=told.bound, pending=waiting)
 
 
-def _unheard(assignment: Assignment) -> int:
+def not_bound(assignment: Assignment) -> int:
     """Of the slots a region was given, those it has not said to be bound: they wait, and it says no reason."""
     told = assignment.status.replicas
     if assignment.status.observed_generation == assignment.metadata.generation:

@@ -8,12 +8,39 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from fairlead.decide.recovery import Outlook
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.recovery import RegionOutlook, RegionOutlookSpec, RegionOutlookStatus, ServiceOutlook
 from fairlead.model.meta import Condition, set_condition
 
 READY: Final = "RecoveryReady"
 NAMED_MAX: Final = 5  # services that the message names
+LISTED_MAX: Final = 100
+
+
+def spec_of(region: str, found: list[Outlook]) -> RegionOutlookSpec:
+    """What would become of each service, as it is written."""
+    short = [one for one in found if one.why]
+    ready = [one for one in found if not one.why]
+    listed = [*short, *sorted(ready, key=lambda one: (-one.seconds, one.key))][:LISTED_MAX]
+    return RegionOutlookSpec(
+        region=region,
+        services=tuple(
+            ServiceOutlook(
+                tenant=one.key[0],
+                workload=one.key[1],
+                region=one.region,
+                new_slots=one.new_slots,
+                seconds=one.seconds,
+                missing=one.missing,
+                why=one.why,
+            )
+            for one in listed
+        ),
+        ready=len(ready),
+        short=len(short),
+        seconds=max((one.seconds for one in ready), default=0.0),
+    )
 
 
 def status_of(known: RegionOutlook, now: RegionOutlookSpec | None, now_ms: int) -> RegionOutlookStatus:

@@ -7,9 +7,13 @@ function answers for the recovery controller, for readiness and for `plan --lose
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
 already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
 last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows how the region is that it was ordered in: it
-is soon heard again, or lost. In a region that may not carry the service any more it stays until another serves in its place. A
-service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back
-(succession.py).
+is soon heard again, or lost. In a region that may not carry the service any more, or has had no place for it for a while, it
+stays until another serves in its place: nothing goes back and forth between regions none of which has room. A service that is
+exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back (succession.py).
+
+A room is no promise where the service's own placement may forbid it: so many slots on one node, an even spread, zones that it is
+to avoid. It is ordered all the same, for it may do, and what waits is told; but a region where it is sure goes first, and
+readiness counts on what is sure alone.
 
 When several regions are silent at once (P15) few slots are ordered at a time, in the same order: those who are left must not be
 buried under what the others carried, and it may yet be the observation that is wrong. What waits for its turn says so.
@@ -21,7 +25,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from fairlead.decide.domains import HOSTNAME
 from fairlead.decide.succession import Alone, Areas, succeed
+from fairlead.model.kinds.intent import Placement
 from fairlead.model.kinds.recovery import StandIn
 from fairlead.model.resources import Resources
 
@@ -42,8 +48,12 @@ class Service(NamedTuple):
     ordered: Mapping[str, int]  # recovery slots it has been given, by region
     stood_in: Mapping[str, int] = MappingProxyType({})  # of those, how many serve
     failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
+    full: frozenset[str] = frozenset()  # healthy regions that have had no place for what was ordered there for a while
+    waits: Mapping[str, int] = MappingProxyType({})  # of what was ordered, how many find no place, by region
     alone: Alone | None = None  # its slots are exclusive everywhere
     deadline_s: float = 300.0  # within which it is to have its minimum again
+    per_node: int = 0  # of its slots on one node, at most; 0: any number
+    unsure: Mapping[str, str] = MappingProxyType({})  # regions in which no room can be promised to it, and why
 
 
 class Regions(NamedTuple):
@@ -64,20 +74,40 @@ class Plan(NamedTuple):
     orders: dict[ServiceKey, dict[str, int]]  # all recovery slots each service should have; one it is not named in has none
     short: dict[ServiceKey, Short]
     stand_ins: dict[ServiceKey, tuple[StandIn, ...]] = {}  # of those that are exclusive everywhere
+    unsure: dict[ServiceKey, Short] = {}  # of what is ordered anew, what its placement may keep from the rooms there are
 
 
 class Standing:
     """Standing reservations that nobody has claimed: how many of which shape, for each budget and region. Taken as they are
     given out."""
 
-    def __init__(self, held: Mapping[Place, Mapping[Resources, int]]) -> None:
-        self._held = {place: dict(shapes) for place, shapes in held.items()}
+    def __init__(self, rooms: Rooms) -> None:
+        self._held = {place: dict(shapes) for place, shapes in rooms.held.items()}
+        self._nodes = rooms.nodes
+        self._taken: dict[Place, dict[ServiceKey, int]] = {}
 
     def room(self, place: Place, ask: Resources) -> int:
         return sum(count for shape, count in self._held.get(place, {}).items() if not ask.exceeding(shape))
 
-    def take(self, place: Place, ask: Resources, count: int) -> None:
+    def sure(self, service: Service, region: str, free: int) -> int:
+        """Of so many free rooms those that it can claim whatever nodes its own slots, and others who claim, are on: each of them
+        may be in the way of one. Of several shapes only the best counts, as rooms of two may be on one node."""
+        if region in service.unsure:
+            return 0
+        if not service.per_node:
+            return free
+        place = (service.budget, region)
+        fitting = [nodes for shape, nodes in self._nodes.get(place, {}).items() if not service.shape.exceeding(shape)]
+        most = max((sum(nodes[: service.per_node]) for nodes in fitting), default=0)
+        others = sum(count for key, count in self._taken.get(place, {}).items() if key != service.key)
+        mine = service.slots.get(region, 0) + service.ordered.get(region, 0)
+        return max(0, min(free, most - mine - others))
+
+    def take(self, service: Service, region: str, count: int) -> None:
         """The smallest that hold the ask go first, so that the large ones are left for those who need them."""
+        place, ask = (service.budget, region), service.shape
+        taken_by = self._taken.setdefault(place, {})
+        taken_by[service.key] = taken_by.get(service.key, 0) + count
         shapes = self._held.get(place, {})
         for shape in sorted((s for s in shapes if not ask.exceeding(s)), key=lambda s: (s.cpu, s.memory, s.scalars)):
             taken = min(count, shapes[shape])
@@ -102,19 +132,21 @@ class Ration:
 
 
 class Rooms(NamedTuple):
-    """What the regions say of budgets: rooms nobody has claimed, by shape, and how many were claimed."""
+    """What the regions say of budgets: rooms nobody has claimed, by shape, and how many were claimed. `nodes`: of how many nodes
+    those of a shape are, as HeldShape says it."""
 
     held: Mapping[Place, Mapping[Resources, int]]
     claimed: Mapping[Place, int] = MappingProxyType({})
+    nodes: Mapping[Place, Mapping[Resources, tuple[int, ...]]] = MappingProxyType({})
 
 
 def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: int | None = None) -> Plan:
     """`at_most`: so many slots that were not ordered before."""
     ration = Ration(at_most)
     services = sorted(services, key=lambda s: (-s.priority, s.key))
-    standing = Standing(rooms.held)
+    standing = Standing(rooms)
     _take_owed(services, standing, rooms.claimed)
-    found = Plan({}, {}, {})
+    found = Plan({}, {}, {}, {})
     for service in services:
         if service.alone is not None:
             _succeed(service, service.alone, regions, standing, ration, found)
@@ -129,18 +161,25 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
 
 
 def _stays(service: Service, region: str, regions: Regions) -> bool:
-    """Whether what stands in for it there goes on. One that may not be there any more leaves when another serves in its place."""
-    if region in service.regions:
+    """Whether what stands in for it there goes on. One that may not be there any more, or finds no place there, leaves when
+    another serves in its place."""
+    if region in service.regions and region not in service.full:
         return region in regions.healthy or region in regions.unknown
     able = [r for r in service.regions if r in regions.healthy]
     replaced = any(service.alive.get(r, 0) + service.stood_in.get(r, 0) >= service.minimum for r in able)
     return region in regions.healthy and not replaced
 
 
+def _able(service: Service, regions: Regions) -> tuple[str, ...]:
+    """Where it may be given slots."""
+    shut = service.failing | service.full
+    return tuple(region for region in service.regions if region in regions.healthy and region not in shut)
+
+
 def _succeed(
     service: Service, alone: Alone, regions: Regions, standing: Standing, ration: Ration, found: Plan
 ) -> None:  # fmt: skip
-    able = tuple(region for region in service.regions if region in regions.healthy and region not in service.failing)
+    able = _able(service, regions)
     places = {region: (service.budget, region) for region in able}
 
     def room(region: str) -> int:
@@ -153,7 +192,8 @@ def _succeed(
         ordered = succeed(alone, service.minimum, areas, lambda region: ration.within(room(region)))
     if ordered.new:
         ration.take(ordered.new)
-        standing.take(places[ordered.region], service.shape, ordered.new)
+        _note_unsure(service, ordered.region, ordered.new, standing, found)
+        standing.take(service, ordered.region, ordered.new)
     if ordered.stand_ins:
         found.stand_ins[service.key] = ordered.stand_ins
         counts: dict[str, int] = {}
@@ -162,9 +202,27 @@ def _succeed(
         found.orders[service.key] = {region: count for region, count in counts.items() if count}
     if ordered.missing:
         found.short[service.key] = Short(ordered.missing, TURN if waits else _why(service, ordered.region))
+    elif service.waits:
+        found.short[service.key] = _placeless(service, sorted(service.waits))
+
+
+def _note_unsure(service: Service, region: str, new: int, standing: Standing, found: Plan) -> None:
+    unsure = new - standing.sure(service, region, new)
+    if unsure:
+        why = f"it may have {service.per_node} on one node, and budget {service.budget!r} has too few nodes for that in {region}"
+        found.unsure[service.key] = Short(unsure, service.unsure.get(region, why))
+
+
+def _placeless(service: Service, where: Iterable[str]) -> Short:
+    """What was ordered there and finds no place."""
+    waits = {region: service.waits.get(region, 0) for region in where}
+    said = ", ".join(f"{count} of those in {region}" for region, count in waits.items() if count)
+    return Short(sum(waits.values()), f"{said} find no place")
 
 
 def _why(service: Service, region: str) -> str:
+    if not region and service.full:
+        return f"{', '.join(sorted(service.full))} have no place for what was ordered there; no other may carry it"
     if not region:
         return f"no healthy region may carry it (it may be in {', '.join(service.regions) or 'none'})"
     return f"budget {service.budget!r} holds no more in {region}" if service.budget else "it names no recovery budget"
@@ -181,7 +239,7 @@ def _take_owed(services: Iterable[Service], standing: Standing, claimed: Mapping
             place = (service.budget, region)
             taken = min(count, owed[place], standing.room(place, service.shape))
             if taken > 0:
-                standing.take(place, service.shape, taken)
+                standing.take(service, region, taken)
                 owed[place] -= taken
 
 
@@ -199,9 +257,11 @@ def _recover(
     if any(kept.get(region) and service.slots.get(region, 0) + kept[region] >= service.minimum for region in regions.unknown):
         found.orders[service.key] = kept  # it stands there as far as anybody knows
         return
-    candidates = [region for region in service.regions if region in regions.healthy and region not in service.failing]
+    candidates = _able(service, regions)
     if not candidates:
-        found.short[service.key] = Short(service.minimum, _why(service, ""))
+        there = [service.alive.get(region, 0) + service.stood_in.get(region, 0) for region in sorted(service.full)]
+        missing = service.minimum - min(service.minimum - 1, max(there, default=0))
+        found.short[service.key] = Short(missing, _why(service, ""))
         if kept:
             found.orders[service.key] = kept
         return
@@ -211,17 +271,22 @@ def _recover(
         have = min(kept.get(region, 0), need)
         free = standing.room((service.budget, region), service.shape) if service.budget else 0
         more = min(need - have, free)
-        choices.append((need - have - more, not have, need, region, more))
-    missing, _, _, region, more = min(choices)
+        # Where some of it was ordered before, what is sure is not asked again: it does not go elsewhere with the rest.
+        sure = more if have else standing.sure(service, region, more)
+        choices.append((need - have - sure, need - have - more, not have, need, region, more))
+    _, missing, _, _, region, more = min(choices)
     now = ration.within(more)  # where it goes is decided on what there is, whatever may be ordered of that in this look
     if now:
         ration.take(now)
-        standing.take((service.budget, region), service.shape, now)
+        _note_unsure(service, region, now, standing, found)
+        standing.take(service, region, now)
         kept[region] = kept.get(region, 0) + now
     if kept:
         found.orders[service.key] = kept
     if missing or now < more:
         found.short[service.key] = Short(missing + more - now, TURN if now < more else _why(service, region))
+    elif service.waits.get(region):
+        found.short[service.key] = _placeless(service, [region])
 
 
 class Outlook(NamedTuple):
@@ -255,14 +320,15 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
             continue
         orders = planned.orders.get(service.key, {})
         new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
-        short = planned.short.get(service.key)
-        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in service.regions if r in gone.healthy}
+        short = planned.short.get(service.key) or planned.unsure.get(service.key)
+        missing = sum(each[service.key].missing for each in (planned.short, planned.unsure) if service.key in each)
+        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in _able(service, gone)}
         best = max(reached, key=lambda r: (reached[r], r), default="")
         fresh = sum(count for count in new.values() if count > 0)
         detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)
         seconds = detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
         why = short.why if short else _too_late(service, seconds)
-        out.append(Outlook(service.key, best, fresh, seconds, short.missing if short else 0, why))
+        out.append(Outlook(service.key, best, fresh, seconds, missing, why))
     return out
 
 
@@ -283,3 +349,13 @@ def _as_if_taken(service: Service, lost: str) -> Service:
     """Where slots are exclusive everywhere: as it will be once the lost region's slot lease has run out."""
     alone = service.alone
     return service if alone is None else service._replace(alone=alone._replace(taken={lost: 0, **alone.taken}))
+
+
+def room_rules(placement: Placement) -> tuple[int, str]:
+    """What of a placement may be in the way of a room: how many slots one node may have at most (0: any number), and a rule that
+    no number of rooms can promise, in words: how even its slots are in a region, only that region knows."""
+    hard = [rule for rule in placement.spread if rule.when_unsatisfiable == "DoNotSchedule"]
+    limits = [placement.max_per_node, *(rule.max_skew for rule in hard if rule.topology_key == HOSTNAME)]
+    coarse = sorted({rule.topology_key for rule in hard} - {HOSTNAME, "region"})  # rooms of one region are all in that
+    why = f"it must be spread evenly by {', '.join(coarse)} (DoNotSchedule), which rooms cannot promise" if coarse else ""
+    return min((each for each in limits if each), default=0), why

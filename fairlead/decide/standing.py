@@ -1,13 +1,14 @@
 """Which rooms a recovery budget should have in a region, and what brings the region there. Pure; used by the standing controller.
 
 Each shape of a budget numbers its rooms in a block of its own, so that an index says its shape. A room that a slot has claimed is
-there: it is held again when that slot is released. A room on a node that is lost or leaves is given up and placed elsewhere; one
-on a node that is merely silent is kept, and counts for nothing meanwhile.
+there: it is held again when that slot is released. A room on a node that is lost, closed or leaves is given up and placed
+elsewhere; one on a node that is merely silent, or in a zone to be avoided for a while, is kept, and counts for nothing meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from fairlead.decide.spans import spans_of
@@ -36,8 +37,8 @@ class Here(NamedTuple):
     rooms: Iterable[Reservation]
     waiting: Iterable[SchedulingRequest]
     claimed: frozenset[int]  # indices whose room a live slot has taken
-    gone: frozenset[str]  # nodes that are lost, unknown here, or on their way out
-    silent: frozenset[str]  # nodes of which nobody knows
+    gone: frozenset[str]  # nodes that are lost, unknown here, closed, or on their way out
+    silent: frozenset[str]  # nodes of which nobody knows, or where nothing may be placed for a while
     lent: frozenset[int] = frozenset()  # indices of rooms that borrowers run in
 
 
@@ -95,13 +96,16 @@ def _enqueues(holding: Holding, want: Mapping[int, Resources], first: int, last:
 def shapes_of(holding: Holding, want: Mapping[int, Resources], here: Here) -> tuple[HeldShape, ...]:
     """What the region says of it: how many rooms of each shape are free, lent, claimed, silent and still to be found."""
     found: dict[int, list[int]] = {}  # block -> held, claimed, silent, lent
+    on_node: dict[int, Counter[str]] = {}  # block -> held, by node
     for index in here.claimed:
         found.setdefault(index // BLOCK, [0, 0, 0, 0])[1] += 1
     for room in here.rooms:
         if want.get(room.spec.index) == room.spec.requests and room.spec.node not in here.gone:
             counted = found.setdefault(room.spec.index // BLOCK, [0, 0, 0, 0])
             counted[2 if room.spec.node in here.silent else 0] += 1
-            counted[3] += room.spec.node not in here.silent and room.spec.index in here.lent
+            if room.spec.node not in here.silent:
+                counted[3] += room.spec.index in here.lent
+                on_node.setdefault(room.spec.index // BLOCK, Counter())[room.spec.node] += 1
     counts: dict[int, int] = {}
     for index in want:
         counts[index // BLOCK] = counts.get(index // BLOCK, 0) + 1
@@ -110,8 +114,14 @@ def shapes_of(holding: Holding, want: Mapping[int, Resources], here: Here) -> tu
         held, claimed, silent, lent = found.get(block, (0, 0, 0, 0))
         shape = holding.spec.shapes[block].requests
         waiting = max(0, count - held - claimed - silent)
-        shapes.append(HeldShape(requests=shape, held=held, claimed=claimed, waiting=waiting, silent=silent, lent=lent))
+        nodes = _at_least(on_node.get(block, Counter()).values())
+        shapes.append(HeldShape(shape, held, claimed, waiting, silent, lent, nodes))
     return tuple(shapes)
+
+
+def _at_least(counts: Collection[int]) -> tuple[int, ...]:
+    """How many of them are one or more, two or more, and so on. The sum of the first n is what is left with n of each at most."""
+    return tuple(sum(count >= least for count in counts) for least in range(1, max(counts, default=0) + 1))
 
 
 def lent_of(rooms: Iterable[Reservation], borrowed: Iterable[Resources]) -> list[Reservation]:

@@ -209,7 +209,7 @@ def _of_trouble() -> tuple[ControllerInfo, ...]:
         _leftovers("repair-global", GLOBAL, "workloads, assignments, quotas, overrides: lists"),
         ControllerInfo(
             "standing", r.RECOVERY, REGION, "keeps the rooms of recovery budgets: asks for missing ones, gives up others, counts",
-            "holdings, reservations, requests, bindings, nodes", fresh,
+            "holdings, reservations, requests, bindings, nodes, overrides", fresh,
             ("SchedulingRequest.spec", "SchedulingRequest.delete", "ReleaseReservation", "Holding.status"),
             "a room is claimed, placed or lost", "the authority: what is claimed is not released, what is held is not queued",
             "every budget has its rooms, free, claimed or waited for",

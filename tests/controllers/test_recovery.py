@@ -77,10 +77,10 @@ class Recovering:
         return found
 
     def held(self) -> HeldShape | None:
-        """As the global plane knows it."""
+        """As the global plane knows it, on whatever nodes."""
         budget: RecoveryBudget = self.w.top.get("recoverybudgets", "eu")
         rows = [row for row in budget.status.regions if row.region == REGION and row.shapes]
-        return rows[0].shapes[0] if rows else None
+        return replace(rows[0].shapes[0], nodes=()) if rows else None
 
 
 @asynccontextmanager
@@ -194,6 +194,21 @@ async def test_what_no_budget_has_room_for_is_said_aloud_before_and_after() -> N
         assert order.spec.missing == 1
         assert "holds no more" in order.spec.why
         await w.until(lambda: (c := w.condition("Recovering")) is not None and c.reason == "RecoveryShort")
+
+
+async def test_what_its_placement_may_keep_from_the_rooms_is_said_before_and_what_finds_no_place_after() -> None:
+    async with two_regions(placement=Placement(max_per_node=1)) as r:  # on three nodes
+        w = r.w
+
+        def unsure() -> list[int]:
+            found = r.outlook("west")
+            return [one.missing for one in found.spec.services if "too few nodes" in one.why] if found is not None else []
+
+        await w.until(lambda: unsure() == [2])
+        await r.health("west", "Lost")
+        await w.until(lambda: (c := w.condition("Recovering")) is not None and c.reason == "RecoveryShort")
+        await w.until(lambda: (o := r.order()) is not None and (o.spec.regions, o.spec.missing) == ({REGION: 2}, 1))
+        assert len(w.low.serving()) == 3
 
 
 async def test_residency_is_kept_when_a_region_is_lost() -> None:

@@ -135,6 +135,50 @@ def test_a_region_that_has_no_place_for_its_own_slots_gets_no_others() -> None:
     assert plan([both], regions("east"), held(west=9, centre=9)).orders == {("risk", "risk-api"): {"centre": 4}}
 
 
+def test_what_was_ordered_where_there_is_no_place_is_ordered_elsewhere_and_leaves_when_that_serves() -> None:
+    stuck = service(slots={"east": 4}, alive={}, ordered={"west": 4}, full=frozenset({"west"}), waits={"west": 4})
+    both = {("risk", "risk-api"): {"west": 4, "centre": 4}}
+    assert plan([stuck], regions("east"), held(centre=4)) == Plan(both, {})
+    started = stuck._replace(ordered=both["risk", "risk-api"], stood_in={"centre": 3})
+    assert plan([started], regions("east"), Rooms({})).orders == both, "three of four serve there"
+    serves = started._replace(stood_in={"centre": 4})
+    assert plan([serves], regions("east"), Rooms({})) == Plan({("risk", "risk-api"): {"centre": 4}}, {})
+    gone = serves._replace(ordered={"centre": 4}, full=frozenset(), waits={})
+    assert plan([gone], regions("east"), held(west=9)).orders == {("risk", "risk-api"): {"centre": 4}}, "it does not go back"
+
+
+def test_where_no_region_has_a_place_what_was_ordered_waits_and_that_is_said() -> None:
+    ordered = {"west": 2, "centre": 4}
+    stuck = service(slots={"east": 4, "west": 2}, alive={"west": 2}, ordered=ordered, full=frozenset({"west", "centre"}))
+    found = plan([stuck], regions("east"), held(west=9, centre=9))
+    assert found.orders == {("risk", "risk-api"): ordered}, "nothing more is ordered, and nothing is taken back"
+    assert found.short[("risk", "risk-api")] == (
+        2,
+        "centre, west have no place for what was ordered there; no other may carry it",
+    )
+
+
+def test_what_was_ordered_and_finds_no_place_is_missing_before_it_goes_elsewhere() -> None:
+    waits = service(slots={"east": 4}, alive={}, ordered={"west": 4}, waits={"west": 3})
+    found = plan([waits], regions("east"), held(centre=4))
+    assert found.orders == {("risk", "risk-api"): {"west": 4}}
+    assert found.short == {("risk", "risk-api"): (3, "3 of those in west find no place")}
+
+
+def test_what_waits_in_vain_ends_with_its_order_when_the_service_is_well_without() -> None:
+    """Else it would wait for ever where nobody needs it."""
+    back = service(slots={"east": 2, "west": 2}, alive={"east": 2, "west": 2}, ordered={"west": 2}, full=frozenset({"west"}))
+    assert plan([back], regions(settled=frozenset({"west"})), Rooms({})).orders == {("risk", "risk-api"): {"west": 2}}
+    assert plan([back], regions(), held(centre=9)).orders == {}
+
+
+def test_readiness_counts_on_no_region_that_has_had_no_place_for_what_was_ordered_there() -> None:
+    pace = Pace(18.0, 1.0, 5.0)
+    stuck = service(slots={"east": 4, "centre": 0}, alive={"east": 4}, ordered={"west": 4}, full=frozenset({"west"}))
+    (seen,) = outlook("east", [stuck], regions(), held(west=9, centre=4), pace)
+    assert (seen.region, seen.new_slots, seen.missing) == ("centre", 4, 0)
+
+
 def test_where_it_may_be_is_said_when_that_is_nowhere() -> None:
     for allowed, told in ((("east",), "it may be in east"), ((), "it may be in none")):
         assert told in plan([service(regions=allowed)], regions("east"), Rooms({})).short[("risk", "risk-api")].why

@@ -151,8 +151,8 @@ def test_the_region_says_what_is_held_claimed_silent_and_still_to_be_found() -> 
         silent=("mute",),
     )
     assert shapes_of(of, wanted(of, EPOCH_MS), there) == (
-        HeldShape(requests=SMALL, held=1, claimed=1, silent=1, waiting=2),
-        HeldShape(requests=LARGE, held=1, waiting=1),
+        HeldShape(requests=SMALL, held=1, claimed=1, silent=1, waiting=2, nodes=(1,)),
+        HeldShape(requests=LARGE, held=1, waiting=1, nodes=(1,)),
     )
 
 
@@ -181,4 +181,13 @@ def test_rooms_are_lent_as_far_as_borrowers_reach_and_silent_ones_are_not() -> N
     assert lent_of(rooms[:2], (Resources(500, 1), Resources(600, 1))) == list(rooms[:2])
     assert lent_of(rooms[:1], (Resources(9000, 1),)) == [rooms[0]], "they may borrow beside the rooms too"
     there = here(rooms=rooms, silent=("mute",))._replace(lent=frozenset({0, 2}))
-    assert shapes_of(of, wanted(of, EPOCH_MS), there) == (HeldShape(requests=SMALL, held=2, silent=1, lent=1),)
+    assert shapes_of(of, wanted(of, EPOCH_MS), there) == (HeldShape(requests=SMALL, held=2, silent=1, lent=1, nodes=(1, 1)),)
+
+
+def test_the_region_says_on_how_many_nodes_rooms_are() -> None:
+    of = holding((SMALL, 6), (LARGE, 1))
+    nodes = ("n1", "n1", "n1", "n2", "n2", "n3")
+    rooms = tuple(room(index, node=node) for index, node in enumerate(nodes))
+    small, large = shapes_of(of, wanted(of, EPOCH_MS), here(rooms, silent=("n3",)))
+    assert (small.held, small.nodes) == (5, (2, 2, 1)), "two nodes hold one, two hold two, one holds three"
+    assert large.nodes == ()

@@ -74,8 +74,9 @@ class HeldShape(Record, frozen=True):
     held: int = 0
     claimed: int = 0
     waiting: int = 0
-    silent: int = 0  # held on nodes that are not heard: worth nothing until they are
+    silent: int = 0  # held where nothing may be placed now (nodes not heard, zones avoided): worth nothing meanwhile
     lent: int = 0  # of `held`: borrowers run in these until they are claimed
+    nodes: tuple[int, ...] = ()  # of `held`: how many nodes have at least one of these, how many at least two, and so on
 
 
 class BudgetInRegion(Record, frozen=True):

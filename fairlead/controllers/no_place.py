@@ -1,0 +1,62 @@
+"""Since when services have had no place in regions that are heard, by the global plane's clock. In memory: who is new counts from
+its first look. Decides nothing about what follows. Used by the recovery controller, in each look for every service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.decide.folding import not_bound
+from fairlead.decide.overflow import waiting
+from fairlead.decide.recovery import Regions, Service
+from fairlead.model.kinds.work import Assignment
+
+Mark = tuple[str, str, bool]  # workload uid, region, with what was ordered there
+
+
+class NoPlace:
+    def __init__(self, after_s: float) -> None:
+        self._after_ms = after_s * 1000
+        self._since: dict[Mark, int] = {}  # the first look at which it had none
+        self._before = self._since
+
+    def begin(self) -> None:
+        """A look begins. What nobody asks for in it is forgotten: the service is gone, or is not recovered any more."""
+        self._before, self._since = self._since, {}
+
+    def seen(self, service: Service, uid: str, mine: Iterable[Assignment], regions: Regions, now_ms: int) -> Service:
+        """The service with the regions that are there and have, for a while, had no place for its own slots (failing) or for
+        these and those that stand in there (full)."""
+        failing, full, waits = set(), set(), {}
+        for assignment in mine:
+            region = assignment.spec.region
+            if region not in regions.healthy:
+                continue
+            own, ordered = service.slots.get(region, 0), service.ordered.get(region, 0)
+            # Nobody says which of them wait: as far as it may be those that stand in, it is, for whom the region is full then.
+            if self._lasts((uid, region, False), _placeless(service, assignment, own, ordered), now_ms):
+                failing.add(region)
+            stuck = _placeless(service, assignment, own + ordered) if ordered else 0
+            if self._lasts((uid, region, True), stuck, now_ms):
+                full.add(region)
+            else:
+                stuck = min(stuck, waiting(assignment.status))  # until then only what was tried there is told
+            if stuck:
+                waits[region] = min(stuck, ordered)
+        return service._replace(failing=frozenset(failing), full=frozenset(full), waits=waits)
+
+    def _lasts(self, mark: Mark, placeless: int, now_ms: int) -> bool:
+        if not placeless:
+            return False
+        since_ms = self._since[mark] = self._before.get(mark, now_ms)
+        return now_ms - since_ms >= self._after_ms
+
+
+def _placeless(service: Service, assignment: Assignment, given: int, beside: int = 0) -> int:
+    """How many of the slots a region was given have no place, of those that the minimum needs; `beside`: others that it has. A
+    service that has a place and does not come up there would not come up elsewhere."""
+    told = assignment.status.replicas
+    enough = min(service.minimum, given)
+    if told.serving >= enough:
+        return 0
+    return max(0, told.unknown + not_bound(assignment) - beside - (given - enough))
