@@ -11,7 +11,7 @@ from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.region import Ack
 from fairlead.authority.judge import leases
 from fairlead.controllers import recovery as controller
-from fairlead.controllers import slot_lease, workload
+from fairlead.controllers import regions_seen, slot_lease, workload
 from fairlead.controllers.slot_lease import SlotLease
 from fairlead.decide import recovery
 from fairlead.decide.recovery import Plan, Regions
@@ -31,7 +31,7 @@ def _same_slots() -> list[Swap]:
 
 
 def _recovers_nothing() -> list[Swap]:
-    return [(controller, "plan", lambda services, regions, rooms: Plan({}, {}))]
+    return [(controller, "plan", lambda *_: Plan({}, {}))]
 
 
 def _region_never_lapses() -> list[Swap]:
@@ -73,7 +73,7 @@ def _goes_on_as_before() -> list[Swap]:
 
 def _doubt_is_death() -> list[Swap]:
     """A region that is not heard for a moment is no place to stand in."""
-    return [(controller, "Regions", lambda lost, healthy, settled, unknown: Regions(lost, healthy, settled))]
+    return [(regions_seen, "Regions", lambda *seen: Regions(*seen)._replace(unknown=frozenset()))]
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
