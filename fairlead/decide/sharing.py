@@ -108,8 +108,10 @@ def room_of(
 ) -> dict[str, int]:
     """How much there is for a region: of all limits, and of those that reach it, beside what the others may be using. Where no
     emergency quota reaches both, what another one has of an emergency is none of this region's: what it has for good counts
-    (`lasting`). Where one does, all of it counts, though part of it may come from an emergency of its own."""
-    room = escrow.room_for(now.limits, accounts, region, now_ms)
+    (`lasting`). Where one does, all of it counts, though part of it may come from an emergency of its own. A region that none
+    reaches any more has no claim to what one gave it, which tells where all may keep what they have (`escrow.room_for`)."""
+    own = accounts if now.emergency_end(region) is not None else {**accounts, region: lasting[region]}
+    room = escrow.room_for(now.limits, own, region, now_ms)
     if not now.emergencies:
         return room
     mine = [each for each in now.emergencies if _reaches(each, region)]
