@@ -1,9 +1,9 @@
 """Overrides that people order in a region while the global plane is away: what such a one may be, and its record upward. Pure.
 
 It holds something back, in that region alone: quota and recovery are the global plane's, and so a region on its own stays within
-its grants and budgets whatever is ordered there. Its name begins with the region's, so it never meets another's. After
-healing the global plane gets a record of it, which is for the audit: it is copied into no region. Used by the judge, both
-mirrors, the override controller and the repair of leftovers.
+its grants and budgets whatever is ordered there. Its name begins with the region's, and the global plane gives nobody such a
+name, so that neither hides the other. After healing the global plane gets a record of it, which is for the audit: it is copied
+into no region. Used by the judge, both mirrors, the override controller and the repair of leftovers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,14 @@ def fault_of(override: Override, region: str) -> Fault | None:
         return Fault("spec.kind", f"{spec.kind} is ordered in the global plane: a region acts within its grants and budgets")
     if any(each != region for each in spec.scope.regions):
         return Fault("spec.scope.regions", f"ordered here it holds in {region} alone")
-    if not name.startswith(f"{region}-"):
+    if not is_named_for(name, region):
         return Fault("metadata.name", f"must begin with {region}-, so that it never meets one of the global plane's")
     return None
+
+
+def is_named_for(name: str, region: str) -> bool:
+    """Whether an override of this name may be ordered in that region alone, and in the global plane not."""
+    return name.startswith(f"{region}-")
 
 
 def is_record(override: Override) -> bool:
