@@ -21,7 +21,6 @@ from fairlead.decide import escrow
 from fairlead.decide.escrow import Account
 from fairlead.decide.granting import (
     LEASE_S,
-    account_of,
     answer_spec,
     ends_otherwise,
     first_version,
@@ -36,11 +35,20 @@ from fairlead.decide.granting import (
 )
 from fairlead.decide.leasing import leasing
 from fairlead.decide.offering import ENDS, TOLD, UNKNOWN, why_offered, with_reason
-from fairlead.decide.sharing import QuotaNow, condition_of, emergency_part, limits_now, room_of, wished
+from fairlead.decide.sharing import (
+    QuotaNow,
+    account_in,
+    condition_of,
+    emergency_part,
+    held_condition,
+    limits_now,
+    room_of,
+    wished,
+)
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec
-from fairlead.model.kinds.intent import Quota
+from fairlead.model.kinds.intent import Quota, Region
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.meta import Metadata, set_condition
 
@@ -121,7 +129,8 @@ class QuotaController:
     def _share(self, tenant: str, view: View, now_ms: int) -> Result:
         quotas: list[Quota] = [item.object for item in view.cache.by("quotas", "tenant", tenant)]
         overrides = [item.object for item in view.cache.all("overrides")]
-        regions = sorted(item.name for item in view.cache.all("regions") if item.object.metadata.deletion_time is None)
+        here = sorted(view.cache.all("regions"), key=lambda item: item.name)
+        regions: dict[str, Region] = {item.name: item.object for item in here if item.object.metadata.deletion_time is None}
         now = limits_now(tenant, quotas, overrides, regions, now_ms)
         grants: dict[str, Grant] = {}
         bodies: list[Body] = []
@@ -131,12 +140,7 @@ class QuotaController:
             elif item.object.spec.lease_seconds:  # an operator wrote its region off
                 bodies.append(Delete("Grant", tenant, item.name, uid=item.object.metadata.uid))
         floor_ms = view.since_ms + honoured_ms(self._lease_s)
-        accounts = {
-            region: account_of(grants[region], view.incarnation, floor_ms)
-            if region in grants
-            else Account(reported=view.incarnation == 1)
-            for region in regions
-        }
+        accounts = {name: account_in(found, grants.get(name), view.incarnation, floor_ms) for name, found in regions.items()}
         made = self._offers(tenant, view, now, grants, accounts, now_ms)
         for region in regions:
             self._made.pop((tenant, region), None)  # everything this key wrote before is in the picture by now
@@ -219,10 +223,11 @@ def _statuses(
         used = escrow.added(used, grant.status.used.amounts())
     bodies: list[Body] = []
     for quota in quotas:
-        condition = condition_of(now, used, quota.metadata.generation, now_ms)
+        conditions = set_condition(quota.status.conditions, condition_of(now, used, quota.metadata.generation, now_ms))
+        held = held_condition(quota, accounts, view.incarnation, now_ms)
         status: Any = replace(
             quota.status, observed_generation=quota.metadata.generation, exposed=resources(exposed), used=resources(used),
-            conditions=set_condition(quota.status.conditions, condition),
+            conditions=set_condition(conditions, held) if held is not None else conditions,
         )  # fmt: skip
         if status != quota.status:
             meta = quota.metadata
