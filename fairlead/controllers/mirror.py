@@ -23,7 +23,7 @@ from fairlead.decide.leasing import VERSION, VERSIONED, version_of
 from fairlead.decide.leftovers import RELEASED
 from fairlead.decide.overrides import AGE_MS
 from fairlead.decide.partial import Standing, standing, zones_of
-from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, lasts_s, mark_of, record_of
+from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, lasts_s, mark_of, record_name, record_of
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.kinds.ledger import ZoneNodes
@@ -54,6 +54,21 @@ _SAID: Final = ("grants", "grantterms", "holdings")  # their statuses are said b
 _FILES: Final = frozenset({"configs", "secrets"})  # go where a slot is given them, and to no other region
 
 
+def _uid(item: Item) -> str:
+    return str(item.object.metadata.uid)
+
+
+def _ordered_uid(item: Item) -> str | None:
+    """Of a record: the uid of what was ordered in a region."""
+    found: str | None = item.object.metadata.annotations.get(ORDERED_UID)
+    return found
+
+
+# A record is found by its original's uid and the other way round: a name may be used again.
+_ORIGINALS: Final[Indexes] = {"overrides": {"uid": _uid}}
+_RECORDS: Final[Indexes] = {"overrides": {"ordered": _ordered_uid}}
+
+
 def _tenant_here(region: str) -> Indexes:
     def place(item: Item) -> tuple[str, str] | None:
         return workload_in_spec(item) if item.hot.spec.region == region else None
@@ -61,7 +76,7 @@ def _tenant_here(region: str) -> Indexes:
     def mounting(item: Item) -> str | None:
         return item.tenant if item.hot.spec.template.files else None
 
-    return {"assignments": {"workload": place}, "revisions": {"workload": workload_in_spec, "mounting": mounting}}
+    return {"assignments": {"workload": place}, "revisions": {"workload": workload_in_spec, "mounting": mounting}, **_RECORDS}
 
 
 class MirrorDown:
@@ -71,7 +86,7 @@ class MirrorDown:
     named = ("assignments", "grants")
     follows = KINDS_DOWN
     follows_other = KINDS_DOWN
-    indexes: Indexes = {}
+    indexes: Indexes = _ORIGINALS
     hears = False
 
     def __init__(self, region: str, above: Above | None = None) -> None:
@@ -85,6 +100,8 @@ class MirrorDown:
             out += self._with_assignment(view, item)
         if other and item.plural == "revisions":
             out += [(f"{plural}/{item.tenant}", name) for plural, name in _mounted(item)]
+        if other and item.plural == "overrides":
+            out += _originals(view.cache, item)
         if other and item.plural == "regions" and item.name == self._region:
             out += self._all(view)
         return out
@@ -142,7 +159,7 @@ class MirrorDown:
         source, copy = view.other.item(plural, tenant, key[1]), view.cache.item(plural, tenant, key[1])
         kind = KINDS[plural].kind
         if copy is not None and UID not in copy.object.metadata.annotations:
-            return Result(_merged(source, copy) if plural == "overrides" else ())
+            return Result(_merged(_record(view.other, copy.object), copy.object) if plural == "overrides" else ())
         if source is None or not self._wants(view.other, source):
             return Result(self._gone(view, kind, copy))
         wanted = _copy_of(source.object)
@@ -195,8 +212,8 @@ class MirrorUp:
     name = "mirror-up"
     follows = ("assignments", *_SAID, "overrides")
     follows_other = ("assignments", *_SAID, "overrides", "nodes")
-    indexes: Indexes = {}
-    indexes_other: Indexes = {"nodes": {"standing": lambda item: standing(item.hot)}}
+    indexes: Indexes = _RECORDS
+    indexes_other: Indexes = {"nodes": {"standing": lambda item: standing(item.hot)}, **_ORIGINALS}
     hears = False
     speaks_for_other = True  # a region that can write nothing down is not well, however well it is heard
 
@@ -213,7 +230,7 @@ class MirrorUp:
         if item.plural == "nodes":  # counted, and said with the lease
             return ()
         if item.plural == "overrides":
-            return (_key(item),)
+            return (_key(item),) if other else _originals(view.other, item)
         if item.hot.spec.region != self._region:
             return ()
         key = item.key if item.plural == "assignments" else _key(item)
@@ -239,13 +256,12 @@ class MirrorUp:
         original: Override | None = view.other.get("overrides", tenant, name)
         if original is None or UID in original.metadata.annotations:
             return Result()
-        record: Override | None = view.cache.get("overrides", tenant, name)
+        record = _record(view.cache, original)
         if record is None:
             if MERGED in original.metadata.annotations:  # and it was cleared away since
                 return Result()
-            return Result([Put("Override", record_of(original, None, self._region, view.other_ms), mode="create")])
-        if record.metadata.annotations.get(ORDERED_UID) != original.metadata.uid:
-            return Result()
+            free = record_name(original, is_taken=view.cache.item("overrides", tenant, name) is not None)
+            return Result([Put("Override", record_of(original, None, self._region, view.other_ms, free), mode="create")])
         wanted = record_of(original, record, self._region, view.other_ms)
         return Result([Put("Override", replace(record, spec=wanted.spec))] if wanted.spec != record.spec else [])
 
@@ -272,6 +288,16 @@ def _key(item: Item) -> Name:
     return f"{item.plural}/{item.tenant}", item.name
 
 
+def _originals(region: Cache, record: Item) -> list[Name]:
+    """The key of what a record is of, in a region; of what is no record, none."""
+    uid = _ordered_uid(record)
+    return [_key(item) for item in region.each("overrides", "uid", uid)] if uid is not None else []
+
+
+def _record(above: Cache, original: Override) -> Override | None:
+    return next((item.object for item in above.each("overrides", "ordered", original.metadata.uid)), None)
+
+
 def _mounted(revision: Item) -> list[tuple[str, str]]:
     """(kind, name) of what the slots of a revision are given as files."""
     files = revision.hot.spec.template.files
@@ -286,17 +312,14 @@ def _copy_of(source: Any) -> Any:
     )
 
 
-def _merged(record: Item | None, original: Item) -> list[Put]:
+def _merged(record: Override | None, ordered: Override) -> list[Put]:
     """The global plane knows of what was ordered here, and how long it lasts: it need not be kept for that any more. Nor where it
     knew, and somebody has cleared the record away since."""
-    ordered: Override = original.object
     before = ordered.metadata.annotations.get(MERGED, "")
-    if record is None:
-        mark = mark_of(before.partition("/")[0], lasts_s(ordered)) if before else ""
-    elif record.object.metadata.annotations.get(ORDERED_UID) == ordered.metadata.uid:
-        mark = mark_of(record.object.metadata.uid, record.object.spec.ttl_seconds)
+    if record is not None:
+        mark = mark_of(record.metadata.uid, record.spec.ttl_seconds)
     else:
-        mark = ""
+        mark = mark_of(before.partition("/")[0], lasts_s(ordered)) if before else ""
     return [Put("Override", _marked(ordered, MERGED, mark))] if mark and mark != before else []
 
 

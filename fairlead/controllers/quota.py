@@ -21,8 +21,8 @@ from fairlead.decide import escrow
 from fairlead.decide.escrow import Account
 from fairlead.decide.granting import (
     LEASE_S,
-    account_of,
     answer_spec,
+    ends_otherwise,
     first_version,
     floor_of,
     honoured_ms,
@@ -34,15 +34,23 @@ from fairlead.decide.granting import (
     told_spec,
 )
 from fairlead.decide.leasing import leasing
-from fairlead.decide.offering import TOLD, UNKNOWN, why_offered, with_reason
-from fairlead.decide.sharing import QuotaNow, condition_of, emergency_part, limits_now, room_of, wished
+from fairlead.decide.offering import ENDS, TOLD, UNKNOWN, why_offered, with_reason
+from fairlead.decide.sharing import (
+    QuotaNow,
+    account_in,
+    condition_of,
+    emergency_part,
+    held_condition,
+    limits_now,
+    room_of,
+    wished,
+)
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec
-from fairlead.model.kinds.intent import Quota
+from fairlead.model.kinds.intent import Quota, Region
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.meta import Metadata, set_condition
-from fairlead.model.resources import NOTHING
 
 _REGION: Final = "region/"  # and the name, in a key that is no tenant's
 
@@ -121,7 +129,8 @@ class QuotaController:
     def _share(self, tenant: str, view: View, now_ms: int) -> Result:
         quotas: list[Quota] = [item.object for item in view.cache.by("quotas", "tenant", tenant)]
         overrides = [item.object for item in view.cache.all("overrides")]
-        regions = sorted(item.name for item in view.cache.all("regions") if item.object.metadata.deletion_time is None)
+        here = sorted(view.cache.all("regions"), key=lambda item: item.name)
+        regions: dict[str, Region] = {item.name: item.object for item in here if item.object.metadata.deletion_time is None}
         now = limits_now(tenant, quotas, overrides, regions, now_ms)
         grants: dict[str, Grant] = {}
         bodies: list[Body] = []
@@ -131,12 +140,7 @@ class QuotaController:
             elif item.object.spec.lease_seconds:  # an operator wrote its region off
                 bodies.append(Delete("Grant", tenant, item.name, uid=item.object.metadata.uid))
         floor_ms = view.since_ms + honoured_ms(self._lease_s)
-        accounts = {
-            region: account_of(grants[region], view.incarnation, floor_ms)
-            if region in grants
-            else Account(reported=view.incarnation == 1)
-            for region in regions
-        }
+        accounts = {name: account_in(found, grants.get(name), view.incarnation, floor_ms) for name, found in regions.items()}
         made = self._offers(tenant, view, now, grants, accounts, now_ms)
         for region in regions:
             self._made.pop((tenant, region), None)  # everything this key wrote before is in the picture by now
@@ -163,7 +167,7 @@ class QuotaController:
         if made:
             return made
         wishes = wished(now, grants, accounts)
-        exposed = _exposed(accounts, now_ms)
+        exposed, complete = _exposed(accounts, now_ms), all(account.reported for account in accounts.values())
         lasting = {
             region: lasting_account(account, grants[region].spec.emergency, grants[region].status.firm)
             if region in grants
@@ -176,21 +180,27 @@ class QuotaController:
             used = lasting_use(grant) if grant is not None else {}
             room = room_of(now, accounts, lasting, region, now_ms)
             after = escrow.answer(before, wish.during, wish.after, room, 1 << 62, used)
-            leased = grant is not None and grant.spec.lease_seconds == self._lease_s
-            if after.newest.version == before.newest.version and leased:
+            same, ends = after.newest.version == before.newest.version, now.emergency_end(region)
+            again = same and complete and grant is not None and ends_otherwise(grant.spec, ends)
+            if same and not again and grant is not None and grant.spec.lease_seconds == self._lease_s:
                 continue
-            if after.newest.version == before.newest.version:  # made by hand, or leased for another time: the same, offered anew
+            if same:  # made by hand, leased for another time, or part of it ends at another: the same, offered anew
                 newest = replace(after.newest, version=before.newest.version + 1)
                 after = replace(after, offers=(*after.offers, newest))
             accounts[region] = after
-            blank = Grant(Metadata(name=region, namespace=tenant), GrantSpec(region, 0))
-            term: GrantTerm | None = view.cache.get("grantterms", "", region)
-            until_ms = max(self._until_ms.get(region, 0), millis(term.spec.until_time) if term is not None else 0)
-            emergency = resources(emergency_part(now, lasting, region, after.newest.during, wish.normal, now_ms))
-            lasting[region] = lasting_account(after, emergency, grant.status.firm if grant is not None else NOTHING)
-            spec = offer_spec(grant or blank, after, self._lease_s, until_ms, emergency, now.emergency_end(region))
-            made[region] = spec, why_offered(grant, before.newest, after.newest, now.limits, exposed)
+            given = grant or Grant(Metadata(name=region, namespace=tenant), GrantSpec(region, 0))
+            part = emergency_part(now, lasting, region, after.newest.during, wish.normal, now_ms)
+            # What stays of the one before is in the books of the others already.
+            emergency = resources(escrow.smallest(part, given.spec.emergency.amounts()) if again else part)
+            lasting[region] = lasting_account(before if again else after, emergency, given.status.firm)
+            spec = offer_spec(given, after, self._lease_s, self._leased_ms(view, region), emergency, ends)
+            made[region] = spec, ENDS if again else why_offered(grant, before.newest, after.newest, now.limits, exposed)
         return made
+
+    def _leased_ms(self, view: View, region: str) -> int:
+        """When the last lease that the region was given certainly has ended."""
+        term: GrantTerm | None = view.cache.get("grantterms", "", region)
+        return max(self._until_ms.get(region, 0), millis(term.spec.until_time) if term is not None else 0)
 
 
 def _created_term(region: str) -> Body:
@@ -213,10 +223,11 @@ def _statuses(
         used = escrow.added(used, grant.status.used.amounts())
     bodies: list[Body] = []
     for quota in quotas:
-        condition = condition_of(now, used, quota.metadata.generation, now_ms)
+        conditions = set_condition(quota.status.conditions, condition_of(now, used, quota.metadata.generation, now_ms))
+        held = held_condition(quota, accounts, view.incarnation, now_ms)
         status: Any = replace(
             quota.status, observed_generation=quota.metadata.generation, exposed=resources(exposed), used=resources(used),
-            conditions=set_condition(quota.status.conditions, condition),
+            conditions=set_condition(conditions, held) if held is not None else conditions,
         )  # fmt: skip
         if status != quota.status:
             meta = quota.metadata

@@ -304,6 +304,12 @@ def offer_spec(
     )  # fmt: skip
 
 
+def ends_otherwise(spec: GrantSpec, ends: datetime | None) -> bool:
+    """Whether the emergency part of the newest offer ends at another time than the emergency quotas that are in force now
+    (`ends`; None: there are none): another one took over, or its own was taken back. The region would stop at the old time."""
+    return spec.lease_seconds > 0 and spec.emergency_end_time not in (None, ends)
+
+
 def _covered(offer: GrantOffer, during: Resources, after: Resources) -> bool:
     """One without an end is not."""
     return offer.until_time is not None and not offer.during.exceeding(during) and not offer.after.exceeding(after)

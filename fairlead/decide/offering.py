@@ -15,6 +15,7 @@ REASON: Final = "fairlead.dev/reason"  # an annotation: why whoever wrote it las
 
 UNKNOWN: Final = "restored: asks what the region holds"
 TOLD: Final = "restored: as the region told it"
+ENDS: Final = "emergency: the same, with another end of what an emergency quota gave"
 
 
 def why_offered(grant: Grant | None, before: Offer, after: Offer, limits: Amounts, exposed: Amounts) -> str:

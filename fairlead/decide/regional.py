@@ -1,9 +1,9 @@
 """Overrides that people order in a region while the global plane is away: what such a one may be, and its record upward. Pure.
 
 It holds something back, in that region alone: quota and recovery are the global plane's, and so a region on its own stays within
-its grants and budgets whatever is ordered there. Its name begins with the region's, so it never meets another's. After
-healing the global plane gets a record of it, which is for the audit: it is copied into no region. Used by the judge, both
-mirrors, the override controller and the repair of leftovers.
+its grants and budgets whatever is ordered there. Its name begins with the region's, and the global plane gives nobody such a
+name, so that neither hides the other. After healing the global plane gets a record of it, which is for the audit: it is copied
+into no region. Used by the judge, both mirrors, the override controller and the repair of leftovers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fairlead.decide.admission.policy import APPROVED_KINDS
 from fairlead.decide.overrides import AGE_MS, ends_ms, starts_ms
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Fault
+from fairlead.model.ids import born_at, born_in
 from fairlead.model.kinds.policy import Override
 from fairlead.model.meta import MIRRORED_UID, Metadata
 
@@ -23,6 +24,9 @@ ORDERED_IN: Final = "fairlead.dev/ordered-in"  # on a record: the region
 ORDERED_UID: Final = "fairlead.dev/ordered-uid"  # on a record: of the original
 MIRROR_UP: Final = "mirror-up-"  # and the region: the lease of the mirror that may write its records
 MERGED: Final = "fairlead.dev/merged"  # on the original: the record's uid and how long it lasts there, once there is one
+_NAME_MAX: Final = (
+    200  # characters of the original's name in that of a record which has one of its own: with the rest 253 at most
+)
 KEPT_MS: Final = 86_400_000  # after its end, for whoever asks the next day what was overridden
 
 
@@ -33,9 +37,14 @@ def fault_of(override: Override, region: str) -> Fault | None:
         return Fault("spec.kind", f"{spec.kind} is ordered in the global plane: a region acts within its grants and budgets")
     if any(each != region for each in spec.scope.regions):
         return Fault("spec.scope.regions", f"ordered here it holds in {region} alone")
-    if not name.startswith(f"{region}-"):
+    if not is_named_for(name, region):
         return Fault("metadata.name", f"must begin with {region}-, so that it never meets one of the global plane's")
     return None
+
+
+def is_named_for(name: str, region: str) -> bool:
+    """Whether an override of this name may be ordered in that region alone, and in the global plane not."""
+    return name.startswith(f"{region}-")
 
 
 def is_record(override: Override) -> bool:
@@ -69,11 +78,19 @@ def lasts_s(original: Override) -> int:
     return min(ttl_s, max(1, -(-(millis(revoked) - starts_ms(original)) // 1000)))
 
 
-def record_of(original: Override, before: Override | None, region: str, region_ms: int) -> Override:
+def record_name(original: Override, is_taken: bool) -> str:
+    """The original's, so that people find it by that. Where the record of another original has it, whose name was used again,
+    where and when this one was made is added: each has a record of its own."""
+    name, uid = original.metadata.name, original.metadata.uid
+    return f"{name[:_NAME_MAX].rstrip('-.')}.{born_in(uid):x}.{born_at(uid):x}" if is_taken else name
+
+
+def record_of(original: Override, before: Override | None, region: str, region_ms: int, name: str = "") -> Override:
     """As the global plane keeps it."""
     meta, spec = original.metadata, original.spec
     age = before.metadata.annotations.get(AGE_MS) if before is not None else None
     marks = {ORDERED_IN: region, ORDERED_UID: meta.uid, AGE_MS: age or str(max(0, region_ms - starts_ms(original)))}
     scope = replace(spec.scope, regions=(region,))
-    made = Metadata(name=meta.name, namespace=meta.namespace, labels=meta.labels, annotations={**meta.annotations, **marks})
+    annotations = {**meta.annotations, **marks}
+    made = Metadata(name=name or meta.name, namespace=meta.namespace, labels=meta.labels, annotations=annotations)
     return Override(made, replace(spec, scope=scope, ttl_seconds=lasts_s(original)))

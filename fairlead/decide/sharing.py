@@ -13,14 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from fairlead.decide import escrow
 from fairlead.decide.escrow import Account, Amounts
-from fairlead.decide.granting import resources
+from fairlead.decide.granting import account_of, first_version, resources
 from fairlead.decide.overrides import EVERYONE, all_in_force, ends_ms, tenants_of
 from fairlead.decide.rebalancing import Demand, Wish, wishes
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.capacity import Grant
-from fairlead.model.kinds.intent import Quota
+from fairlead.model.kinds.intent import Quota, Region
 from fairlead.model.kinds.policy import Override
 from fairlead.model.meta import Condition
 from fairlead.model.quantity import BadQuantity
@@ -30,6 +32,8 @@ KEEP_PERMILLE: Final = 250  # of `during`: so far above what is used may `after`
 ROOM_PERMILLE: Final = 125  # of `during`: so far above it is put
 
 EMERGENCY: Final = "emergency-quota"
+GROWTH_HELD: Final = "GrowthHeld"  # a condition of a Quota
+HOLDS_NOTHING: Final = "fairlead.dev/holds-nothing"  # on a Region: to which incarnation of the global plane an operator says so
 
 
 class Emergency(NamedTuple):
@@ -54,6 +58,19 @@ class Wished(NamedTuple):
     after: Amounts
     normal: Amounts  # what `during` would be without emergency quotas
     shrinks: bool
+
+
+def account_in(region: Region, grant: Grant | None, incarnation: int, floor_ms: int) -> Account:
+    """What a region may use, as the global plane has it. Restored books may have forgotten what it was given, so it is waited for
+    (ADR 0016), also where its Region was made since: whoever applies manifests again makes one for a region that is older. That
+    it never was given anything is for an operator to say, and means nothing to the next incarnation, whoever repeats it. What
+    the region tells itself counts for more."""
+    if grant is None:
+        return Account(reported=incarnation == 1)
+    account = account_of(grant, incarnation, floor_ms)
+    only_asked = grant.spec.version == first_version(incarnation) - 1 and grant.status.heard != incarnation
+    nothing = region.metadata.annotations.get(HOLDS_NOTHING) == str(incarnation)
+    return replace(account, reported=True) if nothing and only_asked else account
 
 
 def limits_now(
@@ -108,8 +125,10 @@ def room_of(
 ) -> dict[str, int]:
     """How much there is for a region: of all limits, and of those that reach it, beside what the others may be using. Where no
     emergency quota reaches both, what another one has of an emergency is none of this region's: what it has for good counts
-    (`lasting`). Where one does, all of it counts, though part of it may come from an emergency of its own."""
-    room = escrow.room_for(now.limits, accounts, region, now_ms)
+    (`lasting`). Where one does, all of it counts, though part of it may come from an emergency of its own. A region that none
+    reaches any more has no claim to what one gave it, which tells where all may keep what they have (`escrow.room_for`)."""
+    own = accounts if now.emergency_end(region) is not None else {**accounts, region: lasting[region]}
+    room = escrow.room_for(now.limits, own, region, now_ms)
     if not now.emergencies:
         return room
     mine = [each for each in now.emergencies if _reaches(each, region)]
@@ -169,6 +188,19 @@ def _after(during: int, needed: int, before: int) -> int:
     if (needed < before or needed == before == during) and before <= min(during, needed + during * KEEP_PERMILLE // 1000):
         return before
     return min(during, needed + during * ROOM_PERMILLE // 1000)
+
+
+def held_condition(quota: Quota, accounts: Mapping[str, Account], incarnation: int, now_ms: int) -> Condition | None:
+    """Whether a restored plane waits for regions before any grant grows. None: it never did."""
+    silent = sorted(region for region, account in accounts.items() if not account.reported)
+    if not silent and all(each.type != GROWTH_HELD for each in quota.status.conditions):
+        return None
+    generation, time = quota.metadata.generation, instant(now_ms)
+    if not silent:
+        return Condition(GROWTH_HELD, "False", generation, time, "RegionsHeard", "")
+    text = f"no grant grows before this restored plane has heard what these hold: {', '.join(silent)}; a Region that never was"
+    text += f' given anything may say so ({HOLDS_NOTHING}: "{incarnation}")'
+    return Condition(GROWTH_HELD, "True", generation, time, "RegionsUnheard", text)
 
 
 def condition_of(now: QuotaNow, used: Amounts, generation: int, now_ms: int) -> Condition:

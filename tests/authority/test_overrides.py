@@ -6,7 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.authority.judge import Settings
 from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.kinds.intent import Region
 from fairlead.model.kinds.policy import (
     Override,
     OverrideScope,
@@ -70,6 +72,23 @@ async def test_nothing_is_bound_under_a_hold_and_what_is_not_in_its_scope_is() -
         ok(await plane.send(scheduler, bind_of("risk", "web-0", "n1")))
         ok(await plane.send(OPERATOR, Delete("Override", "risk", "o")))
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+
+
+async def test_a_name_that_a_region_may_give_by_itself_is_not_given_in_the_global_plane() -> None:
+    """Both would have it, and each would hide the other from the plane it was not ordered in."""
+    async with running_plane(settings=Settings(plane="global", region="global")) as plane:
+        early = _override("hold", f"{REGION}-early", workloads=("api",))
+        ok(await plane.send(OPERATOR, Put("Override", early)))
+        region = Put("Region", Region(Metadata(name=REGION)))
+        assert f"risk/{REGION}-early" in no(await plane.send(OPERATOR, region), "InUse").detail
+        ok(await plane.send(OPERATOR, Delete("Override", "risk", f"{REGION}-early")))
+        ok(await plane.send(OPERATOR, region))
+        refused = no(
+            await plane.send(OPERATOR, Put("Override", _override("hold", f"{REGION}-stop", workloads=("api",)))), "Invalid"
+        )
+        assert [fault.path for fault in refused.faults] == ["metadata.name"]
+        for name in (REGION, f"{REGION}s-stop", f"not-{REGION}-stop"):
+            ok(await plane.send(OPERATOR, Put("Override", _override("hold", name, workloads=("api",)))))
 
 
 async def test_a_hold_of_another_region_holds_nothing_here() -> None:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from fairlead.authority.judge import Settings
 from fairlead.controllers.contract import View
-from fairlead.controllers.mirror import MirrorDown
+from fairlead.controllers.mirror import MirrorDown, MirrorUp
 from fairlead.controllers.override import OverrideController
 from fairlead.decide.overrides import AGE_MS, is_in_force
-from fairlead.decide.regional import KEPT_MS, MERGED, ORDERED_IN, ORDERED_UID, is_owed, lasts_s, mark_of
+from fairlead.decide.regional import KEPT_MS, MERGED, ORDERED_IN, ORDERED_UID, is_owed, lasts_s, mark_of, record_name
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Delete, Put
 from fairlead.model.ids import Uid
@@ -109,6 +109,36 @@ async def test_what_is_ordered_in_a_region_on_its_own_holds_there_and_is_merged_
         assert ended.spec.ttl_seconds < TTL_S, "the record of one that was taken back after it was merged ends with it"
 
 
+async def test_what_is_ordered_under_a_name_that_was_used_before_has_a_record_of_its_own() -> None:
+    async with apart() as w:
+        low, top, name = w.low, w.top, f"{REGION}-stop"
+        w.mirrors()
+        uids = []
+        for kind, workload in (("hold", "api"), ("freeze", "web"), ("hold", "job")):
+            ok(await low.plane.send(OPERATOR, Put("Override", override(kind, name, workloads=(workload,)))))
+            uids.append(low.get("overrides", name).metadata.uid)
+            await until(low, lambda: MERGED in low.get("overrides", name).metadata.annotations)
+            ok(await low.plane.send(OPERATOR, Delete("Override", "risk", name)))
+            await until(low, lambda: low.get("overrides", name) is None)
+        records: list[Override] = [item.hot for item in await top.local.list("overrides")]
+        found = {each.metadata.annotations[ORDERED_UID]: each for each in records}
+        assert [(found[uid].spec.kind, *found[uid].spec.scope.workloads) for uid in uids] == [
+            ("hold", "api"), ("freeze", "web"), ("hold", "job"),
+        ]  # fmt: skip
+        assert found[uids[0]].metadata.name == name, "people find the first by its own name"
+        assert all(found[uid].metadata.name.startswith(f"{name}.") for uid in uids[1:])
+        assert all(each.spec.ttl_seconds < TTL_S for each in records), "each lasted as long as it did"
+
+
+def test_the_name_of_a_second_record_is_one_that_may_be_given_however_long_the_original_is() -> None:
+    made = override("hold", f"{REGION}-{'a' * (198 - len(REGION))}-{'b' * 40}", regions=(REGION,))
+    original = replace(made, metadata=replace(made.metadata, uid=Uid(f"{REGION}.7.{'f' * 11}")))
+    assert record_name(original, is_taken=False) == original.metadata.name
+    name = record_name(original, is_taken=True)
+    assert len(name) <= 253
+    assert name.endswith(f"a.7.{'f' * 11}")
+
+
 def ordered_here(**meta: Any) -> Override:
     made = override("hold", f"{REGION}-stop", workloads=("api",))
     return replace(made, metadata=replace(made.metadata, creation_time=instant(1_000_000), uid=Uid("u-1"), **meta))
@@ -134,6 +164,20 @@ def test_a_record_that_somebody_cleared_away_keeps_nothing_in_its_region() -> No
     assert not is_owed(put.object, 1_100_000)
     never_merged = fill(View(mirror.indexes, mirror.indexes_other), ("overrides", ordered_here()))
     assert not mirror.reconcile(("overrides/risk", f"{REGION}-stop"), never_merged, 1_100_000).bodies
+
+
+def test_a_record_of_another_name_wakes_whoever_looks_after_its_original() -> None:
+    """Nobody waits for the next look at everything."""
+    record = override("hold", f"{REGION}-stop.1.2f", regions=(REGION,))
+    record = replace(record, metadata=replace(record.metadata, annotations={ORDERED_IN: REGION, ORDERED_UID: "u-1"}))
+    key = ("overrides/risk", f"{REGION}-stop")
+    down, up = MirrorDown(REGION), MirrorUp(REGION)
+    below = fill(View(down.indexes, down.indexes_other), ("overrides", ordered_here()))
+    fill(below, ("overrides", record), other=True)
+    assert key in down.keys(below, next(iter(below.other.all("overrides"))), True)
+    above = fill(View(up.indexes, up.indexes_other), ("overrides", record))
+    fill(above, ("overrides", ordered_here()), other=True)
+    assert key in up.keys(above, next(iter(above.cache.all("overrides"))), False)
 
 
 async def test_the_audit_of_the_global_plane_tells_of_what_was_merged() -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from fairlead.decide.granting import EMERGENCY_DRAIN_MS, in_force, must_end_ms
+from fairlead.controllers.contract import View
+from fairlead.controllers.quota import QuotaController
+from fairlead.decide.granting import EMERGENCY_DRAIN_MS, first_version, in_force, must_end_ms
 from fairlead.decide.lasting import staying
 from fairlead.decide.slots import instant, millis
-from fairlead.model.kinds.intent import QuotaSpec
+from fairlead.model.commands import Put
+from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
+from fairlead.model.kinds.intent import Quota, QuotaSpec, Region
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
-from tests.decide.granting_model import QUOTA, REGIONS, World, hold, settled
+from tests.decide.granting_model import QUOTA, REGIONS, Changed, World, hold, settled
 
 
 def flood(world: World, seconds: int, cpu: int, *regions: str, name: str = "flood") -> None:
@@ -74,6 +79,71 @@ def test_an_emergency_quota_raises_the_limits_until_its_end_and_not_a_moment_lon
     condition = next(c for c in top.get("quotas", "risk", "default").status.conditions if c.type == "OverQuota")
     assert condition.status == "False"
     assert not world.violation()
+
+
+def test_the_next_emergency_quota_takes_over_when_the_first_ends_and_nothing_is_stopped() -> None:
+    """An approved override may not change, so an emergency that goes on is another override; what is offered stays the same."""
+    world = World()
+    settled(world)
+    top, east = world.planes["global"], world.planes["east"]
+    flood(world, 20, 60)
+    first_end = instant(world.now("global") + 20_000)
+    while sum(world.running["east", "risk"]) < 130:
+        world.place("east", "risk", 10)
+        settled(world, 1)
+    flood(world, 2000, 60, name="second")
+    second_end = instant(world.now("global") + 2_000_000)
+    settled(world, 2)
+    before = top.get("grants", "risk", "east").spec
+    assert before.emergency_end_time == first_end, "the earliest end of those in force"
+    settled(world, 10)
+    after = top.get("grants", "risk", "east").spec
+    assert (after.during, after.emergency_end_time) == (before.during, second_end)
+    assert world.place("east", "risk", 1), "above the quota, and within what is in force"
+    settled(world, EMERGENCY_DRAIN_MS // 1000)
+    assert millis(east.get("grants", "risk", "east").status.emergency_end_time) > world.now("east"), "nothing is to be stopped"
+    assert sum(world.running["east", "risk"]) == 131
+    world.advance(2_000_000)
+    assert sum(world.allowed(region, "risk").limit.cpu for region in REGIONS) <= QUOTA, "and the second ends by itself"
+
+
+def after_a_flood(silent: bool = False, again: bool = False) -> GrantSpec | None:
+    """What east is offered when the emergency quota is over that gave it 20 of its 60, while the other region has 40. `silent`: a
+    third region has not told a restored plane what it holds. `again`: another emergency quota is in force."""
+    controller = QuotaController()
+    view = View(controller.indexes, controller.indexes_other)
+    view.incarnation, version = 2, first_version(2) + 1
+    flooded: dict[str, Any] = {"emergency": Resources(20), "emergency_end_time": instant(1000)}
+    east = GrantSpec("east", version, Resources(60), Resources(60), lease_seconds=600, **flooded)
+    west = GrantSpec("west", version, Resources(40), Resources(40), lease_seconds=600)
+    north = GrantSpec("north", first_version(2) - 1, lease_seconds=600)
+    things: list[tuple[str, Any]] = [("quotas", Quota(Metadata(name="q", namespace="risk"), QuotaSpec(limits=Resources(QUOTA))))]
+    for spec in (east, west, north) if silent else (east, west):
+        says = (
+            GrantStatus(accepted_version=version, incarnation=1, heard=2, used=spec.during) if spec.during.cpu else GrantStatus()
+        )
+        things += [("regions", Region(Metadata(name=spec.region)))]
+        things += [("grants", Grant(Metadata(name=spec.region, namespace="risk"), spec, says))]
+    if again:
+        ordered = OverrideSpec("emergency-quota", "more", 60, "ada", "bob", OverrideScope(tenants=("risk",)), {"cpu": "20m"})
+        things += [("overrides", Override(Metadata(name="more", namespace="risk", creation_time=instant(1500)), ordered))]
+    for plural, thing in things:
+        view.cache.apply(Changed(plural, thing.metadata.namespace, thing.metadata.name, 1, b"", thing))
+    bodies = controller.reconcile(("risk", ""), view, 2000).bodies
+    return next((b.object.spec for b in bodies if isinstance(b, Put) and b.object.metadata.name == "east"), None)
+
+
+def test_what_fits_without_the_emergency_quota_stays_when_that_is_over() -> None:
+    spec = after_a_flood()
+    assert spec is not None
+    assert (spec.during, spec.emergency, spec.emergency_end_time) == (Resources(60), Resources(), None)
+
+
+def test_nothing_stays_of_an_emergency_quota_while_a_restored_plane_has_not_heard_of_all_regions() -> None:
+    spec = after_a_flood(silent=True)
+    assert spec is not None
+    assert (spec.during, spec.emergency) == (Resources(40), Resources())
+    assert after_a_flood(silent=True, again=True) is None, "nor does another one take over before that"
 
 
 def test_an_emergency_quota_that_is_taken_back_leaves_each_region_what_is_protected_for_it_before_any_lease_has_ended() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
-from fairlead.authority.judge.overriding import refuse_override, refuse_override_delete, refuse_record
+from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.decide import escrow
@@ -52,6 +52,8 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
         case "policychannels":
             older = ctx.policies.refuse_older(new.metadata, old.metadata if old is not None else None)
             return older or ctx.policies.refuse_channel(new)
+        case "regions" if old is None and ctx.settings.plane != REGION:
+            return refuse_new_region(ctx, new.metadata.name)
         case "regions":
             return ctx.policies.refuse_older(new.metadata, old.metadata if old is not None else None)
         case "grantterms" if ctx.settings.plane != REGION:

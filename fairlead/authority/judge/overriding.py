@@ -12,7 +12,7 @@ from fairlead.decide.fit import Need
 from fairlead.decide.gates import Gate
 from fairlead.decide.overrides import EVERYONE, Avoidance, Where, ends_ms, tenants_of, words
 from fairlead.decide.policy import CompiledPolicy
-from fairlead.decide.regional import MIRROR_UP, ORDERED_IN, ORDERED_UID, fault_of, is_true_record
+from fairlead.decide.regional import MIRROR_UP, ORDERED_IN, ORDERED_UID, fault_of, is_named_for, is_record, is_true_record
 from fairlead.model.commands import Caller, Fault, Refused
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import Binding
@@ -75,12 +75,36 @@ def _refuse_regional(ctx: Context, new: Override, old: Override | None) -> Refus
     if where is not None:
         return Refused("NotOwner", f"override {new.metadata.name} was ordered in {where}: it is changed there")
     region = ctx.settings.region
-    if ctx.settings.plane != REGION or ctx.state.get("grantterms", "", region) is None:  # or it stands alone
-        return None
-    fault = fault_of(new, region)
+    if ctx.settings.plane != REGION:
+        fault = _regional_name(ctx, new) if old is None else None
+    else:
+        alone = ctx.state.get("grantterms", "", region) is None
+        fault = fault_of(new, region) if not alone else None
     if fault is None:
         return None
     return Refused("Invalid", f"override {new.metadata.name}: {fault.path}: {fault.message}", faults=(fault,))
+
+
+def _regional_name(ctx: Context, new: Override) -> Fault | None:
+    """A region that is cut off may give such a name at any moment. Where both had it, the region's would not be told of here, and
+    this one would not reach the region."""
+    regions = (rec.name for rec in ctx.state.live("regions"))
+    found = min((name for name in regions if is_named_for(new.metadata.name, name)), default=None)
+    if found is None:
+        return None
+    return Fault("metadata.name", f"names that begin with {found}- are for what is ordered in {found} while it is on its own")
+
+
+def refuse_new_region(ctx: Context, region: str) -> Refused | None:
+    """The names that begin with its own become its own: nothing that holds may have one."""
+    named = [each for each in ctx.overrides if is_named_for(each.metadata.name, region) and not is_record(each)]
+    held = [each for each in named if each.metadata.deletion_time is None and ctx.now_ms < ends_ms(each)]
+    if not held:
+        return None
+    first = min(held, key=lambda each: (each.metadata.namespace, each.metadata.name))
+    name = f"{first.metadata.namespace}/{first.metadata.name}"
+    detail = f"override {name} has a name that only {region} may give: revoke it first, or wait for its end"
+    return Refused("InUse", detail, {"override": name, "untilMs": ends_ms(first)})
 
 
 def refuse_record(caller: Caller, new: Override, old: Override | None) -> Refused | None:
