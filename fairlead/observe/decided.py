@@ -1,7 +1,8 @@
 """Asked of a journal: what a placement says it was decided on was in force when it was committed. The slot's epoch (S9), the
-generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1).
+generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1). And that a slot
+is never bound under a token that is not above all it had (S9).
 
-Owns its own memory of requests and shares nothing with the judge but the model. Fed by JournalChecker.
+Owns its own memory of requests and tokens, and shares nothing with the judge but the model. Fed by JournalChecker.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 from fairlead.model.commands import Bind, BindGang, BindMany, Body, Reserve
 from fairlead.model.kinds.capacity import Grant
+from fairlead.model.kinds.slot import Token
+from fairlead.model.kinds.work import Binding
 
 Found = Callable[[str, str], None]
 Objects = dict[str, dict[tuple[str, str], Any]]
@@ -28,6 +31,7 @@ class DecidedChecker:
         self._requests: dict[Slot, Any] = {}  # as they were before this entry changed them
         self._reservations: dict[Slot, Any] = {}  # that ended in this entry
         self._placed: list[Slot] = []
+        self._tokens: dict[Slot, Token] = {}  # the last that each slot was bound under, ever
 
     def changed(self, plural: str, slot: Slot, old: Any, new: Any) -> None:
         if plural == "schedulingrequests" and old is not None:
@@ -38,10 +42,22 @@ class DecidedChecker:
             elif old is None and new is not None and new.spec.slot is not None:
                 self._placed.append(slot)
         elif plural == "bindings" and new is not None:
+            if old is None or old.spec.token != new.spec.token:
+                self._begins(slot, new)
             if old is None:
                 self._placed.append(slot)
             elif old.spec.token != new.spec.token:
                 self._found("S1", f"{slot[0]}/{slot[1]} was bound again while it was {old.status.state.value}")
+
+    def _begins(self, slot: Slot, binding: Binding) -> None:
+        """Agents refuse a lower token; the same one again they would take for the life that had it before. Asked of what was
+        ordered: of a slot that has no assignment nobody keeps which epochs it had."""
+        last, token = self._tokens.get(slot), binding.spec.token
+        node = self._objects["nodes"].get(("", binding.spec.node))
+        order = f"{binding.spec.slot.workload}.{node.spec.region}" if node is not None else ""
+        if last is not None and token <= last and (slot[0], order) in self._objects["assignments"]:
+            self._found("S9", f"{slot[0]}/{slot[1]} was bound under token {_text(token)}, after {_text(last)}")
+        self._tokens[slot] = token
 
     def entry_ended(self, body: Body | None, time_ms: int, actor: str) -> None:
         for bind in _placements(body):
@@ -70,6 +86,10 @@ class DecidedChecker:
         if held is not None and (held.spec.node, held.spec.owner) != (bind.node, actor):
             whose = f"{held.spec.owner} had reserved on {held.spec.node}"
             self._found("S8", f"{name} was bound to {bind.node} by {actor}; {whose}")
+
+
+def _text(token: Token) -> str:
+    return f"{token.incarnation}-{token.epoch}-{token.attempt}"
 
 
 def _placements(body: Body | None) -> Iterable[Bind | Reserve]:

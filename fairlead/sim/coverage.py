@@ -31,7 +31,7 @@ NOT_INJECTED: Final = {
 
 # Reasons that no seed meets, or that no authority counts, and who shows them instead.
 NOT_MET: Final = {
-    "BeingDeleted": "no component gives a request a finalizer, so none is on its way out; tests/authority/test_slots.py does",
+    "BeingDeleted": "no known seed queues a slot just as its assignment is to go; tests/authority/test_epochs.py does",
     "Forbidden": "access rules say it before an authority is asked; tests/security and tests/api do, and S17 asks what they show",
     "IdReused": "nobody uses a key twice for different bodies; tests/authority/test_receipts.py does",
     "Immutable": "people change what may be changed; tests/authority/test_objects.py does not",

@@ -16,6 +16,7 @@ from fairlead.controllers.given import GivenTotals
 from fairlead.controllers.overflowing import Overflowing, Where
 from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.assigning import RegionFacts
+from fairlead.decide.queueing import first_epoch
 from fairlead.decide.slots import instant
 from fairlead.decide.spans import indices, size, spans_of
 from fairlead.model.commands import Put, PutStatus
@@ -191,5 +192,5 @@ async def test_a_region_cannot_say_that_it_gave_up_what_it_still_holds() -> None
         assert "asked for" in no(await says(0, 1), "Conflict").detail
         assert "not this region's" in no(await says(7), "Conflict").detail
         ok(await says(1))
-        ok(await low.plane.request("risk", "big", 0, asker))
+        ok(await low.plane.request("risk", "big", 0, asker, epoch=first_epoch(found)))
         assert "still" in no(await says(0), "Conflict").detail

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
+from fairlead.authority.judge.epochs import refuse_begun_before, refuse_forgotten
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
@@ -114,7 +115,7 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
             return refuse_step(caller, None, SlotState.PENDING)
         if new.spec.standing and ctx.state.get("reservations", new.metadata.namespace, new.metadata.name) is not None:
             return Refused("AlreadyBound", f"{new.metadata.name} is held already")
-        return _refuse_queue(ctx, new)
+        return refuse_begun_before(ctx, new) or _refuse_queue(ctx, new)
     hot: BindingHot = rec.hot
     if hot.state is not SlotState.RELEASED:
         facts = {"state": hot.state.value, "node": hot.node, "token": hot.token}
@@ -170,7 +171,7 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
         return _refuse_mirror()
     match info.plural:
         case "bindings":
-            return _refuse_binding_delete(caller, rec)
+            return _refuse_binding_delete(caller, rec) or refuse_forgotten(ctx, rec)
         case "nodes":
             return _refuse_node_delete(ctx, caller, rec)
         case "tenants":

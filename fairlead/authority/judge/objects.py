@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
+from fairlead.authority.judge.epochs import refuse_lower_floor
 from fairlead.authority.judge.giving import refuse_given_up
 from fairlead.authority.judge.granting import judged_status
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
@@ -78,6 +79,7 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus, _: Evidence | None
     if refused is not None:
         return refused
     refused = _refuse_status(info, caller, old, body) or refuse_given_up(ctx, old, body.status)
+    refused = refused or refuse_lower_floor(ctx, old, body.status)
     if refused is not None:
         return refused
     status = judged_status(ctx, caller, info, old, body.status)

@@ -1,0 +1,58 @@
+"""That no epoch of a slot is used twice (S9), asked of the state at the commit: what begins anew begins above all that its
+assignment has forgotten, nothing is forgotten before its epoch is on record there, and that record never goes back.
+
+Whoever queues and forgets keeps to it (fairlead/decide/queueing.py); a command that was long under way does not. A life under a
+token that its node has outlived would be refused there and never end. Called by kinds.py and objects.py.
+"""
+
+from __future__ import annotations
+
+from fairlead.authority.hot import BindingHot
+from fairlead.authority.judge.context import Context
+from fairlead.authority.state import Rec
+from fairlead.decide.queueing import first_epoch
+from fairlead.model.commands import Refused
+from fairlead.model.kinds.work import Assignment, AssignmentStatus, SchedulingRequest
+from fairlead.model.lifecycle import SlotState
+from fairlead.model.registry import REGION
+
+
+def refuse_begun_before(ctx: Context, new: SchedulingRequest) -> Refused | None:
+    """Of a slot of which nothing is here."""
+    order = _order(ctx, new.metadata.namespace, new.spec.slot.workload)
+    if order is None:
+        return None
+    name = new.metadata.name
+    if order.metadata.deletion_time is not None:  # what went since then left no epoch on record
+        return Refused("BeingDeleted", f"{order.metadata.name} is being deleted, and {name} does not begin any more")
+    first = first_epoch(order)
+    if new.spec.epoch < first:
+        return Refused("StaleEpoch", f"the next life of {name} has epoch {first} or a later one", {"epoch": first})
+    return None
+
+
+def refuse_forgotten(ctx: Context, rec: Rec) -> Refused | None:
+    """Of a binding that is to go, with nothing in its place."""
+    hot: BindingHot = rec.hot
+    order = _order(ctx, rec.tenant, rec.name.rpartition("-")[0])
+    if order is None or order.metadata.deletion_time is not None or hot.state is not SlotState.RELEASED:
+        return None  # one that succeeded has its index on record instead
+    if hot.token.epoch < first_epoch(order):
+        return None
+    facts = {"epoch": hot.token.epoch, "epochFloor": order.status.epoch_floor}
+    return Refused("InUse", f"{rec.key} had epoch {hot.token.epoch}, which is not on record yet", facts)
+
+
+def refuse_lower_floor(ctx: Context, old: object, status: object) -> Refused | None:
+    """Of its own assignments; the global plane's are copies, and a region that lost its tail says less than it did."""
+    if ctx.settings.plane != REGION or not isinstance(old, Assignment) or not isinstance(status, AssignmentStatus):
+        return None
+    if status.epoch_floor >= old.status.epoch_floor:
+        return None
+    facts = {"epochFloor": old.status.epoch_floor}
+    return Refused("Conflict", f"epochs to {old.status.epoch_floor} are forgotten, not to {status.epoch_floor} only", facts)
+
+
+def _order(ctx: Context, tenant: str, workload: str) -> Assignment | None:
+    order: Assignment | None = ctx.state.hot("assignments", tenant, f"{workload}.{ctx.settings.region}")
+    return order
