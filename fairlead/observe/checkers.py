@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from fairlead.model import codec
-from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
+from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew
 from fairlead.model.ids import split_key, split_revision
 from fairlead.model.journal import NO_COMMAND, Blob, Entry, chain_hash, decode_blob, decode_command
-from fairlead.model.kinds.capacity import Grant, Node, Reservation
+from fairlead.model.kinds.capacity import Grant, Node
 from fairlead.model.kinds.ledger import Lease
-from fairlead.model.kinds.work import Binding, SchedulingRequest
-from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROLES, STEPS, Role, SlotState
+from fairlead.model.kinds.work import SchedulingRequest
+from fairlead.model.lifecycle import HOLDS_CAPACITY, LEASED_ROLES, Role, SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
 from fairlead.observe.claims import ClaimChecker
@@ -33,6 +33,7 @@ from fairlead.observe.moving import MovingChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
 from fairlead.observe.runs import RunChecker
+from fairlead.observe.steps import StepChecker
 from fairlead.store.contract import Batch, ObjectRow
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
@@ -59,11 +60,10 @@ class JournalChecker:
         self._objects: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
         self._on_node: dict[str, dict[tuple[str, str, str], Any]] = defaultdict(dict)
         self._of_tenant: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
-        self._slots: dict[tuple[str, int], tuple[str, str]] = {}
-        self._reservations_ended: set[str] = set()
         self._hash: bytes | None = None
         self._position = 0
         self._term = (0, 0)  # incarnation and epoch of the newest batch
+        self._steps = StepChecker(self._found, self.checked)
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
         self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
@@ -148,17 +148,18 @@ class JournalChecker:
             new = _DECODERS[plural].decode(raw) if raw is not None else None
             self._between_planes(plural, (tenant, name), old, new, incarnation, role)
             if plural not in _ASKED:
-                self._generation(plural, old, new)
+                self._steps.generation(plural, old, new)
                 self._apply(plural, tenant, name, new)
                 continue
             self._decided.changed(plural, (tenant, name), old, new)
+            raised = False
             if plural == "bindings":
-                self._slot_step(command, old, new)
+                raised = self._steps.binding(command, old, new)
                 self._claims.changed(old, new)
                 if new is not None and old is None:
                     bound.append(name)
             elif plural == "reservations":
-                self._reservation_step(old, new)
+                raised = self._steps.reservation(old, new)
             elif plural == "assignments":
                 self.checked["S1"] += self.moving.assignment(old, new)
             elif plural == "schedulingrequests":
@@ -171,9 +172,9 @@ class JournalChecker:
                 self.leases.changed(plural, old, new, self._now_ms, incarnation, role is Role.SCHEDULER)
             if plural in ("overrides", "bindings", "schedulingrequests"):
                 self.checked["S11"] += self._overrides.changed(plural, old, new, self._now_ms, role)
-            self._generation(plural, old, new)
+            self._steps.generation(plural, old, new)
             self._apply(plural, tenant, name, new)
-            if plural in ("bindings", "reservations") and new is not None and old is None:
+            if raised and new is not None:
                 raised_nodes.add(new.spec.node)
                 raised_tenants.add(tenant)
         self._claims.entry_ended(role is Role.SCHEDULER)
@@ -249,57 +250,6 @@ class JournalChecker:
         fenced = caller.role in LEASED_ROLES and not isinstance(command.body, _LEASE_BODIES)
         if fenced and lease is not None and lease.spec.incarnation != incarnation:
             self._found("S16", f"{caller.actor} wrote under {caller.lease} of incarnation {lease.spec.incarnation}")
-
-    def _slot_step(self, command: Command | None, old: Binding | None, new: Binding | None) -> None:
-        self.checked["S7"] += 1
-        role = command.caller.role if command is not None else None
-        if new is None:
-            if old is not None and old.status.state not in (SlotState.RELEASED, SlotState.SUCCEEDED):
-                self._found("S7", f"{old.metadata.name} vanished while {old.status.state.value}")
-            if old is not None:
-                self._slots.pop((old.spec.slot.uid, old.spec.slot.index), None)
-            return
-        slot = (new.spec.slot.uid, new.spec.slot.index)
-        if old is None:
-            self.checked["S1"] += 1
-            other = self._slots.get(slot)
-            if other is not None:
-                self._found("S1", f"slot {slot} is bound as {other} and as {new.metadata.name}")
-            self._slots[slot] = (new.metadata.namespace, new.metadata.name)
-            if role is not Role.SCHEDULER:
-                self._found("S7", f"{new.metadata.name} was bound by {role}")
-            return
-        before, after = old.status.state, new.status.state
-        if before is after:
-            return
-        step = STEPS.get((before, after))
-        by_claim = (before, after) in AUTHORITY_STEPS and role in (Role.SCHEDULER, Role.AUTHORITY)
-        if step is None or (step.owner is not role and not by_claim):
-            self._found("S7", f"{new.metadata.name} went from {before.value} to {after.value} by {role}")
-        if role is Role.AGENT and command is not None and command.caller.node != old.spec.node:
-            self._found("S7", f"{new.metadata.name} on {old.spec.node} was moved by the agent of {command.caller.node or 'none'}")
-        if new.spec.token != old.spec.token or new.spec.node != old.spec.node:
-            self._found("S7", f"{new.metadata.name} changed its token or node while bound")
-        if isinstance(command.body if command else None, Move | Report) and command is not None:
-            token = getattr(command.body, "token", None)
-            if token != old.spec.token:
-                self._found("S9", f"{new.metadata.name} moved under token {token}, which is not its own")
-
-    def _reservation_step(self, old: Reservation | None, new: Reservation | None) -> None:
-        if old is not None and new is None:
-            self.checked["S8"] += 1
-            if old.metadata.uid in self._reservations_ended:
-                self._found("S8", f"reservation {old.metadata.name} ended twice")
-            self._reservations_ended.add(old.metadata.uid)
-
-    def _generation(self, plural: str, old: Any, new: Any) -> None:
-        if old is None or new is None or plural in ("bindings", "instances") or old.metadata.uid != new.metadata.uid:
-            return
-        if new.metadata.generation < old.metadata.generation:
-            self._found("S7", f"{plural} {new.metadata.name}: generation went back")
-        before = getattr(old.status, "observed_generation", 0)
-        if getattr(new.status, "observed_generation", 0) < before:
-            self._found("S7", f"{plural} {new.metadata.name}: observedGeneration went back")
 
     def _capacity(self, name: str) -> None:
         self.checked["S2"] += 1
