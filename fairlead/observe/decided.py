@@ -1,5 +1,6 @@
 """Asked of a journal: what a placement says it was decided on was in force when it was committed. The slot's epoch (S9), the
-generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1).
+generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1). And what was
+reserved for a slot, or held and claimed by it, has ended with the entry that binds it (S8).
 
 Owns its own memory of requests and shares nothing with the judge but the model. Fed by JournalChecker.
 """
@@ -28,6 +29,7 @@ class DecidedChecker:
         self._requests: dict[Slot, Any] = {}  # as they were before this entry changed them
         self._reservations: dict[Slot, Any] = {}  # that ended in this entry
         self._placed: list[Slot] = []
+        self._taken: list[tuple[Slot, Slot]] = []  # what was bound, and the reservations it stands in the place of
 
     def changed(self, plural: str, slot: Slot, old: Any, new: Any) -> None:
         if plural == "schedulingrequests" and old is not None:
@@ -40,6 +42,9 @@ class DecidedChecker:
         elif plural == "bindings" and new is not None:
             if old is None:
                 self._placed.append(slot)
+                self._taken.append((slot, slot))
+                if new.spec.claimed:
+                    self._taken.append((slot, (slot[0], new.spec.claimed)))
             elif old.spec.token != new.spec.token:
                 self._found("S1", f"{slot[0]}/{slot[1]} was bound again while it was {old.status.state.value}")
 
@@ -48,6 +53,10 @@ class DecidedChecker:
             slot = (bind.tenant, bind.name)
             if slot in self._placed:
                 self._judge(bind, slot, time_ms, actor)
+        for slot, reserved in self._taken:
+            if reserved in self._objects["reservations"]:
+                self._found("S8", f"{'/'.join(slot)} was bound, and reservation {reserved[1]} is there still")
+        self._taken.clear()
         self._requests.clear()
         self._reservations.clear()
         self._placed.clear()
