@@ -236,6 +236,8 @@ class JournalChecker:
         if lease is None or lease.spec.epoch != caller.fencing_epoch:
             held = lease.spec.epoch if lease else None
             self._found("S9", f"{caller.actor} wrote with epoch {caller.fencing_epoch} of {caller.lease}, which is at {held}")
+        elif lease.spec.role != caller.role.value:
+            self._found("S9", f"{caller.actor} wrote as {caller.role.value} under {caller.lease}, a lease of {lease.spec.role}")
 
     def _of_now(self, command: Command, incarnation: int) -> None:
         """After a restore nothing counts that was seen, leased or promised in the history before it (S16)."""
