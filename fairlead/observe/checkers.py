@@ -16,13 +16,14 @@ import msgspec
 from fairlead.model import codec
 from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew
 from fairlead.model.ids import split_key, split_revision
-from fairlead.model.journal import NO_COMMAND, Blob, Entry, chain_hash, decode_blob, decode_command
+from fairlead.model.journal import NO_COMMAND, Blob, Entry, decode_blob, decode_command
 from fairlead.model.kinds.capacity import Grant, Node
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import HOLDS_CAPACITY, LEASED_ROLES, Role, SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
+from fairlead.observe.chained import ChainChecker
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import OfferChecker, spendable
@@ -60,9 +61,9 @@ class JournalChecker:
         self._objects: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
         self._on_node: dict[str, dict[tuple[str, str, str], Any]] = defaultdict(dict)
         self._of_tenant: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
-        self._hash: bytes | None = None
         self._position = 0
         self._term = (0, 0)  # incarnation and epoch of the newest batch
+        self._chain = ChainChecker(self._objects, self._found)
         self._steps = StepChecker(self._found, self.checked)
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
@@ -105,12 +106,8 @@ class JournalChecker:
     def feed(self, batch: Batch, blob: Blob | None = None) -> None:
         """`blob`: its, where somebody has decoded it already."""
         self.checked["S18"] += 1
-        if self._hash is not None and batch.previous != self._hash:
-            self._found("S18", f"batch {batch.first} does not continue the chain")
-        if chain_hash(batch.previous, batch.blob) != batch.hash:
-            self._found("S18", f"batch {batch.first} does not match its hash")
-        self._hash = batch.hash
         blob = blob or decode_blob(batch.blob)
+        self._chain.batch(batch, blob)
         self._position = batch.first - 1
         self._now_ms = blob.header.time_ms
         term = (blob.header.incarnation, blob.header.epoch)
@@ -134,6 +131,8 @@ class JournalChecker:
         self._body, self._actor = (command.body, command.caller.actor) if command is not None else (None, "")
         if command is not None:
             self._fencing(command, incarnation)
+        else:
+            self._chain.own(entry)
         raised_nodes: set[str] = set()
         raised_tenants: set[str] = set()
         bound: list[str] = []

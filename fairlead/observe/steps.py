@@ -86,7 +86,7 @@ class StepChecker:
             self._found("S7", f"{new.metadata.name} was bound by {role}")
 
     def _changed(self, old: Binding, new: Binding, role: Role | None) -> bool:
-        """All that may change is that a provisional one comes to stay, which is the authority's own word and uses nothing more."""
+        """All that may change is that a provisional one comes to stay: the authority's own word, which uses nothing more."""
         name = new.metadata.name
         if new.spec.token != old.spec.token or new.spec.node != old.spec.node:
             self._found("S7", f"{name} changed its token or node while bound")

@@ -1,4 +1,4 @@
-"""Journals that no authority wrote: some objects that are there, then entries one by one, as a checker of journals is fed them."""
+"""Journals that no authority wrote: some objects that are there, then entries one by one, as a checker is fed them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from fairlead.model import codec
 from fairlead.model.commands import Body, Caller, Command, Move
+from fairlead.model.ids import Uid
 from fairlead.model.journal import NO_COMMAND, Blob, Entry, Header, chain_hash
 from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodeSpec, NodeStatus, Reservation, ReservationSpec
 from fairlead.model.kinds.ledger import Lease, LeaseSpec
@@ -25,14 +26,18 @@ TOKEN = Token(1, 1, 1)
 Effect = tuple[str, Any]  # the object's key, and the object; None: it goes
 
 
+def named(name: str, tenant: str = "", uid: str = "") -> Metadata:
+    return Metadata(name=name, namespace=tenant, uid=Uid(uid or name))
+
+
 def node(name: str, cpu: int = 1000) -> Effect:
     spec = NodeSpec(region="r", zone="z", allocatable=Resources(cpu, 1 << 30))
-    return f"nodes//{name}", Node(Metadata(name=name, uid=name), spec, NodeStatus(schedulable=True, health="Ready"))
+    return f"nodes//{name}", Node(named(name), spec, NodeStatus(schedulable=True, health="Ready"))
 
 
 def lease(role: Role) -> Effect:
     spec = LeaseSpec(role=role.value, holder="s", epoch=3, incarnation=1)
-    return f"leases//{role.value}", Lease(Metadata(name=role.value, uid=role.value), spec)
+    return f"leases//{role.value}", Lease(named(role.value), spec)
 
 
 def by(role: Role, actor: str = "s") -> Caller:
@@ -41,26 +46,26 @@ def by(role: Role, actor: str = "s") -> Caller:
 
 def grant(cpu: int = 1000) -> Effect:
     spec = GrantSpec(region="r", version=1, during=Resources(cpu, 1 << 30), after=Resources(cpu, 1 << 30))
-    return "grants/risk/r", Grant(Metadata(name="r", namespace="risk", uid="g"), spec)
+    return "grants/risk/r", Grant(named("r", "risk"), spec)
 
 
 def binding(index: int = 0, on: str = "n1", cpu: int = 500, state: SlotState = SlotState.SERVING, **more: Any) -> Effect:
     name, uid = f"api-{index}", more.pop("uid", f"b{index}")
     spec = BindingSpec(slot=SlotRef("api", "u", index), node=on, token=TOKEN, requests=Resources(cpu, 1 << 20), **more)
-    return f"bindings/risk/{name}", Binding(Metadata(name=name, namespace="risk", uid=uid), spec, BindingStatus(state))
+    return f"bindings/risk/{name}", Binding(named(name, "risk", uid), spec, BindingStatus(state))
 
 
 def reservation(index: int = 0, cpu: int = 100, on: str = "n1", **more: Any) -> Effect:
     name = f"api-{index}"
     slot = {} if "budget" in more else {"slot": SlotRef("api", "u", index), "token": TOKEN, "owner": "s"}
     spec = ReservationSpec(node=on, requests=Resources(cpu, 1 << 20), **slot, **more)  # type: ignore[arg-type]
-    return f"reservations/risk/{name}", Reservation(Metadata(name=name, namespace="risk", uid=f"r{index}"), spec)
+    return f"reservations/risk/{name}", Reservation(named(name, "risk", f"r{index}"), spec)
 
 
 def request(index: int = 0, **more: Any) -> Effect:
     name = f"api-{index}"
     spec = SchedulingRequestSpec(slot=SlotRef("api", "u", index), ask=Ask(requests=Resources(100, 1 << 20)), **more)
-    return f"schedulingrequests/risk/{name}", SchedulingRequest(Metadata(name=name, namespace="risk", uid=f"q{index}"), spec)
+    return f"schedulingrequests/risk/{name}", SchedulingRequest(named(name, "risk", f"q{index}"), spec)
 
 
 def gone(effect: Effect) -> Effect:

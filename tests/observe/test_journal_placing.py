@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from fairlead.model.commands import Bind
 from fairlead.model.lifecycle import Role, SlotState
@@ -12,7 +13,7 @@ SCHEDULER = by(Role.SCHEDULER)
 HELD = reservation(expiry_time=T0 + timedelta(seconds=30))
 
 
-def bound(on: str = "n1", **more: str) -> Effect:
+def bound(on: str = "n1", **more: Any) -> Effect:
     return binding(on=on, cpu=100, state=SlotState.BOUND, **more)
 
 
