@@ -29,6 +29,7 @@ from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import OfferChecker, spendable
 from fairlead.observe.intervals import Claimed
 from fairlead.observe.leased import LeaseChecker
+from fairlead.observe.leaving import LeavingChecker
 from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.moving import MovingChecker
 from fairlead.observe.overrides import OverrideChecker
@@ -40,7 +41,9 @@ from fairlead.store.contract import Batch, ObjectRow
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
 _LEASE_BODIES = (LeaseAcquire, LeaseRenew, LeaseRelease)
 # Of all others nothing is asked but that they do not go back. Most entries of a journal are renewals of leases.
-_ASKED = frozenset({"assignments", "bindings", "grantterms", "overrides", "reservations", "schedulingrequests"})
+_ASKED = frozenset(
+    {"assignments", "bindings", "evictionrequests", "grantterms", "overrides", "reservations", "schedulingrequests"}
+)
 
 
 _OFFERED = frozenset({"grants", "quotas", "overrides"})
@@ -66,6 +69,7 @@ class JournalChecker:
         self._chain = ChainChecker(self._objects, self._found)
         self._steps = StepChecker(self._found, self.checked)
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
+        self._leaving = LeavingChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
         self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
         self._overrides = OverrideChecker(self._objects, self._found)
@@ -151,20 +155,11 @@ class JournalChecker:
                 self._apply(plural, tenant, name, new)
                 continue
             self._decided.changed(plural, (tenant, name), old, new)
-            raised = False
-            if plural == "bindings":
-                raised = self._steps.binding(command, old, new)
-                self._claims.changed(old, new)
-                if new is not None and old is None:
-                    bound.append(name)
-            elif plural == "reservations":
-                raised = self._steps.reservation(old, new)
-            elif plural == "assignments":
-                self.checked["S1"] += self.moving.assignment(old, new)
-            elif plural == "schedulingrequests":
-                self.checked["S1"] += self.moving.request(tenant, old, new)
-                if old is not None and new is None and old.spec.gang:
-                    ganged.append((tenant, old))
+            raised = self._changed(command, plural, (tenant, name), old, new)
+            if plural == "bindings" and new is not None and old is None:
+                bound.append(name)
+            elif plural == "schedulingrequests" and old is not None and new is None and old.spec.gang:
+                ganged.append((tenant, old))
             if plural in ("schedulingrequests", "reservations", "bindings"):
                 self.checked["S6"] += self._places.changed(plural, old, new)
             if plural in ("grantterms", "reservations", "bindings"):
@@ -187,6 +182,24 @@ class JournalChecker:
         self._gang(command, bound)
         if ganged:
             self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
+
+    def _changed(self, command: Command | None, plural: str, at: tuple[str, str], old: Any, new: Any) -> bool:
+        """Whether something may use more than before."""
+        match plural:
+            case "bindings":
+                self._claims.changed(old, new)
+                self._leaving.binding(at, old, new, self._now_ms, command.caller.role if command is not None else None)
+                return self._steps.binding(command, old, new)
+            case "reservations":
+                return self._steps.reservation(old, new)
+            case "assignments":
+                self.checked["S1"] += self.moving.assignment(old, new)
+                self._leaving.order(old, new, self._now_ms)
+            case "evictionrequests":
+                self._leaving.asked(at, old, new, self._now_ms)
+            case "schedulingrequests":
+                self.checked["S1"] += self.moving.request(at[0], old, new)
+        return False
 
     def _gang(self, command: Command | None, bound: list[str]) -> None:
         """Of a proposal for a gang all members were bound (S20)."""
