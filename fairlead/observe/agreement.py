@@ -14,6 +14,7 @@ from fairlead.model.lifecycle import SlotState
 from fairlead.observe.differing import Difference, Objects
 from fairlead.observe.intervals import Interval
 from fairlead.observe.left import Left
+from fairlead.observe.orphans import orphans
 
 _UP = (SlotState.READY, SlotState.SERVING)
 _REST = (SlotState.SUCCEEDED,)
@@ -55,6 +56,7 @@ def differences(
                 out.append(Difference(f"{reservation.metadata.name} in {region} is reserved still"))
     waits = Counter(one.uid for one in out if one.request is not None)
     done = Counter(uid for uid, _ in succeeded)
+    out += orphans(top, regions, lost=left is not None)
     if left is not None:
         return out + left.differences(serving + older) + _runs(regions, running)
     for uid, workload in wanted.items():

@@ -1,5 +1,5 @@
-"""S13 and S14 asked of a journal and of what clients were told: what was acknowledged is there once, what was refused is not
-there, and what was sent after an answer comes after it.
+"""S13 and S14 asked of a journal and of what clients were told: what was acknowledged is there once and as it was told, what was
+refused is not there, and what was sent after an answer comes after it.
 
 Owns what clients sent and heard, and an index of the journal of its own. Shares nothing with the authority but the model. Fed by
 the simulator, by rigs, and by whoever kept both a history and its clients' log.
@@ -8,13 +8,15 @@ the simulator, by rigs, and by whoever kept both a history and its clients' log.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from fairlead.model.commands import IdempotencyKey
+from fairlead.model.hot import DECODERS
 from fairlead.model.journal import Blob, decode_outline
+from fairlead.wire.manifest import readable_part
 
 ATTEMPT: Final = "+"  # before what tells attempts of one request apart, where a client does that: it is one request all the same
 
@@ -30,6 +32,7 @@ class Sent(msgspec.Struct):
     position: int = 0  # where it was said to be
     told: str = ""  # "accepted", "refused"; empty: nobody knows
     changes: bool = False  # it made something for sure; else it may have found everything as it wanted it
+    spec: Any = None  # what it was told that is wanted there now
 
 
 class AnswerChecker:
@@ -38,7 +41,7 @@ class AnswerChecker:
     def __init__(self, found: Found) -> None:
         self._found = found
         self.checked = 0
-        self._effects: dict[int, str] = {}
+        self._effects: dict[int, tuple[str, bytes | None]] = {}
         self._by_id: dict[str, list[int]] = defaultdict(list)
         self._sent: list[Sent] = []
         self._newest = 0
@@ -49,17 +52,22 @@ class AnswerChecker:
             command = decode_outline(entry.command)
             if command is not None and isinstance(command.id, IdempotencyKey):
                 self._by_id[command.id.key.partition(ATTEMPT)[0]].append(position + 1)
-            for object_key, _ in entry.effects:
+            for effect in entry.effects:
                 position += 1
-                self._effects[position] = object_key
+                self._effects[position] = effect
 
     def send(self, id: str) -> Sent:
         made = Sent(id, self._newest)
         self._sent.append(made)
         return made
 
-    def accepted(self, sent: Sent, object_key: str, position: int, *, changes: bool) -> None:
+    def accepted(
+        self, sent: Sent, object_key: str, position: int, *, changes: bool, told: Mapping[str, Any] | None = None
+    ) -> None:  # fmt: skip
+        """`told`: the object as the answer shows it."""
         sent.told, sent.object_key, sent.position, sent.changes = "accepted", object_key, position, changes
+        shown = readable_part(told) if told is not None else None
+        sent.spec = getattr(shown[1], "spec", None) if shown is not None else None
         self._newest = max(self._newest, position)
         self.checked += 1
 
@@ -74,11 +82,18 @@ class AnswerChecker:
     def finish(self) -> None:
         for sent in self._sent:
             there = self._by_id.get(sent.id, [])
-            if sent.told == "accepted" and self._effects.get(sent.position) != sent.object_key:
-                self._found("S13", f"{sent.id} was acknowledged at {sent.position}; there is {self._effects.get(sent.position)}")
+            key, raw = self._effects.get(sent.position, ("nothing", None))
+            if sent.told == "accepted" and key != sent.object_key:
+                self._found("S13", f"{sent.id} was acknowledged at {sent.position}; there is {key}")
+            elif sent.told == "accepted" and sent.spec is not None and raw is not None and _spec(key, raw) != sent.spec:
+                self._found("S13", f"{sent.id} was acknowledged at {sent.position}; what is there of {key} is not what was told")
             if sent.told == "accepted" and there and there[0] <= sent.horizon:
                 self._found("S14", f"{sent.id} is at {there[0]}, and {sent.horizon} was acknowledged before it was sent")
             if sent.told == "accepted" and (len(there) > 1 or (not there and sent.changes)):
                 self._found("S13", f"{sent.id} was acknowledged and is in the journal {len(there)} times: {there}")
             if sent.told == "refused" and there:
                 self._found("S13", f"{sent.id} was refused and is in the journal at {there}")
+
+
+def _spec(key: str, raw: bytes) -> Any:
+    return DECODERS[key.partition("/")[0]].decode(raw).spec

@@ -14,31 +14,36 @@ from typing import Any
 import msgspec
 
 from fairlead.model import codec
-from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew, Move, Report
+from fairlead.model.commands import BindGang, Body, Command, LeaseAcquire, LeaseRelease, LeaseRenew
 from fairlead.model.ids import split_key, split_revision
-from fairlead.model.journal import NO_COMMAND, Blob, Entry, chain_hash, decode_blob, decode_command
-from fairlead.model.kinds.capacity import Grant, Node, Reservation
+from fairlead.model.journal import NO_COMMAND, Blob, Entry, decode_blob, decode_command
+from fairlead.model.kinds.capacity import Grant, Node
 from fairlead.model.kinds.ledger import Lease
-from fairlead.model.kinds.work import Binding, SchedulingRequest
-from fairlead.model.lifecycle import AUTHORITY_STEPS, HOLDS_CAPACITY, LEASED_ROLES, STEPS, Role, SlotState
+from fairlead.model.kinds.work import SchedulingRequest
+from fairlead.model.lifecycle import HOLDS_CAPACITY, LEASED_ROLES, Role, SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
+from fairlead.observe.chained import ChainChecker
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.decided import DecidedChecker
 from fairlead.observe.escrow import OfferChecker, spendable
 from fairlead.observe.intervals import Claimed
 from fairlead.observe.leased import LeaseChecker
+from fairlead.observe.leaving import LeavingChecker
 from fairlead.observe.leftovers import LeftoverChecker
 from fairlead.observe.moving import MovingChecker
 from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
 from fairlead.observe.runs import RunChecker
+from fairlead.observe.steps import StepChecker
 from fairlead.store.contract import Batch, ObjectRow
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
 _LEASE_BODIES = (LeaseAcquire, LeaseRenew, LeaseRelease)
 # Of all others nothing is asked but that they do not go back. Most entries of a journal are renewals of leases.
-_ASKED = frozenset({"assignments", "bindings", "grantterms", "overrides", "reservations", "schedulingrequests"})
+_ASKED = frozenset(
+    {"assignments", "bindings", "evictionrequests", "grantterms", "overrides", "reservations", "schedulingrequests"}
+)
 
 
 _OFFERED = frozenset({"grants", "quotas", "overrides"})
@@ -59,12 +64,12 @@ class JournalChecker:
         self._objects: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
         self._on_node: dict[str, dict[tuple[str, str, str], Any]] = defaultdict(dict)
         self._of_tenant: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
-        self._slots: dict[tuple[str, int], tuple[str, str]] = {}
-        self._reservations_ended: set[str] = set()
-        self._hash: bytes | None = None
         self._position = 0
         self._term = (0, 0)  # incarnation and epoch of the newest batch
+        self._chain = ChainChecker(self._objects, self._found)
+        self._steps = StepChecker(self._found, self.checked)
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
+        self._leaving = LeavingChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
         self._leftovers = LeftoverChecker(self._objects, self._found, self.checked)
         self._overrides = OverrideChecker(self._objects, self._found)
@@ -105,12 +110,8 @@ class JournalChecker:
     def feed(self, batch: Batch, blob: Blob | None = None) -> None:
         """`blob`: its, where somebody has decoded it already."""
         self.checked["S18"] += 1
-        if self._hash is not None and batch.previous != self._hash:
-            self._found("S18", f"batch {batch.first} does not continue the chain")
-        if chain_hash(batch.previous, batch.blob) != batch.hash:
-            self._found("S18", f"batch {batch.first} does not match its hash")
-        self._hash = batch.hash
         blob = blob or decode_blob(batch.blob)
+        self._chain.batch(batch, blob)
         self._position = batch.first - 1
         self._now_ms = blob.header.time_ms
         term = (blob.header.incarnation, blob.header.epoch)
@@ -134,6 +135,8 @@ class JournalChecker:
         self._body, self._actor = (command.body, command.caller.actor) if command is not None else (None, "")
         if command is not None:
             self._fencing(command, incarnation)
+        else:
+            self._chain.own(entry)
         raised_nodes: set[str] = set()
         raised_tenants: set[str] = set()
         bound: list[str] = []
@@ -148,32 +151,24 @@ class JournalChecker:
             new = _DECODERS[plural].decode(raw) if raw is not None else None
             self._between_planes(plural, (tenant, name), old, new, incarnation, role)
             if plural not in _ASKED:
-                self._generation(plural, old, new)
+                self._steps.generation(plural, old, new)
                 self._apply(plural, tenant, name, new)
                 continue
             self._decided.changed(plural, (tenant, name), old, new)
-            if plural == "bindings":
-                self._slot_step(command, old, new)
-                self._claims.changed(old, new)
-                if new is not None and old is None:
-                    bound.append(name)
-            elif plural == "reservations":
-                self._reservation_step(old, new)
-            elif plural == "assignments":
-                self.checked["S1"] += self.moving.assignment(old, new)
-            elif plural == "schedulingrequests":
-                self.checked["S1"] += self.moving.request(tenant, old, new)
-                if old is not None and new is None and old.spec.gang:
-                    ganged.append((tenant, old))
+            raised = self._changed(command, plural, (tenant, name), old, new)
+            if plural == "bindings" and new is not None and old is None:
+                bound.append(name)
+            elif plural == "schedulingrequests" and old is not None and new is None and old.spec.gang:
+                ganged.append((tenant, old))
             if plural in ("schedulingrequests", "reservations", "bindings"):
                 self.checked["S6"] += self._places.changed(plural, old, new)
             if plural in ("grantterms", "reservations", "bindings"):
                 self.leases.changed(plural, old, new, self._now_ms, incarnation, role is Role.SCHEDULER)
             if plural in ("overrides", "bindings", "schedulingrequests"):
                 self.checked["S11"] += self._overrides.changed(plural, old, new, self._now_ms, role)
-            self._generation(plural, old, new)
+            self._steps.generation(plural, old, new)
             self._apply(plural, tenant, name, new)
-            if plural in ("bindings", "reservations") and new is not None and old is None:
+            if raised and new is not None:
                 raised_nodes.add(new.spec.node)
                 raised_tenants.add(tenant)
         self._claims.entry_ended(role is Role.SCHEDULER)
@@ -187,6 +182,24 @@ class JournalChecker:
         self._gang(command, bound)
         if ganged:
             self._whole([(tenant, request) for tenant, request in ganged if request.metadata.name in bound])
+
+    def _changed(self, command: Command | None, plural: str, at: tuple[str, str], old: Any, new: Any) -> bool:
+        """Whether something may use more than before."""
+        match plural:
+            case "bindings":
+                self._claims.changed(old, new)
+                self._leaving.binding(at, old, new, self._now_ms, command.caller.role if command is not None else None)
+                return self._steps.binding(command, old, new)
+            case "reservations":
+                return self._steps.reservation(old, new)
+            case "assignments":
+                self.checked["S1"] += self.moving.assignment(old, new)
+                self._leaving.order(old, new, self._now_ms)
+            case "evictionrequests":
+                self._leaving.asked(at, old, new, self._now_ms)
+            case "schedulingrequests":
+                self.checked["S1"] += self.moving.request(at[0], old, new)
+        return False
 
     def _gang(self, command: Command | None, bound: list[str]) -> None:
         """Of a proposal for a gang all members were bound (S20)."""
@@ -239,6 +252,8 @@ class JournalChecker:
             self._found(
                 "S9", f"{caller.actor} wrote in term {self._term[1]} under {caller.lease}, held for term {lease.spec.term}"
             )
+        elif lease.spec.role != caller.role.value:
+            self._found("S9", f"{caller.actor} wrote as {caller.role.value} under {caller.lease}, a lease of {lease.spec.role}")
 
     def _of_now(self, command: Command, incarnation: int) -> None:
         """After a restore nothing counts that was seen, leased or promised in the history before it (S16)."""
@@ -253,57 +268,6 @@ class JournalChecker:
         fenced = caller.role in LEASED_ROLES and not isinstance(command.body, _LEASE_BODIES)
         if fenced and lease is not None and lease.spec.incarnation != incarnation:
             self._found("S16", f"{caller.actor} wrote under {caller.lease} of incarnation {lease.spec.incarnation}")
-
-    def _slot_step(self, command: Command | None, old: Binding | None, new: Binding | None) -> None:
-        self.checked["S7"] += 1
-        role = command.caller.role if command is not None else None
-        if new is None:
-            if old is not None and old.status.state not in (SlotState.RELEASED, SlotState.SUCCEEDED):
-                self._found("S7", f"{old.metadata.name} vanished while {old.status.state.value}")
-            if old is not None:
-                self._slots.pop((old.spec.slot.uid, old.spec.slot.index), None)
-            return
-        slot = (new.spec.slot.uid, new.spec.slot.index)
-        if old is None:
-            self.checked["S1"] += 1
-            other = self._slots.get(slot)
-            if other is not None:
-                self._found("S1", f"slot {slot} is bound as {other} and as {new.metadata.name}")
-            self._slots[slot] = (new.metadata.namespace, new.metadata.name)
-            if role is not Role.SCHEDULER:
-                self._found("S7", f"{new.metadata.name} was bound by {role}")
-            return
-        before, after = old.status.state, new.status.state
-        if before is after:
-            return
-        step = STEPS.get((before, after))
-        by_claim = (before, after) in AUTHORITY_STEPS and role in (Role.SCHEDULER, Role.AUTHORITY)
-        if step is None or (step.owner is not role and not by_claim):
-            self._found("S7", f"{new.metadata.name} went from {before.value} to {after.value} by {role}")
-        if role is Role.AGENT and command is not None and command.caller.node != old.spec.node:
-            self._found("S7", f"{new.metadata.name} on {old.spec.node} was moved by the agent of {command.caller.node or 'none'}")
-        if new.spec.token != old.spec.token or new.spec.node != old.spec.node:
-            self._found("S7", f"{new.metadata.name} changed its token or node while bound")
-        if isinstance(command.body if command else None, Move | Report) and command is not None:
-            token = getattr(command.body, "token", None)
-            if token != old.spec.token:
-                self._found("S9", f"{new.metadata.name} moved under token {token}, which is not its own")
-
-    def _reservation_step(self, old: Reservation | None, new: Reservation | None) -> None:
-        if old is not None and new is None:
-            self.checked["S8"] += 1
-            if old.metadata.uid in self._reservations_ended:
-                self._found("S8", f"reservation {old.metadata.name} ended twice")
-            self._reservations_ended.add(old.metadata.uid)
-
-    def _generation(self, plural: str, old: Any, new: Any) -> None:
-        if old is None or new is None or plural in ("bindings", "instances") or old.metadata.uid != new.metadata.uid:
-            return
-        if new.metadata.generation < old.metadata.generation:
-            self._found("S7", f"{plural} {new.metadata.name}: generation went back")
-        before = getattr(old.status, "observed_generation", 0)
-        if getattr(new.status, "observed_generation", 0) < before:
-            self._found("S7", f"{plural} {new.metadata.name}: observedGeneration went back")
 
     def _capacity(self, name: str) -> None:
         self.checked["S2"] += 1

@@ -1,6 +1,7 @@
 """Asked of a journal: what a placement says it was decided on was in force when it was committed. The slot's epoch (S9), the
-generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1). And that a slot
-is never bound under a token that is not above all it had (S9).
+generation (S7), the grant's version (S4), a reservation that had not run out (S8), and one life at a time (S1). That a slot is
+never bound under a token that is not above all it had (S9). And what was reserved for a slot, or held and claimed by it, has
+ended with the entry that binds it (S8).
 
 Owns its own memory of requests and tokens, and shares nothing with the judge but the model. Fed by JournalChecker.
 """
@@ -32,6 +33,7 @@ class DecidedChecker:
         self._reservations: dict[Slot, Any] = {}  # that ended in this entry
         self._placed: list[Slot] = []
         self._tokens: dict[Slot, Token] = {}  # the last that each slot was bound under, ever
+        self._taken: list[tuple[Slot, Slot]] = []  # what was bound, and the reservations it stands in the place of
 
     def changed(self, plural: str, slot: Slot, old: Any, new: Any) -> None:
         if plural == "schedulingrequests" and old is not None:
@@ -46,6 +48,9 @@ class DecidedChecker:
                 self._begins(slot, new)
             if old is None:
                 self._placed.append(slot)
+                self._taken.append((slot, slot))
+                if new.spec.claimed:
+                    self._taken.append((slot, (slot[0], new.spec.claimed)))
             elif old.spec.token != new.spec.token:
                 self._found("S1", f"{slot[0]}/{slot[1]} was bound again while it was {old.status.state.value}")
 
@@ -64,6 +69,10 @@ class DecidedChecker:
             slot = (bind.tenant, bind.name)
             if slot in self._placed:
                 self._judge(bind, slot, time_ms, actor)
+        for slot, reserved in self._taken:
+            if reserved in self._objects["reservations"]:
+                self._found("S8", f"{'/'.join(slot)} was bound, and reservation {reserved[1]} is there still")
+        self._taken.clear()
         self._requests.clear()
         self._reservations.clear()
         self._placed.clear()

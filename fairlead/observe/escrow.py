@@ -21,6 +21,7 @@ from fairlead.model.resources import NOTHING, Resources
 
 DRAINED_MS: Final = 300_000  # after the end of an emergency quota, what it allowed is gone
 LATE_MS: Final = 20_000  # beyond that: the grace of whoever leaves, and clocks that run 1 % wrong
+SEEN_MS: Final = 60_000  # an offer may have been decided on a quota as it was before; L3 has a change seen within 35 s
 EVERYONE: Final = "*"
 
 Objects = Mapping[str, Mapping[tuple[str, str], Any]]
@@ -74,18 +75,26 @@ def in_use(objects: Objects, tenant: str, runs: Runs = _always) -> Resources:
 
 
 class Limits:
-    """The highest limits that were seen of each tenant: a quota that is lowered leaves what was promised until it is given up.
-    Emergency quotas count until what they allowed must be gone."""
+    """The limits of each tenant, and those before they were lowered: for `kept_ms`, or for ever, because a quota that is lowered
+    leaves what was promised until it is given up. Emergency quotas count until what they allowed must be gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_ms: int | None = None) -> None:
+        self._kept_ms = kept_ms
         self._limits: dict[str, Resources] = {}
+        self._before: dict[str, list[tuple[int, Resources]]] = {}  # until when it counts
         self._emergencies: dict[str, tuple[Override, int]] = {}  # by uid, agreed to by a second person; and when each ends
 
     def tenants(self) -> Iterable[str]:
         return self._limits
 
-    def quota(self, tenant: str, quota: Quota) -> None:
-        self._limits[tenant] = _most(self._limits.get(tenant, NOTHING), quota.spec.limits)
+    def quota(self, tenant: str, quota: Quota, now_ms: int = 0) -> None:
+        old = self._limits.get(tenant, NOTHING)
+        if self._kept_ms is None:
+            self._limits[tenant] = _most(old, quota.spec.limits)
+        elif old != quota.spec.limits:
+            self._limits[tenant] = quota.spec.limits
+            lately = [each for each in self._before.get(tenant, ()) if now_ms < each[0]]
+            self._before[tenant] = [*lately, (now_ms + self._kept_ms, old)]
 
     def override(self, override: Override) -> None:
         if override.spec.kind == "emergency-quota" and override.spec.approver:
@@ -96,6 +105,8 @@ class Limits:
     def of(self, tenant: str, now_ms: int) -> Resources:
         """`now_ms`: the global plane's time."""
         total = self._limits.get(tenant, NOTHING)
+        for until_ms, before in self._before.get(tenant, ()):
+            total = _most(total, before) if now_ms < until_ms else total
         for override, end_ms in self._emergencies.values():
             about = override.spec.scope.tenants or (override.metadata.namespace,)
             if now_ms < end_ms + DRAINED_MS + LATE_MS and (tenant in about or EVERYONE in about):
@@ -110,7 +121,7 @@ class OfferChecker:
     def __init__(self, objects: Objects, found: Callable[[str, str], None]) -> None:
         self._objects = objects
         self._found = found
-        self._limits = Limits()
+        self._limits = Limits(SEEN_MS)
         self._grants: dict[str, dict[str, Grant]] = {}  # tenant -> region
         self._accepted: dict[tuple[str, str], int] = {}  # the newest offer it said it stands on: a late word changes nothing
         self._incarnation = 0
@@ -118,7 +129,7 @@ class OfferChecker:
     def changed(self, plural: str, tenant: str, name: str, old: Any, new: Any, now_ms: int, incarnation: int) -> bool:
         """True where an offer was looked at."""
         if plural == "quotas" and new is not None:
-            self._limits.quota(tenant, new)
+            self._limits.quota(tenant, new, now_ms)
         elif plural == "overrides" and new is not None:
             self._limits.override(new)
         return plural == "grants" and self._granted(tenant, name, old, new, now_ms, incarnation)

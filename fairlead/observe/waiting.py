@@ -1,18 +1,24 @@
 """L1 asked of a region's objects: work that waits although a node has room for it is bound within its bound.
 
-Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation and pools, and no affinity, residency or
-overrides: whoever feeds it keeps those out of the work, as the simulator does once it has healed. Where it says that no node has
-room, that waiting is proven and needs no excuse. Called by the simulator after healing.
+Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation, pools, borrowers and who must leave for whom,
+and no affinity, residency or overrides: whoever feeds it keeps those out of the work, as the simulator does once it has healed.
+Where it says that no node has room, that waiting is proven and needs no excuse. Called by the simulator after healing.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
+from fairlead.model.kinds.capacity import Reservation, ReservationSpec
+from fairlead.model.kinds.work import Marks
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import NOTHING, Resources
 from fairlead.observe.escrow import in_use, spendable
+from fairlead.observe.evicting import Evictor
 
 BOUND_S: Final = 30.0  # L1
 
@@ -20,34 +26,93 @@ Objects = Mapping[str, Mapping[tuple[str, str], Any]]
 
 
 def room_for(request: Any, objects: Objects, incarnation: int, now_ms: int) -> str:
-    """The first node that could take it; empty: none."""
-    ask, tenant = request.spec.ask, request.metadata.namespace
+    """The first node that could take it, if need be when those have left who must; empty: none. Of a gang that is complete: if
+    there is one for each of its members."""
+    fellows = _fellows(request, objects)
+    if not fellows:
+        return _room_alone(request, objects, incarnation, now_ms)
+    tenant, first = request.metadata.namespace, ""
+    reservations = dict(objects.get("reservations", {}))
+    for member in fellows:
+        ask = member.spec.ask
+        node = _room_alone(member, {**objects, "reservations": reservations}, incarnation, now_ms) if not ask.devices else ""
+        if not node:
+            return ""
+        first = first or node
+        taken = ReservationSpec(node=node, requests=ask.requests, marks=Marks(isolation=ask.isolation))
+        reservations[tenant, f" {member.metadata.name}"] = Reservation(member.metadata, taken)
+    return first
+
+
+def _fellows(request: Any, objects: Objects) -> list[Any]:
+    """All members of a gang that is complete, and waits."""
+    gang, tenant = request.spec.gang, request.metadata.namespace
+    if not gang:
+        return []
+    waiting = objects.get("schedulingrequests", {}).items()
+    members = [one for (owner, _), one in waiting if owner == tenant and one.spec.gang == gang]
+    return members if len(members) == request.spec.gang_size else []
+
+
+def _room_alone(request: Any, objects: Objects, incarnation: int, now_ms: int) -> str:
+    ask, tenant, borrows = request.spec.ask, request.metadata.namespace, request.spec.may_borrow
     grants = [grant for (owner, _), grant in objects.get("grants", {}).items() if owner == tenant]
     term = next(iter(objects.get("grantterms", {}).values()), None)
     limit = spendable(grants[0], term, incarnation, now_ms) if len(grants) == 1 else NOTHING
     if (in_use(objects, tenant) + ask.requests).exceeding(limit):
         return ""
-    uses: dict[str, tuple[Resources, int, int]] = {}
-    for plural in ("bindings", "reservations"):
-        for use in objects.get(plural, {}).values():
-            if plural == "reservations" or use.status.state in HOLDS_CAPACITY:
-                used, slots, devices = uses.get(use.spec.node, (NOTHING, 0, 0))
-                uses[use.spec.node] = (used + use.spec.requests, slots + 1, devices + len(use.spec.devices))
+    uses = _uses(request, objects)
     closed = _closed_to(tenant, ask.isolation, objects) | _pooled_for_others(tenant, ask.workload_class, objects)
     wanted = sum(asked.count for asked in ask.devices)
     for (_, name), node in sorted(objects.get("nodes", {}).items()):
-        used, slots, devices = uses.get(name, (NOTHING, 0, 0))
+        use = uses.get(name) or _Use()
         open_to_it = node.status.schedulable and not node.spec.unschedulable and node.spec.drain is None and not node.spec.taints
-        fits = not (used + ask.requests).exceeding(node.spec.allocatable) and slots < node.spec.max_slots
+        beside = (use.firm + use.lent,) if borrows else (use.firm + use.held, use.firm + use.lent)
+        fits = not any((used + ask.requests).exceeding(node.spec.allocatable) for used in beside)
         if (
             open_to_it
             and name not in closed
             and node.status.health == "Ready"
             and fits
-            and devices + wanted <= len(node.spec.devices)
+            and use.slots < node.spec.max_slots
+            and use.devices + wanted <= len(node.spec.devices)
         ):
             return name
     return ""
+
+
+class _Use(msgspec.Struct):
+    """Of a node, by those who stay."""
+
+    firm: Resources = NOTHING
+    held: Resources = NOTHING  # for a budget: borrowers may have it until it is claimed
+    lent: Resources = NOTHING  # to borrowers
+    slots: int = 0
+    devices: int = 0
+
+
+def _uses(request: Any, objects: Objects) -> dict[str, _Use]:
+    uses: dict[str, _Use] = defaultdict(_Use)
+    for reservation in objects.get("reservations", {}).values():
+        spec, use = reservation.spec, uses[reservation.spec.node]
+        if spec.budget:
+            use.held += spec.requests
+        else:
+            use.firm += spec.requests
+        use.slots += 1
+        use.devices += len(spec.devices)
+    evictor = Evictor(request, objects)
+    for binding in objects.get("bindings", {}).values():
+        if binding.status.state not in HOLDS_CAPACITY or evictor.may_evict(binding):
+            continue
+        spec, use = binding.spec, uses[binding.spec.node]
+        if spec.borrowed:
+            use.lent += spec.requests
+        else:
+            use.firm += spec.requests
+        use.slots += 1
+        use.devices += len(spec.devices)
+    return uses
 
 
 def _closed_to(tenant: str, isolation: str, objects: Objects) -> set[str]:
@@ -84,8 +149,9 @@ class WaitingChecker:
     def look(self, now_s: float, region: str, objects: Objects, incarnation: int, now_ms: int) -> list[str]:
         out, waiting = [], set()
         for (tenant, name), request in objects.get("schedulingrequests", {}).items():
-            simple = not (request.spec.suspend or request.spec.gang or request.spec.standing or request.spec.budget_name)
-            node = room_for(request, objects, incarnation, now_ms) if simple else ""
+            spec = request.spec
+            asked = not spec.suspend and (not spec.gang or _fellows(request, objects))
+            node = room_for(request, objects, incarnation, now_ms) if asked else ""
             if not node:
                 continue
             key = (region, tenant, name)

@@ -167,7 +167,7 @@ class People:
         told = _decode(answer.body)
         version = told.get("metadata", {}).get("resourceVersion", "")
         if told.get("kind") != "Status" and version and key.partition("/")[0] in _CHECKED:
-            self._answers.accepted(sent, key, split_revision(int(version))[1], changes=answer.status == 201)
+            self._answers.accepted(sent, key, split_revision(int(version))[1], changes=answer.status == 201, told=told)
 
     async def _try(self, method: str, path: str, body: Any, id: str) -> Answer | None:
         assert self._http is not None

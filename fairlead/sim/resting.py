@@ -1,49 +1,82 @@
 """Owns what counts as a write when everything should be at rest (L4): nobody may write anything but leases, and what is cleared,
-told or trusted late on purpose. Over batches. Called by world.py.
+told or trusted late on purpose. By what is written, and all of it: neither whose entry it is nor what comes first in it excuses
+the rest. Over batches. Called by world.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from fairlead.model.hot import DECODERS
-from fairlead.model.journal import decode_blob, decode_command
+from fairlead.model.journal import Entry, decode_blob, decode_command
 from fairlead.model.lifecycle import Role
 from fairlead.store.contract import Batch
 
 _ROLLED: Final = ("endpoints", "assignments", "workloads")
 _OVERDUE: Final = "ProgressDeadlineExceeded"
 _LEASE_BODIES: Final = ("LeaseAcquire", "LeaseRenew", "LeaseRelease")
+# Renewed, and remembered with renewals. Who leads says so once, with the leases that are over since (a term's first entry).
+_RENEWED: Final = ("leases/", "grantterms/", "sessions/")
+_TERM: Final = "planes/"
+# What the garbage collector clears when it is over. Of a binding or endpoints that are not, S7 says so.
+_CLEARED: Final = ("bindings/", "endpoints/", "events/", "evictionrequests/", "revisions/")
+
+Effects = Sequence[tuple[str, bytes | None]]
+
+
+class Write(NamedTuple):
+    what: str
+    late: bool  # it tells or trusts, after a while of its own
+    clears: bool
 
 
 def writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
     """Without leases, and without tidying where that is not asked for."""
-    out: Counter[str] = Counter()
-    for entry in decode_blob(batch.blob).entries:
-        command = decode_command(entry.command)
-        kind = type(command.body).__name__ if command is not None else "own"
-        # What is over is cleared away, and what happened is told, after a while of their own: that is no fight.
-        late = _tells(entry.effects) or _trusts(entry.effects)
-        tidies = command is not None and (command.caller.role is Role.GARBAGE or late)
-        key = entry.effects[0][0] if entry.effects else ""
-        if command is not None and kind not in _LEASE_BODIES and not key.startswith("grantterms/") and (tidying or not tidies):
-            out[f"{command.caller.role.value} {kind} {key}"] += 1
-    return out
+    return Counter(one.what for one in _writes(batch) if tidying or not (one.late or one.clears))
 
 
 def at_rest(batches: Iterable[Batch]) -> Counter[str]:
     """All of them. That a rollout has stood still for too long is said late on purpose as well: once of each object, by each who
-    says it. Who says it again fights."""
+    says it. Who says it again fights; so does who clears again what was cleared."""
     out: Counter[str] = Counter()
     said: set[str] = set()
     for batch in batches:
-        for what, count in writes(batch).items():
-            if what in said or what.split()[-1] not in _overdue(batch):
-                out[what] += count
-            said.add(what)
+        overdue: set[str] | None = None
+        for one in _writes(batch):
+            if one.late:
+                continue
+            if one.what not in said:
+                said.add(one.what)
+                if overdue is None and not one.clears:
+                    overdue = _overdue(batch)
+                if one.clears or (overdue is not None and one.what.split()[-1] in overdue):
+                    continue
+            out[one.what] += 1
     return out
+
+
+def _writes(batch: Batch) -> Iterator[Write]:
+    for entry in decode_blob(batch.blob).entries:
+        one = _write(entry)
+        if one is not None:
+            yield one
+
+
+def _write(entry: Entry) -> Write | None:
+    """None: a renewal."""
+    effects = [(key, raw) for key, raw in entry.effects if not key.startswith(_RENEWED)]
+    command = decode_command(entry.command)
+    kind = type(command.body).__name__ if command is not None else "own"
+    if not effects and (entry.effects or command is None or kind in _LEASE_BODIES):
+        return None
+    if command is None and entry.effects[0][0].startswith(_TERM):
+        return None
+    role = command.caller.role if command is not None else Role.AUTHORITY
+    key = effects[0][0] if effects else ""
+    clears = role is Role.GARBAGE and all(raw is None and key.startswith(_CLEARED) for key, raw in effects)
+    return Write(f"{role.value} {kind} {key}", _tells(effects) or _trusts(effects), clears)
 
 
 def _overdue(batch: Batch) -> set[str]:
@@ -59,12 +92,12 @@ def _overdue(batch: Batch) -> set[str]:
     return out
 
 
-def _tells(effects: Sequence[tuple[str, bytes | None]]) -> bool:
+def _tells(effects: Effects) -> bool:
     told = [key.startswith(("events/", "tokens/")) for key, _ in effects]  # that a token is used is noted once an hour
     return bool(told) and all(told)
 
 
-def _trusts(effects: Sequence[tuple[str, bytes | None]]) -> bool:
+def _trusts(effects: Effects) -> bool:
     """A node that came and went is watched for up to five minutes before it gets new work."""
     nodes = [DECODERS["nodes"].decode(raw) for key, raw in effects if raw is not None and key.startswith("nodes/")]
     return len(nodes) == len(effects) > 0 and all(node.status.health == "Ready" and node.status.flaps > 0 for node in nodes)

@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.model.kinds.capacity import Grant, GrantSpec, Node, NodePool, NodePoolSpec, NodeSpec, NodeStatus
-from fairlead.model.kinds.slot import SlotRef
-from fairlead.model.kinds.work import Ask, SchedulingRequest, SchedulingRequestSpec
+from msgspec.structs import replace
+
+from fairlead.model.kinds.capacity import (
+    Grant,
+    GrantSpec,
+    Node,
+    NodePool,
+    NodePoolSpec,
+    NodeSpec,
+    NodeStatus,
+    Reservation,
+    ReservationSpec,
+)
+from fairlead.model.kinds.policy import PriorityClass, SchedulerPolicy, SchedulerPolicySpec
+from fairlead.model.kinds.slot import SlotRef, Token
+from fairlead.model.kinds.work import (
+    Ask,
+    Assignment,
+    AssignmentSpec,
+    Binding,
+    BindingSpec,
+    BindingStatus,
+    SchedulingRequest,
+    SchedulingRequestSpec,
+)
+from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
-from fairlead.observe.waiting import BOUND_S, WaitingChecker
+from fairlead.observe.waiting import BOUND_S, WaitingChecker, room_for
 
 ROOM = Resources(4000, 1 << 32)
 
@@ -44,3 +67,78 @@ def test_what_waits_beside_a_node_with_room_is_found() -> None:
 def test_a_node_of_a_pool_for_others_is_no_room() -> None:
     assert found(NodePoolSpec(allowed_tenants=("search",))) == []
     assert found(NodePoolSpec(allowed_classes=("critical",))) == []
+
+
+# --- who must leave, who may borrow, and gangs ---------------------------------------------------------------------------------
+
+FULL = Resources(3500, 1 << 30)
+
+
+def waits(*there: tuple[str, Any], gang_of: int = 0, **spec: Any) -> str:
+    """The node that has room for a slot of a region whose only node has these on it."""
+    objects = region(NodePoolSpec())
+    (at, asked), = objects["schedulingrequests"].items()  # fmt: skip
+    gang = {"gang": "api", "gang_size": gang_of} if gang_of else {}
+    made = replace(asked, spec=replace(asked.spec, **spec, **gang))
+    objects["schedulingrequests"] = {
+        (at[0], f"api-{n}"): replace(made, metadata=replace(made.metadata, name=f"api-{n}")) for n in range(gang_of or 1)
+    }
+    for plural, one in there:
+        objects.setdefault(plural, {})["risk", one.metadata.name] = one
+    objects["grants"]["risk", "here"] = Grant(
+        Metadata(name="here", namespace="risk"), GrantSpec("here", 1, during=PLENTY, after=PLENTY)
+    )
+    return room_for(made, objects, 1, 0)
+
+
+def bound(state: SlotState = SlotState.SERVING, **spec: Any) -> tuple[str, Any]:
+    made = BindingSpec(slot=SlotRef("low", "v", 0), node="n", token=Token(1, 1, 1), requests=FULL, **spec)
+    return "bindings", Binding(Metadata(name="low-0", namespace="risk"), made, BindingStatus(state))
+
+
+PLENTY = Resources(100_000, 1 << 40)
+HELD = ("reservations", Reservation(Metadata(name="s", namespace="risk"), ReservationSpec(node="n", requests=FULL, budget="b")))
+
+
+def test_a_node_full_of_those_who_must_leave_has_room() -> None:
+    assert waits(bound(priority=0), priority=500) == "n"
+    assert waits(bound(priority=500), priority=500) == "", "of its own rank"
+    assert waits(bound(priority=300), priority=300) == ""
+    assert waits(bound(priority=1000), priority=2000) == "", "of a class that nobody evicts"
+    assert waits(bound(priority=0), priority=100) == "", "by a class that evicts nobody"
+    assert waits(bound(SlotState.DRAINING, priority=0), priority=500) == "", "it leaves for somebody already"
+
+
+def test_who_has_a_disruption_budget_is_not_counted_on_to_leave() -> None:
+    assert waits(bound(priority=0, min_serving=1), priority=500) == ""
+    spec = AssignmentSpec(workload="low", workload_uid="v", generation=1, region="here", min_serving=1)
+    order = ("assignments", Assignment(Metadata(name="low.here", namespace="risk"), spec))
+    assert waits(bound(priority=0), order, priority=500) == ""
+
+
+def test_a_policy_that_is_there_and_does_not_allow_it_keeps_them() -> None:
+    classes = (PriorityClass(name="high", value=500), PriorityClass(name="low", value=0))
+    policy = SchedulerPolicy(Metadata(name="r2"), SchedulerPolicySpec(revision=2, priority_classes=classes))
+    assert waits(bound(priority=0), ("schedulerpolicies", policy), priority=500) == ""
+
+
+def test_who_borrows_has_room_where_room_is_held_and_leaves_for_who_does_not() -> None:
+    assert waits(HELD, may_borrow=True) == "n"
+    assert waits(HELD) == ""
+    assert waits(bound(borrowed=True, priority=1000), priority=0) == "n"
+    assert waits(HELD, bound(borrowed=True), may_borrow=True) == ""
+
+
+def test_a_gang_has_room_where_all_of_it_has() -> None:
+    assert waits(gang_of=3) == "n"
+    assert waits(gang_of=5) == ""
+    assert waits(bound(priority=0), gang_of=2, priority=500) == "", "nobody is counted on to leave for it"
+
+
+def test_a_gang_that_waits_beside_room_for_all_of_it_is_found() -> None:
+    checker, objects = WaitingChecker(), region(NodePoolSpec())
+    objects["schedulingrequests"] = {
+        at: replace(one, spec=replace(one.spec, gang="api", gang_size=1)) for at, one in objects["schedulingrequests"].items()
+    }
+    assert checker.look(0.0, "here", objects, 1, 0) == []
+    assert len(checker.look(BOUND_S + 1, "here", objects, 1, 0)) == 1

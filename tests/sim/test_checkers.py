@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from fairlead.model import codec
 from fairlead.model.commands import Caller, Command, Delete, IdempotencyKey
 from fairlead.model.ids import revision
 from fairlead.model.journal import Blob, Entry, Header
+from fairlead.model.kinds.intent import Workload, WorkloadSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.model.registry import KINDS
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import Interval, overlaps, went_back
 from fairlead.sim.follower import begins_at
+from fairlead.wire.json_codec import plain_object
 
 
 class Told(msgspec.Struct):
@@ -126,6 +133,22 @@ def test_a_change_that_found_everything_as_it_wanted_it_is_no_violation() -> Non
         checker.accepted(checker.send("a"), "workloads/risk/a", 1, changes=False)
 
     assert asked(work) == []
+
+
+def test_a_change_that_was_acknowledged_and_is_not_what_stands_there_is_found() -> None:
+    """Somebody else's change has the position that it was acknowledged at, and it is nowhere itself."""
+
+    def work(replicas: int) -> Callable[[AnswerChecker], None]:
+        def told(checker: AnswerChecker) -> None:
+            there = Workload(Metadata(name="api", namespace="risk"), WorkloadSpec(replicas=3))
+            answer = plain_object(KINDS["workloads"], replace(there, spec=WorkloadSpec(replicas=replicas)))
+            checker.committed(blob(("workloads/risk/api", codec.encode(there)), id="y"), 1)
+            checker.accepted(checker.send("x"), "workloads/risk/api", 1, changes=False, told=answer)
+
+        return told
+
+    assert asked(work(replicas=5)) == ["S13"]
+    assert asked(work(replicas=3)) == [], "it found everything as it wanted it"
 
 
 # --- S15 -------------------------------------------------------------------------------------------------------------------

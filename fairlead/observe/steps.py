@@ -1,0 +1,111 @@
+"""S7 asked of a journal: every step of a slot is an edge of the lifecycle table, made by its owner; where a slot is, what it
+holds and under which token are decided once, when it is placed. With it S1 (one binding a slot), and S9 of the token a step came
+under.
+
+Owns which slot is bound as what, and which reservations have ended. Fed by JournalChecker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.model.commands import Command, Move, Report
+from fairlead.model.kinds.capacity import Reservation
+from fairlead.model.kinds.work import Binding
+from fairlead.model.lifecycle import AUTHORITY_STEPS, STEPS, Role, SlotState
+
+Found = Callable[[str, str], None]
+
+
+class StepChecker:
+    """Tell it of every change before it is applied."""
+
+    def __init__(self, found: Found, checked: dict[str, int]) -> None:
+        self._found = found
+        self._checked = checked
+        self._slots: dict[tuple[str, int], tuple[str, str]] = {}
+        self._ended: set[str] = set()  # reservations, by uid
+
+    def binding(self, command: Command | None, old: Binding | None, new: Binding | None) -> bool:
+        """Whether something may use more than before."""
+        self._checked["S7"] += 1
+        role = command.caller.role if command is not None else None
+        if new is None:
+            if old is not None:
+                self._gone(old)
+            return False
+        if old is None:
+            self._bound(new, role)
+            return True
+        if old.status.state is not new.status.state:
+            self._step(command, old, new)
+        if old.spec == new.spec and old.metadata.uid == new.metadata.uid:
+            return False
+        return self._changed(old, new, role)
+
+    def reservation(self, old: Reservation | None, new: Reservation | None) -> bool:
+        """The same. What is reserved is never changed: it ends, once (S8)."""
+        if old is None:
+            return new is not None
+        if new is not None:
+            changed = old.spec != new.spec or old.metadata.uid != new.metadata.uid
+            if changed:
+                self._found("S7", f"reservation {new.metadata.name} was changed while it was held")
+            return changed
+        self._checked["S8"] += 1
+        if old.metadata.uid in self._ended:
+            self._found("S8", f"reservation {old.metadata.name} ended twice")
+        self._ended.add(old.metadata.uid)
+        return False
+
+    def generation(self, plural: str, old: Any, new: Any) -> None:
+        if old is None or new is None or plural in ("bindings", "instances") or old.metadata.uid != new.metadata.uid:
+            return
+        if new.metadata.generation < old.metadata.generation:
+            self._found("S7", f"{plural} {new.metadata.name}: generation went back")
+        before = getattr(old.status, "observed_generation", 0)
+        if getattr(new.status, "observed_generation", 0) < before:
+            self._found("S7", f"{plural} {new.metadata.name}: observedGeneration went back")
+
+    def _gone(self, old: Binding) -> None:
+        if old.status.state not in (SlotState.RELEASED, SlotState.SUCCEEDED):
+            self._found("S7", f"{old.metadata.name} vanished while {old.status.state.value}")
+        self._slots.pop((old.spec.slot.uid, old.spec.slot.index), None)
+
+    def _bound(self, new: Binding, role: Role | None) -> None:
+        self._checked["S1"] += 1
+        slot = (new.spec.slot.uid, new.spec.slot.index)
+        other = self._slots.get(slot)
+        if other is not None:
+            self._found("S1", f"slot {slot} is bound as {other} and as {new.metadata.name}")
+        self._slots[slot] = (new.metadata.namespace, new.metadata.name)
+        if role is not Role.SCHEDULER:
+            self._found("S7", f"{new.metadata.name} was bound by {role}")
+
+    def _changed(self, old: Binding, new: Binding, role: Role | None) -> bool:
+        """All that may change is that a provisional one comes to stay: the authority's own word, which uses nothing more."""
+        name = new.metadata.name
+        if new.spec.token != old.spec.token or new.spec.node != old.spec.node:
+            self._found("S7", f"{name} changed its token or node while bound")
+            return True
+        if replace(old.spec, provisional_until_time=None) != new.spec or old.metadata.uid != new.metadata.uid:
+            self._found("S7", f"{name} was changed while bound: what it holds, or whose it is")
+            return True
+        if role is not Role.AUTHORITY:
+            self._found("S7", f"{name} was said to stay by {role}")
+        return False
+
+    def _step(self, command: Command | None, old: Binding, new: Binding) -> None:
+        role = command.caller.role if command is not None else None
+        before, after = old.status.state, new.status.state
+        step = STEPS.get((before, after))
+        by_claim = (before, after) in AUTHORITY_STEPS and role in (Role.SCHEDULER, Role.AUTHORITY)
+        if step is None or (step.owner is not role and not by_claim):
+            self._found("S7", f"{new.metadata.name} went from {before.value} to {after.value} by {role}")
+        if role is Role.AGENT and command is not None and command.caller.node != old.spec.node:
+            self._found("S7", f"{new.metadata.name} on {old.spec.node} was moved by the agent of {command.caller.node or 'none'}")
+        if command is not None and isinstance(command.body, Move | Report) and command.body.token != old.spec.token:
+            self._found("S9", f"{new.metadata.name} moved under token {command.body.token}, which is not its own")
