@@ -37,6 +37,9 @@ PAUSE_MAX_MS: Final = 60_000
 STEADY_MS: Final = 600_000  # a life this long pays for the failures before it
 ORPHANS_AT_ONCE: Final = 10  # of one workload, every so often: a mistake is seen before everything has gone
 ORPHANS_EVERY_MS: Final = 10_000
+# Of a region in each second: 50,000 lost at once are let go within a minute all the same, and whoever sees that they should not
+# be can still ask for approval of the rest.
+LET_GO_PER_S: Final = 1000
 LISTS: Final = 2  # of the global plane: the first may have been under way when the slots were seen
 REQUESTER: Final = Role.REPAIR.value
 
@@ -73,6 +76,7 @@ class RepairController:
         self._above = above or Above(region)
         self._left: set[Name] = set()  # workloads whose assignment went before their slots did
         self._unassigned: dict[Name, Listed] = {}  # that run without one here, and what was listed above when that was first seen
+        self._second, self._let_go = 0, set[Name]()  # slots that were let go in that second of plane time; soft
         self._failures: dict[Name, tuple[int, int]] = {}  # slots that failed -> the epoch, and how many lives in a row; soft
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -136,6 +140,9 @@ class RepairController:
             if slot.token is None:
                 continue
             if self._may_go(cache, assignment, slot):
+                if not self._is_its_turn((key[0], name), now_ms):
+                    wakes.append((self._second + 1) * 1000)
+                    continue
                 bodies.append(Move(key[0], name, slot.token, _S.RELEASED, reason=f"repair: was {slot.state.value}"))
             elif slot.state is _S.RELEASED and slot.index in want and assignment is not None:
                 due_ms = self._due_ms(cache, key[0], name, slot.epoch)
@@ -146,6 +153,16 @@ class RepairController:
                 if revision is not None:
                     bodies.append(Put("SchedulingRequest", request_for(assignment, revision, slot.index, slot.epoch + 1)))
         return Result(bodies, min(wakes, default=None))
+
+    def _is_its_turn(self, slot: Name, now_ms: int) -> bool:
+        """Whoever was let go in this second and has not heard of it yet is counted once, however often it is looked at."""
+        second = now_ms // 1000
+        if second != self._second:
+            self._second, self._let_go = second, set()
+        if slot not in self._let_go and len(self._let_go) >= LET_GO_PER_S:
+            return False
+        self._let_go.add(slot)
+        return True
 
     def _is_left(self, cache: Cache, key: Name) -> bool:
         """The last assignment went and slots still run: somebody took its finalizer off by hand. That it was there, and went, is

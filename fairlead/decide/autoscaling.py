@@ -183,10 +183,13 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
         return PoolScaling(rule.minimum - count, (), f"at least {rule.minimum}")
     lost = tuple(pool.lost[:needed])
     if wanted > count:
-        if pool.since_up_s < rule.up_wait_s:
+        now = [each for each in curable if _is_urgent(rule, pool, each)] if pool.since_up_s < rule.up_wait_s else curable
+        add = min(wanted - count, packed(rule.node, rule.max_slots, now) - pool.starting)
+        if add <= 0:
             return PoolScaling(0, lost, f"added some {pool.since_up_s:.0f} s ago; waits {rule.up_wait_s:.0f} s")
-        slots = sum(each.slots for each in curable)
-        return PoolScaling(wanted - count, lost, f"{slots} slots wait for capacity that {wanted - count} more nodes have")
+        slots = sum(each.slots for each in now)
+        urgent = "" if now is curable else ", and would be too late after a wait"
+        return PoolScaling(add, lost, f"{slots} slots wait for capacity that {add} more nodes have{urgent}")
     if needed:
         enough = pool.starting >= needed
         return PoolScaling(0, lost, f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}")
@@ -213,6 +216,11 @@ def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
 def _is_hopeless(pool: Pool, waiting: Waiting) -> bool:
     """They are given up before a node that is ordered now takes work: it is not bought for them."""
     return waiting.deadline_s is not None and waiting.deadline_s < pool.start_s
+
+
+def _is_urgent(rule: PoolRule, pool: Pool, waiting: Waiting) -> bool:
+    """Hopeless once the wait after the last addition is over: for these, which a node still cures, it is not waited."""
+    return waiting.deadline_s is not None and waiting.deadline_s < pool.start_s + rule.up_wait_s - pool.since_up_s
 
 
 def packed(node: Resources, max_slots: int, waiting: Iterable[Waiting]) -> int:

@@ -14,7 +14,7 @@ class Mode(NamedTuple):
 
     plane: bool = True
     store: bool = True  # the region's own
-    watch: bool = True  # what its schedulers follow; without it they list again, within half a minute (L3)
+    watch: bool = True  # what its schedulers follow; when it ends they list again
     policy: bool = True  # the lease on policy and residency
     quota: bool = True  # the lease on the tenant's grant
 

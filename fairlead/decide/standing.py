@@ -1,8 +1,9 @@
 """Which rooms a recovery budget should have in a region, and what brings the region there. Pure; used by the standing controller.
 
 Each shape of a budget numbers its rooms in a block of its own, so that an index says its shape. A room that a slot has claimed is
-there: it is held again when that slot is released. A room on a node that is lost, closed or leaves is given up and placed
-elsewhere; one on a node that is merely silent, or in a zone to be avoided for a while, is kept, and counts for nothing meanwhile.
+there: it is held again when that slot is released, and what the slot leaves of it is kept until then. A room on a node that is
+lost, closed or leaves is given up and placed elsewhere; one on a node that is merely silent, or in a zone to be avoided for a
+while, is kept, and counts for nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -52,6 +53,15 @@ def wanted(holding: Holding | None, now_ms: int) -> dict[int, Resources]:
     return {block * BLOCK + number: shape.requests for block, shape in enumerate(spec.shapes) for number in range(shape.count)}
 
 
+def shape_at(holding: Holding | None, index: int) -> Resources | None:
+    """How large the room of this index is to be; None where there is to be none."""
+    if holding is None or holding.metadata.deletion_time is not None:
+        return None
+    block, number = divmod(index, BLOCK)
+    shapes = holding.spec.shapes
+    return shapes[block].requests if block < len(shapes) and number < shapes[block].count else None
+
+
 def request_for(holding: Holding, index: int, requests: Resources) -> SchedulingRequest:
     spec = holding.spec
     slot = SlotRef(workload=f"{STANDING}{spec.budget}", uid=spec.budget_uid, index=index)
@@ -68,7 +78,11 @@ def bodies(holding: Holding | None, want: Mapping[int, Resources], here: Here) -
     there = set(here.claimed)
     for room in here.rooms:
         spec, meta = room.spec, room.metadata
-        if spec.index in there or spec.node in here.gone or want.get(spec.index) != spec.requests:
+        if spec.claimer:
+            stays = spec.index in here.claimed and spec.index in want
+        else:
+            stays = spec.index not in there and want.get(spec.index) == spec.requests
+        if not stays or spec.node in here.gone:
             assert spec.token is not None, "a standing reservation has a token"
             out.append(ReleaseReservation(meta.namespace, meta.name, spec.token))
         there.add(spec.index)  # one that is given up is asked for again once it is gone
@@ -100,6 +114,8 @@ def shapes_of(holding: Holding, want: Mapping[int, Resources], here: Here) -> tu
     for index in here.claimed:
         found.setdefault(index // BLOCK, [0, 0, 0, 0])[1] += 1
     for room in here.rooms:
+        if room.spec.claimer:
+            continue  # the rest of one that is counted as claimed
         if want.get(room.spec.index) == room.spec.requests and room.spec.node not in here.gone:
             counted = found.setdefault(room.spec.index // BLOCK, [0, 0, 0, 0])
             counted[2 if room.spec.node in here.silent else 0] += 1

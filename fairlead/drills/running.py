@@ -21,7 +21,7 @@ from fairlead.drills.asking import NO_ANSWER, Asking
 from fairlead.drills.census import Census
 from fairlead.drills.contract import Drill
 from fairlead.drills.scene import Scene
-from fairlead.observe.audit import History, audit_of, between
+from fairlead.observe.audit import CHECKED, ELSEWHERE, History, audit_of, between
 from fairlead.observe.intervals import Interval
 from fairlead.ports import Clock, Ids, Tasks, system_random
 
@@ -145,10 +145,17 @@ class Running:
         bad = {plane: of["violations"] or of["unread"] for plane, of in figures.items() if of["violations"] or of["unread"]}
         bad |= {f"{name} between planes": row["violations"][:3] for name, row in between(runs).items() if row["violations"]}
         entries = sum(of["revisions"] for of in figures.values())
-        scene.check(
-            "audit verify finds no broken promise", not bad, str(bad) if bad else f"{entries} effects of {len(PLANES)} planes"
+        # A promise that nothing asked of is not one that held: these histories gave no occasion, or no history can show it.
+        not_asked = [name for name in CHECKED if not any(of["checked"].get(name) for of in figures.values())]
+        detail = (
+            f"{entries} effects of {len(PLANES)} planes; not asked: {', '.join(sorted([*not_asked, *ELSEWHERE], key=_number))}"
         )
-        scene.figures["audit"] = figures
+        scene.check("audit verify finds no broken promise", not bad, str(bad) if bad else detail)
+        scene.figures |= {"audit": figures, "not_asked": {"no_occasion": not_asked, "no_history_shows": list(ELSEWHERE)}}
+
+
+def _number(name: str) -> int:
+    return int(name[1:])
 
 
 async def _tried(what: str, work: Callable[[], Any], left: list[str]) -> None:

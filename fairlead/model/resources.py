@@ -59,6 +59,11 @@ class Resources:
             scalars[name] = scalars.get(name, 0) + sign * amount
         return Resources(self.cpu + sign * other.cpu, self.memory + sign * other.memory, scalars.items())
 
+    def left_after(self, other: Resources) -> Resources:
+        """What is left of it when `other` is taken, in each dimension; nothing where that is more."""
+        left = self - other
+        return Resources(max(left.cpu, 0), max(left.memory, 0), [(name, max(n, 0)) for name, n in left.scalars])
+
     def times(self, count: int) -> Resources:
         return Resources(self.cpu * count, self.memory * count, [(name, n * count) for name, n in self.scalars])
 

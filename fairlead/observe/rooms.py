@@ -28,7 +28,7 @@ def rooms_for(budget: RecoveryBudget, ask: Resources, objects: Objects, room_for
     held = [
         one.spec
         for (owner, _), one in objects.get("reservations", {}).items()
-        if owner == tenant and one.spec.budget == name and not ask.exceeding(one.spec.requests)
+        if owner == tenant and one.spec.budget == name and not one.spec.claimer and not ask.exceeding(one.spec.requests)
     ]
     claimed = sum(
         owner == tenant and one.status.state in HOLDS_CAPACITY and one.spec.claimed.startswith(f"{STANDING}{name}-")

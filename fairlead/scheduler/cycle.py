@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.decide.devices import pick_devices
 from fairlead.decide.extensions import Stop
@@ -19,7 +20,7 @@ from fairlead.decide.granting import version_of
 from fairlead.decide.grants import limits_of, shortage
 from fairlead.decide.preempt import Plan
 from fairlead.model.kinds.capacity import Grant
-from fairlead.model.resources import DeviceHold
+from fairlead.model.resources import NOTHING, DeviceHold
 from fairlead.ports import Random
 from fairlead.scheduler.large_first import large_first
 from fairlead.scheduler.lineup import Found, Lineup
@@ -299,14 +300,19 @@ class Cycle:
             placed = self._claim(item, shape, grant, plan) if plan else self._assume(item, shape, grant, room.use.row)
             if isinstance(placed, Placement):
                 seeker.claimed(room)
+                rest = room.use.requests.left_after(spec.ask.requests)
+                if rest != NOTHING:  # it stays held
+                    snapshot.set_use(room.key, replace(room.use, requests=rest, assumed=placed.use.assumed))
+                    shape.catch_up()
                 placed.claims, placed.room = room.key[1], room.use
                 return placed
             seeker.give_back(room, plan is not None)
         return None
 
-    def _held_still(self, key: SlotKey, room: Use) -> None:
+    def _held_still(self, key: SlotKey, room: Use, assumed: int) -> None:
         """A claim was refused: the room is held as before, unless the watch has shown its end meanwhile."""
-        if key in self._snapshot.rooms and key not in self._snapshot.uses:
+        present = self._snapshot.uses.get(key)
+        if key in self._snapshot.rooms and (present is None or present.assumed == assumed):
             self._snapshot.set_use(key, room)
 
     def take_back(self, placement: Placement) -> None:
@@ -318,7 +324,7 @@ class Cycle:
         if present is not None and present.assumed == placement.use.assumed:  # perhaps another's victim by now, and still no fact
             self._snapshot.set_use(key, None)
         if placement.room is not None:
-            self._held_still((placement.tenant, placement.claims), placement.room)
+            self._held_still((placement.tenant, placement.claims), placement.room, placement.use.assumed)
 
     # --- gangs -----------------------------------------------------------------------------------------------------------
 

@@ -23,5 +23,6 @@ class Rooms:
         return key in self._budget
 
     def free(self, tenant: str, budget: str, uses: dict[SlotKey, Use]) -> list[tuple[SlotKey, Use]]:
-        """Those that nobody has claimed, in no order of theirs."""
-        return [(key, uses[key]) for key in self._of.get((tenant, budget), ()) if key in uses and uses[key].how == HELD]
+        """Those that nobody has claimed, in no order of theirs. Of one that was claimed a moment ago the rest is assumed."""
+        found = ((key, uses.get(key)) for key in self._of.get((tenant, budget), ()))
+        return [(key, use) for key, use in found if use is not None and use.how == HELD and not use.assumed]

@@ -84,8 +84,8 @@ class Seeker:
         self._alike.setdefault(room.use.row, set()).add((evict, room.use.requests))
 
     def claimed(self, room: Room) -> None:
-        """A slot was assumed there. What it leaves of the room may make another one on that node large enough; where there are
-        rules about neighbours, one on any node."""
+        """A slot was assumed there, and who had to leave is gone: another room on that node may do now; where there are rules
+        about neighbours, one on any node."""
         self._claimed.add(room.at)
         need = self._shape.need
         anywhere = need.topology is not None or need.extra

@@ -245,7 +245,8 @@ class Snapshot:
         return True
 
     def set_reservation(self, key: SlotKey, reservation: Reservation | None) -> None:
-        self.rooms.note(key, reservation.spec.budget if reservation is not None else "")
+        is_room = reservation is not None and not reservation.spec.claimer  # the rest of a claimed one is held for nobody else
+        self.rooms.note(key, reservation.spec.budget if reservation is not None and is_room else "")
         if reservation is None or reservation.spec.node not in self.row_of:
             if reservation is None and key in self.uses and self.uses[key].evictable:
                 return  # bound in the same entry that ended its reservation

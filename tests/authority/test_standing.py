@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.model.commands import Caller, Delete, Put, PutStatus, ReleaseReservation
 from fairlead.model.kinds.capacity import BudgetShape, Holding, HoldingSpec, NodeStatus, Reservation
+from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -46,8 +47,8 @@ class Rig:
         found: Reservation = self.hot("reservations", f"standing.eu-{index}")
         return found
 
-    async def hold(self, finalizers: tuple[str, ...] = ()) -> None:
-        spec = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=(BudgetShape(requests=SHAPE, count=2),))
+    async def hold(self, finalizers: tuple[str, ...] = (), count: int = 2) -> None:
+        spec = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=(BudgetShape(requests=SHAPE, count=count),))
         holding = Holding(metadata=Metadata(name=HOLDING, namespace="risk", finalizers=finalizers), spec=spec)
         ok(await self.plane.send(self.recovery, Put("Holding", holding)))
 
@@ -187,6 +188,77 @@ async def leaving_claimer(rig: Rig, **ask: Any) -> None:
     ok(await plane.send(disruption, move_of("risk", "api-0", _S.DRAINING, token=token)))
 
 
+async def small_claimer(rig: Rig) -> Token:
+    """api-0 runs in the room standing.eu-0 and needs half of its cores."""
+    await rig.stand()
+    ok(await rig.plane.request("risk", "api", 0, rig.assigner, cpu=2000, memory=SHAPE.memory, budget_name="eu"))
+    token = ok(await rig.plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0"))).token
+    assert token is not None
+    return token
+
+
+async def left(rig: Rig, token: Token) -> None:
+    disruption = await rig.plane.as_role(Role.DISRUPTION)
+    ok(await rig.plane.send(disruption, move_of("risk", "api-0", _S.DRAINING, token=token)))
+    ok(await rig.plane.send(agent_of("n1"), report_of("risk", "api-0", _S.RELEASED)))
+
+
+async def test_what_a_smaller_claimer_leaves_of_its_room_is_for_sale_at_no_moment() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        token = await small_claimer(rig)
+        rest = rig.hot("reservations", "standing.eu-0")
+        assert (rest.spec.requests, rest.spec.claimer) == (Resources(2000), "api-0")
+        assert (rig.account().cpu_free, rig.used()) == (12_000, 4000), "as much as before the claim"
+        ok(await plane.request("risk", "web", 0, rig.assigner, cpu=14_000))
+        no(await plane.send(rig.scheduler, bind_of("risk", "web-0", "n1")), "NoFit")
+        ok(await plane.request("risk", "api", 1, rig.assigner, cpu=1000, budget_name="eu"))
+        refused = no(await plane.send(rig.scheduler, bind_of("risk", "api-1", "n1", claims="standing.eu-0")), "StandingGone")
+        assert refused.detail == "standing.eu-0 is claimed by api-0"
+        await left(rig, token)
+        room = rig.hot("reservations", "standing.eu-0")
+        assert (room.spec.requests, room.spec.claimer) == (SHAPE, "")
+        assert room.spec.token != rest.spec.token, "a late release of the rest does not end the room"
+        assert (rig.account().cpu_free, rig.used()) == (12_000, 4000)
+        no(await plane.send(rig.scheduler, bind_of("risk", "web-0", "n1")), "NoFit")
+
+
+async def test_a_claimer_that_is_larger_than_its_room_gives_back_the_room_and_no_more() -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        await rig.stand()
+        ok(await plane.request("risk", "api", 0, rig.assigner, cpu=3000, memory=6 * GI, budget_name="eu"))
+        token = ok(await plane.send(rig.scheduler, bind_of("risk", "api-0", "n1", claims="standing.eu-0"))).token
+        assert rig.hot("reservations", "standing.eu-0").spec.requests == Resources(1000)
+        assert token is not None
+        await left(rig, token)
+        assert rig.hot("reservations", "standing.eu-0").spec.requests == SHAPE
+
+
+async def _node_shrinks(rig: Rig) -> None:
+    await rig.plane.add_node("n1", cpu=3000)
+
+
+async def _grant_shrinks(rig: Rig) -> None:
+    await rig.plane.grant("risk", cpu=3000, version=2)
+
+
+@pytest.mark.parametrize("meanwhile", [_node_shrinks, _grant_shrinks])
+async def test_a_claim_keeps_no_rest_that_its_node_or_its_grant_has_no_room_for(
+    meanwhile: Callable[[Rig], Awaitable[None]],
+) -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        await rig.stand()
+        await meanwhile(rig)
+        version = 2 if meanwhile is _grant_shrinks else 1
+        ok(await plane.request("risk", "api", 0, rig.assigner, cpu=2000, memory=SHAPE.memory, budget_name="eu"))
+        claim = bind_of("risk", "api-0", "n1", claims="standing.eu-0", grant_version=version)
+        ok(await plane.send(rig.scheduler, claim))
+        assert rig.hot("reservations", "standing.eu-0") is None
+        assert rig.used() == 2000
+
+
 async def _deleted(rig: Rig) -> None:
     ok(await rig.plane.send(rig.recovery, Delete("Holding", "risk", HOLDING)))
 
@@ -210,6 +282,10 @@ async def _not_schedulable(rig: Rig) -> None:
     ok(await rig.plane.send(agent_of("n1"), PutStatus("Node", "", "n1", NodeStatus(health="Ready", session=1))))
 
 
+async def _no_longer_wanted(rig: Rig) -> None:
+    await rig.hold(count=0)
+
+
 async def _asked_for(rig: Rig) -> None:
     ok(await rig.plane.request("risk", "standing.eu", 0, rig.recovery, **ASK, budget_name="eu", standing=True))
 
@@ -220,7 +296,8 @@ async def _found_elsewhere(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "meanwhile", [_deleted, _being_deleted, _cordoned, _not_healthy, _not_schedulable, _asked_for, _found_elsewhere]
+    "meanwhile",
+    [_deleted, _being_deleted, _no_longer_wanted, _cordoned, _not_healthy, _not_schedulable, _asked_for, _found_elsewhere],
 )
 async def test_room_is_not_held_again_where_its_budget_or_node_has_no_use_for_it(
     meanwhile: Callable[[Rig], Awaitable[None]],
@@ -233,3 +310,16 @@ async def test_room_is_not_held_again_where_its_budget_or_node_has_no_use_for_it
         ok(await plane.send(agent_of("n1"), report_of("risk", "api-0", _S.RELEASED)))
         assert rig.hot("reservations", "standing.eu-0") == before
         assert rig.account().cpu_free == 16_000
+
+
+@pytest.mark.parametrize("meanwhile", [_deleted, _being_deleted, _cordoned, _not_healthy, _not_schedulable, _no_longer_wanted])
+async def test_the_rest_of_a_room_goes_with_its_claimer_where_the_room_is_not_held_again(
+    meanwhile: Callable[[Rig], Awaitable[None]],
+) -> None:
+    async with running_plane() as plane:
+        rig = await rig_on(plane)
+        token = await small_claimer(rig)
+        await meanwhile(rig)
+        await left(rig, token)
+        assert rig.hot("reservations", "standing.eu-0") is None
+        assert (rig.account().cpu_free, rig.used()) == (16_000, 0)

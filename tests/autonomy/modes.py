@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from fairlead.authority.authority import Authority
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
+from fairlead.client.plane import Expired
 from fairlead.decide.degraded import KINDS, Fate, Mode
 from fairlead.decide.granting import ended_early, take
 from fairlead.decide.leasing import VERSION
-from fairlead.model.commands import Accepted, Outcome, Put, PutStatus, Refused
+from fairlead.model.commands import Accepted, BindMany, Caller, Command, Outcome, Put, PutStatus, Refused
 from fairlead.model.kinds.capacity import Grant, GrantSpec
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
@@ -49,23 +51,51 @@ SHOWN: Final = {
 Fates = dict[tuple[str, str], Fate]
 
 
-class Silent:
-    """A watch that tells nothing any more."""
+class Gated:
+    """A watch that tells nothing until its gate is open. A broken one tells nothing then either: it ends."""
 
-    def __init__(self, feed: Any) -> None:
-        self._feed = feed
+    def __init__(self, feed: Any, gate: Gate) -> None:
+        self._feed, self._gate = feed, gate
+        self._kept: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._feed, name)
 
     def take_nowait(self) -> Sequence[Any]:
-        self._feed.take_nowait()
-        return ()
+        self._kept += self._feed.take_nowait()
+        if not self._gate.open or not self._kept:
+            return ()
+        if self._gate.broken:
+            raise Expired("the connection broke; list again", 0)
+        told, self._kept = self._kept, []
+        return told
 
 
-class Deaf(LocalPlane):
+class Gate(LocalPlane):
+    """The plane as a scheduler sees it in this mode; remembers of each tenant's slot why it was not placed, if it was not."""
+
+    def __init__(self, authority: Authority, clock: FakeClock, *, broken: bool) -> None:
+        super().__init__(authority, clock)
+        self.open, self.broken = False, broken
+        self.feeds = 0
+        self.said: dict[str, str] = {}
+
     def follow(self, *args: Any, **fields: Any) -> Any:
-        return Silent(super().follow(*args, **fields))
+        self.feeds += 1
+        return Gated(super().follow(*args, **fields), self)
+
+    async def submit(self, commands: list[Command]) -> list[Outcome]:
+        outcomes = await super().submit(commands)
+        for command, outcome in zip(commands, outcomes, strict=True):
+            match command.body:
+                case BindMany(binds):
+                    refused = dict(outcome.refused) if isinstance(outcome, Accepted) else {}
+                    self.said |= {each.tenant: _said(refused.get(at, outcome)) for at, each in enumerate(binds)}
+                case PutStatus(kind="SchedulingRequest", tenant=tenant, status=status) if status.reason != "BackingOff":
+                    self.said[tenant] = status.reason  # not where it only waits to propose again: the refusal says why
+                case _:
+                    pass
+        return outcomes
 
 
 class Region:
@@ -122,9 +152,8 @@ class Region:
             made = replace(made, spec=replace(made.spec, ask=ask))
             ok(await self.plane.send(assigner, Put("SchedulingRequest", made, mode="create")))
 
-    async def proposed(self) -> dict[tuple[str, str], Outcome]:
+    async def proposed(self, scheduler: Caller) -> dict[tuple[str, str], Outcome]:
         """What the authority says to a scheduler that asks nothing itself."""
-        scheduler = await self.plane.as_role(Role.SCHEDULER, "hasty", "hasty")
         binds = [bind_of(tenant, "api-0", "n0", policy_revision=1) for tenant, _, _ in SLOTS]
         return {
             (kind, which): await self.plane.send(scheduler, bind) for bind, (_, kind, which) in zip(binds, SLOTS, strict=True)
@@ -139,10 +168,11 @@ class Region:
 
 
 async def in_mode(mode: Mode) -> tuple[Fates, dict[tuple[str, str], str]]:
-    """What becomes of new work, and what the authority answers to a proposal for what was held; or for all, without a store."""
+    """What becomes of work that is new to a scheduler, and what the authority answers to a proposal for what was held; or for
+    all, without a store."""
     clock, faults = FakeClock(), HandFaults()
     settings = Settings(region=REGION, max_observation_age_s=100_000.0)
-    async with running_plane(MemoryStore(MemoryDisk(), faults), clock, settings) as plane:
+    async with running_plane(MemoryStore(MemoryDisk(), faults), clock, settings) as plane, Tasks() as tasks:
         region = Region(plane, clock)
         await region.begin()
         await region.asked(policy=7)
@@ -151,34 +181,48 @@ async def in_mode(mode: Mode) -> tuple[Fates, dict[tuple[str, str], str]]:
         floors = {} if mode.quota else {tenant: 2 for tenant, _, _ in SLOTS}
         await region.asked(policy=7 if mode.policy else 8, floors=floors)
         await region.at(1000.0 if mode.plane else 1150.0)
+        gate = Gate(plane.authority, clock, broken=not mode.watch)
+        scheduler = Scheduler(gate, clock, random.Random(1), SchedulerSettings(hear_s=0.02, renew_s=0.2))
+        tasks.start(scheduler.run(), "scheduler")
+        await scheduler.wait_serving()  # it has listed, and there was no work
         await region.ask_for_work()
+        hasty = await plane.as_role(Role.SCHEDULER, "hasty", "hasty")
         if not mode.store:
-            return await _without_store(region, faults)
-        async with Tasks() as tasks:
-            local = (LocalPlane if mode.watch else Deaf)(plane.authority, clock)
-            scheduler = Scheduler(local, clock, random.Random(1), SchedulerSettings(hear_s=0.02, renew_s=0.2))
-            tasks.start(scheduler.run(), "scheduler")
-            end = clock.monotonic() + WAIT_S
-            while any(region.fate(tenant) is None for tenant, _, _ in SLOTS):
-                assert clock.monotonic() < end, [(tenant, region.fate(tenant)) for tenant, _, _ in SLOTS]
-                await asyncio.sleep(0.002)
-            scheduler.stop()
-        fates = {(kind, which): region.fate(tenant) for tenant, kind, which in SLOTS}
-        answers = {at: _said(outcome) for at, outcome in (await region.proposed()).items()}
-    return {at: fate for at, fate in fates.items() if fate is not None}, answers
+            faults.always["commit"] = Refuse(Unavailable("Down", "the store does not answer", 0.01))
+        gate.open = True
+        assert scheduler.feed is not None
+        scheduler.feed.poke()
+        fates = await (_placed(region) if mode.store else _without_store(region, scheduler, gate))
+        assert (gate.feeds == 1) is (mode.watch or not mode.store), "it listed again where it was not told, and could"
+        answers = {at: _said(outcome) for at, outcome in (await region.proposed(hasty)).items()}
+        assert mode.store or not [tenant for tenant, _, _ in SLOTS if region.get("bindings", tenant, "api-0") is not None]
+        faults.always.clear()
+        scheduler.stop()
+    # Whoever lost its watch gets no lease again without a store, so nobody proposes: what is asked then is the authority alone.
+    return fates or {at: Fate("Held", SHOWN[said]) for at, said in answers.items()}, answers
 
 
-async def _without_store(region: Region, faults: HandFaults) -> tuple[Fates, dict[tuple[str, str], str]]:
-    scheduler = await region.plane.as_role(Role.SCHEDULER)
-    faults.always["commit"] = Refuse(Unavailable("Down", "the store does not answer", 0.01))
-    binds = [bind_of(tenant, "api-0", "n0", policy_revision=1) for tenant, _, _ in SLOTS]
-    answers = {
-        (kind, which): _said(await region.plane.send(scheduler, bind))
-        for bind, (_, kind, which) in zip(binds, SLOTS, strict=True)
-    }
-    assert not [tenant for tenant, _, _ in SLOTS if region.get("bindings", tenant, "api-0") is not None]
-    faults.always.clear()
-    return {at: Fate("Held", SHOWN[said]) for at, said in answers.items()}, answers
+async def _placed(region: Region) -> Fates:
+    await _until(region, lambda: all(region.fate(tenant) is not None for tenant, _, _ in SLOTS))
+    fates = {(kind, which): region.fate(tenant) for tenant, kind, which in SLOTS}
+    return {at: fate for at, fate in fates.items() if fate is not None}
+
+
+async def _without_store(region: Region, scheduler: Scheduler, gate: Gate) -> Fates:
+    """What the scheduler was told, or would have written down."""
+    if gate.broken:
+        await _until(region, lambda: not scheduler.serving)
+        assert not gate.said
+        return {}
+    await _until(region, lambda: all(tenant in gate.said for tenant, _, _ in SLOTS))
+    return {(kind, which): Fate("Held", SHOWN.get(gate.said[tenant], gate.said[tenant])) for tenant, kind, which in SLOTS}
+
+
+async def _until(region: Region, so: Callable[[], bool]) -> None:
+    end = region.clock.monotonic() + WAIT_S
+    while not so():
+        assert region.clock.monotonic() < end, [(tenant, region.fate(tenant)) for tenant, _, _ in SLOTS]
+        await asyncio.sleep(0.002)
 
 
 def _said(outcome: Outcome) -> str:

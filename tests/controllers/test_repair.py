@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from fairlead.compose.config import PlaneConfig
 from fairlead.compose.controllers import controllers_of
+from fairlead.controllers import repair
 from fairlead.controllers.above import Above
 from fairlead.controllers.cache import Cache
 from fairlead.controllers.contract import View
@@ -117,6 +120,28 @@ def test_an_unknown_slot_goes_when_its_node_is_lost_or_gone_and_its_traffic_with
     assert done(order(), unknown, node("Lost")) == ["Released"]
     assert done(order(), unknown) == ["Released"]
     assert done(order(), unknown, node("Lost"), TRAFFIC) == []
+
+
+def test_so_many_slots_are_let_go_in_a_second_and_the_rest_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "LET_GO_PER_S", 3)
+    controller = RepairController("r")
+    plural, first = bound(_S.UNKNOWN)
+    slots = [
+        replace(first, metadata=replace(first.metadata, name=f"{workload}-{index}"), spec=replace(first.spec, slot=ref))
+        for workload in ("api", "web")
+        for index in range(2)
+        for ref in (SlotRef(workload=workload, uid="u", index=index),)
+    ]
+    view = picture(order(), node("Lost"), *((plural, slot) for slot in slots))
+
+    def let_go(workload: str, now_ms: int) -> tuple[list[str], int | None]:
+        found = controller.reconcile(("t", workload), view, now_ms)
+        return [body.name for body in found.bodies if isinstance(body, Move)], found.wake_ms
+
+    for _ in range(2):
+        assert let_go("api", NOW + 300) == (["api-0", "api-1"], None), "who is looked at twice counts once"
+        assert let_go("web", NOW + 300) == (["web-0"], NOW + 1000), "a bound of the region, not of a workload"
+    assert let_go("web", NOW + 1000) == (["web-0", "web-1"], None)
 
 
 def test_the_next_life_begins_at_once_after_a_loss_and_after_a_pause_when_it_failed() -> None:

@@ -190,6 +190,21 @@ def test_nodes_on_their_way_count_and_bounds_and_waits_hold() -> None:
     assert nodes(POOL, Pool(0, 0, leaving=3), []).add == 1, "those that go are not the fewest there must be"
 
 
+def test_jobs_that_a_wait_would_make_hopeless_get_their_nodes_first_and_at_once() -> None:
+    """Thirty seconds are waited after an addition, ten of them have gone, and a node takes sixty to start."""
+    calm = Waiting("WaitingForCapacity", ASK, 6)
+    later = Waiting("WaitingForCapacity", ASK, 3, deadline_s=80)
+    urgent = Waiting("WaitingForCapacity", ASK, 3, deadline_s=79)
+    hopeless = Waiting("WaitingForCapacity", ASK, 3, deadline_s=59)
+    pool = Pool(2, 0, since_up_s=10)
+    assert nodes(POOL, pool, [calm, later, hopeless]).add == 0
+    found = nodes(POOL, pool, [calm, later, urgent, hopeless])
+    assert (found.add, found.why) == (1, "3 slots wait for capacity that 1 more nodes have, and would be too late after a wait")
+    assert nodes(POOL, pool._replace(starting=1), [calm, urgent]).add == 0, "the one on its way is for them"
+    assert nodes(POOL, pool._replace(nodes=10), [urgent]).add == 0
+    assert nodes(POOL, pool._replace(since_up_s=30), [calm, later, urgent]).add == 3, "then for everybody"
+
+
 def test_empty_nodes_go_the_longest_empty_first_and_never_below_the_minimum_or_while_somebody_waits() -> None:
     idle = (("a", 700.0), ("b", 900.0), ("c", 100.0))
     assert nodes(POOL, Pool(3, 0, idle), []).remove == ("b", "a")

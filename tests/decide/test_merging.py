@@ -1,4 +1,5 @@
-"""What regions say of usage merges to the same, in whatever order and however often it is heard; and the report after a cut."""
+"""What the global plane's journal says of regions adds up to the same, in whatever order and however often a controller hears it;
+and the report after a cut. Reports that arrive late at the plane itself are in tests/autonomy/test_late_reports.py."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ WORDS = st.lists(st.tuples(st.sampled_from(REGIONS), st.integers(0, 300)), min_s
 
 @settings(max_examples=60, deadline=None)
 @given(WORDS, st.data())
-def test_usage_merges_to_the_same_in_any_order_and_however_often_it_is_said(spoken: list[tuple[str, int]], data: Any) -> None:
+def test_usage_adds_up_to_the_same_in_any_order_and_however_often_a_controller_hears_of_it(
+    spoken: list[tuple[str, int]], data: Any
+) -> None:
     told = [said(region, 100 + at, used) for at, (region, used) in enumerate(spoken)]
     again = data.draw(st.lists(st.sampled_from(told), max_size=6))
     shuffled = data.draw(st.permutations([*told, *again]))

@@ -128,6 +128,25 @@ def test_room_that_was_found_again_while_its_claimer_runs_is_given_up() -> None:
     assert told(holding((SMALL, 1)), here(rooms=(room(0),), claimed=(0,))) == [("give up", 0, 1)]
 
 
+def test_what_a_claimer_leaves_of_its_room_is_kept_as_long_as_it_is_there() -> None:
+    of, rest = holding((LARGE, 1)), _rest(0)
+    assert told(of, here((rest,), claimed=(0,))) == []
+    assert told(of, here((rest,))) == [("give up", 0, 1)], "its claimer is gone, and held nothing again"
+    assert told(of, here((rest,), claimed=(0,), gone=("n1",))) == [("give up", 0, 1)]
+    assert told(holding((LARGE, 0)), here((rest,), claimed=(0,))) == [("give up", 0, 1)]
+
+
+def test_what_a_claimer_leaves_of_its_room_is_no_room() -> None:
+    of = holding((SMALL, 1))
+    (shape,) = shapes_of(of, wanted(of, EPOCH_MS), here((_rest(0),), claimed=(0,)))
+    assert (shape.held, shape.claimed, shape.waiting) == (0, 1, 0)
+
+
+def _rest(index: int) -> Reservation:
+    made = room(index)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, claimer="api-0"))
+
+
 def test_a_request_is_withdrawn_where_room_is_there_or_another_size_is_wanted() -> None:
     of = holding((SMALL, 1))
     assert told(of, here(rooms=(room(0),), waiting=(waits(of, 0),))) == [("withdraw", 0, 1)]

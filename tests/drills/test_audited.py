@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.compose.wiring import PLANES
 from fairlead.drills import running
+from fairlead.observe.audit import CHECKED
 from fairlead.store.contract import Batch, ObjectRow
 
 
@@ -68,4 +69,21 @@ async def test_a_history_that_is_not_all_there_fails_the_drill(
     ((_, passed, detail),) = checks
     assert (passed, said in detail) == (not said, True)
     assert bool(clock.slept_s) is bool(looks[0]), "who is behind is given a moment"
+    assert said or detail.startswith("20 effects of 4 planes; not asked: S1, S2, S3,"), "nothing was asked, and that is said"
     assert {plane: bool(of["unread"]) for plane, of in scene.figures["audit"].items()} == dict.fromkeys(PLANES, bool(said))
+
+
+async def test_a_drill_says_which_promises_were_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {name: {"checked": 1, "violations": []} for name in CHECKED if name not in ("S10", "S20")}
+    answers = [{**asked, "S10": {"checked": int(at == 3), "violations": []}} for at in range(len(PLANES))]
+    monkeypatch.setattr(running, "read_config", lambda path, kind: SimpleNamespace(data="d"))
+    monkeypatch.setattr(
+        running, "audit_of", lambda kept, runs: {"revisions": 1, "invariants": answers.pop(), "reaches": "", "unread": []}
+    )
+    checks: list[tuple[str, bool, str]] = []
+    scene: Any = SimpleNamespace(check=lambda *given: checks.append(given), figures={})
+    layout: Any = SimpleNamespace(config_of=lambda plane: plane)
+    nothing: Any = None
+    await running.Running(layout, nothing, nothing, lambda directory: Kept(), nothing)._audit(scene)
+    assert checks[0][1:] == (True, "4 effects of 4 planes; not asked: S13, S14, S15, S17, S20")
+    assert scene.figures["not_asked"] == {"no_occasion": ["S20"], "no_history_shows": ["S13", "S14", "S15", "S17"]}

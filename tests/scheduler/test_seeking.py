@@ -67,10 +67,34 @@ def test_of_rooms_that_are_all_too_small_the_largest_is_made_up_from_the_rest_of
     assert claims(decide(snapshot, [2000])) == [larger]
 
 
-def test_what_a_claim_leaves_of_its_room_counts_for_the_next_one_on_that_node() -> None:
+def test_what_a_claim_leaves_of_its_room_stays_held_and_is_no_room_for_the_next_one() -> None:
     snapshot = snapshot_of(node("n0", cpu=4000))
-    large, small = hold(snapshot, 0, 0, 3000), hold(snapshot, 0, 1, 1000)
-    assert claims(decide(snapshot, [2000, 2000])) == [large, small]
+    large, _ = hold(snapshot, 0, 0, 3000), hold(snapshot, 0, 1, 1000)
+    assert claims(decide(snapshot, [2000, 2000, 1000])) == [large, "standing.eu-1"]
+    rest = snapshot.uses["risk", large]
+    assert (rest.how, rest.requests) == (HELD, Resources(1000))
+    assert snapshot.rooms.free("risk", BUDGET, snapshot.uses) == []
+
+
+def test_what_a_claim_leaves_of_its_room_is_no_place_for_equal_slots_of_the_same_run() -> None:
+    snapshot = snapshot_of(node("n0", cpu=4000))
+    large = hold(snapshot, 0, 0, 4000)
+    assert claims(decide(snapshot, [2000] * 40)) == [large]
+
+
+def test_a_refused_claim_leaves_all_of_its_room_held() -> None:
+    snapshot = snapshot_of(node("n0", cpu=4000))
+    name = hold(snapshot, 0, 0, 3000)
+    room = snapshot.uses["risk", name]
+    policies = Policies()
+    cycle = Cycle(snapshot, ShapeBook(snapshot, policies), policies, Preempting(snapshot), random.Random(1))
+    queue = Queue(random.Random(1))
+    queue.upsert(request("api-0", cpu=2000, priority=500, budget_name=BUDGET), NOW_MS)
+    (claim,) = placed(cycle.decide(queue.take(1, NOW_MS)))
+    assert snapshot.uses["risk", name] != room
+    cycle.take_back(claim)
+    assert snapshot.uses == {("risk", name): room}
+    assert snapshot.rooms.free("risk", BUDGET, snapshot.uses) == [(("risk", name), room)]
 
 
 def test_room_that_nobody_borrowed_goes_first_and_then_borrowers_do() -> None:

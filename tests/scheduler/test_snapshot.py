@@ -97,6 +97,17 @@ def test_a_reservation_that_became_a_binding_is_not_freed_by_its_own_end() -> No
     assert cells(snapshot)["cpu_free"] == 3000
 
 
+def test_the_rest_of_a_claimed_room_is_held_and_no_room_of_its_budget() -> None:
+    snapshot = snapshot_of(node("n0"))
+    key = ("risk", "standing.eu-0")
+    spec = ReservationSpec(node="n0", requests=Resources(2000, GI), budget="eu")
+    for claimer, requests, rooms in (("", Resources(2000, GI), 1), ("api-0", Resources(1000), 0), ("", Resources(2000, GI), 1)):
+        seen = msgspec.structs.replace(spec, claimer=claimer, requests=requests)
+        snapshot.set_reservation(key, Reservation(metadata=Metadata(name=key[1], namespace=key[0]), spec=seen))
+        assert (snapshot.uses[key].how, snapshot.uses[key].requests) == (HELD, requests)
+        assert len(snapshot.rooms.free("risk", "eu", snapshot.uses)) == rooms
+
+
 def test_what_the_authority_saw_is_believed_until_the_watch_has_caught_up() -> None:
     snapshot = snapshot_of(node("n0"))
     snapshot.correct("n0", {"cpuFree": 500, "memoryFree": 8 * GI, "slotsFree": 110}, revision=50)

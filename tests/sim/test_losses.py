@@ -151,3 +151,9 @@ def test_rooms_that_a_budget_should_hold_and_nodes_have_place_for_are_rooms() ->
     assert looked(short(0), place="n")[0]
     assert not looked(short(0, claimed=2), place="n")[0], "all of them are claimed"
     assert not looked(short(2, "Lost"), place="n")[0], "all of them are held, where they are worth nothing"
+
+
+def test_the_rest_of_a_claimed_room_is_no_room() -> None:
+    now = short(2, claimed=2)
+    rest = {key: replace(room, spec=replace(room.spec, claimer="api-0")) for key, room in now["west"]["reservations"].items()}
+    assert not looked({**now, "west": {**now["west"], "reservations": rest}})[0]

@@ -15,7 +15,7 @@ from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, 
 from fairlead.authority.judge.granting import grant_in_force, granted_to, provisional_until, refuse_cut_off
 from fairlead.authority.judge.mending import is_leaked
 from fairlead.authority.judge.overriding import avoidances, refuse_held
-from fairlead.authority.judge.standing import claimable, stand
+from fairlead.authority.judge.standing import claimable, stand, taken
 from fairlead.authority.judge.steps import refuse_step, transition
 from fairlead.authority.judge.victims import Claim, claim_victims
 from fairlead.authority.ledger import NodeAccount, device_charge
@@ -113,7 +113,7 @@ def bind(ctx: Context, caller: Caller, body: Bind, evidence: Evidence | None, in
                 return room
             claim = claim or Claim()
             claim.standing = room.hot.spec
-            effects.append(drop(_RESERVATIONS, tenant, body.claims))
+            effects.append(taken(ctx, body, room, request))
         devices = _fit(ctx, body, request, claim)
         if request.spec.standing and type(devices) is not Refused:
             return stand(ctx, caller.actor, body, request, attempt)

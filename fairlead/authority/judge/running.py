@@ -94,8 +94,7 @@ def _left_behind(ctx: Context, binding: Binding) -> list[Effect]:
     """What goes and what comes with a slot that is released: its instance, and the room it had claimed."""
     tenant, name = binding.metadata.namespace, binding.metadata.name
     out = [drop(_INSTANCES, tenant, name)] if ctx.state.get(_INSTANCES, tenant, name) is not None else []
-    room = held_again(ctx, binding, len(out) + 1) if binding.spec.claimed else None
-    return out if room is None else [*out, room]
+    return out + (held_again(ctx, binding, len(out) + 1) if binding.spec.claimed else [])
 
 
 def _bound(ctx: Context, body: Move | Report) -> Rec | Refused:

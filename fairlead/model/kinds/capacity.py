@@ -140,6 +140,7 @@ class ReservationSpec(Record, frozen=True):
     policy_revision: int = 0
     grant_version: int = 0
     marks: Marks | None = None  # as the binding will bear them: neighbours must respect a reserved place too
+    claimer: str = ""  # of a standing one: the slot that took part of it. This is the rest, held until that slot is gone
 
 
 class ReservationStatus(Record, frozen=True):
