@@ -196,7 +196,7 @@ def _of_regions(kind: str, assignments: Sequence[Assignment]) -> Condition:
 
 def _progressing(assignments: Sequence[Assignment], revision: str, silent: Collection[str]) -> Condition:
     """The worst of the regions': one that stands still is what one has to look at; last, one whose turn has not come."""
-    order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Suspended": 4, "Complete": 5}
+    order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Proving": 4, "Suspended": 5, "Complete": 6}
     carrying = [a for a in assignments if a.spec.slots or a.status.replicas.bound]
     found: list[tuple[int, str, Condition]] = []
     for a in carrying:

@@ -104,6 +104,26 @@ async def test_what_serves_for_a_moment_and_dies_lets_no_more_of_the_old_ones_go
         await r.quiet()
 
 
+async def test_a_new_workload_that_serves_for_a_moment_and_dies_is_not_called_complete() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        r.agent.short_lived.add(1)
+        said = set[str]()
+
+        def tried_again() -> bool:
+            if (found := r.condition("Progressing")) is not None:
+                said.add(found.reason)
+            return len(r.agent.starts) >= 4 and bool(said)
+
+        await r.order("api", 1, rollout=RolloutRule(min_ready_seconds=2))
+        await r.until(tried_again, "it is tried again and again")
+        assert "Complete" not in said
+        r.agent.short_lived.clear()
+        await r.until(lambda: (c := r.condition("Progressing")) is not None and c.reason == "Complete")
+        await r.quiet()
+
+
 async def test_scaling_and_suspending_take_away_the_highest_and_bring_them_back_above_their_epochs() -> None:
     async with region() as r:
         r.schedule()

@@ -17,6 +17,9 @@ async def test_while_one_region_rolls_out_the_other_keeps_what_it_runs() -> None
             generation: int = top.get("assignments", f"api.{region}").spec.generation
             return generation
 
+        # Who is not known to serve has nothing to lose and waits for nobody, so both must have said what they serve.
+        await w.until(lambda: w.condition("Progressing") is not None)
+        await w.until(lambda: top.get("assignments", f"api.{REGION}").status.replicas.serving == 2)
         before = carried(REGION)
         await r.west_serves(1, placed=True)  # it serves less than it has: it is first
         await w.apply(
