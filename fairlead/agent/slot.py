@@ -146,7 +146,7 @@ class Slot:
             ending: Again | Verdict = Again(0.0, self.restarts)
         else:
             ran_s = now - self.started_at
-            ending = after_exit(template.restart_policy, template.max_restarts, self.restarts, code, ran_s, fenced)
+            ending = after_exit(template.restart_policy or "Always", template.max_restarts, self.restarts, code, ran_s, fenced)
         self.phase, self.exit, self.ended_at = "ended", exit, now
         self.startup_passed = self.readiness_passed = False
         if not (self.stop_cause == "unhealthy" and self.message):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import astuple, replace
 
-from fairlead.decide.admission.workload import execution_of
+from fairlead.decide.admission.workload import execution_of, template_of
 from fairlead.decide.assigning import Choice
 from fairlead.decide.slots import instant
 from fairlead.decide.spans import size
@@ -40,7 +40,7 @@ def revision_spec(workload: Workload, priority: int) -> RevisionSpec:
         workload=meta.name,
         workload_uid=meta.uid,
         generation=meta.generation,
-        template=spec.template,
+        template=template_of(spec),
         ask=ask,
         execution=execution_of(spec),
         exclusive=spec.exclusive,

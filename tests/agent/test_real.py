@@ -13,8 +13,22 @@ from pathlib import Path
 from fairlead.agent.drivers.contract import InstanceId
 from fairlead.agent.port_range import PortRange
 from fairlead.agent.probes import Target, ask
+from fairlead.decide.admission.workload import template_of
 from fairlead.model.commands import Put
-from fairlead.model.kinds.intent import Exec, FileMount, HttpGet, Port, Probe, Probes, Secret, SecretSpec, TcpSocket, Template
+from fairlead.model.kinds.intent import (
+    Exec,
+    FileMount,
+    HttpGet,
+    JobRule,
+    Port,
+    Probe,
+    Probes,
+    Secret,
+    SecretSpec,
+    TcpSocket,
+    Template,
+    WorkloadSpec,
+)
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -161,7 +175,8 @@ async def process_logs(made: Rig, folder: Path, name: str) -> bytes:
 async def test_a_job_of_real_work_succeeds(tmp_path: Path) -> None:
     async with rig() as made:
         await started(made, tmp_path)
-        name = await made.place("job", Template(command=("/bin/sh", "-c", "exit 0"), restart_policy="OnFailure"))
+        job = WorkloadSpec(job=JobRule(), template=Template(command=("/bin/sh", "-c", "exit 0")))  # it says no restartPolicy
+        name = await made.place("job", template_of(job))
         await made.reaches(name, "Succeeded")
         found = made.instance(name)
         assert found is not None
