@@ -294,6 +294,37 @@ async def test_a_job_stopped_with_its_node_is_run_again_and_not_taken_for_done(t
         await ended(made, name)
 
 
+async def test_a_job_lost_with_its_machine_is_run_again_and_has_not_failed(tmp_path: Path) -> None:
+    job = Template(command=("/bin/sh", "-c", "echo run; exec sleep 300"), restart_policy="Never")
+    async with rig() as made:
+        first = made.start(made.agent({"process": process_driver(tmp_path, uids=None)}, **files_in(tmp_path)))  # type: ignore[arg-type]
+        await made.schedulable()
+        name = await made.place("job", job)
+        await made.reaches(name, "Ready")
+        await until(lambda: logs_of(tmp_path, name))
+        first.cancel()
+        await until(first.done)
+        run = tmp_path / "instances" / instance(name).text / "run.1"
+        shim = int((run / "started").read_text().split()[0])
+        os.kill(shim, signal.SIGKILL)  # as power does: without a word
+        await until(lambda: not alive(shim))
+        await started_after(made, tmp_path)
+        await until(lambda: logs_of(tmp_path, name) == b"run\n" * 2)
+        await made.reaches(name, "Ready")
+        assert "Failed" not in made.steps(name)
+        await ended(made, name)
+
+
+async def test_a_shim_that_ends_under_a_living_agent_counts_as_a_failure(tmp_path: Path) -> None:
+    async with rig() as made:
+        await started(made, tmp_path)
+        name = await made.place("job", Template(command=("/bin/sleep", "300"), restart_policy="Never"))
+        await made.reaches(name, "Ready")
+        run = tmp_path / "instances" / instance(name).text / "run.1"
+        os.kill(int((run / "started").read_text().split()[0]), signal.SIGKILL)
+        await made.reaches(name, "Failed")
+
+
 def logs_of(folder: Path, name: str) -> bytes:
     return b"".join(p.read_bytes() for p in sorted((folder / "instances" / instance(name).text / "logs").glob("stdout.*")))
 

@@ -192,9 +192,7 @@ class Template(Record, frozen=True):
     working_dir: str = ""  # below the instance's own directory, or with a leading slash one of the machine's
     ports: tuple[Port, ...] = ()  # what it listens at
     probes: Probes = Probes()  # how its health is seen
-    restart_policy: Literal["Always", "OnFailure", "Never"] | None = (
-        None  # when it ends; services Always, jobs OnFailure
-    )
+    restart_policy: Literal["Always", "OnFailure", "Never"] | None = None  # when it ends; services Always, jobs OnFailure
     max_restarts: int = 5  # on one node, before the slot counts as failed
     stop_grace_seconds: float = 10.0  # between being asked to stop and being killed
     files: tuple[FileMount, ...] = ()  # Configs and Secrets it is given
