@@ -22,10 +22,12 @@ from typing import Any
 from bench.api_client import Api, Slots
 from bench.api_probes import Probe, Stalls, conflicts
 from bench.api_rig import FREE, REGION, TENANTS, Rig, open_rig
+from bench.paired import paired
 from bench.planes import percentile, result
 from bench.registry import Option
 from fairlead.ports import Tasks
 
+QUOTA_PAIRS = 8  # with three, the noise of one decided the sign
 PARTS = ("idle", "steady", "bulk", "watchers", "quota", "long", "reconnect")
 OPTIONS = (
     Option("part", "all", "what is measured", ("all", *PARTS)),
@@ -265,20 +267,17 @@ class Bench:
         return {**figures, "watchers": count, "watched_deliveries": told[0]}
 
     async def quota(self) -> dict[str, Any]:
-        """Rounds in turn, so that a machine that slows down slows both; the median of each."""
-        slots = int(self.options["slots"]) // 5
-        on: list[float] = []
-        off: list[float] = []
+        """Pairs of short rounds; each side is first in every other pair, or whoever is first would pay for what it finds cold."""
+        slots = int(self.options["slots"]) // 10
+        spent: dict[str | None, list[float]] = {FREE: [], None: []}
         await self._bulk(slots, 50, FREE)
-        for _ in range(3):
-            off.append((await self._bulk(slots, 50, FREE))["cpu_us_per_bind"])
-            on.append((await self._bulk(slots, 50, None))["cpu_us_per_bind"])
-        with_quota, without = statistics.median(on), statistics.median(off)
+        for number in range(QUOTA_PAIRS):
+            for tenant in (FREE, None) if number % 2 else (None, FREE):
+                spent[tenant].append((await self._bulk(slots, 50, tenant))["cpu_us_per_bind"])
         return {
-            "quota_on_cpu_us_per_bind": with_quota,
-            "quota_off_cpu_us_per_bind": without,
-            "quota_cost": _cost(with_quota, without),
-            "quota_rounds": [_cost(a, b) for a, b in zip(on, off, strict=True)],
+            "quota_on_cpu_us_per_bind": statistics.median(spent[None]),
+            "quota_off_cpu_us_per_bind": statistics.median(spent[FREE]),
+            **paired("quota", spent[None], spent[FREE]),
         }
 
     async def long(self) -> dict[str, Any]:
@@ -367,11 +366,6 @@ class Bench:
 
 def _named(prefix: str, figures: dict[str, Any]) -> dict[str, Any]:
     return {f"{prefix}_{name}": value for name, value in figures.items()}
-
-
-def _cost(with_it: float, without: float) -> float | None:
-    """As a share. None where so little ran that the kernel's clock, in hundredths of a second, has counted nothing."""
-    return round(with_it / without - 1, 4) if without else None
 
 
 async def main(**options: Any) -> dict[str, Any]:

@@ -136,17 +136,17 @@ class Slot:
         if self.ready and self.ready_time is None:
             self.ready_time = instant(plane_ms)
 
-    def end(self, exit: Exit, now: float) -> None:
-        """A run is over, with all of its processes."""
+    def end(self, exit: Exit, now: float, excused: bool = False) -> None:
+        """A run is over, with all of its processes. `excused`: through no fault of its own."""
         template = self.template or Template(restart_policy="Never")
-        fenced = exit.cause == "fenced" or self.stop_cause == "fenced"
+        excused = excused or exit.cause == "fenced" or self.stop_cause == "fenced"
         code = exit.code or 1 if self.stop_cause == "unhealthy" else exit.code
         asked = self.stop_cause == "ordered" or (exit.cause == "stopped" and self.stop_cause != "unhealthy")
         if asked:  # by this agent, or by an earlier one: no verdict about the instance
             ending: Again | Verdict = Again(0.0, self.restarts)
         else:
             ran_s = now - self.started_at
-            ending = after_exit(template.restart_policy, template.max_restarts, self.restarts, code, ran_s, fenced)
+            ending = after_exit(template.restart_policy or "Always", template.max_restarts, self.restarts, code, ran_s, excused)
         self.phase, self.exit, self.ended_at = "ended", exit, now
         self.startup_passed = self.readiness_passed = False
         if not (self.stop_cause == "unhealthy" and self.message):

@@ -96,7 +96,9 @@ class Works:
         slot.exclusive = found.exclusive
         self._launcher.hold(slot)
         if found.exit is not None:
-            slot.end(found.exit, now)
+            # Its shim went with the machine, or while no agent looked: that is no failure of what it ran. Under the eyes of an
+            # agent it counts as one, or a program that kills its own shim would be started again without end.
+            slot.end(found.exit, now, excused=found.exit.cause == "lost")
             self._launcher.release(slot)
         elif template is not None:
             log.info("%s is adopted", slot.id.text, extra=slot.id.about)

@@ -46,6 +46,17 @@ def row_of(event: dict[str, Any], now_s: float) -> list[str]:
     ]
 
 
+async def _uid_of(session: Session, target: Target, namespace: str) -> str:
+    """Of the one there is now: another of its name, deleted before, is another story. Of one that is gone the name is all."""
+    from fairlead.client.rest_errors import ApiError
+
+    try:
+        found = await session.client.get(target.resource, namespace, target.name)
+    except ApiError:  # gone, or for others to see: its events may be shown all the same
+        return ""
+    return str((found.get("metadata") or {}).get("uid") or "")
+
+
 @click.command("events")
 @click.option("--for", "about", default="", metavar="KIND/NAME", shell_complete=complete_kinds, help="Only of this object.")
 @click.option("--types", default="", metavar="TYPES", help="Only these: Normal, Warning.")
@@ -60,7 +71,8 @@ async def command(session: Session, about: str, types: str, everywhere: bool, wa
     query = Query(CORE_EVENTS, "" if everywhere else session.namespace, region=session.region)
     if about:
         target = await one_target(session.client, (about,), "--for")
-        query = query_for(target, session.namespace_of(target.resource), region=session.region)
+        namespace = session.namespace_of(target.resource)
+        query = query_for(target, namespace, await _uid_of(session, target, namespace), session.region)
     wanted = {kind.strip().lower() for kind in types.split(",") if kind.strip()}
 
     def is_wanted(event: dict[str, Any]) -> bool:

@@ -219,7 +219,7 @@ class LazyGroup(click.Group):
         "sim": ("fairlead.cli.sim", "Run whole platforms through simulated faults and check every promise"),
         "store": ("fairlead.cli.store", "Look at a plane's store, back it up, restore, compact or verify it"),
         "timeline": ("fairlead.cli.history:timeline", "Show every step of a workload, who made it and on what evidence"),
-        "top": ("fairlead.cli.top", "Show how full nodes are and what workloads use"),
+        "top": ("fairlead.cli.top", "Show how full nodes are and what workloads have asked for"),
         "uncordon": ("fairlead.cli.drain:uncordon", "Let new work onto nodes again"),
         "up": ("fairlead.cli.programs:up", "Run the local platform: a global plane, three regions, agents, sample work"),
         "version": ("fairlead.cli.version", "Say which Fairlead this is"),

@@ -50,6 +50,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     hourly_cost_millis: int = 0  # what the node costs, in thousandths an hour; for the score `cost` and for reports
     cgroups: bool = True  # limits instances by control groups, where the machine has them
     uids: bool = True  # a user each, where the agent may give them
+    uid_range: tuple[int, int] = (200_000, 60_000)  # which ones: the first and how many; agents of one machine must share none
     stop_instances: bool = False  # when the agent is told to stop, so is what it runs; else the next agent adopts it
 
     def declaration(self) -> NodeDeclaration:
@@ -94,9 +95,8 @@ class AgentProgram:
             state_file=state / "remembered",
             fence_file=fence,
         )
-        driver = ProcessSettings(state, fence, cgroups=config.cgroups)
-        if not config.uids:
-            driver = msgspec.structs.replace(driver, uids=None)
+        uids = config.uid_range if config.uids else None
+        driver = ProcessSettings(state, fence, uids=uids, cgroups=config.cgroups)
         files = config.tls
         tls = None if files is None else identity(TlsPaths(Path(files.certificate), Path(files.key), Path(files.authority)))
         self._tls = tls

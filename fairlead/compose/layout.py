@@ -6,6 +6,7 @@ Owns the names and ports of everything. Nothing here starts anything. Called by 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from fairlead.compose.config import Peer, PlaneConfig, TlsFiles
 from fairlead.compose.config import read_config as read_config
 from fairlead.compose.endpoints import EndpointsConfig
 from fairlead.compose.links import LinksConfig
+from fairlead.compose.own_users import of_node
 from fairlead.compose.wiring import ENDPOINTS, LINKS, PEOPLE, PLANES, REGIONS, Wiring
 from fairlead.decide.access_roles import ENDPOINT_READER, FRONT_DOOR, PLANE_SERVER
 from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
@@ -37,6 +39,7 @@ TENANTS: Final = ("risk", "billing", "search", "fraud", "analytics")
 TOKEN_LIFETIME: Final = timedelta(days=90)
 TOKEN_RENEWED: Final = TOKEN_LIFETIME / 3  # before its end
 AUTHORITY_NAME: Final = "fairlead local platform"
+_PRIVATE: Final = ("pki", "config", "logs", "run", "seed", "endpoints")
 _ACCESS: Final = "05-access.yaml"
 _HOSTS: Final = ("127.0.0.1", "localhost")
 _PORTS_PER_NODE: Final = 200
@@ -57,6 +60,7 @@ class Layout:
     def __init__(self, state: Path, python: str) -> None:
         self.state = state
         self._python = python
+        self._own_users = False
         self._wiring: Wiring | None = None  # holds the ports that were chosen here
 
     @property
@@ -79,11 +83,18 @@ class Layout:
 
     # --- writing it once -------------------------------------------------------------------------------------------------
 
-    def write(self, now: datetime, ids: Ids, stores: dict[str, str], node_lease_s: float) -> None:
-        """`stores` names the store of a plane where it is not the SQLite file beside it."""
+    def write(
+        self, now: datetime, ids: Ids, stores: dict[str, str], node_lease_s: float, *, own_users: bool = False
+    ) -> None:  # fmt: skip
+        """`stores` names the store of a plane where it is not the SQLite file beside it. `own_users`: of instances."""
+        self._own_users = own_users
         self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in ("pki", "config", "data", "logs", "run"):
-            self.path(folder).mkdir(parents=True, exist_ok=True)
+        for folder in (*_PRIVATE, "data"):
+            self.path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.guard()
+        if own_users:  # on the way to their own directories; to anything else there is none
+            for path in (self.path(), self.path("data")):
+                path.chmod(0o711)
         pair = LocalAuthority.create(AUTHORITY_NAME, now)
         write(self.path("pki", "ca.pem"), pair.certificate)
         write_private(self.path("pki", "ca.key"), pair.key.reveal_bytes())
@@ -100,6 +111,12 @@ class Layout:
         self._write_config(LINKS, links)
         self._write_contexts(wiring.address(PEOPLE, "global"))
         write(self.path("ready"), VERSION)
+
+    def guard(self) -> None:
+        """Keys, tokens and what is said are for whoever started it, whatever the umask was when they were first written."""
+        for folder in _PRIVATE:
+            with suppress(FileNotFoundError):
+                self.path(folder).chmod(0o700)
 
     def _write_config(self, process: str, config: Any) -> None:
         write_private(self.config_of(process), json_codec.encode(config))  # the URL of a store may hold a password
@@ -171,7 +188,8 @@ class Layout:
             hourly_cost_millis=node.spec.hourly_cost_millis,
             stop_instances=True,
             renews=True,
-            uids=False,  # the interpreter of a checkout is often readable by its owner only
+            uids=self._own_users,
+            uid_range=of_node(number),
         )
         self._write_config(process, config)
 

@@ -18,7 +18,9 @@ from fairlead.client.plane import Plane
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.config import PlaneConfig, TlsFiles
 from fairlead.compose.layout import Layout
+from fairlead.compose.own_users import of_provided
 from fairlead.compose.processes import AGENT, STOP_S, Processes
+from fairlead.compose.wiring import REGIONS
 from fairlead.model.commands import Caller, Command, Put, Refused
 from fairlead.model.kinds.capacity import Node, NodePool, NodeSpec
 from fairlead.model.lifecycle import Role
@@ -105,11 +107,18 @@ class LocalNodes:
         write(certificate, pair.certificate)
         write_private(key, pair.key.reveal_bytes())
         offered = pool.spec.node.as_quantities()
+        others = [
+            self._processes.agent_config(other)
+            for other in self._processes.agents()
+            if other.startswith(f"{AGENT}{config.region}")
+        ]
+        uid_range = of_provided(REGIONS.index(config.region), [other.uid_range[0] for other in others])
         made = AgentConfig(
             node=name, region=config.region, addresses=(self._address,), state=str(self._layout.path("data", "nodes", name)),
             zone=zone, pool=pool.metadata.name, cpu=offered.get("cpu", ""), memory=offered.get("memory", ""),
             max_slots=pool.spec.max_slots,
             tls=TlsFiles(str(certificate), str(key), str(authority)), renews=True, ports=PORTS,
-            node_lease_s=config.node_lease_s, heartbeat_s=config.node_lease_s / 3, stop_instances=True, uids=False,
+            node_lease_s=config.node_lease_s, heartbeat_s=config.node_lease_s / 3, stop_instances=True,
+            uids=all(other.uids for other in others), uid_range=uid_range,
         )  # fmt: skip
         write_private(self._layout.config_of(process), json_codec.encode(made))

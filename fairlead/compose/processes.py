@@ -61,8 +61,9 @@ class Processes:
         self._set_log_aside(name)
         with self.log_of(name).open("ab") as log:
             child = subprocess.Popen(
-                [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+                [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                umask=0o077,  # stores hold everybody's work; an agent opens to its instances what is theirs
+            )  # fmt: skip
         self._children[name] = child
         self._pid_file(name).write_text(f"{child.pid}\n")
 

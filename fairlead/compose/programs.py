@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from fairlead.compose.config import PlaneConfig
 from fairlead.compose.endpoints import EndpointsConfig, EndpointsProgram
 from fairlead.compose.layout import Layout, read_config
 from fairlead.compose.local import Interrupted, Local, PortTaken
+from fairlead.compose.own_users import are_possible
 from fairlead.compose.plane import PlaneServer
 from fairlead.compose.renewing import Renewing
 from fairlead.compose.wiring import PLANES
@@ -138,10 +140,14 @@ def _make_layout(
         raise ValueError(f"the platform in {layout.state} runs already; `fairlead down` stops it")
     if not layout.is_ready:
         say("making certificates, tokens and configurations")
-        layout.write(datetime.fromtimestamp(clock.wall(), tz=UTC), ids, stores, node_lease_s)
+        own_users = are_possible(sys.executable, layout.state)
+        if os.getuid() == 0 and not own_users:
+            say("workloads will run as root: no other user can read this Python, the checkout, or the way to the state directory")
+        layout.write(datetime.fromtimestamp(clock.wall(), tz=UTC), ids, stores, node_lease_s, own_users=own_users)
     elif stores:
         raise ValueError(f"--store: {layout.state} has its stores since its first start; remove it, or name another --state")
     else:
+        layout.guard()
         for line in Renewing(layout, clock).at_start(ids):
             say(line)
 

@@ -154,11 +154,13 @@ class RolloutController:
         self._orders[key] = _order(assignment)
         slots = slots_of(cache, key, REQUESTER)
         deleting = assignment.metadata.deletion_time is not None
-        proof = self._proof(key, assignment.spec, slots, now_ms)
+        before = endpoints_of(cache, key)
+        # What is new has said nothing of its generation yet: a first start is to be proven like one that replaces another.
+        new = before is None or before.status.generation != assignment.spec.generation
+        proof = self._proof(key, assignment.spec, slots, new, now_ms)
         plan = leaving(assignment.spec, slots, wanted(assignment.spec, slots, deleting=deleting), proof.lacking)
         bodies: list[Body] = [self._ask(assignment, slots[index], reason) for index, reason in plan.evict]
         bodies += [Delete("EvictionRequest", key[0], f"{key[1]}-{index}") for index in plan.cancel]
-        before = endpoints_of(cache, key)
         self._versions[key] = before.spec.version if before is not None else 0
         named, wait_ms = self._endpoints(cache, key, slots, before, now_ms)
         if named is not None:
@@ -173,12 +175,12 @@ class RolloutController:
         wakes = [each for each in (result.wake_ms, wait_ms, proof.wake_ms) if each is not None]
         return result._replace(wake_ms=min(wakes, default=None))
 
-    def _proof(self, key: Name, order: AssignmentSpec, slots: Table, now_ms: int) -> Proof:
-        """How many serve the new generation, and not for long enough to count. Asked of a rollout only: nobody waits for a first
-        start, or for one that comes back."""
+    def _proof(self, key: Name, order: AssignmentSpec, slots: Table, new: bool, now_ms: int) -> Proof:
+        """How many serve the new generation, and not for long enough to count. Asked of a rollout and of a first start: nobody
+        waits for one that comes back."""
         while_ms = (order.rollout.min_ready_seconds or 0) * 1000
         known = self._served.get(key)
-        if not while_ms or (known is None and not is_replacing(order, slots)):
+        if not while_ms or (known is None and not new and not is_replacing(order, slots)):
             self._served.pop(key, None)
             return Proof(0, None)
         serving = serving_wanted(order, slots)

@@ -12,7 +12,9 @@ GATHER_MS: Final = 250  # most slots are through several stages by then; each wo
 EVERY_MS: Final = 1000
 
 # Ends of something: whoever waits, waits for these.
-_NEWS: Final = frozenset({"Complete", "ProgressDeadlineExceeded", "Released", "NoSlots", "MinServingMet", "RetriesSpent"})
+_NEWS: Final = frozenset(
+    {"Complete", "ProgressDeadlineExceeded", "Proving", "Released", "NoSlots", "MinServingMet", "RetriesSpent"}
+)
 
 
 class Saying:

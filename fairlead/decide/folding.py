@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import astuple, replace
 
-from fairlead.decide.admission.workload import execution_of
+from fairlead.decide.admission.workload import execution_of, template_of
 from fairlead.decide.assigning import Choice
 from fairlead.decide.slots import instant
 from fairlead.decide.spans import size
@@ -40,7 +40,7 @@ def revision_spec(workload: Workload, priority: int) -> RevisionSpec:
         workload=meta.name,
         workload_uid=meta.uid,
         generation=meta.generation,
-        template=spec.template,
+        template=template_of(spec),
         ask=ask,
         execution=execution_of(spec),
         exclusive=spec.exclusive,
@@ -196,7 +196,7 @@ def _of_regions(kind: str, assignments: Sequence[Assignment]) -> Condition:
 
 def _progressing(assignments: Sequence[Assignment], revision: str, silent: Collection[str]) -> Condition:
     """The worst of the regions': one that stands still is what one has to look at; last, one whose turn has not come."""
-    order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Suspended": 4, "Complete": 5}
+    order = {"ProgressDeadlineExceeded": 0, "Paused": 1, "RollingOut": 2, "Proving": 4, "Suspended": 5, "Complete": 6}
     carrying = [a for a in assignments if a.spec.slots or a.status.replicas.bound]
     found: list[tuple[int, str, Condition]] = []
     for a in carrying:

@@ -148,9 +148,10 @@ class Again(msgspec.Struct, frozen=True, gc=False):
 Ending = Again | Literal["succeeded", "failed"]
 
 
-def after_exit(policy: RestartPolicy, max_restarts: int, restarts: int, code: int, ran_s: float, fenced: bool) -> Ending:
-    """What follows the end of a run that nobody asked for. One ended by its fence did nothing wrong: it may come back."""
-    if fenced:
+def after_exit(policy: RestartPolicy, max_restarts: int, restarts: int, code: int, ran_s: float, excused: bool) -> Ending:
+    """What follows the end of a run that nobody asked for. One ended by its fence, or with its machine, did nothing wrong: it may
+    come back."""
+    if excused:
         return Again(0.0, restarts)
     if code == 0 and policy != "Always":
         return "succeeded"

@@ -202,7 +202,8 @@ def progress(
         seconds = order.rollout.progress_deadline_seconds
         said = f"{message}; nothing became better for {seconds} s"
         return Progress(updated, remaining, since_ms, None, _condition("False", "ProgressDeadlineExceeded", said))
-    return Progress(updated, remaining, since_ms, deadline_ms, _condition("True", "RollingOut", message))
+    reason = "Proving" if unproven and remaining == unproven else "RollingOut"
+    return Progress(updated, remaining, since_ms, deadline_ms, _condition("True", reason, message))
 
 
 def _condition(status: str, reason: str, message: str) -> Condition:

@@ -49,6 +49,7 @@ class Running:
         host, _, port = local.dns.rpartition(":")
         census = Census(drill.watched, (host, int(port)), self._clock, system_random())
         with tempfile.TemporaryDirectory(prefix="fairlead-drill-") as folder:
+            Path(folder).chmod(0o1777)  # its work writes there, as users of its own
             async with Asking(self._layout, self._clock, self._ids) as asking:
                 scene = Scene(self._layout, local, chaos, asking, census, self._clock, self._say, folder)
                 await self._wait_well(drill, scene)

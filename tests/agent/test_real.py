@@ -13,8 +13,22 @@ from pathlib import Path
 from fairlead.agent.drivers.contract import InstanceId
 from fairlead.agent.port_range import PortRange
 from fairlead.agent.probes import Target, ask
+from fairlead.decide.admission.workload import template_of
 from fairlead.model.commands import Put
-from fairlead.model.kinds.intent import Exec, FileMount, HttpGet, Port, Probe, Probes, Secret, SecretSpec, TcpSocket, Template
+from fairlead.model.kinds.intent import (
+    Exec,
+    FileMount,
+    HttpGet,
+    JobRule,
+    Port,
+    Probe,
+    Probes,
+    Secret,
+    SecretSpec,
+    TcpSocket,
+    Template,
+    WorkloadSpec,
+)
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -161,7 +175,8 @@ async def process_logs(made: Rig, folder: Path, name: str) -> bytes:
 async def test_a_job_of_real_work_succeeds(tmp_path: Path) -> None:
     async with rig() as made:
         await started(made, tmp_path)
-        name = await made.place("job", Template(command=("/bin/sh", "-c", "exit 0"), restart_policy="OnFailure"))
+        job = WorkloadSpec(job=JobRule(), template=Template(command=("/bin/sh", "-c", "exit 0")))  # it says no restartPolicy
+        name = await made.place("job", template_of(job))
         await made.reaches(name, "Succeeded")
         found = made.instance(name)
         assert found is not None
@@ -277,6 +292,37 @@ async def test_a_job_stopped_with_its_node_is_run_again_and_not_taken_for_done(t
         await until(lambda: logs_of(tmp_path, name) == b"run\n" * 2)
         await made.reaches(name, "Ready")
         await ended(made, name)
+
+
+async def test_a_job_lost_with_its_machine_is_run_again_and_has_not_failed(tmp_path: Path) -> None:
+    job = Template(command=("/bin/sh", "-c", "echo run; exec sleep 300"), restart_policy="Never")
+    async with rig() as made:
+        first = made.start(made.agent({"process": process_driver(tmp_path, uids=None)}, **files_in(tmp_path)))  # type: ignore[arg-type]
+        await made.schedulable()
+        name = await made.place("job", job)
+        await made.reaches(name, "Ready")
+        await until(lambda: logs_of(tmp_path, name))
+        first.cancel()
+        await until(first.done)
+        run = tmp_path / "instances" / instance(name).text / "run.1"
+        shim = int((run / "started").read_text().split()[0])
+        os.kill(shim, signal.SIGKILL)  # as power does: without a word
+        await until(lambda: not alive(shim))
+        await started_after(made, tmp_path)
+        await until(lambda: logs_of(tmp_path, name) == b"run\n" * 2)
+        await made.reaches(name, "Ready")
+        assert "Failed" not in made.steps(name)
+        await ended(made, name)
+
+
+async def test_a_shim_that_ends_under_a_living_agent_counts_as_a_failure(tmp_path: Path) -> None:
+    async with rig() as made:
+        await started(made, tmp_path)
+        name = await made.place("job", Template(command=("/bin/sleep", "300"), restart_policy="Never"))
+        await made.reaches(name, "Ready")
+        run = tmp_path / "instances" / instance(name).text / "run.1"
+        os.kill(int((run / "started").read_text().split()[0]), signal.SIGKILL)
+        await made.reaches(name, "Failed")
 
 
 def logs_of(folder: Path, name: str) -> bytes:

@@ -51,6 +51,22 @@ def test_describe_shows_the_objects_own_events(api: FakeApi) -> None:
     assert "slot e2" not in out
 
 
+def test_events_of_a_deleted_namesake_are_not_shown_and_those_of_one_that_is_gone_are(api: FakeApi) -> None:
+    made = api.put("workloads", "a", "risk", **workload())
+    happened(api, "before", "a", "2027-01-15T07:58:00Z")
+    api.objects["events", "risk", "before"]["involvedObject"]["uid"] = "another"
+    happened(api, "now", "a", "2027-01-15T07:59:00Z")
+    api.objects["events", "risk", "now"]["involvedObject"]["uid"] = made["metadata"]["uid"]
+    assert [line.split()[-1] for line in talk("events", "--for", "wl/a", "--no-headers").out.splitlines()] == ["now"]
+    del api.objects["workloads", "risk", "a"]
+    assert [line.split()[-1] for line in talk("events", "--for", "wl/a", "--no-headers").out.splitlines()] == ["before", "now"]
+
+
+def test_the_list_of_commands_says_that_top_shows_requests(api: FakeApi) -> None:
+    (line,) = [line for line in talk("--help").out.splitlines() if line.split()[:1] == ["top"]]
+    assert "asked for" in line
+
+
 def test_events_come_newest_last_and_can_be_chosen(api: FakeApi) -> None:
     happened(api, "late", "a", "2027-01-15T07:59:30Z", "Warning")
     happened(api, "early", "b", "2027-01-15T07:00:00Z")

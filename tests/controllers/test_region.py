@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from fairlead.authority.judge import Settings
 from fairlead.controllers.node import NodeController
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Delete, Put, Report
@@ -104,6 +105,26 @@ async def test_what_serves_for_a_moment_and_dies_lets_no_more_of_the_old_ones_go
         await r.quiet()
 
 
+async def test_a_new_workload_that_serves_for_a_moment_and_dies_is_not_called_complete() -> None:
+    async with region() as r:
+        r.schedule()
+        r.control_all()
+        r.agent.short_lived.add(1)
+        said = set[str]()
+
+        def tried_again() -> bool:
+            if (found := r.condition("Progressing")) is not None:
+                said.add(found.reason)
+            return len(r.agent.starts) >= 4 and bool(said)
+
+        await r.order("api", 1, rollout=RolloutRule(min_ready_seconds=2))
+        await r.until(tried_again, "it is tried again and again")
+        assert "Complete" not in said
+        r.agent.short_lived.clear()
+        await r.until(lambda: (c := r.condition("Progressing")) is not None and c.reason == "Complete")
+        await r.quiet()
+
+
 async def test_scaling_and_suspending_take_away_the_highest_and_bring_them_back_above_their_epochs() -> None:
     async with region() as r:
         r.schedule()
@@ -160,16 +181,26 @@ async def test_a_node_that_was_only_silent_for_a_while_keeps_its_slots() -> None
 
 
 async def test_an_exclusive_slot_moves_only_after_its_fence_time() -> None:
-    async with region() as r:
+    settings = Settings(region=REGION, node_lease_s=0.6, fence_margin_s=0.6)
+    assert settings.fence_s > 2 * RULES.lost_after_s, "else nobody would have to wait for it"
+    async with region(region_settings=settings) as r:
         r.schedule()
-        controllers = r.control_all()
+        r.control_all()
         await r.order("db", 1, execution="Exclusive")
         await r.until(lambda: r.serving("db") == [0])
         node = r.slots("db")[0].node
         r.agent.dead.add(node)
+        await r.until(lambda: r.states("db").get(0) is _S.UNKNOWN)
+        lost = r.binding("db-0")
+        assert lost is not None
+        assert lost.status.last_transition is not None
         await r.until(lambda: r.serving("db") == [0] and r.slots("db")[0].node != node)
         assert r.epochs("db")[0] == 2
-        assert controllers["repair"].meters.refusals.get("FenceNotPassed", 0) >= 0
+        moved = r.binding("db-0")
+        assert moved is not None
+        assert moved.metadata.creation_time is not None
+        waited = moved.metadata.creation_time - lost.status.last_transition.time
+        assert waited.total_seconds() >= settings.fence_s
 
 
 async def test_when_nobody_at_all_is_heard_nothing_is_declared() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -165,6 +167,15 @@ def test_only_what_a_slot_runs_makes_a_revision() -> None:
     other, new = revision_for(workload(5, template=Template(command=("other",))), 500, [first])
     assert (other.metadata.name, new) == ("api.g5", True)
     assert revision_for(workload(6), 500, [first, other]) == (first, False), "an undo goes back"
+
+
+def test_what_runs_after_an_end_is_settled_in_the_revision_and_saying_what_holds_anyway_restarts_nothing() -> None:
+    def policy(job: JobRule | None, said: Any) -> str | None:
+        made = workload(1, job=job, template=Template(command=("run",), restart_policy=said))
+        return revision_for(made, 500, [])[0].spec.template.restart_policy
+
+    assert [policy(JobRule(), said) for said in (None, "OnFailure", "Never")] == ["OnFailure", "OnFailure", "Never"]
+    assert [policy(None, said) for said in (None, "Always", "OnFailure", "Never")] == [None, None, "OnFailure", "Never"]
 
 
 def test_another_workload_of_the_same_name_has_revisions_of_its_own() -> None:

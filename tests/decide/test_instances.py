@@ -129,13 +129,13 @@ def test_nothing_exclusive_is_started_without_a_fresh_lease() -> None:
     ],
 )
 def test_the_restart_policy(policy: Any, code: int, expected: object) -> None:
-    assert after_exit(policy, 5, 0, code, 1.0, fenced=False) == expected
+    assert after_exit(policy, 5, 0, code, 1.0, excused=False) == expected
 
 
 def test_pauses_double_up_to_a_bound_and_end_when_the_policy_is_spent() -> None:
     delays = []
     restarts = 0
-    while isinstance(got := after_exit("Always", 9, restarts, 1, 0.0, fenced=False), Again):
+    while isinstance(got := after_exit("Always", 9, restarts, 1, 0.0, excused=False), Again):
         delays.append(got.delay_s)
         restarts = got.restarts
     assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, BACKOFF_MOST_S, BACKOFF_MOST_S]
@@ -143,12 +143,12 @@ def test_pauses_double_up_to_a_bound_and_end_when_the_policy_is_spent() -> None:
 
 
 def test_a_long_run_pays_for_the_failures_before_it() -> None:
-    assert after_exit("Always", 5, 5, 1, STABLE_S, fenced=False) == Again(0.5, 1)
-    assert after_exit("Always", 5, 5, 1, STABLE_S - 1, fenced=False) == "failed"
+    assert after_exit("Always", 5, 5, 1, STABLE_S, excused=False) == Again(0.5, 1)
+    assert after_exit("Always", 5, 5, 1, STABLE_S - 1, excused=False) == "failed"
 
 
 def test_a_run_ended_by_its_fence_is_not_counted() -> None:
-    assert after_exit("Never", 0, 0, 137, 1.0, fenced=True) == Again(0.0, 0)
+    assert after_exit("Never", 0, 0, 137, 1.0, excused=True) == Again(0.0, 0)
 
 
 # --- reports --------------------------------------------------------------------------------------------------------------------

@@ -82,6 +82,12 @@ def test_a_few_silent_ones_are_no_reason_to_doubt_oneself() -> None:
     assert not any(v.suspect for v in found.values())
 
 
+def test_a_zone_of_two_is_never_suspect_and_may_be_lost_as_a_whole() -> None:
+    late = LEASE + 10_001
+    found = judge(node("a", late, "Unknown"), node("b", late, "Unknown"))
+    assert [(v.health, v.suspect) for v in found.values()] == [("Lost", False)] * 2
+
+
 def test_when_nobody_at_all_is_heard_nothing_changes_but_the_doubt() -> None:
     found = judge(node("a", 60_000), node("b", 60_000, "Unknown"), heard=False)
     assert [(v.health, v.silent, v.suspect) for v in found.values()] == [("Ready", False, True), ("Unknown", False, True)]

@@ -210,7 +210,9 @@ def test_a_rollout_is_not_complete_while_some_have_not_served_for_long() -> None
     o = order(2, 2)
     world = slots(slot(0, generation=2), slot(1, generation=2))
     found = progress(o, world, None, 0, 0, 1)
-    assert (found.updated, found.remaining, found.condition.reason) == (1, 1, "RollingOut")
+    assert (found.updated, found.remaining, found.condition.reason) == (1, 1, "Proving")
+    older = slots(slot(0, generation=2), slot(1, generation=2), slot(SPARE))
+    assert progress(o, older, None, 0, 0, 1).condition.reason == "RollingOut", "more than time is missing"
     assert "1 have served for less than" in found.condition.message
     assert progress(o, world, None, 0, 0).condition.reason == "Complete"
 

@@ -76,5 +76,7 @@ def test_a_rollout_is_not_complete_while_a_region_waits_for_its_turn() -> None:
     done, waits = (replace(a, status=replace(a.status, conditions=(through,))) for a in (at("a", NEW), at("b", OLD)))
     said = _progressing([done, waits], f"api.g{NEW}", ())
     assert (said.reason, said.message) == ("RollingOut", f"b: keeps generation {OLD} until its turn comes")
+    proving = replace(waits, status=replace(waits.status, conditions=(replace(through, reason="Proving"),)))
+    assert _progressing([done, proving], f"api.g{NEW}", ()).message == said.message, "what it proves is not what is wanted"
     assert _progressing([done, replace(waits, spec=done.spec)], f"api.g{NEW}", ()).reason == "RollingOut", "it has not answered"
     assert _progressing([done], f"api.g{NEW}", ()).reason == "Complete"

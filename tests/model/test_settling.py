@@ -79,7 +79,7 @@ def test_what_is_settled_is_handed_back_as_it_is(info: KindInfo) -> None:
     [
         ('{"residency":{}}', Placement()),
         ('{"probes":{"liveness":{"httpGet":{"path":"/"}}}}', Template(probes=Probes(liveness=Probe(http_get=HttpGet())))),
-        ('{"stopGraceSeconds":10,"restartPolicy":"Always","driver":"process"}', Template()),
+        ('{"stopGraceSeconds":10,"maxRestarts":5,"driver":"process"}', Template()),
     ],
 )
 def test_what_a_manifest_says_without_need_is_not_stored(text: str, wanted: Any) -> None:

@@ -137,6 +137,9 @@ class ProcessDriver:
             return Exit(127, "unstartable", str(error))
         try:
             await self._wait_closed(ready)
+            if not (folder / "started").exists():  # and never will be: its shim lives only until it has said why
+                async with asyncio.timeout(START_LIMIT_S):
+                    await shim.gone.wait()
         except TimeoutError:
             await self._end(kept, shim)
             return Exit(127, "unstartable", f"it was not started within {START_LIMIT_S:g} s")

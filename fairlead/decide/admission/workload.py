@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from fairlead.decide.admission.mounts import check_mounts
 from fairlead.decide.admission.placement import check_placement
 from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
@@ -73,6 +75,15 @@ def execution_of(spec: WorkloadSpec) -> Literal["Replicated", "Exclusive"]:
     if spec.execution is not None:
         return spec.execution
     return "Exclusive" if spec.job is not None else "Replicated"
+
+
+def template_of(spec: WorkloadSpec) -> Template:
+    """What an absent `restartPolicy` means: a job whose process ended well is done. Of a service nothing is said, so that one
+    who spells out what holds anyway restarts nothing."""
+    policy = spec.template.restart_policy
+    if spec.job is not None:
+        return spec.template if policy is not None else replace(spec.template, restart_policy="OnFailure")
+    return spec.template if policy != "Always" else replace(spec.template, restart_policy=None)
 
 
 def is_alone(spec: WorkloadSpec) -> bool:
@@ -157,6 +168,9 @@ def _check_counts(report: Report, spec: WorkloadSpec) -> None:
         if spec.job.parallelism > spec.job.completions:
             message = f"may be at most completions, which is {spec.job.completions}, got {spec.job.parallelism}"
             report.add("spec.job.parallelism", message)
+        if spec.template.restart_policy == "Always":
+            message = "must be OnFailure or Never for a job, which would never be done; OnFailure where it is left out"
+            report.add("spec.template.restartPolicy", message)
         if spec.replicas != 1:
             report.add("spec.replicas", "must be left out for a job; job.parallelism says how many run at once")
 
