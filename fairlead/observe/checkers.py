@@ -103,6 +103,7 @@ class JournalChecker:
         self._decided.entry_ended(None, 0, "")
         self.leases.begun()
         self._overrides.begun(now_ms)
+        self._leaving.begun(now_ms)
         self.moving.moved = 0
         self.violations.clear()
         self.checked.clear()

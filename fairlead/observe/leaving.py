@@ -48,6 +48,11 @@ class LeavingChecker:
         self._since_ms: dict[Slot, int] = {}  # of these: since when it serves
         self._approved: dict[Slot, str] = {}  # let go and not gone: the workload's uid
         self._withdrawn: dict[Slot, int] = {}  # no longer let go: since when
+        self._begun_ms = -SEEN_MS
+
+    def begun(self, now_ms: int) -> None:
+        """All there was before the first batch was told. What it was decided on a moment earlier is not known."""
+        self._begun_ms = now_ms
 
     def order(self, old: Assignment | None, new: Assignment | None, now_ms: int) -> None:
         order = new or old
@@ -100,7 +105,8 @@ class LeavingChecker:
     def _let_go(self, slot: Slot, request: EvictionRequest, kept: _Kept, now_ms: int) -> None:
         bound: Binding | None = self._objects["bindings"].get(slot)
         about = bound is not None and request.spec.epoch in (0, bound.spec.token.epoch)
-        if not about or slot not in kept.serving or now_ms < self._since_ms.get(slot, 0) + SEEN_MS:
+        since_ms = max(self._begun_ms, self._since_ms.get(slot, -SEEN_MS))
+        if not about or slot not in kept.serving or now_ms < since_ms + SEEN_MS:
             return  # who does not serve may go
         kept.forget(now_ms)
         floor = min((kept.floor, *(floor for _, floor in kept.floors)))
@@ -114,7 +120,7 @@ class LeavingChecker:
 
     def _drained(self, slot: Slot, kept: _Kept, now_ms: int) -> None:
         kept.forget(now_ms)
-        let_go = slot in self._approved or now_ms < self._withdrawn.get(slot, -SEEN_MS) + SEEN_MS
+        let_go = slot in self._approved or now_ms < max(self._begun_ms, self._withdrawn.get(slot, -SEEN_MS)) + SEEN_MS
         if not let_go and min((kept.floor, *(floor for _, floor in kept.floors))):
             self._found("S19", f"{'/'.join(slot)} was drained, and nobody had let it go")
 

@@ -98,3 +98,10 @@ def test_a_drain_of_one_whom_nobody_let_go_is_found_where_there_is_a_budget() ->
     assert serving(0).entry(DISRUPTION, drain, drained, at_s=120).found == []
     taken_back = serving(2).entry(DISRUPTION, RULED, let_go(0), at_s=120).entry(ROLLOUT, RULED, gone(let_go(0)), at_s=121)
     assert taken_back.entry(DISRUPTION, drain, drained, at_s=122).found == [], "it may not have seen that it was taken back"
+
+
+def test_what_was_so_before_the_history_begins_may_have_been_counted_on() -> None:
+    begun = Forged(*BASE, order(2, 2), slot(0), slot(1))
+    assert begun.entry(DISRUPTION, RULED, let_go(0), at_s=5).found == []
+    drained = Forged(*BASE, order(2, 2), slot(0), slot(1))
+    assert drained.entry(DISRUPTION, to(SlotState.DRAINING), slot(0, SlotState.DRAINING), at_s=5).found == []
