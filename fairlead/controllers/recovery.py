@@ -19,6 +19,7 @@ from fairlead.controllers.policies import PoliciesInForce
 from fairlead.controllers.regions_seen import regions_seen
 from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
+from fairlead.decide.claimable import room_rules
 from fairlead.decide.folding import owner_of
 from fairlead.decide.outlooks import spec_of, status_of
 from fairlead.decide.overrides import Where, all_in_force, concerns, in_force, words
@@ -34,13 +35,12 @@ from fairlead.decide.recovery import (
     ServiceKey,
     outlook,
     plan,
-    room_rules,
 )
 from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from
 from fairlead.decide.slots import instant
 from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
 from fairlead.model.commands import Body, Delete, LeaseAcquire, LeaseRelease, Put, PutStatus
-from fairlead.model.kinds.capacity import BudgetInRegion, Holding, HoldingSpec, RecoveryBudget
+from fairlead.model.kinds.capacity import BudgetInRegion, HeldShape, Holding, HoldingSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Placement, Workload
 from fairlead.model.kinds.ledger import LeaseSpec
 from fairlead.model.kinds.policy import Override
@@ -347,28 +347,28 @@ def _alone(
 def _as_placed(service: Service, placement: Placement, avoiding: Iterable[Override]) -> Service:
     """With what its placement, and zones that it alone is to avoid, say about rooms. Those that all of its tenant's work is to
     avoid are no rooms to begin with: their region counts them out."""
-    per_node, why = room_rules(placement)
-    unsure = dict.fromkeys(service.regions, why) if why else {}
+    rules = room_rules(placement)
+    unsure = dict.fromkeys(service.regions, rules.why) if rules.why else {}
     for each in avoiding:
         for region in service.regions if each.spec.scope.workloads else ():
             if concerns(each, Where(*service.key, region, next(iter(each.spec.scope.zones), ""))):
                 unsure[region] = f"it is to avoid zones there: {words(each)}"
-    return service._replace(per_node=per_node, unsure=unsure)
+    return service._replace(per_node=rules.per_node, zone_skew=rules.zone_skew, unsure=unsure)
 
 
 def _rooms(cache: Cache) -> Rooms:
     """What may be claimed, as the regions say: rooms on nodes that take work."""
     out: dict[Place, dict[Resources, int]] = {}
-    nodes: dict[Place, dict[Resources, tuple[int, ...]]] = {}
+    where: dict[Place, dict[Resources, HeldShape]] = {}
     claimed: dict[Place, int] = {}
     for item in cache.all("holdings"):
         holding: Holding = item.hot
         place = (f"{item.tenant}/{holding.spec.budget}", holding.spec.region)
-        shapes = out.setdefault(place, {})
+        shapes, most = out.setdefault(place, {}), where.setdefault(place, {})
         for shape in holding.status.shapes:
             shapes[shape.requests] = shapes.get(shape.requests, 0) + shape.held
             # Two of one size are two blocks, and may share nodes: the larger speaks for both.
-            most = nodes.setdefault(place, {})
-            most[shape.requests] = max(most.get(shape.requests, ()), shape.nodes, key=sum)
+            most[shape.requests] = max(most.get(shape.requests, shape), shape, key=lambda one: one.held)
             claimed[place] = claimed.get(place, 0) + shape.claimed
-    return Rooms(out, claimed, nodes)
+    nodes = {place: {size: one.nodes for size, one in most.items()} for place, most in where.items()}
+    return Rooms(out, claimed, nodes, {place: {size: one.zones for size, one in most.items()} for place, most in where.items()})

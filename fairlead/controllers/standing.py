@@ -44,11 +44,18 @@ def _node_of_borrower(item: Item) -> Hashable:
     return item.hot.node if item.hot.borrowed and item.hot.state in HOLDS_CAPACITY else None
 
 
+def _open_zone(item: Item) -> Hashable:
+    """Of a node on which slots may be placed, as spread counts it: also of one that is drained and not closed."""
+    spec, status = item.hot.spec, item.hot.status
+    return spec.zone or None if status.health == "Ready" and status.schedulable and not spec.unschedulable else None
+
+
 class StandingController:
     name = "standing"
     follows = (_HOLDINGS, "nodes", "reservations", "bindings", "schedulingrequests", "overrides")
     follows_other: tuple[str, ...] = ()
     indexes: Indexes = {
+        "nodes": {"open zone": _open_zone},
         "reservations": {"budget": _of_reservation, "node": _node_of_room},
         "schedulingrequests": {"budget": _of_request},
         # Borrowers wake nobody, there are too many of them: what they use is counted at the next look, a resync at the latest.
@@ -67,7 +74,7 @@ class StandingController:
             case "overrides":
                 return self.resync(view) if item.hot.spec.kind == _AVOIDANCE else ()
             case "nodes":
-                return self.resync(view) if _standing_of(item) != _standing_of(view.cache.item("nodes", *item.key)) else ()
+                return self.resync(view) if _counts_as(item) != _counts_as(view.cache.item("nodes", *item.key)) else ()
             case "reservations":
                 found = _of_reservation(item)
             case "schedulingrequests":
@@ -115,6 +122,8 @@ class StandingController:
             frozenset(node for node, how in standing.items() if how == "gone"),
             frozenset(node for node, how in standing.items() if how == "silent"),
             frozenset(room.spec.index for node in standing for room in self._lent(cache, node, key)),
+            {name: node.hot.spec.zone for name, node in nodes.items() if node is not None},
+            frozenset(str(zone) for zone in cache.values("nodes", "open zone")),
         )
 
     @staticmethod
@@ -133,6 +142,11 @@ def _standing_of(node: Item | None) -> str:
     if node is None or node.hot.status.health == "Lost" or node.hot.spec.drain is not None or node.hot.spec.unschedulable:
         return "gone"
     return "" if node.hot.status.health == "Ready" and node.hot.status.schedulable else "silent"
+
+
+def _counts_as(node: Item | None) -> tuple[str, Hashable]:
+    """What about a node changes what is said of rooms."""
+    return _standing_of(node), _open_zone(node) if node is not None else None
 
 
 def _is_avoided(avoiding: list[Override], tenant: str, node: NodeSpec, now_ms: int) -> bool:

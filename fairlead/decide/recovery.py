@@ -13,7 +13,7 @@ exclusive everywhere is the exception: its stand-ins each name one slot, and go 
 
 A room is no promise where the service's own placement may forbid it: so many slots on one node, an even spread, zones that it is
 to avoid. It is ordered all the same, for it may do, and what waits is told; but a region where it is sure goes first, and
-readiness counts on what is sure alone.
+readiness counts on what is sure alone (claimable.py).
 
 When several regions are silent at once (P15) few slots are ordered at a time, in the same order: those who are left must not be
 buried under what the others carried, and it may yet be the observation that is wrong. What waits for its turn says so.
@@ -25,9 +25,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fairlead.decide.domains import HOSTNAME
+from fairlead.decide.claimable import Takers, evenly
 from fairlead.decide.succession import Alone, Areas, succeed
-from fairlead.model.kinds.intent import Placement
 from fairlead.model.kinds.recovery import StandIn
 from fairlead.model.resources import Resources
 
@@ -53,6 +52,8 @@ class Service(NamedTuple):
     alone: Alone | None = None  # its slots are exclusive everywhere
     deadline_s: float = 300.0  # within which it is to have its minimum again
     per_node: int = 0  # of its slots on one node, at most; 0: any number
+    zone_skew: int = 0  # of its slots in one zone, at most so many more than in the emptiest; 0: any number
+    idle: Mapping[str, int] = MappingProxyType({})  # of its own, those that nobody counts on, and that may lie there still
     unsure: Mapping[str, str] = MappingProxyType({})  # regions in which no room can be promised to it, and why
 
 
@@ -83,37 +84,61 @@ class Standing:
 
     def __init__(self, rooms: Rooms) -> None:
         self._held = {place: dict(shapes) for place, shapes in rooms.held.items()}
-        self._nodes = rooms.nodes
-        self._taken: dict[Place, dict[ServiceKey, int]] = {}
+        self._nodes, self._zones = rooms.nodes, rooms.zones
+        self._takers: dict[Place, Takers] = {}
+        self.given: list[tuple[Service, str, int]] = []  # anew: to whom, where, how many
 
     def room(self, place: Place, ask: Resources) -> int:
         return sum(count for shape, count in self._held.get(place, {}).items() if not ask.exceeding(shape))
 
-    def sure(self, service: Service, region: str, free: int) -> int:
-        """Of so many free rooms those that it can claim whatever nodes its own slots, and others who claim, are on: each of them
-        may be in the way of one. Of several shapes only the best counts, as rooms of two may be on one node."""
+    def sure(self, service: Service, region: str, free: int, given: int = 0) -> int:
+        """Of so many free rooms those that it can claim wherever its own slots are, and whoever claims which of the others first:
+        each may be in the way of one. Of several shapes only the best counts, as rooms of two may be on one node. `given`: of
+        what was taken, those that are asked about."""
         if region in service.unsure:
             return 0
-        if not service.per_node:
+        if not service.per_node and not service.zone_skew:
             return free
-        place = (service.budget, region)
-        fitting = [nodes for shape, nodes in self._nodes.get(place, {}).items() if not service.shape.exceeding(shape)]
-        most = max((sum(nodes[: service.per_node]) for nodes in fitting), default=0)
-        others = sum(count for key, count in self._taken.get(place, {}).items() if key != service.key)
-        mine = service.slots.get(region, 0) + service.ordered.get(region, 0)
-        return max(0, min(free, most - mine - others))
+        fitting = [shape for shape in self._held.get((service.budget, region), ()) if not service.shape.exceeding(shape)]
+        return max(0, min(free, max((self._certain(service, region, shape, given) for shape in fitting), default=0)))
+
+    def _certain(self, service: Service, region: str, shape: Resources, given: int) -> int:
+        place, key, certain = (service.budget, region), service.key, []
+        nodes, zones = self._nodes.get(place, {}).get(shape, ()), self._zones.get(place, {}).get(shape, ())
+        takers = self._takers.get(place) or Takers()
+        mine, others, shut = _lie(service, region), takers.others(key), 0
+        if service.per_node:
+            certain.append(sum(nodes[: service.per_node]) - mine - others)
+            shut = sum(nodes[service.per_node :]) + mine  # rooms that are none for it, in whatever zones
+        if service.zone_skew:
+            # Whose orders have not claimed yet is not known, only how many: those counted as its own may be another's.
+            shut += max(0, takers.by(key) - given)
+            in_one = takers.others(key, sum(count > 0 for count in zones))
+            certain.append(evenly(zones, service.zone_skew, mine, others + shut, in_one + shut))
+        return min(certain)
+
+    def give(self, service: Service, region: str, count: int) -> None:
+        """Of what was not ordered before."""
+        self.take(service, region, count)
+        self.given.append((service, region, count))
 
     def take(self, service: Service, region: str, count: int) -> None:
         """The smallest that hold the ask go first, so that the large ones are left for those who need them."""
         place, ask = (service.budget, region), service.shape
-        taken_by = self._taken.setdefault(place, {})
-        taken_by[service.key] = taken_by.get(service.key, 0) + count
+        # How even its new slots are is known only where it has no others, and may be in all zones.
+        even = not _lie(service, region) and region not in service.unsure
+        self._takers.setdefault(place, Takers()).add(service.key, count, service.zone_skew if even else 0)
         shapes = self._held.get(place, {})
         for shape in sorted((s for s in shapes if not ask.exceeding(s)), key=lambda s: (s.cpu, s.memory, s.scalars)):
             taken = min(count, shapes[shape])
             shapes[shape] -= taken
             count -= taken
         assert count <= 0, f"{count} more were taken from {place} than it holds"
+
+
+def _lie(service: Service, region: str) -> int:
+    """How many of its slots may lie there."""
+    return sum(each.get(region, 0) for each in (service.slots, service.ordered, service.idle))
 
 
 class Ration:
@@ -132,12 +157,13 @@ class Ration:
 
 
 class Rooms(NamedTuple):
-    """What the regions say of budgets: rooms nobody has claimed, by shape, and how many were claimed. `nodes`: of how many nodes
+    """What the regions say of budgets: rooms nobody has claimed, by shape, and how many were claimed. `nodes`, `zones`: where
     those of a shape are, as HeldShape says it."""
 
     held: Mapping[Place, Mapping[Resources, int]]
     claimed: Mapping[Place, int] = MappingProxyType({})
     nodes: Mapping[Place, Mapping[Resources, tuple[int, ...]]] = MappingProxyType({})
+    zones: Mapping[Place, Mapping[Resources, tuple[int, ...]]] = MappingProxyType({})
 
 
 def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: int | None = None) -> Plan:
@@ -157,6 +183,8 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
                 found.orders[service.key] = kept
             continue
         _recover(service, regions, standing, ration, kept, found)
+    for service, region, new in standing.given:  # when all is given out: nobody knows who claims first
+        _note_unsure(service, region, new, standing, found)
     return found
 
 
@@ -192,8 +220,7 @@ def _succeed(
         ordered = succeed(alone, service.minimum, areas, lambda region: ration.within(room(region)))
     if ordered.new:
         ration.take(ordered.new)
-        _note_unsure(service, ordered.region, ordered.new, standing, found)
-        standing.take(service, ordered.region, ordered.new)
+        standing.give(service, ordered.region, ordered.new)
     if ordered.stand_ins:
         found.stand_ins[service.key] = ordered.stand_ins
         counts: dict[str, int] = {}
@@ -207,10 +234,15 @@ def _succeed(
 
 
 def _note_unsure(service: Service, region: str, new: int, standing: Standing, found: Plan) -> None:
-    unsure = new - standing.sure(service, region, new)
-    if unsure:
+    unsure = new - standing.sure(service, region, new, new)
+    if not unsure:
+        return
+    if service.zone_skew and standing.sure(service._replace(zone_skew=0), region, new, new) == new:
+        rule = f"it may have {service.zone_skew} more in one zone than in another (DoNotSchedule)"
+        why = f"{rule}, and budget {service.budget!r} has too few rooms for that in some zone of {region}"
+    else:
         why = f"it may have {service.per_node} on one node, and budget {service.budget!r} has too few nodes for that in {region}"
-        found.unsure[service.key] = Short(unsure, service.unsure.get(region, why))
+    found.unsure[service.key] = Short(unsure, service.unsure.get(region, why))
 
 
 def _placeless(service: Service, where: Iterable[str]) -> Short:
@@ -278,8 +310,7 @@ def _recover(
     now = ration.within(more)  # where it goes is decided on what there is, whatever may be ordered of that in this look
     if now:
         ration.take(now)
-        _note_unsure(service, region, now, standing, found)
-        standing.take(service, region, now)
+        standing.give(service, region, now)
         kept[region] = kept.get(region, 0) + now
     if kept:
         found.orders[service.key] = kept
@@ -342,20 +373,10 @@ def _left(service: Service, partial: frozenset[str]) -> Service:
     if service.alone is not None or not partial:
         return service
     slots = {r: min(n, service.alive.get(r, 0)) if r in partial else n for r, n in service.slots.items()}
-    return service._replace(slots=slots)
+    return service._replace(slots=slots, idle={r: n - slots[r] for r, n in service.slots.items()})
 
 
 def _as_if_taken(service: Service, lost: str) -> Service:
     """Where slots are exclusive everywhere: as it will be once the lost region's slot lease has run out."""
     alone = service.alone
     return service if alone is None else service._replace(alone=alone._replace(taken={lost: 0, **alone.taken}))
-
-
-def room_rules(placement: Placement) -> tuple[int, str]:
-    """What of a placement may be in the way of a room: how many slots one node may have at most (0: any number), and a rule that
-    no number of rooms can promise, in words: how even its slots are in a region, only that region knows."""
-    hard = [rule for rule in placement.spread if rule.when_unsatisfiable == "DoNotSchedule"]
-    limits = [placement.max_per_node, *(rule.max_skew for rule in hard if rule.topology_key == HOSTNAME)]
-    coarse = sorted({rule.topology_key for rule in hard} - {HOSTNAME, "region"})  # rooms of one region are all in that
-    why = f"it must be spread evenly by {', '.join(coarse)} (DoNotSchedule), which rooms cannot promise" if coarse else ""
-    return min((each for each in limits if each), default=0), why

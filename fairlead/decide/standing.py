@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fairlead.decide.spans import spans_of
@@ -23,6 +24,7 @@ from fairlead.model.resources import NOTHING, Resources
 
 BLOCK: Final = 10_000  # rooms of one shape, at most
 ENQUEUE_MAX: Final = 256
+ZONES_MAX: Final = 64  # of more of them nothing is said
 PRIORITY: Final = 900  # behind critical work that wants to run, ahead of everything else
 
 # One lost node or zone should take as little of a budget with it as can be; where that cannot be, held is better than not.
@@ -41,6 +43,8 @@ class Here(NamedTuple):
     gone: frozenset[str]  # nodes that are lost, unknown here, closed, or on their way out
     silent: frozenset[str]  # nodes of which nobody knows, or where nothing may be placed for a while
     lent: frozenset[int] = frozenset()  # indices of rooms that borrowers run in
+    zones: Mapping[str, str] = MappingProxyType({})  # of the nodes that have rooms, their zones; empty: in none
+    open_zones: frozenset[str] = frozenset()  # those with a node that takes work: what a spread is measured over (ADR 0012)
 
 
 def wanted(holding: Holding | None, now_ms: int) -> dict[int, Resources]:
@@ -130,14 +134,23 @@ def shapes_of(holding: Holding, want: Mapping[int, Resources], here: Here) -> tu
         held, claimed, silent, lent = found.get(block, (0, 0, 0, 0))
         shape = holding.spec.shapes[block].requests
         waiting = max(0, count - held - claimed - silent)
-        nodes = _at_least(on_node.get(block, Counter()).values())
-        shapes.append(HeldShape(shape, held, claimed, waiting, silent, lent, nodes))
+        on = on_node.get(block, Counter())
+        shapes.append(HeldShape(shape, held, claimed, waiting, silent, lent, _at_least(on.values()), _by_zone(on, here)))
     return tuple(shapes)
 
 
 def _at_least(counts: Collection[int]) -> tuple[int, ...]:
     """How many of them are one or more, two or more, and so on. The sum of the first n is what is left with n of each at most."""
     return tuple(sum(count >= least for count in counts) for least in range(1, max(counts, default=0) + 1))
+
+
+def _by_zone(on_node: Mapping[str, int], here: Here) -> tuple[int, ...]:
+    """How many rooms each open zone has, the most first, down to those that have none. Nothing where none has any."""
+    found = Counter(dict.fromkeys(here.open_zones, 0))
+    for node, count in on_node.items():
+        if zone := here.zones.get(node, ""):
+            found[zone] += count
+    return tuple(sorted(found.values(), reverse=True)) if any(found.values()) and len(found) <= ZONES_MAX else ()
 
 
 def lent_of(rooms: Iterable[Reservation], borrowed: Iterable[Resources]) -> list[Reservation]:

@@ -77,10 +77,10 @@ class Recovering:
         return found
 
     def held(self) -> HeldShape | None:
-        """As the global plane knows it, on whatever nodes."""
+        """As the global plane knows it, wherever it is."""
         budget: RecoveryBudget = self.w.top.get("recoverybudgets", "eu")
         rows = [row for row in budget.status.regions if row.region == REGION and row.shapes]
-        return replace(rows[0].shapes[0], nodes=()) if rows else None
+        return replace(rows[0].shapes[0], nodes=(), zones=()) if rows else None
 
 
 @asynccontextmanager

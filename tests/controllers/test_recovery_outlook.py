@@ -45,12 +45,36 @@ def test_rooms_of_which_nobody_says_on_what_nodes_they_are_promise_nothing_to_on
     assert (outlook(rig).region, outlook(rig).missing) == ("c", 0)
 
 
-def test_an_even_spread_over_zones_is_short_with_that_reason() -> None:
+def test_an_even_spread_over_zones_counts_on_what_the_region_says_of_its_zones() -> None:
     rig = OneService()
     placed(rig, spread=(SpreadRule(topology_key="zone"),))
     short = outlook(rig)
+    assert (short.missing, "more in one zone than in another" in short.why) == (4, True), "nothing is said yet"
+    holding = rig.view.cache.get("holdings", "risk", "critical.c")
+    (shape,) = holding.status.shapes
+    for zones, missing in (((2, 1, 1), 0), ((4, 0), 3)):
+        spread = replace(holding, status=replace(holding.status, shapes=(replace(shape, zones=zones),)))
+        rig.put("holdings", "risk", "critical.c", spread)
+        assert (outlook(rig).region, outlook(rig).missing) == ("c", missing)
+
+
+def test_an_even_spread_over_labels_of_nodes_is_short_with_that_reason() -> None:
+    rig = OneService()
+    placed(rig, spread=(SpreadRule(topology_key="rack"),))
+    short = outlook(rig)
     assert short.missing == 4
-    assert "spread evenly by zone" in short.why
+    assert "spread evenly by rack" in short.why
+
+
+def test_of_two_blocks_of_one_size_the_larger_says_where_its_rooms_are() -> None:
+    rig = OneService()
+    placed(rig, spread=(SpreadRule(topology_key="zone"),), max_per_node=1)
+    holding = rig.view.cache.get("holdings", "risk", "critical.c")
+    (shape,) = holding.status.shapes
+    small, large = replace(shape, held=1, nodes=(1,), zones=(1, 0)), replace(shape, held=4, nodes=(4,), zones=(2, 2))
+    for shapes in ((small, large), (large, small)):
+        rig.put("holdings", "risk", "critical.c", replace(holding, status=replace(holding.status, shapes=shapes)))
+        assert (outlook(rig).region, outlook(rig).missing) == ("c", 0)
 
 
 def test_zones_that_the_workload_itself_is_to_avoid_are_the_reason_while_that_is_in_force() -> None:

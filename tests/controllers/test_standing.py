@@ -23,6 +23,7 @@ from fairlead.model.kinds.capacity import (
     Reservation,
     ReservationSpec,
 )
+from fairlead.model.kinds.intent import Placement, SpreadRule
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.meta import Metadata
@@ -80,6 +81,10 @@ class Rooms:
         (shape,) = next(body.status.shapes for body in self.look(after_s).bodies if isinstance(body, PutStatus))
         return shape.held, shape.silent, shape.waiting
 
+    def zones(self) -> tuple[int, ...]:
+        (shape,) = next(body.status.shapes for body in self.look().bodies if isinstance(body, PutStatus))
+        return tuple(shape.zones)
+
     def given_up(self) -> list[str]:
         return [body.name for body in self.look().bodies if isinstance(body, ReleaseReservation)]
 
@@ -121,6 +126,21 @@ def test_a_zone_that_others_are_to_avoid_is_no_matter() -> None:
         assert rooms.said() == (2, 0, 0), scope
 
 
+def test_zones_count_while_a_node_there_takes_work_whether_or_not_it_has_room() -> None:
+    rooms = Rooms()
+    assert rooms.zones() == (1, 1)
+    rooms.node("n3", "c", health="Unknown")
+    assert rooms.zones() == (1, 1)
+    rooms.node("n3", "c")
+    assert (rooms.woken, rooms.zones()) == ([KEY], (1, 1, 0))
+    rooms.node("n3", "b")
+    assert (rooms.woken, rooms.zones()) == ([KEY], (1, 1)), "it has moved"
+    rooms.avoid(zones=("a",))
+    assert rooms.zones() == (1, 0), "a spread is measured over zones to be avoided too"
+    rooms.node("n1", "a", unschedulable=True)
+    assert rooms.zones() == (1,)
+
+
 async def test_readiness_ends_when_the_nodes_are_cordoned_and_comes_back_with_them() -> None:
     async with two_regions() as r:
         w = r.w
@@ -136,3 +156,12 @@ async def test_readiness_ends_when_the_nodes_are_cordoned_and_comes_back_with_th
         assert r.held() == HeldShape(requests=SHAPE, waiting=2)
         await close(False)
         await w.until(lambda: (o := r.outlook("west")) is not None and (o.spec.ready, o.spec.short) == (1, 0))
+
+
+async def test_one_that_must_be_even_over_zones_is_ready_with_rooms_in_each_and_claims_them() -> None:
+    async with two_regions(rooms=3, placement=Placement(spread=(SpreadRule(topology_key="zone"),))) as r:  # three zones
+        w = r.w
+        await w.until(lambda: (o := r.outlook("west")) is not None and (o.spec.ready, o.spec.short) == (1, 0))
+        await r.health("west", "Lost")
+        await w.until(lambda: r.held() == HeldShape(requests=SHAPE, held=1, claimed=2))
+        await w.until(lambda: len(w.low.serving()) == 4)

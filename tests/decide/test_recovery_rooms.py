@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.decide.recovery import Outlook, Pace, Place, Rooms, Service, outlook, plan, room_rules
+from fairlead.decide.claimable import room_rules
+from fairlead.decide.recovery import Outlook, Pace, Place, Rooms, Service, outlook, plan
 from fairlead.model.kinds.intent import Placement, SpreadRule
 from fairlead.model.resources import Resources
 from tests.decide.test_recovery import LARGE, SMALL, regions, service
@@ -79,7 +80,10 @@ def test_where_no_room_can_be_promised_that_is_the_reason() -> None:
 
 def test_hard_rules_of_a_placement_are_what_may_be_in_the_way_of_rooms() -> None:
     soft = SpreadRule(topology_key="zone", when_unsatisfiable="ScheduleAnyway")
-    assert room_rules(Placement(spread=(soft, SpreadRule(topology_key="region")))) == (0, "")
-    assert room_rules(Placement(max_per_node=3)) == (3, "")
-    assert room_rules(Placement(max_per_node=3, spread=(SpreadRule(topology_key="hostname", max_skew=2),))) == (2, "")
-    assert "spread evenly by rack, zone" in room_rules(Placement(spread=(SpreadRule("zone"), SpreadRule("rack"))))[1]
+    assert room_rules(Placement(spread=(soft, SpreadRule(topology_key="region")))) == (0, 0, "")
+    assert room_rules(Placement(max_per_node=3)) == (3, 0, "")
+    assert room_rules(Placement(max_per_node=3, spread=(SpreadRule(topology_key="hostname", max_skew=2),))) == (2, 0, "")
+    assert room_rules(Placement(spread=(SpreadRule("zone", max_skew=2), SpreadRule("zone", max_skew=3)))) == (0, 2, "")
+    assert "spread evenly by rack (" in room_rules(Placement(spread=(SpreadRule("zone"), SpreadRule("rack"))))[2]
+    assert "over nodes that it names" in room_rules(Placement(zones=("a",), spread=(SpreadRule("zone"),)))[2]
+    assert room_rules(Placement(zones=("a",), spread=(soft,))) == (0, 0, "")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from fairlead.decide.standing import BLOCK, ENQUEUE_MAX, Here, bodies, lent_of, request_for, shapes_of, wanted
+from fairlead.decide.standing import BLOCK, ENQUEUE_MAX, ZONES_MAX, Here, bodies, lent_of, request_for, shapes_of, wanted
 from fairlead.model.commands import Body, Delete, Enqueue, ReleaseReservation
 from fairlead.model.kinds.capacity import BudgetShape, HeldShape, Holding, HoldingSpec, Reservation, ReservationSpec
 from fairlead.model.kinds.slot import Token
@@ -210,3 +210,15 @@ def test_the_region_says_on_how_many_nodes_rooms_are() -> None:
     small, large = shapes_of(of, wanted(of, EPOCH_MS), here(rooms, silent=("n3",)))
     assert (small.held, small.nodes) == (5, (2, 2, 1)), "two nodes hold one, two hold two, one holds three"
     assert large.nodes == ()
+
+
+def test_the_region_says_how_many_rooms_each_zone_has_that_takes_work() -> None:
+    of = holding((SMALL, 6), (LARGE, 1))
+    rooms = tuple(room(index, node=node) for index, node in enumerate(("n1", "n2", "n2", "n3", "n4", "n5")))
+    zones = {"n1": "a", "n2": "b", "n3": "b", "n4": "c", "n5": ""}
+    there = here(rooms, silent=("n4",))._replace(zones=zones, open_zones=frozenset("abcd"))
+    small, large = shapes_of(of, wanted(of, EPOCH_MS), there)
+    assert (small.held, small.zones) == (5, (3, 1, 0, 0)), "c has a node that takes work, and a room on one that does not"
+    assert large.zones == (), "there is none"
+    many = there._replace(open_zones=frozenset(map(str, range(ZONES_MAX + 1))))
+    assert shapes_of(of, wanted(of, EPOCH_MS), many)[0].zones == ()

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
+from fairlead.decide.standing import request_for
 from fairlead.decide.topology import marks_of
 from fairlead.model.kinds.intent import AffinityRule, LabelExpression, Placement, SpreadRule
 from fairlead.model.kinds.work import Marks
@@ -15,8 +16,9 @@ from fairlead.model.resources import Resources
 from fairlead.scheduler.ranking import Ranking
 from fairlead.scheduler.shapes import Shape
 from fairlead.scheduler.snapshot import FIRM, Snapshot, Use
+from tests.decide.test_standing import holding
 from tests.scheduler.fleets import GI, NOW_MS, node, request, snapshot_of
-from tests.scheduler.test_cycle import Table
+from tests.scheduler.test_cycle import Table, fill
 from tests.scheduler.test_snapshot import Seen
 
 WEB, DATA = (("app", "web"),), (("app", "data"),)
@@ -52,6 +54,21 @@ def test_a_preferred_spread_by_node_stays_level_at_every_height() -> None:
     table = Table(snapshot_of(*(node(f"n{n}", cpu=64_000) for n in range(8))))
     got = table.places(*(request(f"a-{n}", cpu=100, placement=_by_node("ScheduleAnyway")) for n in range(16)))
     assert sorted(got.values()) == sorted(f"n{n}" for n in range(8) for _ in range(2))
+
+
+def test_rooms_of_a_budget_are_even_over_zones_that_are_alike_and_only_then() -> None:
+    """docs/recovery.md says so: it is a preference, and fuller nodes are one too."""
+    size = Resources(200, GI // 4)
+
+    def by_zone(*full: int) -> list[int]:
+        snapshot = snapshot_of(*(node(f"{zone}{n}", zone=zone) for zone in "abc" for n in range(3)))
+        for row, cpu in enumerate(each for each in full for _ in range(3)):
+            fill(snapshot, row, f"w-{row}", cpu)
+        got = Table(snapshot).places(*(request_for(holding((size, 6)), index, size) for index in range(6)))
+        return [sum(name.startswith(zone) for name in got.values()) for zone in "abc"]
+
+    assert by_zone(1000, 1000, 1000) == [2, 2, 2]
+    assert by_zone(3500, 3500, 0) == [3, 3, 0]
 
 
 def test_only_the_first_of_those_that_must_be_on_one_node_may_go_anywhere() -> None:

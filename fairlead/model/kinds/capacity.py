@@ -77,6 +77,7 @@ class HeldShape(Record, frozen=True):
     silent: int = 0  # held where nothing may be placed now (nodes not heard, zones avoided): worth nothing meanwhile
     lent: int = 0  # of `held`: borrowers run in these until they are claimed
     nodes: tuple[int, ...] = ()  # of `held`: how many nodes have at least one of these, how many at least two, and so on
+    zones: tuple[int, ...] = ()  # of `held`: how many each zone that takes work has, the most first; 0: it has none
 
 
 class BudgetInRegion(Record, frozen=True):
