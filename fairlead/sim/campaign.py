@@ -288,23 +288,35 @@ def _worker(scenarios: Sequence[Scenario], environ: dict[str, str]) -> subproces
     return worker
 
 
+def _told_by(worker: subprocess.Popen[bytes]) -> tuple[dict[int, Verdict], int]:
+    """What it said before it ended, by seed, and its code. A line that was cut short says nothing."""
+    assert worker.stdout is not None
+    whole = [msgspec.json.decode(line, type=Verdict) for line in worker.stdout if line.endswith(b"\n")]
+    return {verdict.seed: verdict for verdict in whole}, worker.wait()
+
+
 def determinism(seeds: Sequence[int], profile: str, minutes: float, say: Say) -> dict[str, Any]:
-    """Each seed in two fresh interpreters with different hash seeds: every field of the verdict must be the same."""
+    """Each seed in two fresh interpreters with different hash seeds: every field of the verdict must be the same. `seeds` counts
+    those that were compared; one whose process ended before that is among the mismatches: nothing was shown of it."""
     scenarios = [scenario_of(seed, profile, minutes) for seed in seeds]
     load = environment()
-    runs: list[list[Verdict]] = []
+    runs: list[dict[int, Verdict]] = []
+    lost: dict[int, str] = {}  # of these there is nothing to compare
     for hash_seed in ("1", "2"):
-        worker = _worker(scenarios, {"PYTHONHASHSEED": hash_seed})
-        assert worker.stdout is not None
-        runs.append([msgspec.json.decode(line, type=Verdict) for line in worker.stdout])
-        worker.wait()
-        say(f"{len(runs[-1])} seeds under hash seed {hash_seed}")
-    mismatches = [
+        found, code = _told_by(_worker(scenarios, {"PYTHONHASHSEED": hash_seed}))
+        why = f"its process under hash seed {hash_seed} ended with code {code}"
+        untold = [seed for seed in seeds if seed not in found]
+        lost |= dict.fromkeys(untold or (seeds[-1:] if code else ()), why)
+        runs.append(found)
+        say(f"{len(found)} seeds under hash seed {hash_seed}")
+    compared = [(runs[0][seed], runs[1][seed]) for seed in seeds if seed not in lost]
+    mismatches: list[dict[str, Any]] = [
         {"seed": one.seed, "traces": [one.trace, other.trace], "steps": [one.steps, other.steps]}
-        for one, other in zip(*runs, strict=True)
+        for one, other in compared
         if one != other
     ]
-    results = {"seeds": len(seeds), "mismatches": mismatches}
+    mismatches += [{"seed": seed, "why": why} for seed, why in lost.items()]
+    results = {"seeds": len(compared), "mismatches": mismatches}
     return {
         "name": "sim determinism",
         "params": {"profile": profile, "minutes": minutes},
