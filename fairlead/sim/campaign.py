@@ -103,8 +103,8 @@ def run(
 
 
 def _repeated(scenarios: Sequence[Scenario], verdicts: Sequence[Verdict], jobs: int) -> dict[str, Any]:
-    """One seed in twenty is run again, and must come out the same in every field."""
-    chosen = list(range(REPEAT_EVERY - 1, len(scenarios), REPEAT_EVERY))
+    """One seed in twenty is run again, the last where there are fewer, and must come out the same in every field."""
+    chosen = list(range(REPEAT_EVERY - 1, len(scenarios), REPEAT_EVERY) or range(len(scenarios))[-1:])
     again = [verdict for _, verdict in _all([scenarios[number] for number in chosen], jobs)] if chosen else []
     mismatches = [verdict.seed for number, verdict in zip(chosen, again, strict=True) if verdict != verdicts[number]]
     return {"repeated": len(chosen), "mismatches": mismatches}

@@ -104,6 +104,8 @@ def test_one_seed_in_twenty_is_run_again_and_must_come_out_the_same(monkeypatch:
     monkeypatch.setattr(campaign, "run_scenario", run)
     results = campaign.run(list(range(1, 46)), "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
     assert (results["repeated"], results["mismatches"]) == (2, [40])
+    few = campaign.run([38, 39, 40], "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
+    assert (few["repeated"], few["mismatches"]) == (1, [40]), "of fewer than twenty the last is"
 
 
 def test_a_directed_campaign_is_not_asked_what_it_is_not_directed_at_but_for_its_excuses() -> None:
@@ -143,6 +145,7 @@ def test_a_campaign_that_was_interrupted_goes_on_where_it_was(monkeypatch: pytes
         return results | {"moved": moved}
 
     monkeypatch.setattr(campaign, "run_scenario", run)
+    monkeypatch.setattr(campaign, "_repeated", lambda *_: {})
     with pytest.raises(KeyboardInterrupt):
         go(5)
     with (tmp_path / "kept").open("ab") as file:
