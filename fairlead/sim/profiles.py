@@ -18,7 +18,7 @@ QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
 SWARM: Final = tuple(
-    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "hush", "behead", "strand")
+    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "hush", "behead", "strand", "misplace")
 )  # directed profiles have those
 
 
@@ -212,6 +212,13 @@ def _crowded(scenario: Scenario) -> Scenario:
     return replace(made, work=work, tight=True, dedicated=False, settle_s=120.0)
 
 
+def _areas(scenario: Scenario) -> Scenario:
+    """The same where there is room, and slots are asked for where they may not be while policies change."""
+    made = _strays(scenario)
+    work = replace(made.work, actions=60.0, operators=4.0, promotions=6.0)
+    return replace(made, work=work, faults=replace(made.faults, misplace=60.0))
+
+
 def _gangs(scenario: Scenario) -> Scenario:
     """Work that starts whole or not at all, by two schedulers whose proposals lack a member or are wrong about one."""
     work = replace(scenario.work, workloads=4, actions=60.0, exclusive=0.1, jobs=0.0, operators=4.0, gangs=0.8)
@@ -274,6 +281,7 @@ def _echoes(scenario: Scenario) -> Scenario:
 
 
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
+    "areas": _areas,
     "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,

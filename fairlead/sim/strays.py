@@ -22,6 +22,8 @@ from fairlead.model.commands import (
     Body,
     Caller,
     Command,
+    Delete,
+    Enqueue,
     Move,
     Outcome,
     Put,
@@ -35,7 +37,9 @@ from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding, SchedulingRequest
 from fairlead.model.lifecycle import LEASED_ROLES, STEPS, Role, SlotState
 from fairlead.model.registry import GLOBAL
+from fairlead.sim.born import TENANTS
 from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.misplaced import RULES, kept_away, misplaced
 from fairlead.sim.pictures import told_again
 from fairlead.sim.platform import Plane, Platform
 from fairlead.store.contract import Batch
@@ -106,6 +110,23 @@ class Strays:
             await self._reserve(plane, objects, first, second)
         else:
             self._ask_again(plane, objects, first)
+
+    async def misplace(self, draws: Draws) -> None:
+        """A slot is asked for where it may not be, bound by whoever was as late, and withdrawn at once."""
+        first, second, which, number, where = (draws.random() for _ in range(5))
+        planes = [plane for plane in self._platform.planes.values() if plane.name != GLOBAL]
+        plane = planes[int(where * len(planes))]
+        objects, rule = self.objects(plane.name), RULES[int(which * len(RULES))]
+        away = kept_away(objects, plane.name) if rule == "policy" else frozenset(TENANTS)
+        request = _pick([r for (at, tenant, _), r in self._asked.items() if at == plane.name and tenant in away], first)
+        caller, scheduler = caller_of(objects, Role.ASSIGNMENT), caller_of(objects, Role.SCHEDULER)
+        if self.left_out() or request is None or caller is None or scheduler is None:
+            return
+        wrong = misplaced(request, rule, int(number * 100))
+        named, bind = wrong.metadata, self._proposal_of(plane, objects, wrong, second)
+        if bind is not None:
+            asked, withdrawn = Enqueue(wrong), Delete("SchedulingRequest", named.namespace, named.name)
+            self._send(plane, Command(caller, asked), Command(scheduler, bind), Command(caller, withdrawn))
 
     def spoil(self, plane: Plane, server: PlaneServer) -> None:
         """From now on some proposals of this server's schedulers arrive as if they had been decided on something older, or just
@@ -253,7 +274,7 @@ class Strays:
         if body.ttl_s > TTL_S:
             self._platform.loop.spawn(None, self._bind_too_late(plane, rival.caller, Bind(*terms)), "stray that reserved")
             return
-        self._send(plane, Command(rival.caller, Bind(*terms)), TTL_S + 0.05)
+        self._send(plane, Command(rival.caller, Bind(*terms)), late_s=TTL_S + 0.05)
 
     def _ask_again(self, plane: Plane, objects: Objects, first: float) -> None:
         """The request of a slot that is bound by now."""
@@ -270,9 +291,12 @@ class Strays:
     def _proposal(self, plane: Plane, objects: Objects, first: float, second: float) -> Bind | None:
         """Right in everything but perhaps its node."""
         request: SchedulingRequest | None = _pick(list(objects.get("schedulingrequests", {}).values()), first)
+        return self._proposal_of(plane, objects, request, second) if request is not None else None
+
+    def _proposal_of(self, plane: Plane, objects: Objects, request: SchedulingRequest, second: float) -> Bind | None:
         node = _pick(list(objects.get("nodes", {}).values()), second)
         channel = objects.get("policychannels", {}).get(("", "default"))
-        if request is None or node is None or request.spec.gang:
+        if node is None or request.spec.gang:
             return None
         tenant = request.metadata.namespace
         grant = objects.get("grants", {}).get((tenant, plane.name))
@@ -281,7 +305,7 @@ class Strays:
         spec = request.spec
         return Bind(tenant, request.metadata.name, spec.epoch, spec.generation, node.metadata.name, revision, version)
 
-    def _send(self, plane: Plane, command: Command, late_s: float = 0.0) -> None:
+    def _send(self, plane: Plane, *commands: Command, late_s: float = 0.0) -> None:
         leaders = plane.leaders()
         program = next((p for p in plane.servers if leaders and p.name == leaders[0].config.name), None)
         if program is None or program.running is None:
@@ -291,10 +315,10 @@ class Strays:
         async def arrive() -> None:
             if late_s:
                 await sleep(late_s)
-            (outcome,) = await authority.submit([command])
-            counts["strays_accepted"] += isinstance(outcome, Accepted)
-            if isinstance(outcome, Refused):
-                counts[f"stray_{outcome.reason}"] += 1
+            for outcome in await authority.submit([*commands]):
+                counts["strays_accepted"] += isinstance(outcome, Accepted)
+                if isinstance(outcome, Refused):
+                    counts[f"stray_{outcome.reason}"] += 1
 
         self._platform.loop.spawn(program.running, arrive(), "stray")
 
