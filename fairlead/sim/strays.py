@@ -17,8 +17,6 @@ from fairlead.model import codec
 from fairlead.model.commands import (
     Accepted,
     Bind,
-    BindGang,
-    BindMany,
     Body,
     Caller,
     Command,
@@ -42,9 +40,9 @@ from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.misplaced import RULES, kept_away, misplaced
 from fairlead.sim.pictures import told_again
 from fairlead.sim.platform import Plane, Platform
+from fairlead.sim.spoilt import ACTOR, HELD_S, TTL_S, older, quicker
 from fairlead.store.contract import Batch
 
-ACTOR: Final = "stray"
 GROUNDS: Final = (
     "",
     "epoch",
@@ -54,10 +52,7 @@ GROUNDS: Final = (
     "lease",
     "",
 )  # what a bind is wrong about; nothing: its node alone
-WAYS: Final = 7  # in which a proposal may be spoilt: wrong about one of six things, or late
 STEPS_WRONG: Final = ("token", "stranger", "lease")
-TTL_S: Final = 1.0
-HELD_S: Final = 15.0  # as long as some reserve, and bind when they should not any more
 
 _binding: Final = codec.decoder(Binding).decode
 
@@ -333,54 +328,6 @@ def caller_of(objects: Objects, role: Role, epochs: int = 0) -> Caller | None:
         if lease.spec.role == role.value:
             return Caller(ACTOR, role, lease=name, fencing_epoch=lease.spec.epoch + epochs)
     return None
-
-
-def quicker(command: Command, which: float, at: float) -> Command | None:
-    """Another scheduler under the same lease, as two of one partition are for a moment: it reserves what this one is about to
-    bind. None where the draw is of another way, or nothing single is bound."""
-    body = command.body
-    if isinstance(body, BindMany) and body.binds:
-        body = body.binds[int(at * len(body.binds))]
-    if int(which * WAYS) != WAYS - 1 or not isinstance(body, Bind):
-        return None
-    terms = (body.tenant, body.name, body.epoch, body.generation, body.node, body.policy_revision, body.grant_version)
-    ttl_s = HELD_S if at * 31 % 1 < 0.4 else TTL_S
-    return Command(replace(command.caller, actor=f"another {ACTOR}"), Reserve(*terms, ttl_s))
-
-
-def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:
-    """A placement, wrong about one thing."""
-    if isinstance(body, BindMany) and body.binds:
-        index = int(at * len(body.binds))
-        changed = older(body.binds[index], which, at, nodes)
-        assert isinstance(changed, Bind)
-        return BindMany((*body.binds[:index], changed, *body.binds[index + 1 :]))
-    if isinstance(body, BindGang) and body.binds:
-        return _older_gang(body, which, at, nodes)
-    if not isinstance(body, Bind | Reserve):
-        return body
-    changes: tuple[dict[str, Any], ...] = (
-        {"epoch": body.epoch - 1},
-        {"generation": body.generation - 1},
-        {"policy_revision": body.policy_revision % 3 + 1},
-        {"grant_version": body.grant_version + 1},
-        {"node": nodes[int(at * len(nodes))]},
-        {"node": nodes[-1]},
-    )
-    return replace(body, **changes[int(which * WAYS) % len(changes)])
-
-
-def _older_gang(body: BindGang, which: float, at: float, nodes: Sequence[str]) -> Body:
-    """Without one of its members, as if they had nothing to do with each other, or with one that is wrong."""
-    index = int(at * len(body.binds))
-    others = (*body.binds[:index], *body.binds[index + 1 :])
-    if which < 0.3 and others:
-        return BindGang(others)
-    if which < 0.5:
-        return BindMany(body.binds)
-    changed = older(body.binds[index], (which - 0.5) * 2, at, nodes)
-    assert isinstance(changed, Bind)
-    return BindGang((*body.binds[:index], changed, *body.binds[index + 1 :]))
 
 
 def earlier(token: Token) -> Token:

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.model.commands import Bind, BindGang, BindMany, Caller, Command, Reserve
 from fairlead.model.lifecycle import Role
-from fairlead.sim.strays import WAYS, older, quicker
+from fairlead.sim.spoilt import WAYS, older, quicker
 
 SCHEDULER = Caller("scheduler-0", Role.SCHEDULER, lease="scheduler-0", fencing_epoch=3)
 LATE = (WAYS - 0.5) / WAYS
