@@ -19,7 +19,7 @@ from fairlead.decide.devices import pick_devices
 from fairlead.decide.fit import feasible, has_room, open_to
 from fairlead.decide.preempt_rules import Evictor
 from fairlead.model.commands import Refused
-from fairlead.model.lifecycle import STEPS
+from fairlead.model.lifecycle import STEPS, Role
 from fairlead.sim.planting import Mutant, Swap
 
 
@@ -170,6 +170,19 @@ def _no_lease_fence() -> list[Swap]:
     return [(callers, "_fenced", lambda *_: None)]
 
 
+def _any_role() -> list[Swap]:
+    """Whoever holds any lease may act in any role."""
+    fenced = callers._fenced
+
+    def lax(ctx: Any, command: Any) -> Any:
+        lease = ctx.state.hot("leases", "", command.caller.lease)
+        if lease is None:
+            return fenced(ctx, command)
+        return fenced(ctx, replace(command, caller=replace(command.caller, role=Role(lease.spec.role))))
+
+    return [(callers, "_fenced", lax)]
+
+
 def _any_token() -> list[Swap]:
     def bound(ctx: Any, *rest: Any) -> Any:
         body = rest[-1]
@@ -220,6 +233,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "evict-any-rank": Mutant("a victim stands below its evictor", "crowded", ("S19",), _any_rank, 1.0),
     "released-twice": Mutant("a release counts once", "crowded", ("S2", "S4"), _released_twice, 1.0),
     "lease-no-fence": Mutant("a leased role carries its lease's epoch", "strays", ("S9",), _no_lease_fence, 1.0),
+    "lease-any-role": Mutant("a leased role carries a lease of its own role", "strays", ("S9",), _any_role, 1.0),
     "slot-any-token": Mutant("a step carries the binding's token", "strays", ("S9",), _any_token, 1.0),
     "step-any-owner": Mutant("a step is made by its owner", "strays", ("S7",), _any_owner, 1.0),
     "asked-again": Mutant("a bound slot is not queued again", "strays", ("S1", "S7"), _asked_again, 1.0),

@@ -190,7 +190,7 @@ class Strays:
 
     def _bind(self, plane: Plane, objects: Objects, first: float, second: float, wrong: str) -> None:
         found = self._proposal(plane, objects, first, second)
-        caller = caller_of(objects, Role.SCHEDULER, -1 if wrong == "lease" else 0)
+        caller = caller_of(objects, Role.SCHEDULER) if wrong != "lease" else unleased(objects, Role.SCHEDULER, second)
         if found is None or caller is None:
             return
         changes = {
@@ -231,7 +231,8 @@ class Strays:
             body: Body = Report(tenant, name, token, to)
             caller: Caller | None = Caller(ACTOR, role, node=node if wrong == "token" else "elsewhere")
         else:
-            body, caller = Move(tenant, name, token, to, "stray"), caller_of(objects, role, -1 if wrong == "lease" else 0)
+            body = Move(tenant, name, token, to, "stray")
+            caller = caller_of(objects, role) if wrong != "lease" else unleased(objects, role, second)
         if caller is not None:
             self._send(plane, Command(caller, body))
 
@@ -328,6 +329,16 @@ def caller_of(objects: Objects, role: Role, epochs: int = 0) -> Caller | None:
         if lease.spec.role == role.value:
             return Caller(ACTOR, role, lease=name, fencing_epoch=lease.spec.epoch + epochs)
     return None
+
+
+def unleased(objects: Objects, role: Role, at: float) -> Caller | None:
+    """The same under the lease as it was once, or under another role's."""
+    fine = at * 7919 % 1
+    if fine < 0.5:
+        return caller_of(objects, role, -1)
+    others = [(name, lease) for (_, name), lease in sorted(objects.get("leases", {}).items()) if lease.spec.role != role.value]
+    name, lease = _pick(others, fine * 2 - 1) or ("", None)
+    return Caller(ACTOR, role, lease=name, fencing_epoch=lease.spec.epoch) if lease is not None else None
 
 
 def earlier(token: Token) -> Token:
