@@ -18,6 +18,7 @@ from fairlead.authority.term import HeartbeatAck
 from fairlead.controllers.node import NodeController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.runtime import Runtime
+from fairlead.decide import disruption
 from fairlead.decide.instances import Wait
 from fairlead.decide.nodes import NodeRules
 from fairlead.model.commands import Refused
@@ -171,6 +172,16 @@ def _lost_is_closed_again() -> list[Swap]:
     return [(NodeController, "_has_listed", lambda self, node, now_ms: False)]
 
 
+def _drains_whatever_serves() -> list[Swap]:
+    """Neither a budget nor that it is the last copy keeps a slot from leaving: only that nobody hears its node."""
+    blocked = disruption._blocked
+
+    def lax(slot: Any, serving: int, budget: Any) -> str:
+        return blocked(slot, 1 << 30, budget)
+
+    return [(disruption, "_blocked", lax)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
     "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
@@ -185,6 +196,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "watch-twice": Mutant("a feed tells each change once", "first", ("S15",), _watch_twice, 1.0),
     "watch-disorder": Mutant("a feed tells changes in order", "first", ("S15",), _watch_disorder, 1.0),
     "gap-ignored": Mutant("a gap in the history ends a feed", "resets", ("S15",), _gap_ignored, 1.0),
+    "drain-any-budget": Mutant("a drain leaves what a budget says", "drains", ("S19",), _drains_whatever_serves, 1.0),
     "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
     "lost-closed-again": Mutant("a node is closed once when it is lost", "silent", ("X3",), _lost_is_closed_again, 2.0),
     "objects-left-behind": Mutant("objects that are far behind are brought up to date", "lagging", ("S13",), _left_behind),

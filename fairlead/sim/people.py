@@ -94,7 +94,9 @@ class People:
         name += self._life.get((tenant, name), "")
         path = f"{API}/namespaces/{tenant}/workloads"
         if what < 4:
-            await self.write("POST", path, workload(name, count + 1, kind, self._work), name)
+            made = workload(name, count + 1, kind, self._work)
+            keeps_serving(made["spec"], seed >> 23, self._work)
+            await self.write("POST", path, made, name)
         elif what < 7:
             count = min(count, 2) if name.startswith(NAMES[0]) else count
             await self.write("PATCH", f"{path}/{name}", {"spec": {"replicas": count}}, name)
@@ -349,6 +351,14 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
     if kind % 5 == 0:
         spec["priorityClassName"] = "critical-service"
     return {"apiVersion": json_codec.API_VERSION, "kind": "Workload", "metadata": {"name": name}, "spec": spec}
+
+
+def keeps_serving(spec: dict[str, Any], drawn: int, work: Work) -> None:
+    """Gives it a disruption budget or not, where operators drain: of seven bits that decide nothing else. What goes without a
+    spare slot has none, nor has a gang, which leaves as it came: one of all its replicas would keep them for ever."""
+    may = work.operators and "replicas" in spec and "gang" not in spec and "maxSurge" not in spec["rollout"]
+    if may and drawn < work.budgets * 128:
+        spec["disruption"] = {"minServing": max(1, spec["replicas"] - drawn % 2)}
 
 
 def names_of(items: Sequence[Any]) -> list[str]:

@@ -17,9 +17,8 @@ REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no dra
 QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
-SWARM: Final = tuple(
-    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "hush", "behead", "strand", "misplace")
-)  # directed profiles have those
+DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "misplace")  # profiles of their own have those
+SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
 
 def _swarm(draws: Draws, heat: float) -> Faults:
@@ -219,6 +218,12 @@ def _areas(scenario: Scenario) -> Scenario:
     return replace(made, work=work, faults=replace(made.faults, misplace=60.0))
 
 
+def _drains(scenario: Scenario) -> Scenario:
+    """Operators who drain, close and delete nodes without end, under services that all say how many must serve."""
+    work = replace(scenario.work, workloads=8, actions=30.0, exclusive=0.2, jobs=0.0, operators=40.0, budgets=1.0)
+    return replace(scenario, regions=1, servers=1, nodes=4, faults=Faults(instance=3.0, crash=0.5), work=work)
+
+
 def _gangs(scenario: Scenario) -> Scenario:
     """Work that starts whole or not at all, by two schedulers whose proposals lack a member or are wrong about one."""
     work = replace(scenario.work, workloads=4, actions=60.0, exclusive=0.1, jobs=0.0, operators=4.0, gangs=0.8)
@@ -286,6 +291,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "calm": _calm,
     "crowded": _crowded,
     "doubts": _doubts,
+    "drains": _drains,
     "echoes": _echoes,
     "exclusive": _exclusive,
     "first": _first,

@@ -57,6 +57,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     closes: float = 0.0  # all nodes of a region are closed, a minute, each time for longer than slots wait there
     everywhere: float = 0.0  # share of Exclusive services whose slots run once in the world, not once in a region
     gangs: float = 0.0  # share of services whose slots start together or not at all
+    budgets: float = 0.25  # share of services that say how many must serve, whatever is drained, where operators drain
 
 
 class Sieve(msgspec.Struct, frozen=True, rename="camel"):
