@@ -48,6 +48,24 @@ def _agent_counts_by_its_own_lease() -> list[Swap]:
     return [(Node, "lease_s", property(lambda self: self._settings.node_lease_s))]
 
 
+def _counts_from_receipt() -> list[Swap]:
+    """An acknowledgement counts from when it arrives, not from when it was asked for. A region waits for a fence after a lease,
+    and an agent stops a moment before its own is over. Both cover for the seconds that an answer may take, and are out as well;
+    without the bug nothing is found when they are (seeds 1 to 5)."""
+    heard, not_proven_gone = Node.heard, running._not_proven_gone
+
+    def late(self: Node, ack: Any, sent: float, answered_at: float) -> bool:
+        return heard(self, ack, answered_at + self._settings.kill_s, answered_at)
+
+    def at_once(ctx: Any, binding: Any) -> Any:
+        return None if binding.spec.execution == "Exclusive" else not_proven_gone(ctx, binding)
+
+    def hasty(self: RepairController, cache: Any, assignment: Any, slot: Any) -> bool:
+        return slot.state is SlotState.UNKNOWN
+
+    return [(Node, "heard", late), (running, "_not_proven_gone", at_once), (RepairController, "_may_go", hasty)]
+
+
 def _shim_has_no_fence() -> list[Swap]:
     return [(Instances, "_look_at_fence", lambda self, run: None)]
 
@@ -186,6 +204,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
     "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
     "agent-own-lease": Mutant("the region says how long its word counts", "exclusive", ("S12",), _agent_counts_by_its_own_lease),
+    "lease-from-receipt": Mutant("a lease counts from when it was asked for", "lingering", ("S12",), _counts_from_receipt, 1.0),
     "shim-no-fence": Mutant("a shim ends Exclusive work by itself", "silent", ("S12",), _shim_has_no_fence),
     "agent-starts-at-once": Mutant("a new session waits for the earlier one's lease", "twins", ("S12",), _starts_at_once),
     "twins-both-stay": Mutant("an agent whose session is over stops", "twins", ("S12",), _twins_both_stay),

@@ -17,7 +17,7 @@ REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no dra
 QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
-DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "misplace")  # profiles of their own have those
+DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "linger", "misplace")  # profiles of their own have those
 SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
 
@@ -252,6 +252,13 @@ def _silent(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=2, nodes=4, faults=faults, work=work, node_lease_s=4.0, lease_s=5.0)
 
 
+def _lingering(scenario: Scenario) -> Scenario:
+    """Nodes whose last answers come as late as they wait for them: from when on does a lease count?"""
+    work = replace(scenario.work, workloads=5, exclusive=1.0, jobs=0.0, actions=20.0, operators=0.0)
+    faults = Faults(linger=6.0)
+    return replace(scenario, regions=1, servers=1, nodes=3, faults=faults, work=work, node_lease_s=6.0, lease_s=5.0)
+
+
 def _resets(scenario: Scenario) -> Scenario:
     """Followers that come back later than memory reaches."""
     work = replace(scenario.work, actions=120.0, workloads=6)
@@ -303,6 +310,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "lagging": _lagging,
     "leaders": _leaders,
     "leases": _leases,
+    "lingering": _lingering,
     "lost": lambda s: replace(_tails(s), nodes=5, node_lease_s=30.0, work=replace(_twins(s).work, actions=180.0)),
     "overflow": _overflow,
     "overrides": _overrides,

@@ -37,6 +37,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     hush: float = 0.0  # while a region is gone, another is not heard for long enough to be doubted and too short to be lost
     behead: float = 0.0  # a region that uses more than stays with it is cut off and has no server until long after its lease
     strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease
+    linger: float = 0.0  # what is said to a node comes late, and then nothing does any more
     misplace: float = 0.0  # slots that are asked for and bound where they may not be
 
 
