@@ -93,7 +93,7 @@ def run(
     wall_s = clock.monotonic() - began
     verdicts = [found[seed] for seed in seeds]
     results = (
-        summed(verdicts, directed=profile not in (MIXED, SWARM))
+        summed(verdicts, directed=profile if profile not in (MIXED, SWARM) else "")
         | _repeated(scenarios, verdicts, jobs)
         | {"wall_s": round(wall_s, 1), "resumed": len(verdicts) - len(fresh)}
         | _speed(fresh, wall_s * min(jobs, len(seeds)))
@@ -120,7 +120,7 @@ def _speed(verdicts: Sequence[Verdict], core_s: float) -> dict[str, Any]:
     }
 
 
-def summed(verdicts: Sequence[Verdict], *, directed: bool = False) -> dict[str, Any]:
+def summed(verdicts: Sequence[Verdict], *, directed: str = "") -> dict[str, Any]:
     counts: Counter[str] = Counter()
     checked: Counter[str] = Counter()
     refused: Counter[str] = Counter()

@@ -259,6 +259,14 @@ class People:
                 await self.write("DELETE", f"{path}/o{number}", None, f"o{number}")
             elif then < 0.4:
                 await self.write("PATCH", f"{path}/o{number}", {"spec": {"ttlSeconds": ttl + 5}}, f"o{number}")
+            elif then < 0.6 and self._group is not None:
+                self._group.create_task(self._prolong_late(f"{path}/o{number}", f"o{number}", ttl))
+
+    async def _prolong_late(self, path: str, name: str, ttl_s: int) -> None:
+        """Just after its end, and before it is cleared away, with some luck."""
+        await sleep(ttl_s + 0.05)
+        if not self.stopped:
+            await self.write("PATCH", path, {"spec": {"ttlSeconds": ttl_s + 60}}, name)
 
     async def _closes(self) -> None:
         """Somebody closes all nodes of a region for longer than its slots wait for a place."""
