@@ -203,8 +203,7 @@ class People:
                 await self._cordon(node, False)
             elif what < 0.65:
                 self._count_wrong(self._platform.is_used(node))
-                self._tell(f"drains {node}")
-                await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"drain": {"reason": "drill"}}}, node)
+                await self._drain(node)
             elif what < 0.8:
                 self._count_wrong(revision != RIGHT)
                 await self._promote(revision)
@@ -285,6 +284,11 @@ class People:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
         opened = {} if yes else {"drain": None}
         await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes, **opened}}, node)
+
+    async def _drain(self, node: str) -> None:
+        self._tell(f"drains {node}")
+        order = {"unschedulable": True, "drain": {"reason": "drill"}}  # a node that takes new work does not empty itself
+        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": order}, node)
 
     async def _promote(self, revision: int) -> None:
         self._tell(f"makes policy r{revision} current")
