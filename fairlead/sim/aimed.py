@@ -7,6 +7,7 @@ or hold is undone by `Chaos.heal` as well. Called by chaos.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from fairlead.decide.escrow import within
 from fairlead.decide.lasting import staying
@@ -17,6 +18,8 @@ from fairlead.sim.loop import Draws
 from fairlead.sim.losses import Objects
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Platform
+
+ANSWER_S: Final = 1.95  # an agent waits two seconds for the answer to a heartbeat
 
 Switch = Callable[[Machine], None]
 
@@ -69,6 +72,38 @@ class Aimed:
         self._platform.machines.tell("chaos", f"{program.name} stands still, for {for_s:.1f} s")
         program.pause()
         self._platform.loop.after(for_s, program.resume)
+
+    async def linger(self, draws: Draws) -> None:
+        """What is said to a node comes as late as it waits for an answer, and then nothing comes or goes any more (F4, F5)."""
+        at, late_s, for_s = draws.random(), draws.uniform(4.0, 8.0), draws.uniform(15.0, 25.0)
+        agents = [agent.program for agent in self._platform.agents.values()]
+        program, machines, network = agents[int(at * len(agents))], self._platform.machines, self._platform.network
+        node = program.machine
+        others = [machine for machine in machines.all.values() if machine is not node]
+        links = [network.link(other, node) for other in others]
+        if self._left_out() or not program.alive or any(link.high_s > 1.0 for link in links):
+            return
+        self._counts["F4"] += 1
+        machines.tell("chaos", f"{node.name} is answered late, and cut off after {late_s:.1f} s, for {for_s:.1f} s")
+        usual = [(link, link.high_s) for link in links]
+        for link in links:
+            link.high_s = ANSWER_S
+
+        def cut() -> None:
+            for other in others if not self._healed() else ():
+                network.block(other, node)
+                network.block(node, other)
+            self._counts["F5"] += not self._healed()
+
+        def rejoin() -> None:
+            for link, high_s in usual:
+                link.high_s = high_s
+            for other in others:
+                network.unblock(other, node)
+                network.unblock(node, other)
+
+        self._platform.loop.after(late_s, cut)
+        self._platform.loop.after(late_s + for_s, rejoin)
 
     async def relapse(self, draws: Draws) -> None:
         """All servers of a plane are down while its store fails over to a replica that was behind (F9, F14)."""

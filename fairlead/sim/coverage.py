@@ -32,37 +32,47 @@ NOT_INJECTED: Final = {
 # Reasons that no seed meets, or that no authority counts, and who shows them instead.
 NOT_MET: Final = {
     "BeingDeleted": "no known seed queues a slot just as its assignment is to go; tests/authority/test_epochs.py does",
+    "CutOff": "schedulers know that they are cut off, and do not ask; tests/autonomy does",
     "Forbidden": "access rules say it before an authority is asked; tests/security and tests/api do, and S17 asks what they show",
+    "Frozen": "the disruption controller sees a freeze before it asks for a drain; tests/authority/test_overrides.py does",
     "IdReused": "nobody uses a key twice for different bodies; tests/authority/test_receipts.py does",
-    "Immutable": "people change what may be changed; tests/authority/test_objects.py does not",
+    "Immutable": "people change what may be changed; tests/authority/test_objects.py does",
     "JudgeFailed": "a fault of ours: the log line beside it is a finding (X2); tests/authority/test_objects.py breaks a judge",
+    "NoGrant": "a tenant has a grant before a region is asked for its slots; tests/authority/test_slots.py",
     "NotLeader": "no judge's: who does not lead judges nothing. Every takeover meets it; tests/compose/test_forwarding.py",
     "Overloaded": "no judge's: it comes before, where more is asked than can wait; tests/api and the benches of overload",
     "PluginMissing": "the policies of simulated planes use built-ins alone; tests/authority/test_policy.py names others",
     "QueueFull": "simulated tenants have no limit on what may wait; tests/scheduler/test_admission_limit.py",
     "ReceiptExpired": "connections repeat nothing after its session has gone on; tests/authority/test_receipts.py does",
-    "StandingGone": "rooms are claimed by those who have them in sight, and strays claim none; tests/authority/test_standing.py",
     "StoreUnavailable": "no judge's: the store has refused the batch. People count it (http_503), and S13 asks what became of it",
     "TooLarge": "nothing that people or strays send is; tests/authority/test_bulk.py",
     "UnknownKind": "nothing that people or strays send is; tests/authority/test_objects.py",
     "WrongTenant": "components act for all tenants, and people are asked by access rules; tests/authority/test_objects.py",
 }
 
-# Each name as it is counted -> the guard that says it. From an authority they are reasons of fairlead/model/refusals.py.
+# Each name as it is counted -> the guard that says it. From an authority they are reasons of fairlead/model/refusals.py, and
+# REASON/GUARD where one reason has several (tally.py): of a gate, where nothing else spoke against a placement.
 SAFEGUARDS: Final = {
     "AgentFence": "an Exclusive run ends with its node's lease",
     "AgentToken": "an agent refuses a token below one it has seen",
     "AlreadyBound": "a slot is bound once",
     "AlreadyExists": "a name is taken once",
     "Conflict": "a change is made to what its author saw",
-    "Expired": "a reservation ends at its expiry",
+    "Expired": "what has ended is not gone on with",
+    "Expired/reservation": "a reservation ends at its expiry",
     "FenceNotPassed": "an Exclusive slot waits until its last copy is certainly gone",
     "FencedOut": "a leased role carries its lease's epoch",
+    "GangIncomplete": "a gang is sent whole",
+    "GangRefused": "of a gang all members fit or none is bound",
     "GrantExceeded": "a tenant uses no more than it was granted",
     "InUse": "nothing is deleted while something stands on it",
     "Invalid": "what cannot be is not written",
     "LeaseHeld": "a lease has one holder",
     "NoFit": "the authority asks every hard gate again",
+    "NoFit/regions": "a slot is bound in a region that its workload allows",
+    "NoFit/residency": "a slot is bound in an area that its workload and the policy in force allow",
+    "NoFit/tenancy": "a slot is bound in a pool that is open to its tenant",
+    "NoFit/zones": "a slot is bound in a zone that its workload allows",
     "NoSuchStep": "a slot goes only where the lifecycle lets it",
     "NotFound": "nothing is done to what is not there",
     "NotOwner": "a step is made by its owner",
@@ -79,17 +89,33 @@ SAFEGUARDS: Final = {
     "WrongNode": "an agent speaks for its own node only",
 }
 
-# Guards that only a directed profile meets: the mixed campaign is not asked for them, a claim that rests on one is.
+# Guards that only a directed profile meets: the mixed campaign is not asked for them, one of that profile alone is.
 ELSEWHERE: Final = {
-    "CutOff": "a class that does not go on by itself is not placed where the global plane is away (profile leases)",
-    "Frozen": "what is frozen stays where it is (profile overrides)",
-    "GangIncomplete": "a gang is sent whole (profile gangs)",
-    "GangRefused": "of a gang all members fit or none is bound (profile gangs)",
-    "NoGrant": "a tenant without a grant has nothing placed (profile regions)",
-    "OnHold": "what is held is not placed (profile overrides)",
-    "PolicyLeaseEnded": "policy is judged by under a lease (profile leases)",
-    "StaleEvidence": "a decision on what was taken back is not carried out (profiles doubts, tails)",
+    "Expired/override": "what people ordered is not prolonged after its end (profile overrides)",
+    "OnHold": "what is held is not placed (profile strays)",
+    "PolicyLeaseEnded": "policy is judged by under a lease (profile areas)",
+    "StaleEvidence": "a decision on what was taken back is not carried out (profile tails)",
+    "StandingGone": "what has its room reserved claims no other (profile strays)",
 }
+
+# What a profile is directed at: a campaign of it alone that has not met these shows nothing of them.
+OWN: Final[dict[str, tuple[str, ...]]] = {
+    "areas": ("NoFit/regions", "NoFit/residency", "NoFit/zones", "PolicyLeaseEnded"),
+    "crowded": ("NoFit", "NotPending", "StaleGrant", "VictimNotAllowed"),
+    "echoes": ("AgentToken",),
+    "exclusive": ("AgentFence",),
+    "gangs": ("GangIncomplete", "GangRefused"),
+    "leaders": ("StoreContended", "StoreFenced"),
+    "overrides": ("Expired/override",),
+    "silent": ("AgentFence",),
+    "strays": (
+        "AlreadyBound", "Expired/reservation", "FencedOut", "NoFit/tenancy", "NotOwner", "NotPending", "OnHold", "StaleEpoch",
+        "StaleGeneration", "StaleGrant", "StalePolicy", "StaleToken", "StandingGone", "WrongNode",
+    ),
+    "tails": ("StaleEvidence", "StoreFenced"),
+    "twins": ("AgentFence",),
+    "unknown": ("Repeated",),
+}  # fmt: skip
 
 
 def void_reasons(
@@ -98,18 +124,19 @@ def void_reasons(
     seeds: int,
     excused_seeds: int,
     *,
-    directed: bool = False,
+    directed: str = "",
     checked: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
-    """Why this campaign proves less than it seems to; empty: it was thick enough. One that is directed at one thing is not asked
-    whether it met the others. `checked`: how often each promise was asked, where that is known."""
+    """Why this campaign proves less than it seems to; empty: it was thick enough. One of a directed profile is asked for what
+    that is directed at, and for nothing else. `checked`: how often each promise was asked, where that is known."""
     out: list[dict[str, Any]] = []
-    asked = (
+    whole = (
         ("fault", faults, [name for name in FAULTS if name not in NOT_INJECTED], FAULT_FLOOR),
         ("refusal", refusals, list(SAFEGUARDS), REFUSAL_FLOOR),
         ("promise", checked or {}, [name for name in CHECKED if name not in NOT_COUNTED and checked is not None], CHECK_FLOOR),
     )
-    for kind, counted, names, floor in asked if not directed else ():
+    own = (("refusal", refusals, list(OWN.get(directed, ())), REFUSAL_FLOOR),)
+    for kind, counted, names, floor in own if directed else whole:
         least = floor_of(floor, seeds)
         for name in names:
             if counted.get(name, 0) < least:

@@ -160,7 +160,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
 
 # Found in their first seed, in a second or two of CPU: what CI hunts on every commit.
 QUICK: Final = (
-    "bind-any-epoch", "no-residency", "lease-no-fence", "slot-any-token", "step-any-owner", "asked-again",
+    "bind-any-epoch", "no-policy-areas", "no-tenancy", "lease-no-fence", "slot-any-token", "step-any-owner", "asked-again",
     "no-fit", "no-cpu", "no-memory", "evict-any-rank", "released-twice", "watch-drops", "watch-twice", "watch-disorder",
     "reads-all", "takeover-never", "gang-what-fits", "claim-starts-at-once", "report-by-anybody",
+    "lease-from-receipt",
 )  # fmt: skip

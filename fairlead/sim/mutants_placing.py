@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from fairlead.authority.judge import callers, kinds, objects, placing, running
 from fairlead.authority.judge.granting import granted_to
 from fairlead.authority.ledger import Ledger
+from fairlead.decide.classes import WideVerdicts
 from fairlead.decide.devices import pick_devices
-from fairlead.decide.fit import has_room, open_to
+from fairlead.decide.fit import feasible, has_room, open_to
 from fairlead.decide.preempt_rules import Evictor
 from fairlead.model.commands import Refused
-from fairlead.model.lifecycle import STEPS
+from fairlead.model.lifecycle import STEPS, Role
 from fairlead.sim.planting import Mutant, Swap
 
 
@@ -94,11 +95,14 @@ ask: Final[Any] = open_to
 ask_room: Final[Any] = has_room  # of stand-ins, which no type knows
 
 
-class _AnyClass:
-    """Of the class table: every class of nodes is allowed."""
+class _But:
+    """Of the class table: which classes of nodes are allowed when one of its gates is not asked."""
+
+    def __init__(self, classes: Any, gate: str) -> None:
+        self._tables = [getattr(classes, name) for name in WideVerdicts.__struct_fields__ if name not in ("allowed", gate)]
 
     def __getitem__(self, node_class: Any) -> int:
-        return 1
+        return int(all(table[node_class] for table in self._tables))
 
 
 class _Allowing:
@@ -109,14 +113,21 @@ class _Allowing:
         return self._answers[name] if name in self._answers else getattr(self._inner, name)
 
 
-def _any_place() -> list[Swap]:
-    """Region, residency, zone, pool and tenancy are asked when proposing, and not at commit."""
+def _anywhere(gate: str, when: Callable[[Any], bool] = lambda classes: True) -> list[Swap]:
+    """It is asked when proposing, and not at commit."""
 
     def lax(need: Any, row: Any, ctx: Any) -> Any:
-        asked = _Allowing(need, classes=_Allowing(need.classes, allowed=_AnyClass()))
+        if not when(need.classes):
+            return feasible(need, row, ctx)
+        asked = _Allowing(need, classes=_Allowing(need.classes, allowed=_But(need.classes, gate)))
         return ask(asked, row, ctx) & has_room(need, row, ctx)
 
     return [(placing, "feasible", lax)]
+
+
+def _any_area_of_the_policy() -> list[Swap]:
+    """What a workload says of itself is asked at commit, what the policy says of its tenant is not."""
+    return _anywhere("residency", lambda classes: not classes.ask.placement.residency.areas)
 
 
 def _any_neighbour() -> list[Swap]:
@@ -159,6 +170,19 @@ def _no_lease_fence() -> list[Swap]:
     return [(callers, "_fenced", lambda *_: None)]
 
 
+def _any_role() -> list[Swap]:
+    """Whoever holds any lease may act in any role."""
+    fenced = callers._fenced
+
+    def lax(ctx: Any, command: Any) -> Any:
+        lease = ctx.state.hot("leases", "", command.caller.lease)
+        if lease is None:
+            return fenced(ctx, command)
+        return fenced(ctx, replace(command, caller=replace(command.caller, role=Role(lease.spec.role))))
+
+    return [(callers, "_fenced", lax)]
+
+
 def _any_token() -> list[Swap]:
     def bound(ctx: Any, *rest: Any) -> Any:
         body = rest[-1]
@@ -199,12 +223,17 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "what a recovery budget holds is nobody else's", "standing", ("S2",), lambda: _blind_to("cpu_free", "memory_free"), 1.0
     ),
     "no-devices": Mutant("the authority checks devices again", "strays", ("S3",), _any_device, 1.0),
-    "no-residency": Mutant("residency and tenancy are checked at commit", "strays", ("S6",), _any_place, 1.0),
+    "no-tenancy": Mutant("a pool's tenants are checked at commit", "strays", ("S6",), lambda: _anywhere("tenancy"), 1.0),
+    "no-residency": Mutant("residency is checked at commit", "areas", ("S6",), lambda: _anywhere("residency"), 1.0),
+    "no-policy-areas": Mutant("the policy's residency is checked at commit", "areas", ("S6",), _any_area_of_the_policy, 1.0),
+    "no-zones": Mutant("zones are checked at commit", "areas", ("S6",), lambda: _anywhere("zones"), 1.0),
+    "no-regions": Mutant("regions are checked at commit", "areas", ("S6",), lambda: _anywhere("regions"), 1.0),
     "no-isolation": Mutant("who wants a node alone has it alone", "crowded", ("S6",), _any_neighbour, 1.0),
     "expired-holds": Mutant("a reservation ends at its expiry, not at clean-up", "crowded", ("S8",), _expired_holds, 1.0),
     "evict-any-rank": Mutant("a victim stands below its evictor", "crowded", ("S19",), _any_rank, 1.0),
     "released-twice": Mutant("a release counts once", "crowded", ("S2", "S4"), _released_twice, 1.0),
     "lease-no-fence": Mutant("a leased role carries its lease's epoch", "strays", ("S9",), _no_lease_fence, 1.0),
+    "lease-any-role": Mutant("a leased role carries a lease of its own role", "strays", ("S9",), _any_role, 1.0),
     "slot-any-token": Mutant("a step carries the binding's token", "strays", ("S9",), _any_token, 1.0),
     "step-any-owner": Mutant("a step is made by its owner", "strays", ("S7",), _any_owner, 1.0),
     "asked-again": Mutant("a bound slot is not queued again", "strays", ("S1", "S7"), _asked_again, 1.0),

@@ -18,6 +18,7 @@ from fairlead.authority.term import HeartbeatAck
 from fairlead.controllers.node import NodeController
 from fairlead.controllers.repair import RepairController
 from fairlead.controllers.runtime import Runtime
+from fairlead.decide import disruption
 from fairlead.decide.instances import Wait
 from fairlead.decide.nodes import NodeRules
 from fairlead.model.commands import Refused
@@ -45,6 +46,24 @@ def _agent_lease_never_ends() -> list[Swap]:
 def _agent_counts_by_its_own_lease() -> list[Swap]:
     """Not as long as its region says, which waits for that and no longer."""
     return [(Node, "lease_s", property(lambda self: self._settings.node_lease_s))]
+
+
+def _counts_from_receipt() -> list[Swap]:
+    """An acknowledgement counts from when it arrives, not from when it was asked for. A region waits for a fence after a lease,
+    and an agent stops a moment before its own is over. Both cover for the seconds that an answer may take, and are out as well;
+    without the bug nothing is found when they are (seeds 1 to 5)."""
+    heard, not_proven_gone = Node.heard, running._not_proven_gone
+
+    def late(self: Node, ack: Any, sent: float, answered_at: float) -> bool:
+        return heard(self, ack, answered_at + self._settings.kill_s, answered_at)
+
+    def at_once(ctx: Any, binding: Any) -> Any:
+        return None if binding.spec.execution == "Exclusive" else not_proven_gone(ctx, binding)
+
+    def hasty(self: RepairController, cache: Any, assignment: Any, slot: Any) -> bool:
+        return slot.state is SlotState.UNKNOWN
+
+    return [(Node, "heard", late), (running, "_not_proven_gone", at_once), (RepairController, "_may_go", hasty)]
 
 
 def _shim_has_no_fence() -> list[Swap]:
@@ -171,10 +190,21 @@ def _lost_is_closed_again() -> list[Swap]:
     return [(NodeController, "_has_listed", lambda self, node, now_ms: False)]
 
 
+def _drains_whatever_serves() -> list[Swap]:
+    """Neither a budget nor that it is the last copy keeps a slot from leaving: only that nobody hears its node."""
+    blocked = disruption._blocked
+
+    def lax(slot: Any, serving: int, budget: Any) -> str:
+        return blocked(slot, 1 << 30, budget)
+
+    return [(disruption, "_blocked", lax)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
     "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
     "agent-own-lease": Mutant("the region says how long its word counts", "exclusive", ("S12",), _agent_counts_by_its_own_lease),
+    "lease-from-receipt": Mutant("a lease counts from when it was asked for", "lingering", ("S12",), _counts_from_receipt, 1.0),
     "shim-no-fence": Mutant("a shim ends Exclusive work by itself", "silent", ("S12",), _shim_has_no_fence),
     "agent-starts-at-once": Mutant("a new session waits for the earlier one's lease", "twins", ("S12",), _starts_at_once),
     "twins-both-stay": Mutant("an agent whose session is over stops", "twins", ("S12",), _twins_both_stay),
@@ -185,6 +215,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "watch-twice": Mutant("a feed tells each change once", "first", ("S15",), _watch_twice, 1.0),
     "watch-disorder": Mutant("a feed tells changes in order", "first", ("S15",), _watch_disorder, 1.0),
     "gap-ignored": Mutant("a gap in the history ends a feed", "resets", ("S15",), _gap_ignored, 1.0),
+    "drain-any-budget": Mutant("a drain leaves what a budget says", "drains", ("S19",), _drains_whatever_serves, 1.0),
     "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
     "lost-closed-again": Mutant("a node is closed once when it is lost", "silent", ("X3",), _lost_is_closed_again, 2.0),
     "objects-left-behind": Mutant("objects that are far behind are brought up to date", "lagging", ("S13",), _left_behind),

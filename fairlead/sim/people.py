@@ -94,7 +94,9 @@ class People:
         name += self._life.get((tenant, name), "")
         path = f"{API}/namespaces/{tenant}/workloads"
         if what < 4:
-            await self.write("POST", path, workload(name, count + 1, kind, self._work), name)
+            made = workload(name, count + 1, kind, self._work)
+            keeps_serving(made["spec"], seed >> 23, self._work)
+            await self.write("POST", path, made, name)
         elif what < 7:
             count = min(count, 2) if name.startswith(NAMES[0]) else count
             await self.write("PATCH", f"{path}/{name}", {"spec": {"replicas": count}}, name)
@@ -201,8 +203,7 @@ class People:
                 await self._cordon(node, False)
             elif what < 0.65:
                 self._count_wrong(self._platform.is_used(node))
-                self._tell(f"drains {node}")
-                await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"drain": {"reason": "drill"}}}, node)
+                await self._drain(node)
             elif what < 0.8:
                 self._count_wrong(revision != RIGHT)
                 await self._promote(revision)
@@ -257,6 +258,14 @@ class People:
                 await self.write("DELETE", f"{path}/o{number}", None, f"o{number}")
             elif then < 0.4:
                 await self.write("PATCH", f"{path}/o{number}", {"spec": {"ttlSeconds": ttl + 5}}, f"o{number}")
+            elif then < 0.6 and self._group is not None:
+                self._group.create_task(self._prolong_late(f"{path}/o{number}", f"o{number}", ttl))
+
+    async def _prolong_late(self, path: str, name: str, ttl_s: int) -> None:
+        """Just after its end, and before it is cleared away, with some luck."""
+        await sleep(ttl_s + 0.05)
+        if not self.stopped:
+            await self.write("PATCH", path, {"spec": {"ttlSeconds": ttl_s + 60}}, name)
 
     async def _closes(self) -> None:
         """Somebody closes all nodes of a region for longer than its slots wait for a place."""
@@ -275,6 +284,11 @@ class People:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
         opened = {} if yes else {"drain": None}
         await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes, **opened}}, node)
+
+    async def _drain(self, node: str) -> None:
+        self._tell(f"drains {node}")
+        order = {"unschedulable": True, "drain": {"reason": "drill"}}  # a node that takes new work does not empty itself
+        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": order}, node)
 
     async def _promote(self, revision: int) -> None:
         self._tell(f"makes policy r{revision} current")
@@ -349,6 +363,14 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
     if kind % 5 == 0:
         spec["priorityClassName"] = "critical-service"
     return {"apiVersion": json_codec.API_VERSION, "kind": "Workload", "metadata": {"name": name}, "spec": spec}
+
+
+def keeps_serving(spec: dict[str, Any], drawn: int, work: Work) -> None:
+    """Gives it a disruption budget or not, where operators drain: of seven bits that decide nothing else. What goes without a
+    spare slot has none, nor has a gang, which leaves as it came: one of all its replicas would keep them for ever."""
+    may = work.operators and "replicas" in spec and "gang" not in spec and "maxSurge" not in spec["rollout"]
+    if may and drawn < work.budgets * 128:
+        spec["disruption"] = {"minServing": max(1, spec["replicas"] - drawn % 2)}
 
 
 def names_of(items: Sequence[Any]) -> list[str]:

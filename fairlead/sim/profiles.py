@@ -17,9 +17,8 @@ REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no dra
 QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
-SWARM: Final = tuple(
-    name for name in Faults.__struct_fields__ if name not in ("region", "relapse", "hush", "behead", "strand")
-)  # directed profiles have those
+DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "linger", "misplace")  # profiles of their own have those
+SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
 
 def _swarm(draws: Draws, heat: float) -> Faults:
@@ -212,6 +211,19 @@ def _crowded(scenario: Scenario) -> Scenario:
     return replace(made, work=work, tight=True, dedicated=False, settle_s=120.0)
 
 
+def _areas(scenario: Scenario) -> Scenario:
+    """The same where there is room, and slots are asked for where they may not be while policies change."""
+    made = _strays(scenario)
+    work = replace(made.work, actions=60.0, operators=4.0, promotions=6.0)
+    return replace(made, work=work, faults=replace(made.faults, misplace=60.0))
+
+
+def _drains(scenario: Scenario) -> Scenario:
+    """Operators who drain, close and delete nodes without end, under services that all say how many must serve."""
+    work = replace(scenario.work, workloads=8, actions=30.0, exclusive=0.2, jobs=0.0, operators=40.0, budgets=1.0)
+    return replace(scenario, regions=1, servers=1, nodes=4, faults=Faults(instance=3.0, crash=0.5), work=work)
+
+
 def _gangs(scenario: Scenario) -> Scenario:
     """Work that starts whole or not at all, by two schedulers whose proposals lack a member or are wrong about one."""
     work = replace(scenario.work, workloads=4, actions=60.0, exclusive=0.1, jobs=0.0, operators=4.0, gangs=0.8)
@@ -238,6 +250,13 @@ def _silent(scenario: Scenario) -> Scenario:
     work = replace(scenario.work, workloads=5, exclusive=0.6, jobs=0.0, actions=20.0, operators=0.0)
     faults = Faults(freeze=8.0)
     return replace(scenario, regions=1, servers=2, nodes=4, faults=faults, work=work, node_lease_s=4.0, lease_s=5.0)
+
+
+def _lingering(scenario: Scenario) -> Scenario:
+    """Nodes whose last answers come as late as they wait for them: from when on does a lease count?"""
+    work = replace(scenario.work, workloads=5, exclusive=1.0, jobs=0.0, actions=20.0, operators=0.0)
+    faults = Faults(linger=6.0)
+    return replace(scenario, regions=1, servers=1, nodes=3, faults=faults, work=work, node_lease_s=6.0, lease_s=5.0)
 
 
 def _resets(scenario: Scenario) -> Scenario:
@@ -274,10 +293,12 @@ def _echoes(scenario: Scenario) -> Scenario:
 
 
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
+    "areas": _areas,
     "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,
     "doubts": _doubts,
+    "drains": _drains,
     "echoes": _echoes,
     "exclusive": _exclusive,
     "first": _first,
@@ -289,6 +310,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "lagging": _lagging,
     "leaders": _leaders,
     "leases": _leases,
+    "lingering": _lingering,
     "lost": lambda s: replace(_tails(s), nodes=5, node_lease_s=30.0, work=replace(_twins(s).work, actions=180.0)),
     "overflow": _overflow,
     "overrides": _overrides,

@@ -37,6 +37,8 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     hush: float = 0.0  # while a region is gone, another is not heard for long enough to be doubted and too short to be lost
     behead: float = 0.0  # a region that uses more than stays with it is cut off and has no server until long after its lease
     strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease
+    linger: float = 0.0  # what is said to a node comes late, and then nothing does any more
+    misplace: float = 0.0  # slots that are asked for and bound where they may not be
 
 
 class Work(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,6 +58,7 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     closes: float = 0.0  # all nodes of a region are closed, a minute, each time for longer than slots wait there
     everywhere: float = 0.0  # share of Exclusive services whose slots run once in the world, not once in a region
     gangs: float = 0.0  # share of services whose slots start together or not at all
+    budgets: float = 0.25  # share of services that say how many must serve, whatever is drained, where operators drain
 
 
 class Sieve(msgspec.Struct, frozen=True, rename="camel"):

@@ -17,11 +17,11 @@ from fairlead.model import codec
 from fairlead.model.commands import (
     Accepted,
     Bind,
-    BindGang,
-    BindMany,
     Body,
     Caller,
     Command,
+    Delete,
+    Enqueue,
     Move,
     Outcome,
     Put,
@@ -35,12 +35,14 @@ from fairlead.model.kinds.slot import Token
 from fairlead.model.kinds.work import Binding, SchedulingRequest
 from fairlead.model.lifecycle import LEASED_ROLES, STEPS, Role, SlotState
 from fairlead.model.registry import GLOBAL
+from fairlead.sim.born import TENANTS
 from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.misplaced import RULES, kept_away, misplaced
 from fairlead.sim.pictures import told_again
 from fairlead.sim.platform import Plane, Platform
+from fairlead.sim.spoilt import ACTOR, HELD_S, TTL_S, older, quicker
 from fairlead.store.contract import Batch
 
-ACTOR: Final = "stray"
 GROUNDS: Final = (
     "",
     "epoch",
@@ -50,10 +52,7 @@ GROUNDS: Final = (
     "lease",
     "",
 )  # what a bind is wrong about; nothing: its node alone
-WAYS: Final = 7  # in which a proposal may be spoilt: wrong about one of six things, or late
 STEPS_WRONG: Final = ("token", "stranger", "lease")
-TTL_S: Final = 1.0
-HELD_S: Final = 15.0  # as long as some reserve, and bind when they should not any more
 
 _binding: Final = codec.decoder(Binding).decode
 
@@ -106,6 +105,23 @@ class Strays:
             await self._reserve(plane, objects, first, second)
         else:
             self._ask_again(plane, objects, first)
+
+    async def misplace(self, draws: Draws) -> None:
+        """A slot is asked for where it may not be, bound by whoever was as late, and withdrawn at once."""
+        first, second, which, number, where = (draws.random() for _ in range(5))
+        planes = [plane for plane in self._platform.planes.values() if plane.name != GLOBAL]
+        plane = planes[int(where * len(planes))]
+        objects, rule = self.objects(plane.name), RULES[int(which * len(RULES))]
+        away = kept_away(objects, plane.name) if rule == "policy" else frozenset(TENANTS)
+        request = _pick([r for (at, tenant, _), r in self._asked.items() if at == plane.name and tenant in away], first)
+        caller, scheduler = caller_of(objects, Role.ASSIGNMENT), caller_of(objects, Role.SCHEDULER)
+        if self.left_out() or request is None or caller is None or scheduler is None:
+            return
+        wrong = misplaced(request, rule, int(number * 100))
+        named, bind = wrong.metadata, self._proposal_of(plane, objects, wrong, second)
+        if bind is not None:
+            asked, withdrawn = Enqueue(wrong), Delete("SchedulingRequest", named.namespace, named.name)
+            self._send(plane, Command(caller, asked), Command(scheduler, bind), Command(caller, withdrawn))
 
     def spoil(self, plane: Plane, server: PlaneServer) -> None:
         """From now on some proposals of this server's schedulers arrive as if they had been decided on something older, or just
@@ -174,7 +190,7 @@ class Strays:
 
     def _bind(self, plane: Plane, objects: Objects, first: float, second: float, wrong: str) -> None:
         found = self._proposal(plane, objects, first, second)
-        caller = caller_of(objects, Role.SCHEDULER, -1 if wrong == "lease" else 0)
+        caller = caller_of(objects, Role.SCHEDULER) if wrong != "lease" else unleased(objects, Role.SCHEDULER, second)
         if found is None or caller is None:
             return
         changes = {
@@ -215,7 +231,8 @@ class Strays:
             body: Body = Report(tenant, name, token, to)
             caller: Caller | None = Caller(ACTOR, role, node=node if wrong == "token" else "elsewhere")
         else:
-            body, caller = Move(tenant, name, token, to, "stray"), caller_of(objects, role, -1 if wrong == "lease" else 0)
+            body = Move(tenant, name, token, to, "stray")
+            caller = caller_of(objects, role) if wrong != "lease" else unleased(objects, role, second)
         if caller is not None:
             self._send(plane, Command(caller, body))
 
@@ -253,7 +270,7 @@ class Strays:
         if body.ttl_s > TTL_S:
             self._platform.loop.spawn(None, self._bind_too_late(plane, rival.caller, Bind(*terms)), "stray that reserved")
             return
-        self._send(plane, Command(rival.caller, Bind(*terms)), TTL_S + 0.05)
+        self._send(plane, Command(rival.caller, Bind(*terms)), late_s=TTL_S + 0.05)
 
     def _ask_again(self, plane: Plane, objects: Objects, first: float) -> None:
         """The request of a slot that is bound by now."""
@@ -270,9 +287,12 @@ class Strays:
     def _proposal(self, plane: Plane, objects: Objects, first: float, second: float) -> Bind | None:
         """Right in everything but perhaps its node."""
         request: SchedulingRequest | None = _pick(list(objects.get("schedulingrequests", {}).values()), first)
+        return self._proposal_of(plane, objects, request, second) if request is not None else None
+
+    def _proposal_of(self, plane: Plane, objects: Objects, request: SchedulingRequest, second: float) -> Bind | None:
         node = _pick(list(objects.get("nodes", {}).values()), second)
         channel = objects.get("policychannels", {}).get(("", "default"))
-        if request is None or node is None or request.spec.gang:
+        if node is None or request.spec.gang:
             return None
         tenant = request.metadata.namespace
         grant = objects.get("grants", {}).get((tenant, plane.name))
@@ -281,7 +301,7 @@ class Strays:
         spec = request.spec
         return Bind(tenant, request.metadata.name, spec.epoch, spec.generation, node.metadata.name, revision, version)
 
-    def _send(self, plane: Plane, command: Command, late_s: float = 0.0) -> None:
+    def _send(self, plane: Plane, *commands: Command, late_s: float = 0.0) -> None:
         leaders = plane.leaders()
         program = next((p for p in plane.servers if leaders and p.name == leaders[0].config.name), None)
         if program is None or program.running is None:
@@ -291,10 +311,10 @@ class Strays:
         async def arrive() -> None:
             if late_s:
                 await sleep(late_s)
-            (outcome,) = await authority.submit([command])
-            counts["strays_accepted"] += isinstance(outcome, Accepted)
-            if isinstance(outcome, Refused):
-                counts[f"stray_{outcome.reason}"] += 1
+            for outcome in await authority.submit([*commands]):
+                counts["strays_accepted"] += isinstance(outcome, Accepted)
+                if isinstance(outcome, Refused):
+                    counts[f"stray_{outcome.reason}"] += 1
 
         self._platform.loop.spawn(program.running, arrive(), "stray")
 
@@ -311,52 +331,14 @@ def caller_of(objects: Objects, role: Role, epochs: int = 0) -> Caller | None:
     return None
 
 
-def quicker(command: Command, which: float, at: float) -> Command | None:
-    """Another scheduler under the same lease, as two of one partition are for a moment: it reserves what this one is about to
-    bind. None where the draw is of another way, or nothing single is bound."""
-    body = command.body
-    if isinstance(body, BindMany) and body.binds:
-        body = body.binds[int(at * len(body.binds))]
-    if int(which * WAYS) != WAYS - 1 or not isinstance(body, Bind):
-        return None
-    terms = (body.tenant, body.name, body.epoch, body.generation, body.node, body.policy_revision, body.grant_version)
-    ttl_s = HELD_S if at * 31 % 1 < 0.4 else TTL_S
-    return Command(replace(command.caller, actor=f"another {ACTOR}"), Reserve(*terms, ttl_s))
-
-
-def older(body: Body, which: float, at: float, nodes: Sequence[str]) -> Body:
-    """A placement, wrong about one thing."""
-    if isinstance(body, BindMany) and body.binds:
-        index = int(at * len(body.binds))
-        changed = older(body.binds[index], which, at, nodes)
-        assert isinstance(changed, Bind)
-        return BindMany((*body.binds[:index], changed, *body.binds[index + 1 :]))
-    if isinstance(body, BindGang) and body.binds:
-        return _older_gang(body, which, at, nodes)
-    if not isinstance(body, Bind | Reserve):
-        return body
-    changes: tuple[dict[str, Any], ...] = (
-        {"epoch": body.epoch - 1},
-        {"generation": body.generation - 1},
-        {"policy_revision": body.policy_revision % 3 + 1},
-        {"grant_version": body.grant_version + 1},
-        {"node": nodes[int(at * len(nodes))]},
-        {"node": nodes[-1]},
-    )
-    return replace(body, **changes[int(which * WAYS) % len(changes)])
-
-
-def _older_gang(body: BindGang, which: float, at: float, nodes: Sequence[str]) -> Body:
-    """Without one of its members, as if they had nothing to do with each other, or with one that is wrong."""
-    index = int(at * len(body.binds))
-    others = (*body.binds[:index], *body.binds[index + 1 :])
-    if which < 0.3 and others:
-        return BindGang(others)
-    if which < 0.5:
-        return BindMany(body.binds)
-    changed = older(body.binds[index], (which - 0.5) * 2, at, nodes)
-    assert isinstance(changed, Bind)
-    return BindGang((*body.binds[:index], changed, *body.binds[index + 1 :]))
+def unleased(objects: Objects, role: Role, at: float) -> Caller | None:
+    """The same under the lease as it was once, or under another role's."""
+    fine = at * 7919 % 1
+    if fine < 0.5:
+        return caller_of(objects, role, -1)
+    others = [(name, lease) for (_, name), lease in sorted(objects.get("leases", {}).items()) if lease.spec.role != role.value]
+    name, lease = _pick(others, fine * 2 - 1) or ("", None)
+    return Caller(ACTOR, role, lease=name, fencing_epoch=lease.spec.epoch) if lease is not None else None
 
 
 def earlier(token: Token) -> Token:

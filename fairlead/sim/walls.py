@@ -8,6 +8,7 @@ the process are none of the world's and are let through. Called by world.py arou
 
 from __future__ import annotations
 
+import _thread
 import gc
 import logging
 import os
@@ -27,20 +28,29 @@ from typing import Any, Final
 
 from fairlead.sim.loop import SimForbidden
 
-_CLOCKS: Final = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
+_CLOCKS: Final = (
+    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns",
+    "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns", "sleep",
+)  # fmt: skip
+# Sums over a time they are told; without one they ask what time it is. How many words each has with it.
+_CALENDAR: Final = {"gmtime": 1, "localtime": 1, "ctime": 1, "asctime": 1, "strftime": 2}
 # The functions of the module, which draw from one generator that nobody has seeded. `_urandom` is what SystemRandom draws from.
 _CHANCE: Final = tuple(
     name for name in random.__all__ if isinstance(getattr(getattr(random, name), "__self__", None), random.Random)
 )
 _SECRETS: Final = ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "randbits", "choice")
+_PROGRAMS: Final = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "execv", "execve", "times")  # and their CPU
+_NAMES: Final = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo")  # asked of DNS
 
 BEHIND: Final[tuple[tuple[Any, str], ...]] = (
     *((time, name) for name in _CLOCKS),
     *((random, name) for name in (*_CHANCE, "_urandom")),
     *((secrets, name) for name in _SECRETS),
     (uuid, "uuid1"), (uuid, "uuid4"), (os, "urandom"), (os, "getrandom"),
-    (threading.Thread, "start"), (subprocess.Popen, "__init__"),
-    (socket.socket, "connect"), (socket.socket, "bind"), (socket, "socketpair"),
+    (threading.Thread, "start"), (_thread, "start_new_thread"), (subprocess.Popen, "__init__"),
+    *((os, name) for name in _PROGRAMS),
+    *((socket.socket, name) for name in ("connect", "connect_ex", "bind", "sendto", "sendmsg")),
+    *((socket, name) for name in ("socketpair", *_NAMES)),
 )  # fmt: skip
 
 
@@ -51,8 +61,10 @@ def walls() -> Iterator[None]:
         for owner, name in BEHIND:
             said = f"{getattr(owner, '__name__', owner)}.{name}"
             stack.enter_context(_instead(owner, name, _forbidden(said, getattr(owner, name), inside)))
-        stack.enter_context(_instead(random.Random, "__init__", _seeded(random.Random.__init__, inside)))
         stack.enter_context(_instead(logging, "time", _still()))
+        for name, told in _CALENDAR.items():
+            stack.enter_context(_instead(time, name, _told_of(f"time.{name}", getattr(time, name), told, inside)))
+        stack.enter_context(_instead(random.Random, "__init__", _seeded(random.Random.__init__, inside)))
         for name in ("collect", "freeze", "unfreeze"):
             stack.enter_context(_instead(gc, name, lambda *_: 0))
         yield
@@ -73,6 +85,16 @@ def _forbidden(name: str, real: Callable[..., Any], inside: int) -> Any:
         if threading.get_ident() != inside:
             return real(*args, **kwargs)
         raise SimForbidden(f"{name} was called inside the simulation; it must be reached through a port")
+
+    return reach
+
+
+def _told_of(name: str, real: Callable[..., Any], told: int, inside: int) -> Any:
+    """A date of a time that is given, and of no other."""
+    forbidden = _forbidden(name, real, inside)
+
+    def reach(*args: Any) -> Any:
+        return real(*args) if len(args) == told and args[-1] is not None else forbidden(*args)
 
     return reach
 

@@ -89,6 +89,7 @@ class World:
             outcomes = await submit(commands)
             for command, outcome in zip(commands, outcomes, strict=True):
                 promises.told(command, outcome)
+                self.platform.tally.answered(command.body, outcome)
             return outcomes
 
         setattr(authority, "submit", heard)  # noqa: B010  of this one server's authority alone

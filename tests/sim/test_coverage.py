@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from fairlead.decide.fit import GATES, S6_GATES
+from fairlead.model.commands import Accepted, Bind, BindMany, Put, Refused
 from fairlead.model.refusals import REFUSALS
 from fairlead.ports import SystemClock
 from fairlead.sim import campaign, kept
@@ -21,6 +23,7 @@ from fairlead.sim.coverage import (
     NOT_COUNTED,
     NOT_INJECTED,
     NOT_MET,
+    OWN,
     SAFEGUARDS,
     floor_of,
     void_reasons,
@@ -28,8 +31,8 @@ from fairlead.sim.coverage import (
 from fairlead.sim.machines import Machines
 from fairlead.sim.profiles import PROFILES
 from fairlead.sim.scenario import Scenario
-from fairlead.sim.tally import Tally
-from fairlead.sim.world import Verdict
+from fairlead.sim.tally import Tally, guard_of
+from fairlead.sim.world import Verdict, run_scenario
 
 ENOUGH_FAULTS = dict.fromkeys(FAULTS, 1_000)
 ENOUGH_REFUSALS = dict.fromkeys(SAFEGUARDS, 100)
@@ -65,7 +68,11 @@ def test_what_is_not_injected_is_not_asked_for_and_says_why() -> None:
 
 def test_every_refusal_that_is_asked_for_is_one_that_can_be_counted() -> None:
     others = {"AgentFence", "AgentToken", "Repeated", "StoreContended", "StoreFenced"}
-    assert set(SAFEGUARDS) - others <= set(REFUSALS)
+    assert {name.partition("/")[0] for name in SAFEGUARDS} - others <= set(REFUSALS)
+    gates = {
+        name.partition("/")[2] for name in {*SAFEGUARDS, *(name for own in OWN.values() for name in own)} if "NoFit/" in name
+    }
+    assert {gate.name for gate in S6_GATES} <= gates <= {gate.name for gate in GATES}
     assert set(NOT_MET) <= set(REFUSALS) - set(SAFEGUARDS), "what no campaign can meet is not asked of one"
 
 
@@ -74,13 +81,14 @@ def test_every_reason_for_a_refusal_is_asked_for_once_or_says_why_not() -> None:
         places = [place for place in (SAFEGUARDS, NOT_MET, ELSEWHERE) if reason in place]
         assert len(places) == 1, f"{reason} is in {len(places)} of the lists of fairlead/sim/coverage.py"
         assert places[0][reason]
-    assert {*NOT_MET, *ELSEWHERE} <= set(REFUSALS)
+    assert {name.partition("/")[0] for name in (*NOT_MET, *ELSEWHERE)} <= set(REFUSALS)
 
 
 def test_what_only_a_directed_profile_meets_names_a_profile_there_is() -> None:
-    for why in ELSEWHERE.values():
+    for guard, why in ELSEWHERE.items():
         named = why[why.rindex("(") + 1 : -1].removeprefix("profiles ").removeprefix("profile ").split(", ")
         assert set(named) <= set(PROFILES), why
+        assert all(guard in OWN[profile] for profile in named), f"a campaign of {named} is not asked for {guard}"
 
 
 def test_a_campaign_in_which_a_promise_was_hardly_asked_is_void() -> None:
@@ -104,11 +112,46 @@ def test_one_seed_in_twenty_is_run_again_and_must_come_out_the_same(monkeypatch:
     monkeypatch.setattr(campaign, "run_scenario", run)
     results = campaign.run(list(range(1, 46)), "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
     assert (results["repeated"], results["mismatches"]) == (2, [40])
+    few = campaign.run([38, 39, 40], "calm", 1.0, 1, tmp_path, SystemClock(), lambda text: None)["results"]
+    assert (few["repeated"], few["mismatches"]) == (1, [40]), "of fewer than twenty the last is"
 
 
 def test_a_directed_campaign_is_not_asked_what_it_is_not_directed_at_but_for_its_excuses() -> None:
-    assert void_reasons({}, {}, 100, 2, directed=True) == []
-    assert names(void_reasons({}, {}, 100, 3, directed=True)) == [("excused", "seeds")]
+    assert void_reasons({}, {}, 100, 2, directed="grants") == []
+    assert names(void_reasons({}, {}, 100, 3, directed="grants")) == [("excused", "seeds")]
+
+
+def test_a_directed_campaign_that_did_not_meet_what_it_is_directed_at_is_void() -> None:
+    met = {"GangIncomplete": 100, "GangRefused": 99}
+    assert void_reasons({}, met, 2_000, 0, directed="gangs") == [
+        {"kind": "refusal", "name": "GangRefused", "counted": 99, "floor": 100}
+    ]
+    assert void_reasons({}, met, 1_000, 0, directed="gangs") == []
+
+
+def test_what_a_profile_is_directed_at_is_a_guard_that_is_counted_and_told_of() -> None:
+    assert set(OWN) <= set(PROFILES)
+    assert {name for own in OWN.values() for name in own} <= {*SAFEGUARDS, *ELSEWHERE}
+
+
+def test_where_one_reason_has_several_guards_the_answer_says_which() -> None:
+    alone = Refused("NoFit", "", {"node": "n", "reasons": {"zones": "its zone is not allowed"}})
+    both = Refused("NoFit", "", {"node": "n", "reasons": {"zones": "", "cpu": ""}})
+    bind, override = Bind("risk", "api-0", 1, 1, "n", 1, 1), Put("Override", None)
+    assert guard_of(bind, alone) == ("NoFit/zones",)
+    assert guard_of(bind, both) == (), "nobody knows which of them was needed"
+    assert guard_of(bind, Refused("Expired", "")) == ("Expired/reservation",)
+    assert guard_of(override, Refused("Expired", "")) == ("Expired/override",)
+    tally = Tally(cast(Machines, SimpleNamespace(on_death=[])))
+    tally.answered(BindMany((bind, bind)), Accepted(1, refused=((0, alone), (1, both))))
+    tally.answered(bind, alone)
+    assert tally.total() == Counter({"NoFit/zones": 2})
+
+
+def test_each_rule_of_where_a_slot_may_be_is_asked_at_commit_in_the_profile_for_it() -> None:
+    verdict = run_scenario(campaign.scenario_of(1, "areas", 1.0))
+    assert not verdict.findings
+    assert {name for name in OWN["areas"] if name.startswith("NoFit/")} <= set(verdict.refusals)
 
 
 def verdict_of(seed: int, profile: str, *recovered_s: float) -> Verdict:
@@ -116,12 +159,12 @@ def verdict_of(seed: int, profile: str, *recovered_s: float) -> Verdict:
 
 
 def test_a_campaign_about_recovery_says_how_long_it_took_and_is_void_where_nothing_was_recovered() -> None:
-    found = campaign.summed([verdict_of(n, "regions", float(n), 20.0) for n in range(1, 101)], directed=True)
+    found = campaign.summed([verdict_of(n, "regions", float(n), 20.0) for n in range(1, 101)], directed="regions")
     assert (found["recovered"], found["regions_lost"]) == (200, 100)
     assert (found["recovered_p50_s"], found["recovered_p99_s"], found["recovered_max_s"]) == (20.0, 99.0, 100.0)
     assert found["void"] == []
-    assert names(campaign.summed([verdict_of(1, "regions")], directed=True)["void"]) == [("recovery", "services")]
-    assert campaign.summed([verdict_of(1, "grants")], directed=True)["void"] == []
+    assert names(campaign.summed([verdict_of(1, "regions")], directed="regions")["void"]) == [("recovery", "services")]
+    assert campaign.summed([verdict_of(1, "grants")], directed="grants")["void"] == []
 
 
 def test_a_campaign_that_was_interrupted_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -143,6 +186,7 @@ def test_a_campaign_that_was_interrupted_goes_on_where_it_was(monkeypatch: pytes
         return results | {"moved": moved}
 
     monkeypatch.setattr(campaign, "run_scenario", run)
+    monkeypatch.setattr(campaign, "_repeated", lambda *_: {})
     with pytest.raises(KeyboardInterrupt):
         go(5)
     with (tmp_path / "kept").open("ab") as file:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fairlead.model.commands import Bind, BindGang, BindMany, Caller, Command, Reserve
+from fairlead.model.kinds.ledger import Lease, LeaseSpec
 from fairlead.model.lifecycle import Role
-from fairlead.sim.strays import WAYS, older, quicker
+from fairlead.model.meta import Metadata
+from fairlead.sim.spoilt import WAYS, older, quicker
+from fairlead.sim.strays import unleased
 
 SCHEDULER = Caller("scheduler-0", Role.SCHEDULER, lease="scheduler-0", fencing_epoch=3)
 LATE = (WAYS - 0.5) / WAYS
@@ -41,3 +44,12 @@ def test_what_is_wrong_about_one_thing_has_no_rival(way: int) -> None:
 def test_a_gang_and_what_is_no_placement_have_no_rival() -> None:
     assert quicker(Command(SCHEDULER, BindGang(BINDS)), LATE, 0.0) is None
     assert quicker(Command(SCHEDULER, BindMany(())), LATE, 0.0) is None
+
+
+def test_whoever_has_no_right_to_act_comes_under_an_old_lease_or_under_another_roles() -> None:
+    held = {"scheduler-0": (Role.SCHEDULER, 3), "garbage": (Role.GARBAGE, 5), "repair": (Role.REPAIR, 7)}
+    leases = {("", n): Lease(Metadata(name=n), LeaseSpec(role=role.value, epoch=epoch)) for n, (role, epoch) in held.items()}
+    came = [unleased({"leases": leases}, Role.SCHEDULER, number / 100) for number in range(100)]
+    assert {caller.role for caller in came if caller is not None} == {Role.SCHEDULER}
+    terms = {(caller.lease, caller.fencing_epoch) for caller in came if caller is not None}
+    assert terms == {("scheduler-0", 2), ("garbage", 5), ("repair", 7)}

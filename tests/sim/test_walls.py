@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import random
@@ -27,6 +28,16 @@ REACHES: dict[str, Callable[[], Any]] = {
     "time.monotonic_ns": lambda: time.monotonic_ns(),
     "time.perf_counter": lambda: time.perf_counter(),
     "time.sleep": lambda: time.sleep(0),
+    "time.clock_gettime": lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    "time.clock_gettime_ns": lambda: time.clock_gettime_ns(time.CLOCK_REALTIME),
+    "time.process_time": lambda: time.process_time(),
+    "time.thread_time": lambda: time.thread_time(),
+    "time.gmtime": lambda: time.gmtime(),
+    "time.localtime": lambda: time.localtime(None),
+    "time.ctime": lambda: time.ctime(),
+    "time.asctime": lambda: time.asctime(),
+    "time.strftime": lambda: time.strftime("%s"),
+    "os.times": lambda: os.times(),
     "random.random": lambda: random.random(),
     "random.choice": lambda: random.choice([1]),
     "random.shuffle": lambda: random.shuffle([1]),
@@ -41,6 +52,15 @@ REACHES: dict[str, Callable[[], Any]] = {
     "socket.socketpair": lambda: socket.socketpair(),
     "socket.bind": lambda: socket.socket().bind(("127.0.0.1", 0)),
     "Thread.start": lambda: threading.Thread(target=print).start(),
+    "socket.connect_ex": lambda: socket.socket().connect_ex(("127.0.0.1", 1)),
+    "socket.sendto": lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", 9)),
+    "socket.sendmsg": lambda: socket.socket(type=socket.SOCK_DGRAM).sendmsg([b"x"], [], 0, ("127.0.0.1", 9)),
+    "socket.getaddrinfo": lambda: socket.getaddrinfo("localhost", 80),
+    "socket.gethostbyname": lambda: socket.gethostbyname("localhost"),
+    "os.fork": lambda: os.fork() or os._exit(0),
+    "os.system": lambda: os.system("true"),
+    "os.posix_spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+    "_thread.start_new_thread": lambda: _thread.start_new_thread(print, ()),
     "Popen": lambda: subprocess.Popen(["true"]),
 }
 
@@ -78,6 +98,12 @@ def test_a_line_that_is_logged_within_has_no_time_of_the_real_world(caplog: pyte
     with walls():
         logging.getLogger("fairlead.test").warning("said")
     assert [record.created for record in caplog.records] == [0.0]
+
+
+def test_a_date_of_a_time_that_is_given_is_no_clock() -> None:
+    with walls():
+        assert time.gmtime(0).tm_year == 1970
+        assert time.strftime("%Y", time.gmtime(0)) == "1970"
 
 
 def test_other_threads_of_the_process_are_none_of_the_worlds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from fairlead.sim.platform import Platform
 from fairlead.sim.profiles import PROFILES
 from fairlead.sim.scenario import Scenario, Work
 from fairlead.sim.timeline import lines
+from fairlead.sim.verdict import broken_off
 from fairlead.sim.walls import unheard
 from fairlead.sim.world import Verdict, run_scenario
 from tests.authority.planes import request_of
@@ -59,6 +61,22 @@ def test_a_workload_that_waits_for_quota_hears_when_another_gives_some_back(seed
 def test_a_seed_is_one_run_whatever_the_hash_seed_says() -> None:
     result = campaign.determinism([3], "first", 0.2, lambda text: None)
     assert result["results"] == {"seeds": 1, "mismatches": []}
+
+
+DIES = "import sys, os; sys.stdin.read(); os.write(1, {said!r}); sys.exit({code})"
+
+
+@pytest.mark.parametrize(("told", "code", "compared", "lost"), [(0, 137, 0, [1, 2, 3]), (2, 137, 2, [3]), (3, 1, 2, [3])])
+def test_a_seed_whose_processes_ended_before_it_was_compared_is_no_match(
+    monkeypatch: pytest.MonkeyPatch, told: int, code: int, compared: int, lost: list[int]
+) -> None:
+    lines = [msgspec.json.encode(broken_off(seed, "first", "")) + b"\n" for seed in (1, 2, 3)]
+    script = DIES.format(said=b"".join(lines[:told]) + b'{"seed": 3, "prof' * (told < 3), code=code)
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **rest: real([words[0], "-c", script], **rest))
+    results = campaign.determinism([1, 2, 3], "first", 0.2, lambda text: None)["results"]
+    assert (results["seeds"], [row["seed"] for row in results["mismatches"]]) == (compared, lost)
+    assert all(f"ended with code {code}" in row["why"] for row in results["mismatches"])
 
 
 def test_a_run_does_not_depend_on_the_runs_before_it() -> None:

@@ -62,6 +62,9 @@ class Stage:
     async def cordon(self, node: str) -> None:
         await self.world.people._cordon(node, True)
 
+    async def drain(self, node: str) -> None:
+        await self.world.people._drain(node)
+
     async def promote(self, revision: int) -> None:
         await self.world.people._promote(revision)
 
