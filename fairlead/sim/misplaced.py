@@ -19,6 +19,7 @@ from fairlead.model.meta import Metadata
 RULES: Final = ("regions", "zones", "areas", "policy")  # that keep a slot away
 ELSEWHERE: Final = "elsewhere"  # the name of no region, zone or area
 FIRST: Final = 900  # of the indices that no workload reaches
+EPOCH: Final = 1 << 20  # above all that the slots of a run have had: else the authority refuses it for that
 
 
 def kept_away(objects: Mapping[str, Mapping[tuple[str, str], Any]], region: str) -> frozenset[str]:
@@ -41,4 +42,4 @@ def misplaced(request: SchedulingRequest, rule: str, number: int) -> SchedulingR
     }.get(rule, place)
     slot = replace(spec.slot, index=FIRST + number)
     named = Metadata(name=f"{slot.workload}-{slot.index}", namespace=request.metadata.namespace)
-    return SchedulingRequest(metadata=named, spec=replace(spec, slot=slot, epoch=1, ask=replace(spec.ask, placement=place)))
+    return SchedulingRequest(metadata=named, spec=replace(spec, slot=slot, epoch=EPOCH, ask=replace(spec.ask, placement=place)))
