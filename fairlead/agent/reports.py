@@ -36,6 +36,7 @@ class Said(NamedTuple):
     to: SlotState | None
     status: InstanceStatus | None
     command: Command
+    position: int = 0  # where the slot stood in the plane's history when this was said, as far as its node knew
 
 
 def reports_of(node: Node, slot: Slot, now: float) -> list[Said]:
@@ -59,7 +60,7 @@ def reports_of(node: Node, slot: Slot, now: float) -> list[Said]:
     for step in steps:
         told = status if step is steps[-1] and step is not SlotState.RELEASED else None
         body = Report(slot.id.tenant, slot.id.name, slot.id.token, step, told)
-        said.append(Said(node, slot, step, told, Command(agent_caller(node.name), body)))
+        said.append(Said(node, slot, step, told, Command(agent_caller(node.name), body), bound.position))
     return said
 
 
@@ -77,6 +78,8 @@ def answered(said: Said, outcome: Outcome) -> bool:
         if outcome.reason in _STALE:
             log.info("%s: %s", said.slot.id.text, outcome.detail, extra=said.slot.id.about)
             return False
+        if outcome.reason in _STEPS and bound is not None and bound.position != said.position:
+            return True  # it was long under way, and the feed has told of a later state than the one it speaks of
         state = outcome.facts.get("state")
         if outcome.reason in _STEPS and bound is not None and state and state != bound.state.value:
             bound.state = SlotState(state)

@@ -19,13 +19,13 @@ from fairlead.agent.node import Node
 from fairlead.agent.port_range import PortRange
 from fairlead.agent.region import Ack, Inventory
 from fairlead.agent.remembered import Remembered
-from fairlead.agent.reports import reports_of
+from fairlead.agent.reports import answered, reports_of
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.agent.slot import Slot
 from fairlead.decide.instances import Stop, Wait
 from fairlead.decide.lasting import GrantWord
 from fairlead.model import codec
-from fairlead.model.commands import Accepted, Command, Outcome, PutStatus
+from fairlead.model.commands import Accepted, Command, Outcome, PutStatus, Refused
 from fairlead.model.ids import revision
 from fairlead.model.kinds.capacity import Node as NodeObject
 from fairlead.model.kinds.capacity import NodeSpec, NodeStatus
@@ -230,6 +230,24 @@ def test_a_slot_that_drains_only_after_its_older_life_was_listed_leaves() -> Non
     draining.position = 10
     (slot,) = node.saw_binding(draining)
     assert [said.to for said in reports_of(node, slot, 0.0)] == [SlotState.RELEASED]
+
+
+def test_a_refusal_that_was_long_under_way_says_nothing_of_what_was_heard_since() -> None:
+    """Simulator, seed 3 of `lingering`: it was Unknown, and drained again when the refusal came; an Unknown slot says nothing."""
+    node = knows_better()
+    (slot,) = node.saw_listing(revision(1, 9), [listed(SlotState.DRAINING)])
+    (said,) = reports_of(node, slot, 0.0)
+    since = listed(SlotState.DRAINING)
+    since.position = 10
+    node.saw_binding(since)
+    refused = Refused("NoSuchStep", "", {"state": "Unknown"})
+    assert answered(said, refused), "it is said again"
+    bound = node.current(slot)
+    assert bound is not None
+    assert bound.state is SlotState.DRAINING
+    (again,) = reports_of(node, slot, 0.0)
+    assert answered(again, refused)
+    assert bound.state.value == "Unknown", "nothing was heard since"
 
 
 def seen_of(epoch: int, position: int, state: SlotState = SlotState.BOUND) -> Any:
