@@ -2,7 +2,7 @@
 workload's budget holds without it, and drains none of a workload with a budget that it has not let go.
 
 It decides on what it has seen, and the authority does not ask it again. So a finding is what nothing that was so within the last
-minute allows: of all the sets of slots that served then, without those it has let go, none was large enough, and the budget was
+forty seconds allows: of all the sets of slots that served then, without those it has let go, none was large enough, and the budget was
 never smaller. Counts no claims: those are claims.py's. Owns who serves of workloads with a budget. Fed by JournalChecker.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest
 from fairlead.model.lifecycle import Role, SlotState
 
-SEEN_MS: Final = 60_000  # L3 has a change seen within 35 s
+SEEN_MS: Final = 40_000  # L3 has a change seen within 35 s, and a look comes soon after it
 
 Found = Callable[[str, str], None]
 Objects = dict[str, dict[tuple[str, str], Any]]

@@ -215,7 +215,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "watch-twice": Mutant("a feed tells each change once", "first", ("S15",), _watch_twice, 1.0),
     "watch-disorder": Mutant("a feed tells changes in order", "first", ("S15",), _watch_disorder, 1.0),
     "gap-ignored": Mutant("a gap in the history ends a feed", "resets", ("S15",), _gap_ignored, 1.0),
-    "drain-any-budget": Mutant("a drain leaves what a budget says", "drains", ("S19",), _drains_whatever_serves, 1.0),
+    "drain-any-budget": Mutant("a drain leaves what a budget says", "drains", ("S19",), _drains_whatever_serves, 4.0),
     "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
     "lost-closed-again": Mutant("a node is closed once when it is lost", "silent", ("X3",), _lost_is_closed_again, 2.0),
     "objects-left-behind": Mutant("objects that are far behind are brought up to date", "lagging", ("S13",), _left_behind),
