@@ -2,8 +2,9 @@
 workload's budget holds without it, and drains none of a workload with a budget that it has not let go.
 
 It decides on what it has seen, and the authority does not ask it again. So a finding is what nothing that was so within the last
-forty seconds allows: of all the sets of slots that served then, without those it has let go, none was large enough, and the budget was
-never smaller. Counts no claims: those are claims.py's. Owns who serves of workloads with a budget. Fed by JournalChecker.
+forty seconds allows: of all the sets of slots that served then, without those it has let go, none was large enough, and the
+budget was never smaller. Counts no claims: those are claims.py's. Owns who serves of workloads with a budget. Fed by
+JournalChecker.
 """
 
 from __future__ import annotations
