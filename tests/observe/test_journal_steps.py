@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from fairlead.model.commands import Caller, Delete, Reserve
 from fairlead.model.lifecycle import Role, SlotState
-from tests.observe.forging import BASE, T0, Forged, binding, by, reservation, to
+from tests.observe.forging import BASE, T0, Effect, Forged, binding, by, reservation, to
 
 ROLLOUT = by(Role.ROLLOUT)
 SERVE = to(SlotState.SERVING)
@@ -51,3 +51,18 @@ def test_a_reservation_that_grows_or_moves_is_found() -> None:
     forged = Forged(*BASE, held).entry(by(Role.SCHEDULER), body, reservation(cpu=90_000, expiry_time=SOON))
     assert set(forged.found) == {"S2", "S4", "S7"}, forged.details
     assert Forged(*BASE, held).entry(by(Role.SCHEDULER), body, reservation(on="n2", expiry_time=SOON)).found == ["S7"]
+
+
+def test_of_a_budgets_room_one_slot_may_take_a_part_and_give_it_back_and_nothing_else() -> None:
+    body = Reserve("risk", "api-0", 1, 1, "n1", 0, 1)
+    room, rest = reservation(budget="eu"), reservation(cpu=40, budget="eu", claimer="api-7")
+
+    def found(before: Effect, after: Effect) -> bool:
+        return "S7" in Forged(*BASE, before).entry(by(Role.SCHEDULER), body, after).found
+
+    assert not found(room, rest)
+    assert not found(rest, reservation(budget="eu", owner="api-7"))
+    assert found(room, reservation(cpu=200, budget="eu", claimer="api-7")), "a rest is never more than the room"
+    assert found(rest, reservation(budget="eu", owner="api-8")), "only who took it gives it back"
+    assert found(room, reservation(cpu=40, on="n2", budget="eu", claimer="api-7")), "and it stays where it was"
+    assert found(rest, reservation(cpu=90, budget="eu", claimer="api-7")), "nor does a rest grow"
