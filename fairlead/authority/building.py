@@ -37,6 +37,16 @@ class Building:
         for call, index, outcome in self.answers:
             call.answer(index, outcome)
 
+    def answer_people(self) -> None:
+        for call, index, outcome in self.answers:
+            if call.is_of_people:
+                call.answer(index, outcome)
+
+    def answer_components(self) -> None:
+        for call, index, outcome in self.answers:
+            if not call.is_of_people:
+                call.answer(index, outcome)
+
     def answer_all_with(self, outcome: Outcome) -> None:
         for call, index, _ in self.answers:
             call.answer(index, outcome)

@@ -19,6 +19,7 @@ TENANTS: Final = 2
 # Commands that may wait in each lane. At 20,000 a second the longest wait is a few seconds; beyond that, waiting is failing.
 LANE_COMMANDS_MAX: Final = (10_000, 50_000, 20_000)
 _LEASES: Final = frozenset({LeaseAcquire, LeaseRenew, LeaseRelease})
+PEOPLE: Final = (Role.USER, Role.OPERATOR)
 # Of every four turns the components' lane gets three, so neither starves the other.
 _TURNS: Final = (COMPONENTS, COMPONENTS, COMPONENTS, TENANTS)
 
@@ -26,10 +27,11 @@ _TURNS: Final = (COMPONENTS, COMPONENTS, COMPONENTS, TENANTS)
 class Call:
     """Commands sent together. Each is judged alone; the caller hears when all have an answer."""
 
-    __slots__ = ("commands", "done", "history", "next", "outcomes", "waiting")
+    __slots__ = ("commands", "done", "history", "is_of_people", "next", "outcomes", "waiting")
 
     def __init__(self, commands: list[Command], done: asyncio.Future[list[Outcome]]) -> None:
         self.commands = commands
+        self.is_of_people = commands[0].caller.role in PEOPLE
         self.done = done
         self.next = 0  # the first command not judged yet
         self.history = 0  # how often a batch had been taken back when this was sent
@@ -47,7 +49,7 @@ def lane_of(commands: list[Command]) -> int:
     first = commands[0]
     if type(first.body) in _LEASES or first.caller.role is Role.AUTHORITY:
         return SYSTEM
-    return TENANTS if first.caller.role in (Role.USER, Role.OPERATOR) else COMPONENTS
+    return TENANTS if first.caller.role in PEOPLE else COMPONENTS
 
 
 class _Queue:

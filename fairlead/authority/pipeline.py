@@ -315,22 +315,24 @@ class Pipeline:
         result = self._store.commit_on_the_spot(self._term.fence, batch)
         if isinstance(result, Committed):
             self._ready.popleft()
-            self._landed(batch, building, sent, sent)
+            self._pace.here(self._landed(batch, building, sent, sent))
         elif result is not None:
             self._ready[0] = Sealed(batch, building, sent, result)
 
-    def _landed(self, batch: Batch, building: Building, sent: float, trusted_from: float) -> None:
+    def _landed(self, batch: Batch, building: Building, sent: float, trusted_from: float) -> float:
+        """Tells how long the store took."""
         took = self._clock.monotonic() - sent
-        self._pace.note(took)
         self._term.renewed(trusted_from)
         self._meters.committed(batch, building.commands, took)
         self._ctx.state.confirm(batch.last)
         self._term.chain = batch.hash
-        # Other planes and agents first, then whoever waits for an answer, then the watchers, of whom there may be thousands. All
-        # of them see all of it published, because nobody runs before this returns.
+        # Other planes and agents first, then people who wait for an answer, then the watchers, of whom there may be thousands,
+        # then components, who have looked on meanwhile. All see all of it published: nobody runs before this returns.
         self._published(batch, building)
-        building.answer()
+        building.answer_people()
         self._wake_watchers()
+        building.answer_components()
+        return took
 
     async def _commit(self, sealed: Sealed, batch: Batch) -> None:
         tries = 0
@@ -343,7 +345,8 @@ class Pipeline:
             match result:
                 case Committed() | AlreadyThere():
                     # One that was there already landed at some moment since it was first sent; trust counts from then.
-                    self._landed(batch, sealed.building, sent, sent if isinstance(result, Committed) else first_sent)
+                    took = self._landed(batch, sealed.building, sent, sent if isinstance(result, Committed) else first_sent)
+                    self._pace.handed_over(took)
                     return
                 case Unavailable() if tries == 0:
                     self._take_back(sealed, result)

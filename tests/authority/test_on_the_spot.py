@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.authority import pace
 from fairlead.authority.candidate import Timing
-from fairlead.authority.pace import SPOT_BYTES, SPOT_COMMANDS, Pace
+from fairlead.authority.pace import SPOT_BYTES, SPOT_COMMANDS, TRY_AFTER, TRY_S, Pace
 from fairlead.model.commands import Command, Refused, Unknown
 from fairlead.store.contract import Batch, CommitResult, Fence, OutcomeUnknown, Unavailable
 from fairlead.store.memory import MemoryDisk, MemoryStore
@@ -187,16 +187,58 @@ async def test_who_learns_on_the_spot_that_somebody_else_leads_steps_down() -> N
         plane.authority.stop()
 
 
-def test_a_store_is_quick_once_it_has_shown_it_and_one_slow_commit_casts_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Pace:
     monkeypatch.setattr(pace, "QUICK_S", 0.001)
-    seen = Pace()
+    return Pace()
+
+
+def suits(seen: Pace) -> bool:
+    return seen.suits(1, 100)
+
+
+def after(seen: Pace, *took_s: float) -> Pace:
+    for each in took_s:
+        seen.handed_over(each)
+    return seen
+
+
+def test_a_store_is_tried_once_it_was_seen_not_to_be_slow(seen: Pace) -> None:
+    assert not suits(after(seen, *[0.002] * (TRY_AFTER - 1)))
+    assert suits(after(seen, 0.02))
     assert not seen.is_quick
-    for _ in range(200):
-        seen.note(0.0003)
-    assert seen.is_quick
-    seen.note(0.04)
-    assert not seen.is_quick
-    seen.note(3600.0)
-    for _ in range(200):
-        seen.note(0.0003)
-    assert seen.is_quick
+
+
+def test_a_store_that_was_never_seen_below_the_limit_is_not_tried(seen: Pace) -> None:
+    assert not suits(after(seen, *[TRY_S * 1.01] * 1000))
+
+
+def test_one_quick_commit_on_the_spot_shows_a_quick_store_and_one_slow_one_casts_doubt(seen: Pace) -> None:
+    seen.here(0.0003)
+    assert suits(seen)
+    seen.here(0.04)
+    assert not suits(seen)
+
+
+def test_what_waits_for_threads_and_turns_of_the_loop_casts_no_doubt(seen: Pace) -> None:
+    seen.here(0.0003)
+    assert suits(after(seen, *[0.05] * 1000))
+
+
+def test_a_store_that_hung_is_tried_again_after_so_many_commits_and_trusted_if_it_is_quick(seen: Pace) -> None:
+    seen.here(3600.0)
+    assert not suits(after(seen, *[0.0004] * (TRY_AFTER - 1)))
+    assert suits(after(seen, 0.0004))
+    seen.here(0.0003)
+    assert suits(seen)
+
+
+def test_a_store_that_is_slow_in_every_try_is_tried_once_in_so_many_commits(seen: Pace) -> None:
+    tries = 0
+    for _ in range(20 * TRY_AFTER):
+        if suits(seen):
+            tries += 1
+            seen.here(0.004)
+        else:
+            seen.handed_over(0.0045)
+    assert tries == 18  # a try is a commit, too
