@@ -1,7 +1,9 @@
 # Fairlead's habits, one target each. `make help` lists them.
 # Needs make and Python 3.11 or later; uses uv when it is on PATH because it is faster, and never requires it.
 
-PYTHON ?= python3
+# The system's Python before one below somebody's home: users of their own, as which workloads run, cannot read the latter. Debian's
+# is a faster build besides. One that cannot make environments (no python3-venv) is passed over.
+PYTHON ?= $(or $(shell for each in /usr/bin/python3 python3; do "$$each" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$each" && break; done),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
