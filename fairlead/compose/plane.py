@@ -39,7 +39,8 @@ from fairlead.compose.controllers import Placed, controllers_of, tried_on
 from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.guards import LastUses, Resealing, joining_of, oidc_of, strongbox_of
 from fairlead.compose.health import health_routes, standing
-from fairlead.compose.logs import LogSource, log_route
+from fairlead.compose.log_slots import LogSource
+from fairlead.compose.logs import log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
 from fairlead.compose.patrolling import LedgerPatrol, Patrolling, leftovers_of
@@ -335,6 +336,10 @@ class OwnLogs:
     def __init__(self, plane: ForwardingPlane, service: PlaneService) -> None:
         self._plane = plane
         self._service = service
+
+    @property
+    def connected(self) -> bool:
+        return self._plane.connected
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
         return await self._plane.get(plural, tenant, name, revision)
