@@ -324,8 +324,10 @@ class Authority:
         )  # fmt: skip
         archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, head, archived)
-        await pipeline.commit_own([epoch_start(memory.ctx, term), *lapsed_leases(memory.ctx, term)])
         async with Tasks() as tasks:
+            begin = pipeline.commit_own([epoch_start(memory.ctx, term), *lapsed_leases(memory.ctx, term)])
+            if not await term.last_wait(tasks, begin, self._stop):
+                return
             tasks.start(pipeline.commit_loop(), "commit")
             tasks.start(pipeline.judge_loop(), "judge")
             tasks.start(self._renew_loop(term), "renew")
@@ -340,9 +342,12 @@ class Authority:
             log.info("leading with epoch %d, incarnation %d", fence.epoch, fence.incarnation, extra=about)
             await self._not_leading.wait()
             if await pipeline.wait_idle():
-                await self._materialiser.flush(term.fence)
-                await self._store.resign(term.fence)
+                await term.last_wait(tasks, self._leave(term), self._stop)
             tasks.cancel()
+
+    async def _leave(self, term: Term) -> None:
+        await self._materialiser.flush(term.fence)
+        await self._store.resign(term.fence)
 
     def _durable(self, batch: Batch, building: Building) -> None:
         """One batch became durable: whoever follows finds it, and those who pass it on are woken."""
