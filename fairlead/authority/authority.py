@@ -51,6 +51,8 @@ from fairlead.store.contract import (
 log = logging.getLogger(__name__)
 
 
+STUCK_MS = 10_000  # as a leader's lease
+
 Door = Callable[[Command], Command | Refused]
 
 
@@ -183,6 +185,17 @@ class Authority:
         heard = max(self._candidate.heard, self._term.heard if self._term is not None else self._candidate.heard)
         silent_s = self._clock.monotonic() - heard
         return silent_s if silent_s > self._timing.lease_ttl_s else None
+
+    @property
+    def stuck_s(self) -> float:
+        """For how long the store has taken no batch, where that is too long; 0: it is not."""
+        stuck_ms = self.meters.stuck_ms(self.plane_ms())
+        return stuck_ms / 1000 if stuck_ms > STUCK_MS else 0.0
+
+    @property
+    def unwritable_s(self) -> float | None:
+        """For how long nobody has been able to write here, as far as this server knows; None: not for longer than may be."""
+        return max(self.store_silent_s or 0.0, self.stuck_s) or None
 
     @property
     def history_failures_total(self) -> int:
