@@ -276,27 +276,27 @@ def parse_query(request: Request) -> dict[str, str]:
         raise bad_request(f"the query cannot be read: {error}") from None
 
 
-def parse(body: bytes, media: str, *, sound: bool = True) -> Any:
-    """A tree that any handler may walk, or 400; 422 where it holds what no value can be. YAML also holds JSON, but JSON is read
-    by its own, faster reader where it looks like it."""
+def parse(body: bytes, media: str, *, sound: bool = True, what: tuple[str, str] = ("the body", "")) -> Any:
+    """A tree that any handler may walk, or 400; 422 where it holds what no value can be, of the kind and name in `what`. YAML
+    also holds JSON, but JSON is read by its own, faster reader where it looks like it."""
     as_yaml = media in YAML or (media in APPLY_PATCH and not body.lstrip().startswith(b"{"))
     if not as_yaml:
         tree = parse_json(body)
         if isinstance(tree, Fault):
             raise bad_request(f"the body {tree.message}")
-        return _sound(tree) if sound else tree
+        return _sound(tree, what) if sound else tree
     trees = parse_yaml(body)
     if isinstance(trees, Fault):
         raise bad_request(f"the body {trees.message}")
     if len(trees) != 1:
         raise bad_request(f"the body has {len(trees)} documents; expected one")
-    return _sound(trees[0]) if sound else trees[0]
+    return _sound(trees[0], what) if sound else trees[0]
 
 
-def _sound(tree: Any) -> Any:
+def _sound(tree: Any, what: tuple[str, str]) -> Any:
     report = Report()
     if not check_tree(report, tree) or report.faults():
-        raise unacceptable("the body", "", report.faults())
+        raise unacceptable(*what, report.faults())
     return tree
 
 

@@ -65,7 +65,7 @@ class Failure(Exception):
     def about(self, kind: str, name: str, group: str = GROUP) -> Failure:
         """The same, saying which object it is about, unless it does already."""
         if not self.kind:
-            self.kind, self.name, self.group = kind, name, group
+            self.kind, self.name, self.group = kind, _sendable(name), group
         return self
 
     def headers(self) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from fairlead.api.frontdoor import Cursor
 from fairlead.api.members import Item
 from fairlead.api.regions import belonging
 from fairlead.api.selectors import Selection
+from fairlead.api.unwritable import warn_of_unwritable
 from fairlead.api.versions import COMPONENT_MAX, component, parse
 from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
@@ -31,6 +32,7 @@ _token_decoder: Final = msgspec.msgpack.Decoder(Cursor)
 async def get(call: Call) -> Response:
     call.allow("get")
     item = await find(call)
+    await warn_of_unwritable(call, [item.member])
     return call.answer(call.form(await _shown_ms(call)).one(item, item.resource_version))
 
 
@@ -86,6 +88,7 @@ async def list_objects(call: Call) -> Response:
         raise expired(str(error)) from None
     for warning in listing.warnings:
         call.warn(warning)
+    await warn_of_unwritable(call, call.members)
     return call.answer(form.many(listing, token_of(listing.cursor)))
 
 

@@ -42,7 +42,7 @@ async def handle(call: Call) -> Response:
     if verb == "get":
         return call.answer(_scale(await find(call)))
     media = call.media
-    body = parse(await call.body(), media)
+    body = parse(await call.body(), media, what=(call.resource.kind, call.target.name))
     if verb == "patch" and media not in (JSON_PATCH, MERGE_PATCH):
         raise Failure(415, f"scale takes {JSON_PATCH} and {MERGE_PATCH}")
     before = await answered_before(call)

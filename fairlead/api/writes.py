@@ -7,6 +7,8 @@ scaling.py and core.py.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ from fairlead.wire.manifest import Decoded, decode_plain
 
 ATTEMPTS_MAX: Final = 5  # reads again when somebody else wrote in between; then the client decides
 KEY_MAX: Final = 200
+NAME_SHOWN_MAX: Final = 253  # no name that is one is longer
 _VALIDATIONS: Final = ("", "Strict", "Warn", "Ignore")
 
 
@@ -62,6 +65,18 @@ def decode(call: Call, tree: Any, name: str = "") -> Decoded:
     for fault in got.warnings:
         call.warn(f'unknown field "{fault.path}"' + fault.message.removeprefix("unknown field"))
     return got
+
+
+@contextmanager
+def about_said(call: Call, tree: Any) -> Iterator[None]:
+    """A failure in it is about the object that the body names, whatever else is wrong with that."""
+    try:
+        yield
+    except Failure as failure:
+        metadata = tree.get("metadata") if isinstance(tree, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        shown = name[:NAME_SHOWN_MAX] if isinstance(name, str) else ""
+        raise failure.about(call.resource.plural, shown, call.resource.group) from None
 
 
 def _in_place(call: Call, tree: Any, name: str) -> dict[str, Any]:

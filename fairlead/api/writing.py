@@ -27,6 +27,7 @@ from fairlead.api.versions import component
 from fairlead.api.writes import (
     ATTEMPTS_MAX,
     Made,
+    about_said,
     answered_before,
     contested,
     decode,
@@ -60,17 +61,15 @@ def _can(call: Call, verb: str) -> None:
 
 async def create(call: Call) -> Response:
     _can(call, "create")
-    if call.media == PROTOBUF:
-        tree = core.from_protobuf(await call.body())
-    else:
-        tree = await call.tree()
+    tree = core.from_protobuf(await call.body()) if call.media == PROTOBUF else await call.tree()
     if call.resource.kind == "Namespace":
         tree = core.tenant_of(tree)
     tree = _named(call, tree)
-    decoded = decode(call, tree)
-    record: Any = decoded.record
-    call.allow("create", record.metadata.name)  # the path of a collection does not say what is made in it
-    return await _create(call, tree, decoded)
+    with about_said(call, tree):  # the path of a collection does not say what is made in it
+        decoded = decode(call, tree)
+        record: Any = decoded.record
+        call.allow("create", record.metadata.name)
+        return await _create(call, tree, decoded)
 
 
 def _named(call: Call, tree: Any) -> Any:
@@ -152,7 +151,7 @@ async def patch(call: Call) -> Response:
         message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
         raise Failure(415, message)
     _can(call, "patch")
-    body = parse(await call.body(), media)
+    body = parse(await call.body(), media, what=(call.resource.kind, call.target.name))
     before = await answered_before(call)
     if before is not None:
         return _again(call, before)

@@ -51,6 +51,8 @@ from fairlead.store.contract import (
 log = logging.getLogger(__name__)
 
 
+STUCK_MS = 10_000  # as a leader's lease
+
 Door = Callable[[Command], Command | Refused]
 
 
@@ -183,6 +185,17 @@ class Authority:
         heard = max(self._candidate.heard, self._term.heard if self._term is not None else self._candidate.heard)
         silent_s = self._clock.monotonic() - heard
         return silent_s if silent_s > self._timing.lease_ttl_s else None
+
+    @property
+    def stuck_s(self) -> float:
+        """For how long the store has taken no batch, where that is too long; 0: it is not."""
+        stuck_ms = self.meters.stuck_ms(self.plane_ms())
+        return stuck_ms / 1000 if stuck_ms > STUCK_MS else 0.0
+
+    @property
+    def unwritable_s(self) -> float | None:
+        """For how long nobody has been able to write here, as far as this server knows; None: not for longer than may be."""
+        return max(self.store_silent_s or 0.0, self.stuck_s) or None
 
     @property
     def history_failures_total(self) -> int:
@@ -324,8 +337,10 @@ class Authority:
         )  # fmt: skip
         archived = partial(self._history.archived, term.fence.incarnation) if self._history is not None else None
         self._truncation = Truncation(self._store, self._clock, self._materialiser, self._timing.journal, head, archived)
-        await pipeline.commit_own([epoch_start(memory.ctx, term), *lapsed_leases(memory.ctx, term)])
         async with Tasks() as tasks:
+            begin = pipeline.commit_own([epoch_start(memory.ctx, term), *lapsed_leases(memory.ctx, term)])
+            if not await term.last_wait(tasks, begin, self._stop):
+                return
             tasks.start(pipeline.commit_loop(), "commit")
             tasks.start(pipeline.judge_loop(), "judge")
             tasks.start(self._renew_loop(term), "renew")
@@ -340,9 +355,12 @@ class Authority:
             log.info("leading with epoch %d, incarnation %d", fence.epoch, fence.incarnation, extra=about)
             await self._not_leading.wait()
             if await pipeline.wait_idle():
-                await self._materialiser.flush(term.fence)
-                await self._store.resign(term.fence)
+                await term.last_wait(tasks, self._leave(term), self._stop)
             tasks.cancel()
+
+    async def _leave(self, term: Term) -> None:
+        await self._materialiser.flush(term.fence)
+        await self._store.resign(term.fence)
 
     def _durable(self, batch: Batch, building: Building) -> None:
         """One batch became durable: whoever follows finds it, and those who pass it on are woken."""

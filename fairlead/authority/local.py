@@ -17,7 +17,6 @@ from fairlead.model.ids import revision, split_revision
 from fairlead.observe.timeline import Step
 from fairlead.ports import Clock
 
-STUCK_MS = 10_000  # as a leader's lease
 _SLICE = 5000  # nodes looked at between two yields to the loop: about a millisecond
 
 
@@ -65,8 +64,7 @@ class LocalPlane:
     @property
     def vouches(self) -> bool:
         """A store that renews leases and takes no batch is no better than none: a full disk may have room for the one only."""
-        authority = self._authority
-        return authority.vouches and authority.meters.stuck_ms(authority.plane_ms()) <= STUCK_MS
+        return self._authority.vouches and not self._authority.stuck_s
 
     def _check_ready(self) -> None:
         if not self._authority.ready:
@@ -124,6 +122,9 @@ class LocalPlane:
         if len(rest) <= limit:
             return ChangePage(rest, revision)
         return ChangePage(rest[:limit], revision, rest[limit - 1].tenant, rest[limit - 1].name)
+
+    async def ask_unwritable_s(self) -> float | None:
+        return self._authority.unwritable_s
 
     async def receipt(self, actor: str, key: str) -> Outcome | None:
         return self._authority.receipt(actor, key)

@@ -262,8 +262,10 @@ class _Connection:
             "plane_ms": authority.plane_ms(),
         }
 
-    async def _now(self) -> list[int]:
-        return [self._authority.view().revision, self._authority.plane_ms()]
+    async def _now(self) -> list[int | None]:
+        unwritable_s = self._authority.unwritable_s
+        unwritable_ms = None if unwritable_s is None else int(unwritable_s * 1000)
+        return [self._authority.view().revision, self._authority.plane_ms(), unwritable_ms]
 
     async def _submit(self, raw: list[bytes]) -> list[Any]:
         commands = decode_commands(raw)

@@ -3,11 +3,15 @@ what a heartbeat is answered with while it lasts."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
 import msgspec
 
 from fairlead.authority.building import Deposed
 from fairlead.decide.lasting import GrantWord
-from fairlead.ports import Clock
+from fairlead.ports import Clock, Tasks
 from fairlead.store.contract import Committed, Fence, Fenced, Store
 
 LEASE_TTL_S = 10.0
@@ -69,6 +73,23 @@ class Term:
 
     def valid(self, now: float) -> bool:
         return now < self._trusted_until
+
+    async def last_wait(self, tasks: Tasks, work: Coroutine[Any, Any, None], stopped: asyncio.Event) -> bool:
+        """Waits for what the store is asked; once stopped, until the lease has run out and no longer. False: it was given up.
+        What was sent may still land, and nobody is told that it did not: the next leader finds it at its position, or not (P1,
+        P3)."""
+        asked, ended = tasks.start(work, "for the store"), asyncio.Event()
+        asked.add_done_callback(lambda _: ended.set())  # awaited itself, its cancellation would look like ours
+        bound = tasks.start(self._give_up(asked, stopped), "for the end of the lease")
+        await ended.wait()
+        bound.cancel()
+        return not asked.cancelled()
+
+    async def _give_up(self, asked: asyncio.Task[None], stopped: asyncio.Event) -> None:
+        await stopped.wait()
+        while self.valid(self._clock.monotonic()):
+            await self._clock.sleep(0.01)
+        asked.cancel()
 
     def plane_ms(self) -> int:
         """Plane time: where the journal stood, plus what passed since on our own monotonic clock. Never goes back."""

@@ -54,6 +54,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
 class Now(msgspec.Struct, frozen=True, array_like=True):
     revision: int
     plane_ms: int
+    unwritable_ms: int | None = None  # see resources.py; a server of an earlier version says nothing of it
 
 
 class Rows(msgspec.Struct, frozen=True, array_like=True):

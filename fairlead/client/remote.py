@@ -171,6 +171,10 @@ class RemotePlane(Line):
         self._revision = max(self._revision, page.revision)
         return ChangePage([change_of(row) for row in page.rows], page.revision, page.next_tenant, page.next_name)
 
+    async def ask_unwritable_s(self) -> float | None:
+        unwritable_ms = (await self._resource("now", read=as_a(Now))).unwritable_ms
+        return None if unwritable_ms is None else unwritable_ms / 1000
+
     async def receipt(self, actor: str, key: str) -> Outcome | None:
         return await self._resource("receipt", actor, key, read=outcome_or_none)
 

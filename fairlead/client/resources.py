@@ -57,6 +57,10 @@ class ResourcePlane(Protocol):
 
     def plane_ms(self) -> int: ...
 
+    async def ask_unwritable_s(self) -> float | None:
+        """For how long nobody has been able to write to it, where that is longer than it may be; None: it is written to, as
+        far as anybody knows."""
+
     async def receipt(self, actor: str, key: str) -> Outcome | None:
         """What an Idempotency-Key came to; None: nothing with it has taken effect."""
 

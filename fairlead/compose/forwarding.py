@@ -19,7 +19,7 @@ from fairlead.authority.state import Rec
 from fairlead.client.decisions import DecisionQuery, ExplainedPage
 from fairlead.client.plane import Expired
 from fairlead.client.remote import Dial, RemotePlane
-from fairlead.client.resources import ChangePage
+from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.ids import split_revision
 from fairlead.ports import Clock, Random, Tasks
@@ -112,6 +112,15 @@ class ForwardingPlane(LocalPlane):
         """They are kept where they were made; whoever led before may have older ones."""
         leader = self.leader
         return await super().decisions(query) if leader is None else await leader.decisions(query)
+
+    async def ask_unwritable_s(self) -> float | None:
+        """Whoever leads knows best; one that cannot be asked is not waited for."""
+        leader = self.leader
+        if leader is not None:
+            with contextlib.suppress(Unreachable, TimeoutError):
+                async with asyncio.timeout(LEVEL_S):
+                    return await leader.ask_unwritable_s()
+        return await super().ask_unwritable_s()
 
     # --- reads -----------------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
 """/livez, /healthz, /readyz and what they say. Nothing here needs a name or a token, so nothing here says anything about objects.
 
-A peer that is away and a controller that is stalled are listed and do not make a server unready: it still answers, and one bad
-object must not take a plane out of service.
+A peer that is away, a controller that is stalled and a store that takes no batch are listed and do not make a server unready: it
+still answers, and one bad object must not take a plane out of service. A store that is silent does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from starlette.routing import Route
 
 from fairlead.client.leased import Leased
 
-_TOLD_ONLY = ("peer-", "controller-")
+_TOLD_ONLY = ("peer-", "controller-", "writes")
 
 
 class Checked(Protocol):
@@ -32,6 +33,14 @@ def standing(components: Sequence[Leased]) -> list[tuple[str, bool, str]]:
         behind = f", {health.queue_length} wait, the oldest for {health.oldest_s:.0f} s" if health.queue_length else ""
         out.append((f"controller-{each.terms.name}", not health.stalled, f"{words}{epoch}{behind}"))
     return out
+
+
+def writing(unwritable_s: float | None, wall_s: float) -> tuple[str, bool, str]:
+    """Whether this server's plane can be written to; since when not."""
+    if unwritable_s is None:
+        return "writes", True, "are taken"
+    since = datetime.fromtimestamp(wall_s - unwritable_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return "writes", False, f"nobody can write since {since}: the store does not answer or takes nothing"
 
 
 def health_routes(server: Checked) -> list[Route]:

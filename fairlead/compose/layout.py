@@ -92,9 +92,8 @@ class Layout:
         for folder in (*_PRIVATE, "data"):
             self.path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.guard()
-        if own_users:  # on the way to their own directories; to anything else there is none
-            for path in (self.path(), self.path("data")):
-                path.chmod(0o711)
+        if own_users:
+            self.let_through()
         pair = LocalAuthority.create(AUTHORITY_NAME, now)
         write(self.path("pki", "ca.pem"), pair.certificate)
         write_private(self.path("pki", "ca.key"), pair.key.reveal_bytes())
@@ -111,6 +110,12 @@ class Layout:
         self._write_config(LINKS, links)
         self._write_contexts(wiring.address(PEOPLE, "global"))
         write(self.path("ready"), VERSION)
+
+    def let_through(self) -> None:
+        """Users of instances, on the way to their own directories; to anything else there is none."""
+        for path in (self.path(), self.path("data"), self.path("data", "nodes")):
+            with suppress(FileNotFoundError):
+                path.chmod(0o711)
 
     def guard(self) -> None:
         """Keys, tokens and what is said are for whoever started it, whatever the umask was when they were first written."""

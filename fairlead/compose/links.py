@@ -1,6 +1,6 @@
 """The network of the local platform: a TCP relay for every link between its processes, so that a link can be cut or broken as a
-real one is. Also holds the locks by which a SQLite store is stopped, and renews certificates in time: it is the one process that
-is there as long as the platform, whoever stands by.
+real one is. Also holds the locks by which a SQLite store is stopped, renews certificates in time and empties long logs: it is the
+one process that is there as long as the platform, whoever stands by.
 
 A program of its own (`python -m fairlead.compose.links FILE [STATE]`); told what is wrong by a file and SIGHUP, says in another
 what is in force. Never looks inside the bytes, loses none and makes none up. Started by local.py, told by chaos.py; nothing of it
@@ -226,7 +226,7 @@ def _read(path: Path, wanted: type[T]) -> T | None:
 
 
 async def main(path: Path, state: Path | None) -> None:
-    """`state`: where the platform is whose certificates are renewed here."""
+    """`state`: where the platform is whose certificates are renewed and whose logs are emptied here."""
     config = _read(path, LinksConfig)
     assert config is not None, f"{path} is missing"
     stop, changed = asyncio.Event(), asyncio.Event()
@@ -243,20 +243,23 @@ async def main(path: Path, state: Path | None) -> None:
     await links.listen()
     async with Tasks() as tasks:
         if state is not None:
-            tasks.start(_renew(state), "renewing")
+            _keep_house(state, tasks)
         await links.run(stop, changed)
         tasks.cancel()
 
 
-async def _renew(state: Path) -> None:
+def _keep_house(state: Path, tasks: Tasks) -> None:
     from fairlead.compose.layout import Layout  # Here, not above: it knows of links itself, and nobody waits for what this takes.
+    from fairlead.compose.long_logs import LongLogs
     from fairlead.compose.renewing import Renewing
     from fairlead.ports import SystemClock
 
     def say(line: str) -> None:
         sys.stderr.write(f"{line}\n")
 
-    await Renewing(Layout(state, sys.executable), SystemClock()).run(say)
+    layout, clock = Layout(state, sys.executable), SystemClock()
+    tasks.start(Renewing(layout, clock).run(say), "renewing")
+    tasks.start(LongLogs(layout.path("logs"), clock).run(say), "long logs")
 
 
 if __name__ == "__main__":

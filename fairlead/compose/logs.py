@@ -2,15 +2,17 @@
 
 GET /apis/fairlead.dev/v1alpha1/namespaces/TENANT/workloads/NAME/log, with Kubernetes' parameters (docs/cli.md lists them). Plain
 text, byte for byte as it was written; failures are `Status` objects. The caller must be allowed `get workloads/logs` in that
-tenant, and is asked again for as long as it follows. What of a stream is wanted is decided in log_spans.py.
+tenant, and is asked again for as long as it follows. Which slot it is, log_slots.py finds; what of a stream is wanted is
+decided in log_spans.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -19,13 +21,13 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.api.access import Authenticate, Authorise, Identity, refuse_impersonation
 from fairlead.api.app import refusal
+from fairlead.api.calls import add_warnings
 from fairlead.api.failures import Failure, busy
 from fairlead.api.rules import Ask, Rules, rules_of
-from fairlead.client.decisions import DecisionQuery, ExplainedPage
-from fairlead.client.plane import Change, Expired, Overloaded
-from fairlead.client.resources import ChangePage, Unreachable
+from fairlead.client.plane import Overloaded
+from fairlead.client.resources import Unreachable
+from fairlead.compose.log_slots import RETRY_S, Found, LogSource, Search
 from fairlead.compose.log_spans import MARKS_BYTES, TAIL_BYTES, Lines, Marks, Wanted, marks_of, pieces_of, span_of, tail_from
-from fairlead.model.lifecycle import SlotState
 from fairlead.ports import Clock, Random
 
 PATH: Final = "/apis/fairlead.dev/v1alpha1/namespaces/{tenant}/workloads/{name}/log"
@@ -33,30 +35,13 @@ TEXT: Final = "text/plain; charset=utf-8"
 CHUNK: Final = 64 * 1024
 AGAIN_S: Final = 10.0  # after which another stream may have ended
 POLL_S: Final = 0.25
-SLOTS_SHOWN: Final = 20
 KEPT_MIN: Final = 10  # agents keep what has ended so long, unless they are told otherwise
 LOOK_S: Final = 1.0  # between two looks at whether who follows may still read
 REFUSALS_MAX: Final = 2  # in a row: rules that are just read anew refuse everybody for a moment
+ANSWER_S: Final = 6.0  # an agent has five seconds for an answer, the way to it one: a network that is cut says nothing at all
 FOLLOW_S: Final = 4 * 3600.0  # then whoever still wants it asks again
 FOLLOWERS_MAX: Final = 500  # each asks an agent four times a second
 FOLLOWING_MAX: Final = 50  # of one caller
-PAGE: Final = 1_000
-PAGES_MAX: Final = 5  # of slots of one workload on one plane
-_LIVE: Final = frozenset({"Starting", "Ready", "Serving", "Draining", "Failed", "Succeeded"})
-
-
-class LogSource(Protocol):
-    """A plane that can be asked for bindings, for what their processes wrote, and for where those were that are gone."""
-
-    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None: ...
-
-    async def page(
-        self, plural: str, tenant: str | None = None, *, after: tuple[str, str] = ("", ""), limit: int = 500, revision: int = 0
-    ) -> ChangePage: ...
-
-    async def logs(self, tenant: str, name: str, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]: ...
-
-    async def decisions(self, query: DecisionQuery) -> ExplainedPage: ...
 
 
 def log_route(
@@ -89,24 +74,33 @@ async def _answer(
     wanted = Wanted.of(request.query_params)
     if wanted.follow:
         followers.check(identity.name)
-    asked = _asked(sources, request.query_params.get("region", ""))
-    slot = await _find(asked, tenant, name, wanted.slot) or await _find_ended(asked, tenant, name, wanted.slot)
-    if slot is None:
-        raise Failure(404, await _no_such(asked, tenant, name, wanted.slot))
-    streams = [_Stream(*slot, tenant, stream, wanted, clock) for stream in wanted.streams]
+    search = Search(sources, request.query_params.get("region", ""), tenant, name, wanted.slot)
+    kept = await _kept(await search.found(), search, wanted, clock)
+    text = _limited(_in_order(kept, _Leave(rules, identity, ask, clock), clock), wanted)
+    if wanted.follow:
+        followers.check(identity.name)  # others may have come meanwhile
+        response: Response = _Following(text, followers, identity.name)
+    else:
+        response = StreamingResponse(text, media_type=TEXT)
+    add_warnings(response, search.warnings())
+    return response
+
+
+async def _kept(slot: Found, search: Search, wanted: Wanted, clock: Clock) -> list[_Stream]:
+    """What there is to read of that slot, asked of its region before anything is promised."""
+    streams = [_Stream(slot.source, slot.name, search.tenant, stream, wanted, clock) for stream in wanted.streams]
     try:
         kept = [stream for stream in streams if await stream.begin()]
     except Overloaded as error:
-        raise busy("its region", error.retry_after_s) from None
+        raise busy(slot.region, error.retry_after_s) from None
     except Unreachable as error:
-        raise Failure(503, str(error), retry_after_s=2.0) from None
+        if not slot.source.connected:
+            raise search.cut_off([slot.region]) from None
+        raise Failure(503, f"{slot.region}: {error}", retry_after_s=RETRY_S) from None
     if not kept:
-        raise Failure(404, f"nothing that {slot[1]} wrote is kept: it did not start, or ended more than {KEPT_MIN} minutes ago")
-    text = _limited(_in_order(kept, _Leave(rules, identity, ask, clock), clock), wanted)
-    if not wanted.follow:
-        return StreamingResponse(text, media_type=TEXT)
-    followers.check(identity.name)  # others may have come meanwhile
-    return _Following(text, followers, identity.name)
+        search.refuse_if_away()
+        raise Failure(404, f"nothing that {slot.name} wrote is kept: it did not start, or ended more than {KEPT_MIN} minutes ago")
+    return kept
 
 
 # --- who follows -----------------------------------------------------------------------------------------------------------
@@ -174,93 +168,7 @@ class _Leave:
         return self._refusals < REFUSALS_MAX
 
 
-# --- which slot ------------------------------------------------------------------------------------------------------------
-
-
-def _asked(sources: Mapping[str, LogSource], region: str) -> Mapping[str, LogSource]:
-    if region and region not in sources:
-        raise Failure(400, f"region: there is no region {region[:60]!r} behind this server; there are: {', '.join(sources)}")
-    return {region: sources[region]} if region else sources
-
-
-async def _find(
-    sources: Mapping[str, LogSource], tenant: str, workload: str, slot: int | None
-) -> tuple[LogSource, str] | None:  # fmt: skip
-    """The slot asked for, else the lowest one that runs. A plane that is away is passed over."""
-    best: tuple[int, LogSource, str] | None = None
-    for region, source in sources.items():
-        try:
-            if slot is not None:
-                if await source.get("bindings", tenant, f"{workload}-{slot}") is not None:
-                    return source, f"{workload}-{slot}"
-                continue
-            lowest = await _lowest(source, tenant, workload)
-            if lowest is not None and (best is None or lowest < best[0]):
-                best = (lowest, source, f"{workload}-{lowest}")
-        except Overloaded as error:
-            raise busy(region, error.retry_after_s) from None
-        except (Expired, Unreachable):
-            continue
-    return (best[1], best[2]) if best is not None else None
-
-
-async def _find_ended(
-    sources: Mapping[str, LogSource], tenant: str, workload: str, slot: int | None
-) -> tuple[LogSource, str] | None:  # fmt: skip
-    """The slot asked for, else the one that was placed last, where no binding tells any more: the decisions do."""
-    best: tuple[int, LogSource, str] | None = None
-    name = f"{workload}-{slot}" if slot is not None else ""
-    asked = DecisionQuery(tenant=tenant, workload=workload, slot=name, outcome=SlotState.BOUND.value, limit=1)
-    for region, source in sources.items():
-        try:
-            found = (await source.decisions(asked)).items
-        except Overloaded as error:
-            raise busy(region, error.retry_after_s) from None
-        except (Expired, Unreachable):
-            continue
-        if found and (best is None or found[0].decided.time_ms > best[0]):
-            best = (found[0].decided.time_ms, source, found[0].attempt.name)
-    return (best[1], best[2]) if best is not None else None
-
-
-async def _no_such(sources: Mapping[str, LogSource], tenant: str, workload: str, slot: int | None) -> str:
-    why = f"see `fairlead why wl/{workload} -n {tenant}`"
-    if slot is None:
-        return f"no slot of {tenant}/{workload} runs or ran anywhere that can be reached; {why}"
-    there: set[int] = set()
-    for region, source in sources.items():
-        try:
-            there |= (await _slots(source, tenant, workload)).keys()
-        except Overloaded as error:
-            raise busy(region, error.retry_after_s) from None
-        except (Expired, Unreachable):
-            continue
-    shown = ", ".join(map(str, sorted(there)[:SLOTS_SHOWN])) + (", ..." if len(there) > SLOTS_SHOWN else "")
-    known = f"its slots are {shown}" if there else f"nor is any other; {why}"
-    return f"slot {slot} of {tenant}/{workload} is not bound anywhere that can be reached; {known}"
-
-
-async def _lowest(source: LogSource, tenant: str, workload: str) -> int | None:
-    slots = await _slots(source, tenant, workload)
-    return min((index for index, slot in slots.items() if slot.hot is not None and slot.hot.state.value in _LIVE), default=None)
-
-
-async def _slots(source: LogSource, tenant: str, workload: str) -> dict[int, Change]:
-    """By index. Names are WORKLOAD-INDEX, so a workload's slots lie together."""
-    prefix = f"{workload}-"
-    after, found = (tenant, prefix), dict[int, Change]()
-    for _ in range(PAGES_MAX):
-        page = await source.page("bindings", tenant, after=after, limit=PAGE)
-        for change in page.items:
-            if not change.name.startswith(prefix):
-                return found
-            index = change.name.removeprefix(prefix)
-            if index.isdecimal():
-                found[int(index)] = change
-        if not page.next_name:
-            break
-        after = (page.next_tenant, page.next_name)
-    return found
+# --- what it wrote -------------------------------------------------------------------------------------------------------
 
 
 class _Stream:
@@ -279,7 +187,11 @@ class _Stream:
         self._marks: Marks = []
 
     async def _logs(self, stream: str, offset: int, limit: int) -> tuple[int, bytes, int]:
-        return await self._source.logs(self._tenant, self._slot, stream, offset, limit)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._source.logs(self._tenant, self._slot, stream, offset, limit)
+        except TimeoutError as error:
+            raise Unreachable(f"there is no answer within {ANSWER_S:.0f} seconds") from error
 
     async def _read_marks(self) -> None:
         _, data, _ = await self._logs(f"times.{self._name}", -MARKS_BYTES, MARKS_BYTES)

@@ -43,6 +43,13 @@ def of_node(number: int) -> tuple[int, int]:
     return FIRST + number * PER_NODE, PER_NODE
 
 
+def of_earlier(region: int, taken: Iterable[int]) -> tuple[int, int]:
+    """For a node that was made without; `taken`: the first users of those that have some."""
+    used = set(taken)
+    blocks = (of_node(number) for number in range(_PROVIDED))
+    return next((block for block in blocks if block[0] not in used), None) or of_provided(region, used)
+
+
 def of_provided(region: int, taken: Iterable[int]) -> tuple[int, int]:
     """For one more node of a pool; `taken`: the first users of nodes there are. Regions have blocks apart: each has a server of
     its own that gives them out."""

@@ -38,8 +38,9 @@ from fairlead.compose.config import PlaneConfig
 from fairlead.compose.controllers import Placed, controllers_of, tried_on
 from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.guards import LastUses, Resealing, joining_of, oidc_of, strongbox_of
-from fairlead.compose.health import health_routes, standing
-from fairlead.compose.logs import LogSource, log_route
+from fairlead.compose.health import health_routes, standing, writing
+from fairlead.compose.log_slots import LogSource
+from fairlead.compose.logs import log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
 from fairlead.compose.patrolling import LedgerPatrol, Patrolling, leftovers_of
@@ -313,6 +314,7 @@ class PlaneServer:
         words = f"revision {view.revision}" + (f", and nothing heard for {silent_s:.0f} s" if silent_s is not None else "")
         checks = [
             ("store", silent_s is None, words),
+            writing(self.authority.unwritable_s, self._clock.wall()),
             ("leader", bool(self.authority.leader_address), "leads" if self.authority.leading else self.authority.leader_address),
             ("access", self._directory.ready, "roles and tokens are known" if self._directory.ready else "not read yet"),
             ("seed", self._seeded or self._follows, "what the plane is born with"),
@@ -335,6 +337,10 @@ class OwnLogs:
     def __init__(self, plane: ForwardingPlane, service: PlaneService) -> None:
         self._plane = plane
         self._service = service
+
+    @property
+    def connected(self) -> bool:
+        return self._plane.connected
 
     async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
         return await self._plane.get(plural, tenant, name, revision)

@@ -21,6 +21,7 @@ from fairlead.agent.drivers.directories import Directories
 from fairlead.agent.drivers.process import MARKER, SHIM_MARKER
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.layout import Layout, read_config
+from fairlead.compose.long_logs import set_aside
 from fairlead.compose.wiring import ENDPOINTS, LINKS, PLANES
 from fairlead.ports import Clock
 
@@ -28,7 +29,6 @@ STOP_S: Final = 10.0
 POLL_S: Final = 0.05
 PASSES_MAX: Final = 200  # of looking and killing
 AGENT: Final = "agent-"
-LOG_BYTES_MAX: Final = 8 << 20
 
 State = Literal["running", "paused", "gone"]
 
@@ -58,7 +58,7 @@ class Processes:
         if name != LINKS:
             program = "server" if name in PLANES else name if name == ENDPOINTS else "agent"
             words = ["-m", "fairlead.main", program, "--config", config]
-        self._set_log_aside(name)
+        set_aside(self.log_of(name))
         with self.log_of(name).open("ab") as log:
             child = subprocess.Popen(
                 [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -69,13 +69,6 @@ class Processes:
 
     def log_of(self, name: str) -> Path:
         return self._layout.path("logs", f"{name}.log")
-
-    def _set_log_aside(self, name: str) -> None:
-        """One that has grown long makes room with the next start; one such is kept."""
-        log = self.log_of(name)
-        with contextlib.suppress(FileNotFoundError):
-            if log.stat().st_size > LOG_BYTES_MAX:
-                log.replace(log.with_name(f"{log.name}.1"))
 
     def _pid_file(self, name: str) -> Path:
         return self._layout.path("run", f"{name}.pid")

@@ -24,6 +24,7 @@ from fairlead.compose.local import Interrupted, Local, PortTaken
 from fairlead.compose.own_users import are_possible
 from fairlead.compose.plane import PlaneServer
 from fairlead.compose.renewing import Renewing
+from fairlead.compose.users_later import AS_ROOT, give_users
 from fairlead.compose.wiring import PLANES
 from fairlead.ports import Clock, Ids, system_random
 from fairlead.store.contract import Store
@@ -142,13 +143,13 @@ def _make_layout(
         say("making certificates, tokens and configurations")
         own_users = are_possible(sys.executable, layout.state)
         if os.getuid() == 0 and not own_users:
-            say("workloads will run as root: no other user can read this Python, the checkout, or the way to the state directory")
+            say(AS_ROOT)
         layout.write(datetime.fromtimestamp(clock.wall(), tz=UTC), ids, stores, node_lease_s, own_users=own_users)
     elif stores:
         raise ValueError(f"--store: {layout.state} has its stores since its first start; remove it, or name another --state")
     else:
         layout.guard()
-        for line in Renewing(layout, clock).at_start(ids):
+        for line in (*Renewing(layout, clock).at_start(ids), *give_users(layout, local.processes, sys.executable)):
             say(line)
 
 

@@ -64,6 +64,7 @@ class Cuttable:
     def __init__(self, plane: LocalPlane) -> None:
         self._plane = plane
         self.connected = True
+        self.unwritable_s: float | None = None
         self._feeds: list[_CutFeed] = []
 
     def cut(self) -> None:
@@ -110,6 +111,10 @@ class Cuttable:
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         self._check()
         return await self._plane.decisions(query)
+
+    async def ask_unwritable_s(self) -> float | None:
+        self._check()
+        return self.unwritable_s
 
     async def revision_at(self, time_ms: int) -> int:
         self._check()

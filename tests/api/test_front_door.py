@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -284,3 +285,17 @@ async def test_whoever_was_shown_nothing_of_a_region_lists_again_when_it_is_back
         for listed in (nothing, half):
             got = await call(door, "GET", f"{NODES}?watch=true&resourceVersion={listed.json['metadata']['resourceVersion']}")
             assert got.status == 410
+
+
+async def test_whoever_looks_at_planes_is_told_which_of_them_nobody_can_write_to_and_since_when() -> None:
+    planes = f"{GROUP}/planes"
+    async with open_door("us", "eu") as door:
+        assert (await call(door, "GET", planes)).warnings == []
+        door.cuttable["eu"].unwritable_s = 75.0
+        for path in (planes, f"{planes}/eu.self"):
+            (warning,) = (await call(door, "GET", path)).warnings
+            assert re.search(r"eu: nobody can write since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(75s\): its store", warning), warning
+        assert (await call(door, "GET", f"{planes}/us.self")).warnings == []
+        assert (await call(door, "GET", NODES)).warnings == [], "whoever looks at something else is not"
+        door.cuttable["eu"].cut()
+        assert "nobody can write" not in str((await call(door, "GET", planes)).warnings), "of one that is away nobody knows"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from fairlead.api.rules import PlainRules
 from fairlead.client.decisions import DecisionQuery, Explained, ExplainedPage
 from fairlead.client.plane import Change, Overloaded
 from fairlead.client.resources import ChangePage, Unreachable
+from fairlead.compose import log_slots
 from fairlead.compose import logs as followed
 from fairlead.compose.log_spans import Lines, Mark, Span, Wanted, marks_of, pieces_of, span_of, tail_from
 from fairlead.compose.logs import log_route
@@ -39,6 +40,7 @@ class OneRegion:
 
     def __init__(self, made: Driven) -> None:
         self._made = made
+        self.connected = True
         self.away = False
         self.bound = True
         self.busy = 0  # the question that is turned away, counted from now
@@ -66,10 +68,11 @@ class OneRegion:
 
 
 class Logs:
-    def __init__(self, made: Driven, authorise: Any = allow_all) -> None:
+    def __init__(self, made: Driven, authorise: Any = allow_all, others: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.made = made
         self.source = OneRegion(made)
-        app = Starlette(routes=[log_route({"us": self.source}, authenticate, authorise, SystemClock(), system_random())])
+        sources = {**others, "us": self.source}
+        app = Starlette(routes=[log_route(sources, authenticate, authorise, SystemClock(), system_random())])
         self.door = Door({}, {}, app)
 
     async def get(self, query: str = "", **more: Any) -> Answer:
@@ -199,6 +202,8 @@ async def test_so_many_are_followed_at_once_and_no_more(tmp_path: Path, monkeypa
 class TwoPages:
     """A plane with more slots than a page holds."""
 
+    connected = True
+
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self._pages = [
@@ -213,13 +218,13 @@ class TwoPages:
 
 async def test_the_lowest_slot_that_runs_is_looked_for_in_its_tenant_alone() -> None:
     source: Any = TwoPages()
-    assert await followed._lowest(source, "risk", "api") == 2
+    assert await log_slots._lowest(source, "risk", "api") == 2
     assert source.asked == [("bindings", "risk", ("risk", "api-")), ("bindings", "risk", ("risk", "api-2"))]
 
 
 async def test_the_slots_that_are_there_are_told_from_every_page_whether_or_not_they_run() -> None:
     source: Any = TwoPages()
-    assert (await followed._no_such({"us": source}, "risk", "api", 7)).endswith("; its slots are 1, 2, 3, 10")
+    assert (await log_slots.Search({"us": source}, "", "risk", "api", 7)._no_such()).endswith("; its slots are 1, 2, 3, 10")
     assert source.asked == [("bindings", "risk", ("risk", "api-")), ("bindings", "risk", ("risk", "api-2"))]
 
 
@@ -251,6 +256,74 @@ async def test_who_may_not_read_them_and_who_cannot_be_reached(tmp_path: Path) -
         logs.source.away = True
         got = await logs.get()
         assert (got.status, got.headers["retry-after"]) == (503, "2")
+        assert got.json["message"] == "us: the agent of n1 does not answer"
+
+
+class CutOff:
+    """A region behind a cut: `connected` until somebody has noticed, and in any case without an answer, for ever."""
+
+    def __init__(self, connected: bool) -> None:
+        self.connected = connected
+        self.asked = 0
+
+    async def _wait(self, *_: Any, **__: Any) -> Any:
+        self.asked += 1
+        await asyncio.Event().wait()
+
+    get = page = logs = decisions = _wait
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_region_that_is_cut_off_is_named_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noticed: bool
+) -> None:
+    monkeypatch.setattr(log_slots, "PATIENCE_S", 0.01)
+    async with two_runs(tmp_path) as made, asyncio.timeout(10):
+        eu = CutOff(connected=not noticed)
+        logs = Logs(made.made, others={"eu": eu})
+        for query in ("slot=7", "region=eu", "region=eu&slot=0"):
+            got = await logs.get(query)
+            assert (got.status, got.json["kind"], got.headers["retry-after"]) == (503, "Status", "2"), query
+            assert got.json["message"].startswith("eu cannot be reached, and may have slot")
+            assert "ask again when eu is back (`fairlead get regions`), or ask a server of that region" in got.json["message"]
+            assert got.json["details"]["causes"] == [{"reason": "RegionUnreachable", "message": "eu", "field": ""}]
+            assert got.json["details"]["name"] == "api"
+        assert eu.asked == (0 if noticed else 3), "once a request"
+        for query in ("", "slot=0"):
+            got = await logs.get(query)
+            assert (got.status, b"three" in got.body) == (200, True), "regions that answer are searched"
+            assert got.headers["warning"] == '299 - "eu is unreachable; what runs there was not looked at"'
+        logs.source.bound = False
+        logs.source.away = True
+        assert (await logs.get()).json["message"] == "us: the agent of n1 does not answer"
+
+
+async def test_what_is_kept_nowhere_may_be_where_a_region_is_cut_off(tmp_path: Path) -> None:
+    async with driven(tmp_path) as made:
+        got = await Logs(made, others={"eu": CutOff(connected=False)}).get()
+        assert (got.status, got.json["details"]["causes"][0]["message"]) == (503, "eu"), "it never wrote anything here"
+
+
+async def test_a_region_that_is_cut_off_before_it_has_brought_anything_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "ANSWER_S", 0.01)
+    async with two_runs(tmp_path) as logs, asyncio.timeout(10):
+
+        async def cut(*_: Any) -> Any:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(logs.source, "logs", cut)
+        assert (await logs.get()).json["message"] == "us: there is no answer within 0 seconds"
+        monkeypatch.setattr(followed, "ANSWER_S", 6.0)
+
+        async def noticed(*_: Any) -> Any:
+            logs.source.connected = False
+            raise Unreachable("the connection broke")
+
+        monkeypatch.setattr(logs.source, "logs", noticed)
+        got = await logs.get("slot=0")
+        assert (got.status, got.json["details"]["causes"][0]["reason"]) == (503, "RegionUnreachable")
 
 
 async def test_what_has_ended_is_found_where_it_ran_though_nothing_is_bound_any_more(tmp_path: Path) -> None:

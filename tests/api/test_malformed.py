@@ -139,6 +139,32 @@ async def test_the_field_that_is_wrong_is_named_whatever_the_verb(door: Door, tr
         fields = [cause["field"] for cause in got.json["details"]["causes"]]
         assert any(one.startswith(field) for one in fields), fields
         assert field in got.json["message"]
+    for got, name in zip(answers, ("new", "api", "api", "api"), strict=True):
+        assert (got.json["details"]["kind"], got.json["details"]["name"]) == ("workloads", name)
+        assert got.json["message"].startswith(f'Workload "{name}" is invalid: ')
+
+
+async def test_the_object_is_named_whatever_of_it_cannot_be_read(door: Door) -> None:
+    named = {"metadata": {"name": "new"}}
+    for query, body in (
+        ("", {**named, "spec": []}),
+        ("", {**named, "kind": "Pod"}),
+        ("", {"metadata": {"name": "new", "namespace": "ads"}}),
+        ("", {"metadata": {"name": "new", "resourceVersion": "5"}, "spec": workload("new")["spec"]}),
+        ("?fieldValidation=Strict", {**named, "spec": {"replicos": 1}}),
+        ("?fieldValidation=Perhaps", named),
+    ):
+        got = await call(door, "POST", f"{NAMESPACE}/workloads{query}", body)
+        assert got.status in (400, 422), got.body
+        assert got.json["details"]["name"] == "new", body
+    number = b'{"spec":{"replicas":1e999}}'
+    for path in ("/workloads/api", "/workloads/api/scale"):
+        got = await call(door, "PATCH", f"{NAMESPACE}{path}", number, media=MERGE)
+        assert (got.status, got.json["message"][:26]) == (422, 'Workload "api" is invalid:'), got.body
+    names: list[Any] = [7, None, [], "n" * 100_000]
+    for name in names:
+        got = await call(door, "POST", f"{NAMESPACE}/workloads", {"metadata": {"name": name}, "spec": []})
+        assert len(got.json["details"]["name"]) <= 253, "what is no name is not repeated at any length"
 
 
 async def test_no_path_and_no_query_makes_the_server_fail(door: Door) -> None:

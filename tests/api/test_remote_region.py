@@ -16,6 +16,7 @@ from fairlead.api.frontdoor import FrontDoor
 from fairlead.authority.judge import Settings
 from fairlead.authority.local import LocalPlane
 from fairlead.authority.service import PlaneService
+from fairlead.client.answers import Now, as_a
 from fairlead.client.channel import REQUESTS_MAX
 from fairlead.client.plane import Expired, Overloaded
 from fairlead.client.remote import RemotePlane
@@ -226,3 +227,12 @@ async def test_a_watch_whose_feed_is_refused_for_want_of_room_tries_again(monkey
             await call(door, "POST", NODES, node("eu-n1", "eu"))
             assert (await stream.next())["type"] == "ADDED"
         assert len(refused) == 3
+
+
+async def test_a_region_says_itself_for_how_long_nobody_could_write_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with door_to_a_region() as (door, remote, _):
+        assert await remote.ask_unwritable_s() is None
+        monkeypatch.setattr(type(door.planes["eu"].authority), "store_silent_s", 12.5)
+        assert await remote.ask_unwritable_s() == 12.5
+        monkeypatch.undo()
+    assert as_a(Now)([1, 1]).unwritable_ms is None, "one of an earlier version says nothing of it"

@@ -426,3 +426,53 @@ async def test_a_store_that_says_nothing_for_a_lease_is_said_to_be_silent_until_
             await clock.sleep(0.01)
         await plane.authority.wait_leading()
         ok(await put(plane, "a"))
+
+
+@pytest.mark.parametrize("in_doubt", [True, False], ids=["its outcome is unknown", "no answer at all"])
+async def test_a_server_told_to_stop_before_its_first_batch_is_known_waits_for_its_lease_and_no_longer(in_doubt: bool) -> None:
+    disk, clock, faults = MemoryDisk(), FakeClock(), HandFaults()
+    if in_doubt:
+        faults.always["commit"] = LAND_LATER
+    else:
+        faults.hold("commit")
+    server = _server(disk, clock, "one", faults)
+    async with asyncio.timeout(20), Tasks() as tasks:
+        running = tasks.start(server.run(), "server")
+        while not faults.calls.get("commit"):
+            await asyncio.sleep(0)
+        server.stop()
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+        assert not running.done(), "while the lease runs the answer may yet come"
+        clock.offset += 2.0
+        await running
+    epoch, late = disk.head.epoch, faults.held[:1]
+    for write in late:
+        write.land()
+    async with asyncio.timeout(20), Tasks() as tasks:
+        second = _server(disk, clock, "two")
+        tasks.start(second.run(), "second")
+        while not second.leading:
+            clock.offset += 0.1
+            await asyncio.sleep(0)
+        assert disk.head.epoch == epoch + 1
+        assert ok((await second.submit([Command(OPERATOR, tenant("a"), IdempotencyKey("a"))]))[0])
+        second.stop()
+
+
+@pytest.mark.parametrize("call", ["materialise", "resign"])
+async def test_a_server_that_hands_over_to_nobody_because_its_store_is_away_ends_with_its_lease(call: str) -> None:
+    disk, clock, faults = MemoryDisk(), FakeClock(), HandFaults()
+    server = _server(disk, clock, "one", faults)
+    async with asyncio.timeout(20), Tasks() as tasks:
+        running = tasks.start(server.run(), "server")
+        await server.wait_leading()
+        ok((await server.submit([Command(OPERATOR, tenant("a"), IdempotencyKey("a"))]))[0])
+        faults.hold(call)
+        server.stop()
+        await faults.wait_held(call)
+        faults.hold("renew")
+        while not running.done():
+            clock.offset += 0.1
+            await asyncio.sleep(0)
+    assert disk.head.holder, "nobody has resigned: the next leader waits for the lease, as after a crash"

@@ -10,13 +10,17 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from fairlead.compose import users_later
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.layout import Layout, read_config
 from fairlead.compose.own_users import FIRST, PER_NODE, are_possible, of_node, of_provided
 from fairlead.compose.processes import Processes
+from fairlead.compose.users_later import give_users
 from fairlead.ports import SystemClock, SystemIds
+from fairlead.wire import json_codec
 from tests.agent.processes import as_root, driven, sh, until
 
 
@@ -107,3 +111,67 @@ async def test_what_the_platforms_processes_write_is_their_owners_alone(tmp_path
     Processes(layout, SystemClock()).start("global")
     await until(said.exists)
     assert int(said.read_text(), 8) == 0o077, "the store of a plane lies where instances get through"
+
+
+@pytest.fixture
+def of_before(reached: Path) -> tuple[Layout, Processes, Path]:
+    """A platform that was made without users, by root, and the directory of one of its nodes."""
+    if not as_root():
+        pytest.skip("only root gives instances users of their own")
+    layout = written(reached / "state", own_users=False)
+    layout.path().chmod(0o700)
+    processes = Processes(layout, SystemClock())
+    for name in processes.agents():  # earlier versions said nothing of ranges
+        config: AgentConfig = read_config(layout.config_of(name), AgentConfig)
+        layout.config_of(name).write_bytes(json_codec.encode(msgspec.structs.replace(config, uid_range=(200_000, 60_000))))
+    return layout, processes, Path(processes.agent_config(processes.agents()[0]).state)
+
+
+async def test_what_an_earlier_start_left_to_root_is_given_to_users_at_the_next_one(
+    of_before: tuple[Layout, Processes, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users_later, "are_possible", lambda *_: True)
+    layout, processes, node = of_before
+    machines = layout.path("of-the-machine")
+    machines.write_text("root's")
+    script = 'mkdir -p "$HOME/d" && echo one >> "$HOME/d/mine" && ln -s /etc "$HOME/link" && ln "$FILE" "$HOME/d/linked"'
+    async with driven(node, cgroups=False, uids=None) as made:
+        await made.start(sh(script, env={"FILE": str(machines)}))
+        await made.end(1)
+        work = made.work()
+        made.driver._kept.clear()  # as an agent that was stopped leaves it
+    assert (work / "d" / "mine").stat().st_uid == 0
+
+    (line,) = give_users(layout, processes, sys.executable)
+    assert "1 that ran as root" in line
+    configs = [processes.agent_config(name) for name in processes.agents()]
+    assert all(config.uids for config in configs)
+    assert len({config.uid_range for config in configs}) == len(configs)
+    assert {config.uid_range[1] for config in configs} == {PER_NODE}
+    uid = configs[0].uid_range[0]
+    assert {path.lstat().st_uid for path in (work, work / "d", work / "d" / "mine", work / "link")} == {uid}
+    assert (machines.stat().st_uid, Path("/etc").stat().st_uid) == (0, 0), "neither by a link nor by a second name"
+    assert give_users(layout, processes, sys.executable) == [], "once"
+
+    async with driven(node, cgroups=False, uids=configs[0].uid_range) as made:
+        await made.start(sh('id -u; echo two >> "$HOME/d/mine" && cat "$HOME/d/mine"', run=2))
+        assert await made.output(wanted=b"two") == f"{uid}\none\ntwo\n"
+
+
+def test_where_no_other_user_gets_through_it_is_said_at_every_start(
+    of_before: tuple[Layout, Processes, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users_later, "are_possible", lambda *_: False)
+    layout, processes, _ = of_before
+    for _ in range(2):
+        assert give_users(layout, processes, sys.executable) == [users_later.AS_ROOT]
+    assert stat.S_IMODE(layout.path().stat().st_mode) == 0o700
+
+
+def test_what_runs_still_is_not_given_away(of_before: tuple[Layout, Processes, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users_later, "are_possible", lambda *_: True)
+    layout, processes, _ = of_before
+    monkeypatch.setattr(processes, "work_of", lambda agents: {agent: {7: "risk/api-0"} for agent in agents})
+    (line,) = give_users(layout, processes, sys.executable)
+    assert "fairlead down" in line
+    assert not any(processes.agent_config(name).uids for name in processes.agents())

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairlead.authority.authority import STUCK_MS
 from fairlead.authority.judge import Settings
-from fairlead.authority.local import STUCK_MS, LocalPlane
+from fairlead.authority.local import LocalPlane
 from fairlead.controllers.mirror import UP, MirrorUp
 from fairlead.controllers.region import RegionController
 from fairlead.decide.regions import RegionRules
@@ -89,12 +90,17 @@ async def test_a_plane_whose_store_renews_its_lease_and_takes_no_batch_does_not_
         faults.always["commit"] = DISK_FULL
         assert isinstance(await plane.send(OPERATOR, body), Refused)
         assert local.vouches, "for a moment that is nothing"
+        assert await local.ask_unwritable_s() is None
         clock.offset += STUCK_MS / 1000 + 1.0
         renewed = faults.calls.get("renew", 0)
         while faults.calls.get("renew", 0) < renewed + 2:
             await clock.sleep(0.05)
         assert plane.authority.vouches
         assert not local.vouches
+        unwritable_s = await local.ask_unwritable_s()
+        assert unwritable_s is not None
+        assert unwritable_s > STUCK_MS / 1000, "since the last batch landed"
         faults.always.clear()
         ok(await plane.send(OPERATOR, body))
         assert local.vouches
+        assert await local.ask_unwritable_s() is None

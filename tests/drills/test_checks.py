@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from fairlead.client.rest_errors import OutcomeUnknown
+from fairlead.drills.census import Look
 from fairlead.drills.commits import CommitTimeout
+from fairlead.drills.contract import RISK
+from fairlead.drills.losses import AFTER_S, check_withdrawn, named_dead_s, share_of_dead
 from fairlead.drills.policies import PolicyRollback
 from fairlead.drills.restarts import astray, made_before
 from fairlead.drills.scene import Scene
@@ -103,3 +106,83 @@ def test_a_slot_that_was_bound_to_a_dead_node_and_replaced_is_told_from_one_in_i
     there = [binding("p-0", token=[1, 2, 1]), binding("p-1", token=[1, 1, 1]), binding("p-2", token=[1, 2, 1])]
     assert astray(there, [binding("p-0")]) == ["p-2"]
     assert astray(there[:2], [binding("p-0")]) == []
+
+
+# --- what clients may see of a lost zone -----------------------------------------------------------------------------------
+
+
+def look(at_s: float, unanswered: int = 0) -> Look:
+    return Look(at_s, (), (), unanswered)
+
+
+@pytest.mark.parametrize(
+    ("looks", "named_s"),
+    [
+        ([look(1.0, 3), look(11.0), look(12.0, 2), look(13.0, 1), look(13.5), look(14.0)], 3.5),
+        ([look(11.0), look(12.0)], 0.0),
+        ([look(11.0), look(12.0, 1), look(13.0), look(14.0, 1), look(14.5)], 4.5),
+        ([look(11.0, 1)], None),
+        ([look(1.0)], None),
+    ],
+    ids=["until all that are named answer", "never seen", "named once more", "still named", "nobody has looked"],
+)
+def test_the_dead_are_withdrawn_when_all_that_are_named_answer(looks: list[Look], named_s: float | None) -> None:
+    assert named_dead_s(looks, 10.0) == named_s
+
+
+def test_of_each_turn_the_dead_get_their_share_until_they_are_withdrawn() -> None:
+    assert share_of_dead(1, 6, 0.0) == 2, "a second and a half at eight a second"
+    assert share_of_dead(1, 6, 10.5) == 16
+    assert share_of_dead(2, 6, 10.5) == 32
+    assert share_of_dead(0, 6, 30.0) == 0
+
+
+class Counted:
+    """What the census has counted: errors that there are, and those that come later."""
+
+    def __init__(self, looks: list[Look], errors: int, later: int) -> None:
+        self.looks = {RISK: looks}
+        self.errors = {"Refused": errors}
+        self.later = later
+        self.probers = {RISK: SimpleNamespace(measures=SimpleNamespace(all=self))}
+        self.sent, self.outage_s = 400, 0.4
+
+
+class Quick(SystemClock):
+    """Time passes when somebody sleeps; errors come then."""
+
+    def __init__(self) -> None:
+        self.now_s, self.counted = 100.0, list[Counted]()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        for counted in self.counted:
+            if seconds == AFTER_S:
+                counted.errors["Refused"] += counted.later
+
+
+@pytest.mark.parametrize(
+    ("named_s", "errors", "later", "wrong"),
+    [
+        (20.0, 29, 0, []),
+        (20.0, 30, 0, ["at most 29 requests"]),
+        (20.0, 29, 1, ["no request of clients fails"]),
+        (40.0, 29, 0, ["withdrawn within 35 s"]),
+    ],
+)
+async def test_a_zone_may_cost_clients_what_went_to_the_dead_and_no_more(
+    named_s: float, errors: int, later: int, wrong: list[str]
+) -> None:
+    nothing: Any = None
+    clock, began_s = Quick(), 100.0
+    census: Any = Counted([look(began_s + 1, 1), look(began_s + named_s)], errors, later)
+    clock.counted.append(census)
+    scene = Scene(nothing, nothing, nothing, nothing, census, clock, lambda text: None, "")
+    clock.now_s += named_s + 1
+    await check_withdrawn(scene, {RISK: 1}, {RISK: 6})
+    found = [check.name for check in scene.checks if not check.passed]
+    assert len(found) == len(wrong), scene.checks
+    assert all(word in name for word, name in zip(wrong, found, strict=True)), found

@@ -91,6 +91,10 @@ def open_below(top: int, path: str, make: bool = False, uid: int | None = None) 
     return current
 
 
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def make_passable(path: Path, mode: int = 0o755) -> None:
     """The directory, and that instances, which have users of their own, get through it: a umask may have taken that away."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -211,6 +215,18 @@ class Directories:
                     os.unlink(name, dir_fd=folder)
                 finally:
                     os.close(folder)
+
+    def hand_over(self, kept: Kept, uid: int) -> None:
+        """From its next run on it is that user's, with what it has made. Nothing of it runs. A file with a second name stays as
+        it is: the other may be one of the machine's own. Raises OSError, RecursionError."""
+        with opened(str(self.path(kept.id))) as home:
+            for _, folders, files, folder in os.fwalk("work", dir_fd=home, follow_symlinks=False, onerror=_raise):
+                os.fchown(folder, uid, uid)
+                for name in (*folders, *files):
+                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1):
+                        os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
+        self._keep(msgspec.structs.replace(kept, uid=uid))
 
     def _keep(self, kept: Kept) -> None:
         path = self.path(kept.id) / "kept"
