@@ -20,10 +20,11 @@ def test_at_rest_it_is_counted_once_everything_serves() -> None:
 
 
 def test_figures_are_of_what_lies_between_two_marks() -> None:
-    counted = Mark(5.0, 70.0, 9_000, 500, 700).since(Mark(3.0, 10.0, 3_000, 100, 100))
+    counted = Mark(5.0, 70.0, 9_000, 500, 900, 700).since(Mark(3.0, 10.0, 3_000, 100, 300, 100))
     told = figures(Measured(counted, 20.0, []))
     assert (told["times_real"], told["us_per_simulated_s"], told["us_per_commit"]) == (30.0, 33_333, 5_000)
     assert (told["steps_per_simulated_s"], told["us_per_step"], told["frames_per_simulated_s"]) == (100.0, 333.3, 10.0)
+    assert told["commands_per_simulated_s"] == 10.0
 
 
 def test_what_is_counted_begins_when_the_platform_has_started_and_ends_when_its_people_stop() -> None:
@@ -32,4 +33,5 @@ def test_what_is_counted_begins_when_the_platform_has_started_and_ends_when_its_
     assert not found.findings
     assert round(found.counted.simulated_s, 6) == 5.0
     assert 0 < found.counted.commits < found.counted.steps
+    assert found.counted.commands > found.counted.commits
     assert found.counted.cpu_s > 0
