@@ -31,7 +31,7 @@ _ASK_S: Final = 0.2
 _ASKS_SOON: Final = 5  # after so many a store that takes nothing is asked by all components together, once a second
 _ASK_SELDOM_S: Final = 1.0
 _ERROR_MAX: Final = 300
-TELL_S: Final = 30.0  # a resync: how often one whose lease is the leader's says at least how it does (fairlead/client/reporting.py)
+TELL_S: Final = 30.0  # a resync: how often one whose lease is the leader's says how it does at least (reporting.py)
 
 
 class Lost(Exception):
