@@ -58,6 +58,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "OnHold": RefusalInfo(409, "wait until the override the facts name has ended, or have it revoked"),
     "Frozen": RefusalInfo(409, "wait until the override the facts name has ended, or have it revoked"),
     "VictimNotAllowed": RefusalInfo(409, "choose victims of lower priority on that node"),
+    "TooFewServe": RefusalInfo(409, "wait until more of the workload serve; the facts say how many must"),
     "FenceNotPassed": RefusalInfo(409, "wait until the old copy is certainly gone"),
     # The plane.
     "JudgeFailed": RefusalInfo(500, "nothing was changed; report it with the detail, it is a fault of ours"),

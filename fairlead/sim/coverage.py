@@ -46,6 +46,7 @@ NOT_MET: Final = {
     "ReceiptExpired": "connections repeat nothing after its session has gone on; tests/authority/test_receipts.py does",
     "StoreUnavailable": "no judge's: the store has refused the batch. People count it (http_503), and S13 asks what became of it",
     "TooLarge": "nothing that people or strays send is; tests/authority/test_bulk.py",
+    "TooFewServe": "the disruption controller mostly sees who serves before it lets one go; tests/authority/test_letting_go.py",
     "UnknownKind": "nothing that people or strays send is; tests/authority/test_objects.py",
     "WrongTenant": "components act for all tenants, and people are asked by access rules; tests/authority/test_objects.py",
 }
