@@ -44,6 +44,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "StaleEvidence": RefusalInfo(409, "observe again, then decide"),
     "NotPending": RefusalInfo(409, "the slot is not waiting for a place; read its state"),
     "AlreadyBound": RefusalInfo(409, "the slot has a binding; the facts name it"),
+    "AlreadyDone": RefusalInfo(409, "this completion of the job is counted; ask for one that is missing"),
     "NoSuchStep": RefusalInfo(409, "the slot cannot go from its present state to that one"),
     "Expired": RefusalInfo(409, "the reservation has run out; reserve again"),
     "GangIncomplete": RefusalInfo(409, "bind all members in one command"),

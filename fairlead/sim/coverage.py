@@ -31,6 +31,7 @@ NOT_INJECTED: Final = {
 
 # Reasons that no seed meets, or that no authority counts, and who shows them instead.
 NOT_MET: Final = {
+    "AlreadyDone": "no known seed queues a slot just as its success is counted; tests/authority/test_done.py does",
     "BeingDeleted": "no known seed queues a slot just as its assignment is to go; tests/authority/test_epochs.py does",
     "CutOff": "schedulers know that they are cut off, and do not ask; tests/autonomy does",
     "Forbidden": "access rules say it before an authority is asked; tests/security and tests/api do, and S17 asks what they show",
