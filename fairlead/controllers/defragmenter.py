@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, is_open, revision_of
+from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, revision_of
 from fairlead.decide.admission.policy import CHANNEL_NAME
 from fairlead.decide.defragmenting import COSTS, UNKNOWN_COST, Asked, Movable, Plan, Room, plan
+from fairlead.decide.disruption import is_open
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put
 from fairlead.model.hot import BindingHot

@@ -20,16 +20,23 @@ from fairlead.controllers.gathering import (
     SLOT_INDEXES,
     SLOT_OBJECTS,
     assignment_of,
-    concerns,
     condition,
-    is_approved,
-    is_open,
     slots_of,
 )
-from fairlead.decide.disruption import TOO_FEW, WITHDRAW_MS, Asked, Budget, Ruling, is_wanted, leaves, rule
+from fairlead.decide.disruption import (
+    TOO_FEW,
+    WITHDRAW_MS,
+    Asked,
+    Ruling,
+    budget_of,
+    concerns,
+    is_approved,
+    is_open,
+    is_wanted,
+    rule,
+)
 from fairlead.decide.overrides import Where, ends_ms, in_force, words
 from fairlead.decide.slots import RUNNING, instant, millis
-from fairlead.decide.spans import size
 from fairlead.model.commands import Body, Delete, Move, Put, PutStatus
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.capacity import Node
@@ -117,7 +124,7 @@ class DisruptionController:
         frozen = _frozen(cache, key, assignment, now_ms)
         asked = [_asked(item, assignment) for item in items.values()]
         over = {one.slot for one in asked if not _is_about(cache.item("bindings", key[0], f"{key[1]}-{one.slot}"), items)}
-        budget = _budget(key, assignment, words(frozen) if frozen is not None else "")
+        budget = budget_of("/".join(key), assignment, words(frozen) if frozen is not None else "")
         rulings = rule(asked, slots, budget, now_ms, over)
         bodies: list[Body] = []
         wakes: list[int] = [ends_ms(frozen)] if frozen is not None else []
@@ -204,14 +211,6 @@ def _read(eviction: EvictionRequest, assignment: Assignment | None) -> Asked:
 def _is_about(bound: Item | None, evictions: dict[str, Item]) -> bool:
     eviction = evictions.get(bound.name) if bound is not None else None
     return bound is not None and eviction is not None and concerns(eviction.hot, bound.hot)
-
-
-def _budget(key: Name, assignment: Assignment | None, frozen: str = "") -> Budget:
-    if assignment is None:
-        return Budget("/".join(key), 0, 0)
-    order = assignment.spec
-    ends = leaves(assignment) or order.job is not None
-    return Budget("/".join(key), order.min_serving, 0 if ends else size(order.slots), frozen)
 
 
 def _ruled(eviction: EvictionRequest, ruling: Ruling, now_ms: int) -> PutStatus | None:

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Indexes, Item, Name, workload_in_spec, workload_of
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import SLOT_INDEXES, condition, is_open
+from fairlead.controllers.gathering import SLOT_INDEXES, condition
+from fairlead.decide.disruption import is_open
 from fairlead.decide.slots import ENDED, millis
 from fairlead.model import codec
 from fairlead.model.commands import Body, Delete, Put

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, node_of, workload_in_spec, workload_of
-from fairlead.decide.disruption import TOO_FEW
+from fairlead.decide.disruption import TOO_FEW, concerns, is_approved, is_open
 from fairlead.decide.slots import Slot, Table
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.work import Assignment, Endpoint, Endpoints, EvictionRequest, Instance, Revision, SchedulingRequest
@@ -36,28 +36,12 @@ def is_true(conditions: tuple[Condition, ...], wanted: str) -> bool:
     return found is not None and found.status == "True"
 
 
-def is_open(eviction: EvictionRequest) -> bool:
-    """It has not ended; one that was filed again since it ended is open again."""
-    done = condition(eviction.status.conditions, "Done")
-    return done is None or done.status != "True" or done.observed_generation < eviction.metadata.generation
-
-
-def concerns(eviction: EvictionRequest, hot: BindingHot) -> bool:
-    """It is about this life of the slot, not about one that is over."""
-    return eviction.spec.slot.uid == hot.workload_uid and eviction.spec.epoch in (0, hot.token.epoch)
-
-
 def is_held(eviction: EvictionRequest) -> bool:
     """It waits until more of its workload serve. One that an API client asks for does not wait: it is taken back, and a slot
     started for it would be for nothing."""
     spec, found = eviction.spec, condition(eviction.status.conditions, "Approved")
     waits = spec.deadline_time is not None or spec.requester.startswith(DRAIN)
     return waits and found is not None and found.reason == TOO_FEW and found.observed_generation == eviction.metadata.generation
-
-
-def is_approved(eviction: EvictionRequest) -> bool:
-    found = condition(eviction.status.conditions, "Approved")
-    return found is not None and found.status == "True" and found.observed_generation == eviction.metadata.generation
 
 
 def assignment_of(cache: Cache, key: Name) -> Assignment | None:

@@ -36,6 +36,7 @@ class Moves(NamedTuple):
     asks: dict[str, int]
     full: frozenset[str]  # regions that get no new slots if another may have them
     wake_ms: int | None = None
+    taken_back: frozenset[str] = frozenset()  # regions whose ask ends because nobody else has room
 
     def left(self, assignment: Assignment) -> int:
         """How many slots of its own a region has without what it gave up."""
@@ -82,7 +83,7 @@ class Overflowing:
             return Moves(given, {}, frozenset(each.name for each in seen if each.name in given or not takes(each, now_ms)))
         decided = plan(seen, after_ms, now_ms)
         full = frozenset(each.name for each in seen if is_full(each, after_ms, now_ms) or each.name in decided.asks)
-        return Moves(given, decided.asks, full, decided.wake_ms)
+        return Moves(given, decided.asks, full, decided.wake_ms, decided.taken_back)
 
     def _seen(self, workload: Workload, key: Name, assignments: Sequence[Assignment], where: Where, now_ms: int) -> list[Seen]:
         mine = {a.spec.region: a for a in assignments}
@@ -112,4 +113,5 @@ class Overflowing:
         gave = size(moves.given.get(region, ()))
         if gave:
             self.moved[region] = self.moved.get(region, 0) + gave
-        return noted(past, now_ms, asked=asked, gave=gave > 0, took=bool(moves.given) and grew and not gave)
+        took = bool(moves.given) and grew and not gave
+        return noted(past, now_ms, asked=asked, taken_back=region in moves.taken_back, gave=gave > 0, took=took)

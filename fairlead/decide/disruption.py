@@ -1,8 +1,8 @@
 """May this slot leave now? Eviction requests against the budget of their workload, one after the other. Pure.
 
 A budget is `minServing` of the workload in this region. The last copy that serves does not leave while others are wanted and none
-of them serves yet. Who is refused is told what blocks. Used by the disruption controller, the only one that drains, and by its
-judge; `must_serve` by the judge of claims.
+of them serves yet. Who is refused is told what blocks. Used by the disruption controller, the only one that drains, and by the
+authority, which asks `blocked` again on the present state; `must_serve` by the judge of claims.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Final, Literal, NamedTuple
 
 from fairlead.decide.slots import RUNNING, Slot, Slots, grouped
 from fairlead.decide.spans import holds, size
-from fairlead.model.kinds.work import Assignment
+from fairlead.model.hot import BindingHot
+from fairlead.model.kinds.work import Assignment, EvictionRequest
 from fairlead.model.lifecycle import SlotState
+from fairlead.model.meta import Condition
 
 _S = SlotState
 WITHDRAW_MS: Final = 30_000  # for the rollout controller to take traffic away; after it a drain no longer waits
@@ -43,6 +45,39 @@ class Ruling(NamedTuple):
     step: Step
     why: str = ""
     too_few: bool = False  # blocked because too few would serve without it: one more would let it go
+
+
+def budget_of(workload: str, assignment: Assignment | None, frozen: str = "") -> Budget:
+    if assignment is None:
+        return Budget(workload, 0, 0)
+    order = assignment.spec
+    ends = leaves(assignment) or order.job is not None
+    return Budget(workload, order.min_serving, 0 if ends else size(order.slots), frozen)
+
+
+def is_open(eviction: EvictionRequest) -> bool:
+    """It has not ended; one that was filed again since it ended is open again."""
+    done = _condition(eviction, "Done")
+    return done is None or done.status != "True" or done.observed_generation < eviction.metadata.generation
+
+
+def is_approved(eviction: EvictionRequest) -> bool:
+    found = _condition(eviction, "Approved")
+    return found is not None and found.status == "True" and found.observed_generation == eviction.metadata.generation
+
+
+def concerns(eviction: EvictionRequest, hot: BindingHot) -> bool:
+    """It is about this life of the slot, not about one that is over."""
+    return eviction.spec.slot.uid == hot.workload_uid and eviction.spec.epoch in (0, hot.token.epoch)
+
+
+def is_let_go(eviction: EvictionRequest | None, hot: BindingHot) -> bool:
+    """This life of the slot may leave: nobody counts on it any more."""
+    return eviction is not None and is_approved(eviction) and is_open(eviction) and concerns(eviction, hot)
+
+
+def _condition(eviction: EvictionRequest, wanted: str) -> Condition | None:
+    return next((c for c in eviction.status.conditions if c.type == wanted), None)
 
 
 def leaves(assignment: Assignment) -> bool:
@@ -94,18 +129,18 @@ def _rule_one(one: Asked, slot: Slot | None, serving: int, budget: Budget, now_m
             return Ruling(one, "Wait", "its node is silent")
         late = now_ms >= one.approved_ms + WITHDRAW_MS
         return Ruling(one, "Drain" if withdrawn or late else "Wait", "traffic is being withdrawn")
-    blocked = _blocked(slot, serving, budget)
-    if not blocked:
+    why = blocked(slot.state, serving, budget)
+    if not why:
         return Ruling(one, "Approve")
     expired = one.deadline_ms and now_ms >= one.deadline_ms
-    return Ruling(one, "Expired" if expired else "Block", blocked, slot.state is _S.SERVING)
+    return Ruling(one, "Expired" if expired else "Block", why, slot.state is _S.SERVING)
 
 
-def _blocked(slot: Slot, serving: int, budget: Budget) -> str:
-    """What keeps a slot from leaving; empty: nothing."""
-    if slot.state is _S.UNKNOWN:
+def blocked(state: SlotState, serving: int, budget: Budget) -> str:
+    """What keeps a slot from leaving; empty: nothing. `serving`: how many serve and were not let go, with this one."""
+    if state is _S.UNKNOWN:
         return "its node is silent"
-    if slot.state is not _S.SERVING:
+    if state is not _S.SERVING:
         return ""
     least = min(budget.min_serving, budget.desired)
     if serving - 1 < least:

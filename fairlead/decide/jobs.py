@@ -2,12 +2,13 @@
 
 A completion is a slot index; it counts once, when its slot succeeds. A failed life counts once, by its epoch, before anybody
 clears it away. A life that was drained or lost is no failure of the job. An object has a largest size: where more fail together
-than it can name, the rest is counted when the first have been cleared away. Used by the job, assignment and repair controllers.
+than it can name, the rest is counted when the first have been cleared away. Used by the job, assignment and repair controllers;
+`is_done` by the authority.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import Final, Literal, NamedTuple
 
 from fairlead.decide.admission import OBJECT_BYTES_MAX
@@ -71,6 +72,12 @@ def counted(status: AssignmentStatus, index: int, epoch: int) -> bool:
     """This life's failure is in the books: it may be cleared away."""
     at = bisect_left(status.failed, index, key=lambda span: span.first)
     return at < len(status.failed) and status.failed[at].first == index and status.failed[at].epoch >= epoch
+
+
+def is_done(status: AssignmentStatus, index: int) -> bool:
+    """This completion is in the books: it never runs again."""
+    at = bisect_right(status.completed, index, key=lambda span: span.first)
+    return at > 0 and index <= status.completed[at - 1].last
 
 
 def done(job: JobRule, so_far: Count) -> int:

@@ -23,11 +23,12 @@ from fairlead.model.resources import Resources
 # Why a slot waits that another region may cure. Not: what people or a policy hold, residency, and what the region has not tried.
 CURABLE: Final = frozenset({"NoMatchingCapacity", "WaitingForCapacity", "TopologyBlocked", "WaitingForQuota", "ExceedsMaxQuota"})
 AT_ONCE: Final = 16  # slots of one workload on their way: the next go when the other region has placed these
-COOL_DOWN_MS: Final = 600_000  # who took gives nothing away, and who gave takes nothing, for so long
-TURNS_MAX: Final = 5  # the cool-down doubles with every turn, up to about five hours
+COOL_DOWN_MS: Final = 600_000  # who gave takes nothing for so long
+TURNS_MAX: Final = 1  # the cool-down doubles with the first turn, and no further: nobody would wait for longer beside free room
 CALM_MS: Final = 86_400_000  # after a day without a move the turns are forgotten
 UNHEARD_MS: Final = 30_000  # a region that was asked, has heard it, and gives nothing
 AGAIN_MS: Final = 300_000  # is asked again after this
+SOON_MS: Final = 30_000  # one whose ask was taken back, because room elsewhere was gone, after this: it may have given some
 
 
 # --- in the global plane -------------------------------------------------------------------------------------------------------
@@ -55,6 +56,7 @@ class Seen(NamedTuple):
 class Plan(NamedTuple):
     asks: dict[str, int]  # region -> how many it is asked to give up; nought for all others
     wake_ms: int | None = None
+    taken_back: frozenset[str] = frozenset()  # asks that have no point, because no other region has room any more
 
 
 def waiting(status: AssignmentStatus) -> int:
@@ -112,12 +114,13 @@ def plan(regions: Sequence[Seen], after_ms: int, now_ms: int) -> Plan:
     asked = [region for region in regions if region.asked]
     if asked:
         kept = {r.name: r.asked for r in asked[:1] if _stands(r, room, now_ms)}
-        return Plan(kept, millis(asked[0].past.asked_time) + UNHEARD_MS + 1 if kept and asked[0].current else None)
+        early = frozenset(r.name for r in asked if r.name not in kept and not room and not _is_late(r, now_ms))
+        return Plan(kept, millis(asked[0].past.asked_time) + UNHEARD_MS + 1 if kept and asked[0].current else None, early)
     wake: list[int] = []
     for region in sorted(regions, key=lambda r: (r.since_ms, r.name)):
         if not region.waiting or not region.current or not region.heard or region.mixed or region.own <= region.floor:
             continue
-        ready_ms = max(region.since_ms + after_ms, _gives_from_ms(region.past, now_ms))
+        ready_ms = max(region.since_ms + after_ms, _gives_from_ms(region.past))
         if now_ms < ready_ms:
             wake.append(ready_ms)
         elif room:
@@ -130,21 +133,33 @@ def _stands(region: Seen, room: int, now_ms: int) -> bool:
         return False
     if not region.current:
         return True  # it has not heard of it: what is taken back now would cross with its answer, which is safe, and for nothing
-    return bool(region.waiting and room) and now_ms < millis(region.past.asked_time) + UNHEARD_MS
+    return bool(region.waiting and room) and not _is_late(region, now_ms)
 
 
-def _gives_from_ms(past: Overflow, now_ms: int) -> int:
-    """What came by overflow stays for the cool-down; an ask that brought nothing is not repeated at once."""
-    after_took = millis(past.took_time) + cool_down_ms(past, now_ms) if past.took_time is not None else 0
-    in_vain = past.asked_time is not None and (past.gave_time is None or past.gave_time < past.asked_time)
-    return max(after_took, millis(past.asked_time) + AGAIN_MS if in_vain else 0)
+def _is_late(region: Seen, now_ms: int) -> bool:
+    """It had the time to answer."""
+    return now_ms >= millis(region.past.asked_time) + UNHEARD_MS
 
 
-def noted(past: Overflow, now_ms: int, *, asked: bool = False, gave: bool = False, took: bool = False) -> Overflow:
+def _gives_from_ms(past: Overflow) -> int:
+    """An ask that brought nothing is not repeated at once. What came by overflow and finds no place may go on when it has waited
+    as long as anything else: where it came from takes nothing back so soon, and where there is room nobody has tried."""
+    asked = past.asked_time
+    if asked is None or (past.gave_time is not None and past.gave_time >= asked):
+        return 0
+    back = past.taken_back_time
+    return millis(back) + SOON_MS if back is not None and back >= asked else millis(asked) + AGAIN_MS
+
+
+def noted(
+    past: Overflow, now_ms: int, *, asked: bool = False, taken_back: bool = False, gave: bool = False, took: bool = False
+) -> Overflow:  # fmt: skip
     """What is remembered of a move, in the Assignment, so that a new leader knows it too."""
     now = instant(now_ms)
     if asked:
         past = replace(past, asked_time=now)
+    if taken_back:
+        past = replace(past, taken_back_time=now)
     if not (gave or took):
         return past
     turns = past.turns if cool_down_ms(past, now_ms) == COOL_DOWN_MS << min(past.turns, TURNS_MAX) else 0

@@ -9,7 +9,8 @@ already has recovery slots; among those where it needs fewest. What was ordered 
 last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows how the region is that it was ordered in: it
 is soon heard again, or lost. In a region that may not carry the service any more, or has had no place for it for a while, it
 stays until another serves in its place: nothing goes back and forth between regions none of which has room. A service that is
-exclusive everywhere is the exception: its stand-ins each name one slot, and go before that one comes back (succession.py).
+exclusive everywhere is the exception: its stand-ins each name one slot, and go before it or another comes in their place
+(succession.py).
 
 A room is no promise where the service's own placement may forbid it: so many slots on one node, an even spread, zones that it is
 to avoid. It is ordered all the same, for it may do, and what waits is told; but a region where it is sure goes first, and
@@ -213,7 +214,8 @@ def _succeed(
     def room(region: str) -> int:
         return standing.room(places[region], service.shape) if service.budget else 0
 
-    areas = Areas(regions.lost, regions.settled, able)
+    most = max((room(region) for region in able if region not in alone.taken), default=0)
+    areas = Areas(regions.lost, regions.settled, able, _stuck(service, alone, most))
     ordered = succeed(alone, service.minimum, areas, room)
     waits = ordered.new > ration.within(ordered.new)
     if waits:
@@ -231,6 +233,17 @@ def _succeed(
         found.short[service.key] = Short(ordered.missing, TURN if waits else _why(service, ordered.region))
     elif service.waits:
         found.short[service.key] = _placeless(service, sorted(service.waits))
+
+
+def _stuck(service: Service, alone: Alone, most: int) -> frozenset[str]:
+    """Regions none of whose stand-ins has had a place for a while, where another has room for all of them. Nobody says which of
+    several wait, and one that serves would be ended before its next runs: so all of them, or none."""
+    there = {region: sum(one.region == region and not one.leaving for one in alone.stand_ins) for region in sorted(service.full)}
+    return frozenset(
+        region
+        for region, count in there.items()
+        if count <= min(most, service.waits.get(region, 0)) and not service.stood_in.get(region)
+    )
 
 
 def _note_unsure(service: Service, region: str, new: int, standing: Standing, found: Plan) -> None:

@@ -80,3 +80,10 @@ def among(spans: Spans, numbers: Iterable[int]) -> set[int]:
         return set()
     firsts = [span.first for span in spans]
     return {number for number in numbers if (at := bisect_right(firsts, number)) and number <= spans[at - 1].last}
+
+
+def covers(spans: Spans, others: Spans) -> bool:
+    """Whether ranges in ascending order, with gaps between them, hold all that the others do."""
+    firsts = [span.first for span in spans]
+    ends = ((other, bisect_right(firsts, other.first)) for other in others)
+    return all(at and other.last <= spans[at - 1].last for other, at in ends)

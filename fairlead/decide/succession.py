@@ -2,8 +2,9 @@
 
 Each stand-in is for one slot and names it, and those that stood in for it before: a chain, of which one link runs at a time. A
 slot gets one only when its region's slot lease was taken from it, so that it can run there no more. A home gets its slot back
-only when the one that stands in is gone: because its region says so, or because that region's lease was taken, too. `exclusive:
-region` never comes here. Used by recovery.py for what is ordered, and by the workload controller for what that means to a region.
+only when the one that stands in is gone: because its region says so, or because that region's lease was taken, too. So does a
+third region, where the one that took over has no place. `exclusive: region` never comes here. Used by recovery.py for what is
+ordered, and by the workload controller for what that means to a region.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Areas(NamedTuple):
     lost: frozenset[str]
     settled: frozenset[str]  # healthy for so long that what stands in for them may go
     able: tuple[str, ...]  # those that may carry a stand-in now
+    stuck: frozenset[str] = frozenset()  # those whose stand-ins have had no place for so long that they go elsewhere
 
 
 class Found(NamedTuple):
@@ -55,15 +57,14 @@ def kept(alone: Alone, areas: Areas) -> tuple[list[StandIn], dict[Home, tuple[st
     broken: dict[Home, tuple[str, ...]] = {}
     for one in alone.stand_ins:
         dead = one.region in alone.taken
-        if one.leaving or not _is_needed(alone, areas, one):
-            if not dead and one not in alone.gone:
-                stay.append(replace(one, leaving=True))
-        elif dead:
+        needed = _is_needed(alone, areas, one)
+        if dead and needed:
             index = alone.blocks.get(one.region, 0) * BLOCK + RECOVERY_FIRST + one.ordinal
             name = slot_name(one.region, alone.workload, index, alone.taken[one.region])
             broken[one.home, one.slot] = (name, *one.supersedes)
-        else:
-            stay.append(one)
+        elif not dead and one not in alone.gone:
+            leaves = one.leaving or not needed or one.region in areas.stuck
+            stay.append(replace(one, leaving=True) if leaves else one)
     return stay, broken
 
 

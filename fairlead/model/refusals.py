@@ -44,6 +44,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "StaleEvidence": RefusalInfo(409, "observe again, then decide"),
     "NotPending": RefusalInfo(409, "the slot is not waiting for a place; read its state"),
     "AlreadyBound": RefusalInfo(409, "the slot has a binding; the facts name it"),
+    "AlreadyDone": RefusalInfo(409, "this completion of the job is counted; ask for one that is missing"),
     "NoSuchStep": RefusalInfo(409, "the slot cannot go from its present state to that one"),
     "Expired": RefusalInfo(409, "the reservation has run out; reserve again"),
     "GangIncomplete": RefusalInfo(409, "bind all members in one command"),
@@ -58,6 +59,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "OnHold": RefusalInfo(409, "wait until the override the facts name has ended, or have it revoked"),
     "Frozen": RefusalInfo(409, "wait until the override the facts name has ended, or have it revoked"),
     "VictimNotAllowed": RefusalInfo(409, "choose victims of lower priority on that node"),
+    "TooFewServe": RefusalInfo(409, "wait until more of the workload serve; the facts say how many must"),
     "FenceNotPassed": RefusalInfo(409, "wait until the old copy is certainly gone"),
     # The plane.
     "JudgeFailed": RefusalInfo(500, "nothing was changed; report it with the detail, it is a fault of ours"),

@@ -103,7 +103,6 @@ class JournalChecker:
         self._decided.entry_ended(None, 0, "")
         self.leases.begun()
         self._overrides.begun(now_ms)
-        self._leaving.begun(now_ms)
         self.moving.moved = 0
         self.violations.clear()
         self.checked.clear()
@@ -189,15 +188,15 @@ class JournalChecker:
         match plural:
             case "bindings":
                 self._claims.changed(old, new)
-                self._leaving.binding(at, old, new, self._now_ms, command.caller.role if command is not None else None)
+                self._leaving.binding(at, old, new, command.caller.role if command is not None else None)
                 return self._steps.binding(command, old, new)
             case "reservations":
                 return self._steps.reservation(old, new)
             case "assignments":
                 self.checked["S1"] += self.moving.assignment(old, new)
-                self._leaving.order(old, new, self._now_ms)
+                self._leaving.order(old, new)
             case "evictionrequests":
-                self._leaving.asked(at, old, new, self._now_ms)
+                self._leaving.asked(at, new)
             case "schedulingrequests":
                 self.checked["S1"] += self.moving.request(at[0], old, new)
         return False

@@ -31,6 +31,7 @@ NOT_INJECTED: Final = {
 
 # Reasons that no seed meets, or that no authority counts, and who shows them instead.
 NOT_MET: Final = {
+    "AlreadyDone": "no known seed queues a slot just as its success is counted; tests/authority/test_done.py does",
     "BeingDeleted": "no known seed queues a slot just as its assignment is to go; tests/authority/test_epochs.py does",
     "CutOff": "schedulers know that they are cut off, and do not ask; tests/autonomy does",
     "Forbidden": "access rules say it before an authority is asked; tests/security and tests/api do, and S17 asks what they show",
@@ -46,6 +47,7 @@ NOT_MET: Final = {
     "ReceiptExpired": "connections repeat nothing after its session has gone on; tests/authority/test_receipts.py does",
     "StoreUnavailable": "no judge's: the store has refused the batch. People count it (http_503), and S13 asks what became of it",
     "TooLarge": "nothing that people or strays send is; tests/authority/test_bulk.py",
+    "TooFewServe": "the disruption controller mostly sees who serves before it lets one go; tests/authority/test_letting_go.py",
     "UnknownKind": "nothing that people or strays send is; tests/authority/test_objects.py",
     "WrongTenant": "components act for all tenants, and people are asked by access rules; tests/authority/test_objects.py",
 }

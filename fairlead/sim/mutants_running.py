@@ -12,7 +12,7 @@ from fairlead.agent.node import Node
 from fairlead.agent.remembered import Remembered
 from fairlead.authority.authority import Authority
 from fairlead.authority.hub import Hub
-from fairlead.authority.judge import running
+from fairlead.authority.judge import letting_go, running
 from fairlead.authority.state import Rec, State
 from fairlead.authority.term import HeartbeatAck
 from fairlead.controllers.node import NodeController
@@ -192,12 +192,12 @@ def _lost_is_closed_again() -> list[Swap]:
 
 def _drains_whatever_serves() -> list[Swap]:
     """Neither a budget nor that it is the last copy keeps a slot from leaving: only that nobody hears its node."""
-    blocked = disruption._blocked
+    blocked = disruption.blocked
 
-    def lax(slot: Any, serving: int, budget: Any) -> str:
-        return blocked(slot, 1 << 30, budget)
+    def lax(state: Any, serving: int, budget: Any) -> str:
+        return blocked(state, 1 << 30, budget)
 
-    return [(disruption, "_blocked", lax)]
+    return [(disruption, "blocked", lax), (letting_go, "blocked", lax)]
 
 
 MUTANTS: Final[dict[str, Mutant]] = {

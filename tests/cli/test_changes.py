@@ -5,7 +5,6 @@ from __future__ import annotations
 import stat
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -322,8 +321,7 @@ def test_a_drain_that_somebody_else_ends_is_not_waited_for_and_ends_with_four(no
 
 
 def test_a_drain_that_is_blocked_names_the_budget_and_ends_with_six(node: FakeApi) -> None:
-    serving: Any = SimpleNamespace(state=SlotState.SERVING)
-    why = disruption._blocked(serving, 3, disruption.Budget("risk/a", 3, 3))  # in the words of who says it
+    why = disruption.blocked(SlotState.SERVING, 3, disruption.Budget("risk/a", 3, 3))  # in the words of who says it
     said = f"1 slots are still here; blocked: risk/a-0: {why}"
     node.on_write = lambda *_: drained(node, "False", "Blocked", said)
     ran = talk("drain", "n1", "--reason", "disk", "--yes", "--deadline", "20s")

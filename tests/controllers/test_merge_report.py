@@ -196,3 +196,34 @@ async def test_the_global_plane_is_in_touch_when_it_gives_the_lease_or_says_who_
     clock.sleep = lambda seconds: asyncio.sleep(0)  # type: ignore[method-assign]
     assert await runtime._acquire()
     assert heard == [False, False, True]
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_region_that_starts_cold_within_a_cut_reports_it_whether_or_not_it_had_noticed_it_before(noticed: bool) -> None:
+    """By its reports upward; its grants' lease would have lasted far longer."""
+    clock, lease_s = FakeClock(), 600
+    end = instant(ANSWERED_MS + lease_s * 1000)
+    leased = GrantTermStatus(incarnation=1, knows=1, asked=4, taken=4, asked_time=instant(ANSWERED_MS), end_time=end)
+    region = Region(GrantTerm(Metadata(name=REGION), replace(LEASED, lease_seconds=lease_s), leased))
+    word_ms = last_word_ms(region.term)
+    controller = GrantController(REGION, touch := Touch())
+
+    async def after(seconds: float) -> GrantTermStatus:
+        clock.offset += seconds
+        region.now_ms += int(seconds * 1000)
+        return await region.sweep(controller, clock)
+
+    touch.answered(clock.monotonic())
+    before = await after(12.0 if noticed else 6.0)
+    assert (before.cut_time is not None) is noticed
+    region.rows["bindings"] = [row("bindings", "risk", "a", bound("a", region.now_ms, SlotState.SERVING))]
+    region.now_ms += 30_000
+    region.term = lapsed_term(region.term, instant(region.now_ms))
+    controller = GrantController(REGION, touch := Touch())
+    assert (await after(0.0)).cut_time == before.cut_time
+    opened = await after(11.0)
+    assert (opened.cut_time, opened.healed_time) == (before.cut_time if noticed else instant(word_ms or 0), None)
+    touch.answered(clock.monotonic())
+    report = (await after(1.0)).merge
+    assert report is not None
+    assert (report.cut_time, report.placed) == (opened.cut_time, 1)

@@ -6,10 +6,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.decide.assigning import spare_in
+from fairlead.decide.slot_lease import lease_of
+from fairlead.decide.succession import with_successors
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.capacity import Grant, GrantSpec, HeldShape, Holding, HoldingSpec, HoldingStatus
 from fairlead.model.kinds.intent import PendingReason, RecoveryRule, ResourceSpec, StageCounts, Workload, WorkloadSpec
+from fairlead.model.kinds.ledger import Lease, LeaseSpec
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
+from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from tests.controllers.test_breaker import RULES, SHAPE, Rig
@@ -161,3 +166,65 @@ def test_what_stands_in_and_waits_is_not_held_against_the_regions_own_slots() ->
     rig.look()
     rig.assigned("a", own=two, stands_in=SlotRange(first=15_000, last=15_001), serving=1, bound=2, pending=2)
     assert rig.looks(RULES.failing_s + 2).lost == ("b",)
+
+
+class Sole(OneService):
+    """The same service, each of whose slots runs once in the world; b is lost, and recovery has taken its slot lease."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        workload: Workload = self.view.cache.get("workloads", "risk", "api")
+        spec = replace(workload.spec, execution="Exclusive", exclusive="global")
+        self.put("workloads", "risk", "api", replace(workload, spec=spec))
+        lease = LeaseSpec(role=Role.RECOVERY.value, holder="recovery", epoch=7, incarnation=self.view.incarnation)
+        self.put("leases", "", lease_of("b"), Lease(Metadata(name=lease_of("b")), lease))
+        self.follow("b", 0)
+        self.health("b", "Lost")
+
+    def follow(self, region: str, block: int, *, unwanted: int = 0, **counts: int) -> None:
+        """The workload controller carries out what is ordered, and the region says this of it."""
+        own = (OWN,) if region == "b" else ()
+        spec = AssignmentSpec("api", "one", 1, region, slots=own, spare=spare_in(block, 1))
+        spec = with_successors(spec, self.view.cache.get("recoveryorders", "risk", "api"), "critical")
+        said = StageCounts(**{"bound": counts.get("serving", 0), **counts})
+        meta = Metadata(name=f"api.{region}", namespace="risk")
+        status = AssignmentStatus(meta.generation, replicas=said, stood_in=counts.get("serving", 0), unwanted=unwanted)
+        self.put("assignments", "risk", meta.name, Assignment(meta, spec, status))
+
+    def stand_ins(self, seconds: float = 1) -> list[tuple[str, int, bool]]:
+        return [(one.region, one.slot, one.leaving) for one in self.looks(seconds).stand_ins]
+
+
+def test_what_stands_in_once_in_the_world_goes_to_a_third_region_when_it_is_gone_from_where_it_has_no_place() -> None:
+    rig = Sole()
+    in_a = [("a", slot, False) for slot in range(4)]
+    assert rig.stand_ins() == in_a
+    rig.holds("a", 0)
+    rig.follow("b", 0)
+    rig.follow("a", 1, pending=4)
+    assert rig.stand_ins(RULES.failing_s - 1) == in_a
+    leaving = [("a", slot, True) for slot in range(4)]
+    assert rig.stand_ins(2) == leaving, "c has room for all"
+    assert rig.stand_ins(30) == leaving, "a was not told yet"
+    rig.follow("b", 0)
+    rig.follow("a", 1, unwanted=1)
+    assert rig.stand_ins(30) == leaving, "one is there still"
+    rig.follow("a", 1)
+    assert rig.stand_ins() == [("c", slot, False) for slot in range(4)]
+    assert [one.supersedes for one in rig.looks(1).stand_ins] == [(f"b/api-{slot}@7",) for slot in range(4)]
+    rig.follow("b", 0)
+    rig.follow("c", 2, serving=4)
+    rig.holds("a", 4)
+    assert rig.stand_ins(3 * RULES.failing_s) == [("c", slot, False) for slot in range(4)], "and back it does not go"
+
+
+def test_what_stands_in_once_in_the_world_stays_where_one_of_them_serves_or_nobody_else_has_room() -> None:
+    for serving, held_by_c in ((1, 4), (0, 3)):
+        rig = Sole()
+        in_a = rig.stand_ins()
+        rig.holds("a", 0)
+        rig.holds("c", held_by_c)
+        rig.follow("b", 0)
+        rig.follow("a", 1, pending=4 - serving, serving=serving)
+        assert rig.stand_ins(2 * RULES.failing_s) == in_a
+        assert "find no place" in rig.looks(1).why

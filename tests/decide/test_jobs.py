@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.decide.admission import OBJECT_BYTES_MAX
-from fairlead.decide.jobs import Count, count, counted, done, verdict, wanted
+from fairlead.decide.jobs import Count, count, counted, done, is_done, verdict, wanted
 from fairlead.decide.slots import Slot, Table, instant
-from fairlead.decide.spans import among, holds, indices, missing, spans_of
+from fairlead.decide.spans import among, covers, holds, indices, missing, spans_of
 from fairlead.model import codec
 from fairlead.model.kinds.intent import JobRule
 from fairlead.model.kinds.work import AssignmentSpec, AssignmentStatus, SlotRange
@@ -185,3 +185,10 @@ def test_any_order_of_ends_completes_each_index_once_and_keeps_the_parallelism(
             runs += [] if fails else [one.index]
     assert sorted(runs) == list(range(completions))
     assert set(indices(count(status, slots).completed)) == set(range(completions))
+
+
+@given(one=st.sets(st.integers(0, 12)), other=st.sets(st.integers(0, 12)))
+def test_what_is_done_stays_done_by_whatever_ranges_it_is_told(one: set[int], other: set[int]) -> None:
+    status = AssignmentStatus(completed=spans_of(one))
+    assert {index for index in range(14) if is_done(status, index)} == one
+    assert covers(spans_of(one), spans_of(other)) is (one >= other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from fairlead.decide.overflow import (
     CALM_MS,
     COOL_DOWN_MS,
     CURABLE,
+    SOON_MS,
     UNHEARD_MS,
     Seen,
     Shares,
@@ -114,28 +116,72 @@ def test_an_ask_stands_until_it_is_heard_and_ends_when_it_has_no_point() -> None
 # --- no way back and forth
 
 
-def test_who_took_gives_nothing_and_who_gave_takes_nothing_until_the_cool_down_is_over() -> None:
-    took, gave = Overflow(took_time=instant(NOW)), Overflow(gave_time=instant(NOW))
+def test_who_gave_takes_nothing_until_the_cool_down_is_over() -> None:
+    gave = Overflow(gave_time=instant(NOW))
     end = NOW + COOL_DOWN_MS
-    assert asks(short(past=took, since_ms=NOW), well(), now=end - 1) == {}
-    assert asks(short(past=took, since_ms=NOW), well(), now=end) == {"a": 2}
     assert not takes(well(past=gave), end - 1)
     assert takes(well(past=gave), end)
     assert is_full(well(past=gave), AFTER, end - 1)
     assert asks(short(past=gave), well()) == {"a": 2}, "who gave some may give more"
 
 
-def test_the_cool_down_doubles_with_every_turn_and_is_forgotten_after_a_calm_day() -> None:
+def test_what_came_and_finds_no_place_goes_on_to_a_third_region_and_not_back() -> None:
+    came = short(past=Overflow(took_time=instant(NOW)), since_ms=NOW)
+    gave = well("b", past=Overflow(gave_time=instant(NOW)))
+    assert asks(came, gave, well("c"), now=NOW + AFTER - 1) == {}, "it waits as long as anything else"
+    assert asks(came, gave, well("c"), now=NOW + AFTER) == {"a": 2}
+    assert asks(came, gave, now=NOW + COOL_DOWN_MS - 1) == {}
+    assert asks(came, gave, now=NOW + COOL_DOWN_MS) == {"a": 2}
+
+
+def test_an_ask_that_was_taken_back_for_want_of_room_is_repeated_soon_after_there_is_some() -> None:
+    asked = short(asked=2, past=Overflow(asked_time=instant(NOW)))
+    gone = plan([asked, well(room=0)], AFTER, NOW + 5)
+    assert (gone.asks, gone.taken_back) == ({}, frozenset({"a"}))
+    past = noted(asked.past, NOW + 5, taken_back=True)
+    waits = short(past=past)
+    assert asks(waits, well(), now=NOW + 4 + SOON_MS) == {}
+    assert asks(waits, well(), now=NOW + 5 + SOON_MS) == {"a": 2}
+    again = waits._replace(past=noted(past, NOW + 5 + SOON_MS, asked=True))
+    assert asks(again, well(), now=NOW + 5 + SOON_MS + AGAIN_MS - 1) == {}, "the next was in vain, and not taken back"
+    for why in (well(), well(room=0)):
+        assert plan([asked, why], AFTER, NOW + UNHEARD_MS).taken_back == frozenset(), "it has heard, and gives nothing"
+    assert plan([asked._replace(waiting=0), well()], AFTER, NOW + 5).taken_back == frozenset(), "nothing waits any more"
+
+
+def test_the_cool_down_doubles_with_the_first_turn_and_is_forgotten_after_a_calm_day() -> None:
     past = noted(Overflow(), NOW, gave=True)
     assert (past.turns, cool_down_ms(past, NOW)) == (0, COOL_DOWN_MS)
     assert noted(past, NOW + 1, gave=True).turns == 0, "more of the same is no turn"
     back = noted(past, NOW + 1, took=True)
     assert (back.turns, cool_down_ms(back, NOW + 1)) == (1, 2 * COOL_DOWN_MS)
     again = noted(back, NOW + 2, gave=True)
-    assert (again.turns, cool_down_ms(again, NOW + 2)) == (2, 4 * COOL_DOWN_MS)
+    assert (again.turns, cool_down_ms(again, NOW + 2)) == (2, 2 * COOL_DOWN_MS)
     assert cool_down_ms(again, NOW + 2 + CALM_MS) == COOL_DOWN_MS
     assert noted(again, NOW + 2 + CALM_MS, took=True).turns == 1
-    assert cool_down_ms(replace(again, turns=40), NOW + 2) == 32 * COOL_DOWN_MS
+    assert cool_down_ms(replace(again, turns=40), NOW + 2) == 2 * COOL_DOWN_MS == 1_200_000, "minutes, not hours"
+
+
+def test_where_no_region_has_room_each_gives_at_most_once_in_a_cool_down() -> None:
+    """Three slots of three regions none of which has a place for them: a day, minute by minute."""
+    names = ("a", "b", "c")
+    past = dict.fromkeys(names, Overflow())
+    here, since, moves = "a", NOW, []
+    for now in range(NOW, NOW + CALM_MS, 60_000):
+        seen = [
+            short(name, past=past[name], since_ms=since) if name == here else well(name, past=past[name], own=0) for name in names
+        ]
+        if not asks(*seen, now=now):
+            continue
+        to = next(each.name for each in seen if each.name != here and takes(each, now))
+        past[here] = noted(noted(past[here], now, asked=True), now, gave=True)
+        past[to] = noted(past[to], now, took=True)
+        moves.append((now, here))
+        here, since = to, now
+    for name in names:
+        gave = [now for now, who in moves if who == name]
+        assert min(b - a for a, b in pairwise(gave)) >= COOL_DOWN_MS
+    assert len(moves) < 3 * CALM_MS // COOL_DOWN_MS // 2 + 6, len(moves)
 
 
 def test_a_wait_begins_anew_when_the_oldest_was_placed_and_not_when_its_reason_changes() -> None:

@@ -106,6 +106,20 @@ def test_where_its_region_is_lost_too_the_next_one_carries_the_chain_on() -> Non
     assert succeed(unsure, 1, areas("east", "west"), rooms(9)).stand_ins == (there,), "it may run there still"
 
 
+def test_where_its_region_has_no_place_it_leaves_and_another_comes_when_it_is_gone_and_not_before() -> None:
+    there, homes = for_east(0, region="centre"), {"east": (0,), "west": (BLOCK,)}
+    leaving = replace(there, leaving=True)
+    at = areas("east", able=("west",))._replace(stuck=frozenset({"centre"}))
+    assert succeed(alone(homes=homes, taken={"east": 7}, stand_ins=(there,)), 2, at, rooms(9)).stand_ins == (leaving,)
+    stays = succeed(alone(homes=homes, taken={"east": 7}, stand_ins=(leaving,)), 2, areas("east"), rooms(9))
+    assert stays.stand_ins == (leaving,), "it leaves, wherever there is room by now"
+    last = alone(homes=homes, taken={"east": 7}, stand_ins=(leaving,), gone=frozenset({leaving}))
+    assert succeed(last, 2, areas("east", able=("west",)), rooms(9)).stand_ins == (for_east(0),)
+    lost = alone(homes=homes, taken={"east": 7, "centre": 3}, stand_ins=(leaving,))
+    (one,) = succeed(lost, 2, areas("east", "centre"), rooms(9)).stand_ins
+    assert one.supersedes == (f"centre/api-{2 * BLOCK + RECOVERY_FIRST}@3", "east/api-0@7"), "its lease was taken while it left"
+
+
 # --- with the rest of recovery ----------------------------------------------------------------------------------------------
 
 
@@ -224,3 +238,26 @@ def test_while_several_regions_are_silent_stand_ins_are_ordered_a_few_at_a_time(
     none = plan([sole], lost, held, at_most=0)
     assert (none.orders, none.short[sole.key]) == ({}, (2, TURN))
     assert len(plan([sole], lost, held, at_most=2).stand_ins[sole.key]) == 2
+
+
+def test_stand_ins_none_of_which_has_a_place_go_where_there_is_room_for_all_of_them() -> None:
+    there = tuple(for_east(slot, slot, region="centre") for slot in (0, 1))
+    lost = Regions(frozenset({"east"}), frozenset({"centre", "west"}), frozenset())
+    full = service(taken={"east": 7}, stand_ins=there)._replace(
+        full=frozenset({"centre"}), waits={"centre": 2}, ordered={"centre": 2}
+    )
+
+    def leave(made: Service, held: int = 2) -> bool:
+        found = plan([made], lost, Rooms({("critical", "west"): {Resources(100, 100): held}}))
+        said = {one.leaving for one in found.stand_ins["risk", "api"]}
+        assert len(said) == 1, "all of them, or none"
+        assert {one.region for one in found.stand_ins["risk", "api"]} == {"centre"}, "nobody comes while they are there"
+        return said.pop()
+
+    assert leave(full)
+    assert not leave(full, held=1), "too little room for both"
+    assert not leave(full._replace(full=frozenset())), "not for long enough"
+    assert not leave(full._replace(waits={"centre": 1})), "one has a place, and nobody says which"
+    assert not leave(full._replace(stood_in={"centre": 1})), "one serves"
+    assert full.alone is not None
+    assert not leave(full._replace(alone=full.alone._replace(taken={"east": 7, "west": 2}))), "west may run nothing yet"

@@ -15,6 +15,7 @@ from fairlead.authority.judge.unlisted import Unlisted
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.owners import Owners
 from fairlead.authority.state import Rec, State
+from fairlead.authority.staying import Staying
 from fairlead.decide.compiling import compile_need, recompile_topology
 from fairlead.decide.fit import Need
 from fairlead.decide.granting import Granted
@@ -94,6 +95,7 @@ class Context:
         self.state = state
         self.ledger = Ledger(state)
         self.owners = Owners(state)
+        self.staying = Staying(state)
         self.settings = settings
         self.policies = Policies(state, settings.plugins, settings.region if settings.plane == "region" else "")
         self.policy_in_force = self.policies.in_force

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
-from fairlead.authority.judge.epochs import refuse_begun_before, refuse_forgotten
+from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
@@ -125,7 +125,7 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
     if new.spec.epoch != hot.token.epoch + 1:
         wanted = hot.token.epoch + 1
         return Refused("StaleEpoch", f"the next life of {new.metadata.name} has epoch {wanted}", {"epoch": wanted})
-    return None
+    return refuse_done(ctx, new)
 
 
 def _refuse_queue(ctx: Context, new: SchedulingRequest) -> Refused | None:

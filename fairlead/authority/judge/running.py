@@ -10,6 +10,7 @@ import msgspec
 from fairlead.authority.hot import BindingHot, binding_hot
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, drop, put, to_ms
 from fairlead.authority.judge.granting import settled_here
+from fairlead.authority.judge.letting_go import refuse_drained
 from fairlead.authority.judge.overriding import refuse_frozen
 from fairlead.authority.judge.standing import held_again
 from fairlead.authority.judge.steps import refuse_step, transition
@@ -70,6 +71,9 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
         frozen = refuse_frozen(ctx, binding)
         if frozen is not None:
             return frozen
+        kept = refuse_drained(ctx, caller, found)
+        if kept is not None:
+            return kept
     effects = [_moved(ctx, caller, found, binding, body.to, evidence, body.deadline_s)]
     if body.to is _RELEASED:
         effects += _left_behind(ctx, binding)

@@ -27,6 +27,7 @@ class Overflow(Record, frozen=True):
     gave_time: datetime | None = None
     took_time: datetime | None = None
     turns: int = 0  # how often it gave after it took, or took after it gave
+    taken_back_time: datetime | None = None  # when an ask was last taken back, because no other region had room any more
 
 
 class Successor(Record, frozen=True):
