@@ -8,6 +8,7 @@ from typing import Any
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.intervals import Interval
 from fairlead.sim.born import BUDGET
+from fairlead.sim.loop import sleep
 from fairlead.sim.scenario import Work
 from tests.sim.races.stage import TENANT, Stage, played
 
@@ -76,3 +77,40 @@ def test_one_that_stands_in_and_is_lost_itself_is_stood_in_for_and_the_slot_come
     )  # fmt: skip
     assert len(set(chain)) == 3
     assert where == [*chain, chain[0]], "one after the other; S12 has seen that no two ran at once"
+
+
+def test_one_that_stands_in_where_no_node_takes_it_any_more_goes_to_a_third_region_and_comes_home_from_there() -> None:
+    """The region that stands in is heard all the while, by the word of which the next one comes."""
+
+    async def script(stage: Stage) -> tuple[str, str, str]:
+        home = await one_that_runs_once(stage)
+        stage.lose(home)
+        await stage.until(lambda: any(stage.serving("sole", region) for region in stage.platform.regions if region != home))
+        (first,) = stand_ins(stage)
+        (bound,) = stage.bindings("sole", first.region)
+        for name in sorted(stage.platform.agents):
+            if name.startswith(f"{first.region}-") and name != bound.spec.node:
+                await stage.cordon(name)
+        node = stage.agent_of(bound.spec.node).program.machine
+        stage.world.chaos.power_off(node)
+        await stage.until(lambda: [one.region for one in stand_ins(stage)] not in ([], [first.region]), 180.0)
+        (second,) = stand_ins(stage)
+        assert not stage.bindings("sole", first.region), "it is gone from there, in its region's own books"
+        await stage.until(lambda: runs_in(stage, second.region))
+        assert [name.partition("/")[0] for name in second.supersedes] == [home]
+        stage.world.chaos.power_on(node)
+        await sleep(60.0)
+        assert runs_in(stage, second.region), "the first has its node again, and is not needed"
+        stage.light(home)
+        await stage.until(lambda: runs_in(stage, home) and stage.serving("sole", home) == 1, BACK_S)
+        return home, first.region, second.region
+
+    async def told(stage: Stage) -> tuple[tuple[str, str, str], list[str]]:
+        return await script(stage), [run.where.partition("/")[0] for run in runs(stage)]
+
+    chain, where = played(
+        told, regions=3, nodes=5, slot_lease_s=SLOT_LEASE_S,
+        work=Work(0, 0.001, operators=0.0, replays=0.0, critical=1.0),
+    )  # fmt: skip
+    assert len(set(chain)) == 3
+    assert where == [*chain, chain[0]]
