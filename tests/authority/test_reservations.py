@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fairlead.model.commands import BindGang, ReleaseReservation
@@ -18,8 +20,10 @@ async def test_an_expired_reservation_is_ended_by_the_authority_exactly_once() -
         ok(await plane.request("risk", "api", 0, assigner))
         held = ok(await plane.send(scheduler, reserve_of("risk", "api-0", "n1", ttl_s=5.0)))
         after = plane.authority.view().revision
+        sending = asyncio.ensure_future(plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+        await asyncio.sleep(0)  # it is with the judge, so that the authority's own round cannot come before it
         clock.offset += 6.0
-        no(await plane.send(scheduler, bind_of("risk", "api-0", "n1")), "Expired")
+        no(await sending, "Expired")
         while plane.authority.view().get("reservations", "risk", "api-0") is not None:
             await clock.sleep(0.02)
         rec = plane.authority.view().get("schedulingrequests", "risk", "api-0")
