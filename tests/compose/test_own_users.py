@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -25,14 +26,12 @@ from tests.agent.processes import as_root, driven, sh, until
 
 
 @pytest.fixture
-def reached(tmp_path: Path) -> Iterator[Path]:
-    """A directory to which every user of the machine gets through; pytest's own are for whoever runs it."""
-    opened = [folder for folder in (tmp_path, *tmp_path.parents) if folder.name.startswith(("pytest-", "popen-", tmp_path.name))]
-    for folder in opened:
-        folder.chmod(0o755)
-    yield tmp_path
-    for folder in opened:
-        folder.chmod(0o700)
+def reached() -> Iterator[Path]:
+    """A directory to which every user of the machine gets through. None of pytest's: those of all workers have the same parents,
+    which are for whoever runs the tests."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
 
 
 def written(state: Path, own_users: bool) -> Layout:

@@ -150,7 +150,7 @@ def test_a_rollout_that_never_gets_ready_stops_and_its_undo_reuses_what_still_ru
 def test_a_crash_loop_is_visible_and_started_again(platform: Platform) -> None:
     def instance() -> dict[str, Any]:
         found = platform.ask("/namespaces/analytics/instances/crasher-0")
-        status: dict[str, Any] = found["status"] if found is not None else {}
+        status: dict[str, Any] = found.get("status", {}) if found is not None else {}  # none before the first report
         return status
 
     platform.wait(lambda: instance().get("restarts", 0) >= 2, "two restarts")
