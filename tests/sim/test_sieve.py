@@ -27,18 +27,17 @@ def nobody(text: str) -> None:
     [("workload", "crash"), ("assignment", "missed"), ("rollout", "stale"), ("narrator", "crash"), ("narrator-global", "stale")],
 )
 def test_a_controller_that_is_struck_at_one_of_its_calls_comes_right(controller: str, pattern: str, tmp_path: Path) -> None:
-    result = sifted([controller], [pattern], 2, tmp_path, nobody)
+    result = sifted([controller], [pattern], 1, tmp_path, nobody)
     (row,) = result["results"]["controllers"]
     assert row["calls"] > 10, "it works in this world"
     assert row["works"] > 5
-    assert row["tried"] == 2
+    assert row["tried"] == 1
     assert row["failed"] == []
 
 
-@pytest.mark.parametrize("controller", ["recovery", "autoscaler"])
-def test_those_that_wait_for_a_loss_an_exception_or_a_load_have_work_in_the_wide_world(controller: str, tmp_path: Path) -> None:
-    assert controller in IN_WIDE
-    (row,) = sifted([controller], ["crash"], 1, tmp_path, nobody)["results"]["controllers"]
+def test_those_that_wait_for_a_loss_an_exception_or_a_load_have_work_in_the_wide_world(tmp_path: Path) -> None:
+    assert "recovery" in IN_WIDE
+    (row,) = sifted(["recovery"], ["crash"], 1, tmp_path, nobody)["results"]["controllers"]
     assert row["world"] == WIDE.profile
     assert row["works"] > 3, "not only its lease"
     assert row["failed"] == []

@@ -50,11 +50,10 @@ def test_a_server_that_crashes_and_a_lossy_network_break_no_promise() -> None:
     assert verdict.counts["F9"] > 0
 
 
-@pytest.mark.parametrize("seed", [50261121, 2003])
-def test_a_workload_that_waits_for_quota_hears_when_another_gives_some_back(seed: int) -> None:
-    """Not when everybody lists again: by then the platform should be at rest. In the second of these a controller once missed the
-    end of what it waited for itself, and told a minute late how much of a grant was used."""
-    verdict = run_scenario(campaign.scenario_of(seed, "tight", 1.0))
+def test_a_workload_that_waits_for_quota_hears_when_another_gives_some_back() -> None:
+    """Not when everybody lists again: by then the platform should be at rest. (Of seed 2003, in which a controller missed the end
+    of what it waited for itself, see regressions.py.)"""
+    verdict = run_scenario(campaign.scenario_of(50261121, "tight", 1.0))
     assert not verdict.findings, told(verdict)
 
 
