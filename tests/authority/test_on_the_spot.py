@@ -4,7 +4,7 @@ after any other commit (P1, P3)."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from fairlead.authority import pace
 from fairlead.authority.candidate import Timing
 from fairlead.authority.pace import SPOT_BYTES, SPOT_COMMANDS, TRY_AFTER, TRY_S, Pace
-from fairlead.model.commands import Command, Refused, Unknown
+from fairlead.model.commands import Command, Delete, Refused, Unknown
+from fairlead.model.lifecycle import Role
+from fairlead.ports import Tasks
 from fairlead.store.contract import Batch, CommitResult, Fence, OutcomeUnknown, Unavailable
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, LAND_LATER, HandFaults
@@ -242,3 +244,21 @@ def test_a_store_that_is_slow_in_every_try_is_tried_once_in_so_many_commits(seen
         else:
             seen.handed_over(0.0045)
     assert tries == 18  # a try is a commit, too
+
+
+async def test_people_are_answered_then_watches_told_then_components_answered() -> None:
+    """Of one batch. Components have looked on meanwhile; a person waits for the answer, or for the watch."""
+    async with running_plane(MemoryStore(MemoryDisk())) as plane:
+        component = await plane.as_role(Role.ASSIGNMENT)
+        watch = plane.authority.watch("tenants", plane.authority.view().revision)
+        order: list[str] = []
+
+        async def told(who: str, work: Awaitable[object]) -> None:
+            await work
+            order.append(who)
+
+        async with Tasks() as tasks:
+            tasks.start(told("watch", watch.wait()), "watch")
+            tasks.start(told("component", plane.send(component, Delete("Workload", "risk", "none"))), "component")
+            tasks.start(told("person", put(plane, "a")), "person")
+        assert order == ["person", "watch", "component"]
