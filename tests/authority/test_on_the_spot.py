@@ -262,3 +262,22 @@ async def test_people_are_answered_then_watches_told_then_components_answered() 
             tasks.start(told("component", plane.send(component, Delete("Workload", "risk", "none"))), "component")
             tasks.start(told("person", put(plane, "a")), "person")
         assert order == ["person", "watch", "component"]
+
+
+async def test_what_is_handed_over_leads_to_a_try_and_says_nothing_else_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "QUICK_S", 0.001)
+    clock = FakeClock()
+
+    class Waiting(SpotStore):
+        async def commit(self, fence: Fence, batch: Batch) -> CommitResult:
+            clock.offset += 0.003  # for its thread and for the loop
+            return await super().commit(fence, batch)
+
+    store = Waiting(MemoryDisk())
+    async with running_plane(store, clock) as plane:
+        tried = []
+        for n in range(TRY_AFTER + 2):  # the plane's first batch was handed over, too
+            ok(await put(plane, f"t{n}"))
+            tried.append(store.here)
+        assert tried[TRY_AFTER // 2] == 0
+        assert tried[-1] == tried[-2] + 1 > 1, "quick at the first try, and trusted since"
