@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from fairlead.model.lifecycle import Role, SlotState
 from fairlead.ports import SystemClock
 from fairlead.store import export as exporting
 from fairlead.store.archive import Archive
-from fairlead.store.export import Plane
+from fairlead.store.export import MAGIC, Plane
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.planes import REGION, agent_of, bind_of, ok, report_of, request_of, running_plane
 from tests.cli.test_audit import trimmed
@@ -228,12 +230,25 @@ async def test_a_damaged_file_is_refused_and_never_said_to_be_judged_otherwise(
     file = config.parent / "all.history"
     assert run(config, "export", str(file), "--config", str(config)) == OK
     whole = file.read_bytes()
+    records = unpacked(whole)
     capsys.readouterr()
-    end = len(whole) - 9  # of the last byte before the checksum some bits say nothing
-    for place in range(20, end, len(whole) // 25):
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+    refused = 0
+    for place in range(20, len(whole), len(whole) // 25):
+        damaged = whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :]
+        if unpacked(damaged) == records:  # a bit of the packing that says nothing: the history is whole
+            continue
+        refused += 1
+        file.write_bytes(damaged)
         assert run(config, "replay", str(file), "--verify") == ERROR
         assert f"{file} is damaged or cut off" in capsys.readouterr().err
+    assert refused > 15
+
+
+def unpacked(whole: bytes) -> bytes | None:
+    try:
+        return gzip.decompress(whole[len(MAGIC) :])
+    except (OSError, EOFError, zlib.error):
+        return None
 
 
 async def test_an_export_that_fails_leaves_the_file_that_was_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
