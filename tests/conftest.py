@@ -7,6 +7,7 @@ no worker is left alone with it at the end; the order of the rest is pytest's ow
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -94,6 +95,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {path: place for place, path in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """A server that begins to lead looks for garbage among all that its process holds. Here that would be every test there is,
+    a third of a second each time, so they are set apart once, and nobody takes them back."""
+    gc.collect()
+    gc.freeze()
+    for name in ("freeze", "unfreeze"):
+        setattr(gc, name, lambda: None)
 
 
 @pytest.hookimpl(optionalhook=True)
