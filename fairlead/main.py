@@ -267,12 +267,12 @@ class LocalPrograms:
     """The programs of fairlead/compose, imported when one is started."""
 
     def server(self, config: str, seal_keys: str = "") -> Coroutine[Any, Any, None]:
-        from fairlead.compose.programs import serve
+        from fairlead.compose.plane import serve
 
         return serve(Path(config), open_store, _clock(), _ids(), seal_keys)
 
     def agent(self, config: str) -> Coroutine[Any, Any, None]:
-        from fairlead.compose.programs import run_agent
+        from fairlead.compose.agent import run_agent
 
         return run_agent(Path(config), _clock())
 
@@ -283,26 +283,26 @@ class LocalPrograms:
         return str(await enrol(Path(state), Hidden(token), servers, Path(authorities)))
 
     def endpoints(self, config: str) -> Coroutine[Any, Any, None]:
-        from fairlead.compose.programs import run_endpoints
+        from fairlead.compose.endpoints import run_endpoints
 
         return run_endpoints(Path(config), _clock())
 
     def up(
         self, state: str, stores: dict[str, str], node_lease_s: float, detach: bool, say: Callable[[str], None]
     ) -> Coroutine[Any, Any, bool]:
-        from fairlead.compose.programs import up
+        from fairlead.compose.up import up
 
         for url in stores.values():
             open_store(url)  # not opened: says what is wrong with it before anything is written
         return up(Path(state), stores, node_lease_s, _clock(), _ids(), detach, say)
 
     def down(self, state: str, say: Callable[[str], None]) -> Coroutine[Any, Any, bool]:
-        from fairlead.compose.programs import down
+        from fairlead.compose.up import down
 
         return down(Path(state), _clock(), say)
 
     def chaos(self, state: str) -> Chaos:
-        from fairlead.compose.programs import chaos
+        from fairlead.compose.up import chaos
 
         return chaos(Path(state), _clock())
 

@@ -26,8 +26,8 @@ from fairlead.api.sealed import opener
 from fairlead.api.spelled import as_applied
 from fairlead.api.tables import Form
 from fairlead.client.planning import Planner
-from fairlead.decide.admission.report import Report
 from fairlead.model.commands import Fault
+from fairlead.model.report import Report
 from fairlead.ports import Clock, Ids
 from fairlead.security.strongbox import Strongbox
 from fairlead.wire.json_codec import encode, parse_json

@@ -161,7 +161,7 @@ def _documents(where: str, text: bytes) -> list[tuple[str, object, tuple[Fault, 
 
 def body_of(text: bytes, what: str) -> Any:
     """A patch or another piece of JSON or YAML from the command line."""
-    from fairlead.decide.admission.report import Report
+    from fairlead.model.report import Report
 
     trees = parse_yaml(text)
     if isinstance(trees, Fault) or len(trees) != 1:

@@ -18,10 +18,11 @@ from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.settings import AgentSettings, NodeDeclaration, detect_address, detect_capacity
 from fairlead.client.dial import Dialer
 from fairlead.client.remote import RemotePlane
-from fairlead.compose.config import TlsFiles
+from fairlead.compose.config import TlsFiles, read_config
+from fairlead.compose.program import log_to_stderr, stop_on_signals
 from fairlead.model.resources import NOTHING, Device, Resources
 from fairlead.observe.sums import CERTIFICATE_END, TELL_S
-from fairlead.ports import Clock, Random, Tasks
+from fairlead.ports import Clock, Random, Tasks, system_random
 from fairlead.security.enrolment import Renewal, identity
 from fairlead.security.tls import TlsFiles as TlsPaths
 
@@ -144,3 +145,12 @@ class AgentProgram:
                 tasks.cancel()
         finally:
             await self._dialer.close()
+
+
+async def run_agent(path: Path, clock: Clock) -> None:
+    """From its configuration file to its end."""
+    config: AgentConfig = read_config(path, AgentConfig)
+    log_to_stderr(program="agent", region=config.region, node=config.node)
+    program = AgentProgram(config, clock, system_random())
+    stop_on_signals(program.stop)
+    await program.run()

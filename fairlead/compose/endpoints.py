@@ -13,8 +13,9 @@ import msgspec
 
 from fairlead.client.dial import Dialer
 from fairlead.client.remote import RemotePlane
-from fairlead.compose.config import Peer, TlsFiles
-from fairlead.ports import Clock, Random, Tasks
+from fairlead.compose.config import Peer, TlsFiles, read_config
+from fairlead.compose.program import log_to_stderr, stop_on_signals
+from fairlead.ports import Clock, Random, Tasks, system_random
 from fairlead.security.tls import ClientTls
 from fairlead.serving.directory import Directory
 from fairlead.serving.dns import DnsServer, DnsSettings
@@ -75,3 +76,11 @@ class EndpointsProgram:
         finally:
             await self.dns.close()
             await self._dialer.close()
+
+
+async def run_endpoints(path: Path, clock: Clock) -> None:
+    """From its configuration file to its end."""
+    log_to_stderr(program="endpoints")
+    program = EndpointsProgram(read_config(path, EndpointsConfig), clock, system_random())
+    stop_on_signals(program.stop)
+    await program.run()

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ from fairlead.client.providing import Providing
 from fairlead.client.remote import RemotePlane
 from fairlead.client.reporting import Reporting
 from fairlead.client.resources import ChangePage, ResourcePlane
-from fairlead.compose.config import PlaneConfig
+from fairlead.compose.config import PlaneConfig, read_config
 from fairlead.compose.controllers import Placed, controllers_of, tried_on
 from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.guards import LastUses, Resealing, joining_of, oidc_of, strongbox_of
@@ -44,6 +45,7 @@ from fairlead.compose.logs import log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
 from fairlead.compose.outside import Here, Outside
 from fairlead.compose.patrolling import LedgerPatrol, Patrolling, leftovers_of
+from fairlead.compose.program import log_to_stderr, stop_on_signals
 from fairlead.compose.seeding import SeedPutOff
 from fairlead.controllers.narrator import Narrator
 from fairlead.controllers.picture import Picture
@@ -53,7 +55,7 @@ from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.patrol import Patrol
 from fairlead.planning.planner import TrialPlanner
-from fairlead.ports import Clock, Ids, Random, Tasks
+from fairlead.ports import Clock, Ids, Random, Tasks, system_random
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from fairlead.security.directory import AccessDirectory
 from fairlead.security.holdings import PlaneHoldings
@@ -359,3 +361,18 @@ class OwnLogs:
 
     async def decisions(self, query: DecisionQuery) -> ExplainedPage:
         return await self._plane.decisions(query)
+
+
+class OpenStore(Protocol):
+    def __call__(self, url: str, *, create: bool = True) -> Store: ...
+
+
+async def serve(path: Path, open_store: OpenStore, clock: Clock, ids: Ids, seal_keys: str = "") -> None:
+    """From its configuration file to its end. `seal_keys` says where the keys for secrets are; empty: where the file says."""
+    config: PlaneConfig = read_config(path, PlaneConfig)
+    log_to_stderr(program="server", plane=config.plane, region=config.region)
+    if seal_keys:
+        config = replace(config, seal_keys=seal_keys)
+    server = PlaneServer(config, open_store(config.store), clock, ids, system_random())
+    stop_on_signals(server.stop)
+    await server.run()

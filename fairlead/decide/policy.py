@@ -14,7 +14,6 @@ from typing import Final, Literal
 import msgspec
 
 from fairlead.decide.admission.policy import check_policy_spec
-from fairlead.decide.admission.report import Report, shown
 from fairlead.decide.built_in_policy import BUILT_IN, filled
 from fairlead.decide.classes import matches
 from fairlead.decide.extensions import NO_EXTENSIONS, Extensions
@@ -32,6 +31,7 @@ from fairlead.model.kinds.policy import (
     WorkloadClass,
 )
 from fairlead.model.kinds.work import Ask
+from fairlead.model.report import Report, shown
 
 Strategy = Literal["cycle", "probe", "gang"]
 Labels = tuple[tuple[str, str], ...]

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlead.decide.admission.report import Report
 from fairlead.model.commands import Fault
 from fairlead.model.meta import FieldsV1, Record
 from fairlead.model.registry import KindInfo
+from fairlead.model.report import Report
 from fairlead.model.resources import Resources
 from fairlead.wire.limits import (
     DEPTH_MAX,

@@ -10,8 +10,8 @@ import functools
 import math
 from typing import Any, Final
 
-from fairlead.decide.admission.report import Report
 from fairlead.model.commands import Fault
+from fairlead.model.report import Report
 
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024  # Kubernetes' own limit
 DEPTH_MAX: Final = 64

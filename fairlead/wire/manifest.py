@@ -10,10 +10,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from fairlead.decide.admission.report import Report, shown
 from fairlead.model.commands import Fault
 from fairlead.model.meta import Record
 from fairlead.model.registry import BY_KIND, KindInfo
+from fairlead.model.report import Report, shown
 from fairlead.wire.json_codec import API_VERSION, parse_json
 from fairlead.wire.limits import Bad, check_tree, child
 from fairlead.wire.shape import FieldValidation, Unknowns, conform, readable, word_for

@@ -17,10 +17,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from fairlead.decide.admission.report import Report, shown
 from fairlead.model.commands import Fault
 from fairlead.model.meta import Metadata, OwnerReference
 from fairlead.model.quantity import BadQuantity
+from fairlead.model.report import Report, shown
 from fairlead.model.resources import Resources
 from fairlead.wire.limits import At, Bad, tell, words
 

@@ -9,7 +9,7 @@ import msgspec
 
 PROGRAM = """
 import logging
-from fairlead.compose.programs import log_to_stderr
+from fairlead.compose.program import log_to_stderr
 log_to_stderr(program="agent", region="us", node="n1")
 logging.getLogger("fairlead.agent").warning("node %s refuses", "n1", extra={"tenant": "risk", "slot": "api-0"})
 logging.getLogger("fairlead.agent").debug("nobody reads this")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.compose import programs
+from fairlead.compose import up
 from fairlead.compose.layout import Layout
 from fairlead.compose.local import NODES_S, Local
-from fairlead.compose.programs import _tell
+from fairlead.compose.up import _tell
 from fairlead.ports import SystemIds
 from tests.cli.talks import Quick
 
@@ -70,12 +70,12 @@ async def test_somebody_who_stops_it_before_every_node_is_there_leaves_nothing(
             await stop.wait()
             return ["n1"]
 
-    monkeypatch.setattr(programs, "Local", lambda *_: Interrupted())
-    monkeypatch.setattr(programs, "_make_layout", lambda *_: None)
+    monkeypatch.setattr(up, "Local", lambda *_: Interrupted())
+    monkeypatch.setattr(up, "_make_layout", lambda *_: None)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(5):
-            assert not await programs.up(tmp_path, {}, 15.0, Quick(), SystemIds(), detach, calls.append)
+            assert not await up.up(tmp_path, {}, 15.0, Quick(), SystemIds(), detach, calls.append)
     finally:
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(one)

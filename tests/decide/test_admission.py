@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.decide.admission import OBJECT_BYTES_MAX, RULES, execution_of, faults, slots_of
-from fairlead.decide.admission.report import FAULTS_MAX
 from fairlead.decide.sharing import emergency_of
 from fairlead.model.ids import Uid
 from fairlead.model.kinds import capacity, policy, work
@@ -19,6 +18,7 @@ from fairlead.model.kinds.policy import Canary, Override, PriorityClass, ScoreWe
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.meta import OwnerReference, Record
 from fairlead.model.registry import BY_KIND, KINDS
+from fairlead.model.report import FAULTS_MAX
 from fairlead.model.resources import NOTHING, Device, Resources
 from tests.model.examples import SMALL, filled, valid, workload
 

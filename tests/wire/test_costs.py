@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.decide.admission.report import FAULTS_MAX
+from fairlead.model.report import FAULTS_MAX
 from fairlead.wire import limits
 from fairlead.wire.manifest import Decoded, decode_plain
 from tests.wire.manifests import HEAD

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from fairlead.decide.admission import access, capacity, mounts, policy, work, workload
 from fairlead.decide.admission.metadata import check_metadata
-from fairlead.decide.admission.report import Report
 from fairlead.decide.admission.workload import execution_of, slots_of
 from fairlead.model.commands import Fault
 from fairlead.model.meta import Record
 from fairlead.model.registry import KindInfo
+from fairlead.model.report import Report
 
 __all__ = ["OBJECT_BYTES_MAX", "RULES", "execution_of", "faults", "nothing_more", "slots_of"]
 

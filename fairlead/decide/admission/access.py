@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from fairlead.decide.access_roles import BUILT_IN, KNOWN_KINDS, VERBS
-from fairlead.decide.admission.report import Report, shown
 from fairlead.model.kinds.access import (
     ALL_TENANTS,
     SYSTEM_TENANT,
@@ -20,6 +19,7 @@ from fairlead.model.kinds.access import (
     Token,
 )
 from fairlead.model.meta import MIRRORED_UID
+from fairlead.model.report import Report, shown
 from fairlead.model.resources import DEVICES_MAX
 
 RULES_MAX: Final = 100

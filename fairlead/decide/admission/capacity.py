@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
 from fairlead.decide.admission.workload import TOTAL_BITS, check_requests
 from fairlead.model.kinds.capacity import Grant, Node, NodePool, NodeSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Quota, Region, Tenant
 from fairlead.model.kinds.quota import GrantTerm
+from fairlead.model.report import COUNT_MAX, SECONDS_MAX, Report, shown
 from fairlead.model.resources import NOTHING
 
 SLOTS_MAX: Final = 10_000  # on one node; Kubernetes stops at a few hundred

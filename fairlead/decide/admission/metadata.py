@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead.decide.admission.report import Report, shown
 from fairlead.model.meta import Metadata, OwnerReference
 from fairlead.model.registry import BY_KIND, FINALIZERS, KindInfo
+from fairlead.model.report import Report, shown
 
 # These become part of other names (a tenant is a namespace, a workload's slots are WORKLOAD-INDEX) or of an address, so they
 # hold no dots and stay short. Every other kind, machine-named ones included, may have 253 characters.

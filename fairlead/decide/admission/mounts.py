@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fairlead.decide.admission.report import Report, shown
 from fairlead.model.kinds.intent import Config, FileMount, Secret
+from fairlead.model.report import Report, shown
 
 MOUNTS_MAX: Final = 32
 PATH_MAX: Final = 256

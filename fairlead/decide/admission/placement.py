@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fairlead.decide.admission.report import Report, shown
 from fairlead.model.kinds.intent import AffinityRule, LabelExpression, Placement, Preference, SpreadRule, Toleration
+from fairlead.model.report import Report, shown
 
 TOPOLOGY_KEYS: Final = ("hostname", "zone", "region")
 WEIGHT_MAX: Final = 100

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fairlead.decide.admission.placement import check_expression
-from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.decide.built_in_policy import filled
 from fairlead.decide.plugins import BUILT_IN_GATES, BUILT_INS, NAME_WORDS, is_plugin_name, is_well_formed
 from fairlead.model.kinds.policy import (
@@ -20,6 +19,7 @@ from fairlead.model.kinds.policy import (
     ScoreWeight,
 )
 from fairlead.model.quantity import BadQuantity
+from fairlead.model.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.model.resources import NOTHING, Resources
 
 OVERRIDE_TTL_S_MAX: Final = 14_400  # four hours: a shift's length, so whoever asked is still there when it ends

@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Final
 
 from fairlead.decide.admission.placement import check_placement
-from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Report, shown
 from fairlead.decide.admission.workload import PORT_MAX, REPLICAS_MAX, check_devices, check_requests
 from fairlead.model.kinds.slot import STANDING, SlotRef
 from fairlead.model.kinds.work import (
@@ -18,6 +17,7 @@ from fairlead.model.kinds.work import (
     SchedulingRequest,
     SchedulingRequestSpec,
 )
+from fairlead.model.report import COUNT_MAX, SECONDS_MAX, Report, shown
 
 EPOCH_MAX: Final = 1 << 53
 REASON_MAX: Final = 1_024

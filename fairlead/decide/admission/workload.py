@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from fairlead.decide.admission.mounts import check_mounts
 from fairlead.decide.admission.placement import check_placement
-from fairlead.decide.admission.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.model.kinds.intent import (
     Autoscaler,
     AutoscalerMetric,
@@ -25,6 +24,7 @@ from fairlead.model.kinds.intent import (
     Workload,
     WorkloadSpec,
 )
+from fairlead.model.report import COUNT_MAX, SECONDS_MAX, Ranges, Report, shown
 from fairlead.model.resources import SHARE_WHOLE, DeviceAsk, Resources
 
 REPLICAS_MAX: Final = 10_000

@@ -1,7 +1,7 @@
 """Collects the faults of one object, and the few checks that every kind's rules are made of.
 
-Owns the wording that rules share and the bound on how much is reported. Never decides what a kind needs. Used by the other
-modules of this package, and by fairlead/wire to collect what it cannot read.
+Owns the wording that rules share and the bound on how much is reported. Never decides what a kind needs. Used by the rules of
+decide/admission, and by fairlead/wire to collect what it cannot read.
 """
 
 from __future__ import annotations

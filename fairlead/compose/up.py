@@ -1,9 +1,8 @@
-"""The programs of the command line, each from its configuration file to its end. Called by main.py."""
+"""`fairlead up`, `down` and `chaos`: the local platform from nothing until it is ready, and to its end. Called by main.py."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -11,70 +10,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
-from msgspec.structs import replace
-
-from fairlead.compose.agent import AgentConfig, AgentProgram
 from fairlead.compose.chaos import Chaos
-from fairlead.compose.config import PlaneConfig
-from fairlead.compose.endpoints import EndpointsConfig, EndpointsProgram
-from fairlead.compose.layout import Layout, read_config
+from fairlead.compose.layout import Layout
 from fairlead.compose.local import Interrupted, Local, PortTaken
 from fairlead.compose.own_users import are_possible
-from fairlead.compose.plane import PlaneServer
+from fairlead.compose.program import stop_on_signals
 from fairlead.compose.renewing import Renewing
 from fairlead.compose.users_later import AS_ROOT, give_users
 from fairlead.compose.wiring import PLANES
-from fairlead.ports import Clock, Ids, system_random
-from fairlead.store.contract import Store
-from fairlead.wire.log_lines import JsonLines
+from fairlead.ports import Clock, Ids
 
 Say = Callable[[str], None]
-
-
-class OpenStore(Protocol):
-    def __call__(self, url: str, *, create: bool = True) -> Store: ...
-
-
-def _on_signals(stop: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for wanted in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(wanted, stop)
-
-
-def log_to_stderr(**about: str) -> None:
-    """For people at a terminal in words, for everybody else a line of JSON each; `about` is what this process is."""
-    handler = logging.StreamHandler(sys.stderr)
-    words = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(words if sys.stderr.isatty() else JsonLines(about))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
-async def serve(path: Path, open_store: OpenStore, clock: Clock, ids: Ids, seal_keys: str = "") -> None:
-    """`seal_keys`, where given, is where the keys for secrets are, whatever the file says."""
-    config: PlaneConfig = read_config(path, PlaneConfig)
-    log_to_stderr(program="server", plane=config.plane, region=config.region)
-    if seal_keys:
-        config = replace(config, seal_keys=seal_keys)
-    server = PlaneServer(config, open_store(config.store), clock, ids, system_random())
-    _on_signals(server.stop)
-    await server.run()
-
-
-async def run_agent(path: Path, clock: Clock) -> None:
-    config: AgentConfig = read_config(path, AgentConfig)
-    log_to_stderr(program="agent", region=config.region, node=config.node)
-    program = AgentProgram(config, clock, system_random())
-    _on_signals(program.stop)
-    await program.run()
-
-
-async def run_endpoints(path: Path, clock: Clock) -> None:
-    log_to_stderr(program="endpoints")
-    program = EndpointsProgram(read_config(path, EndpointsConfig), clock, system_random())
-    _on_signals(program.stop)
-    await program.run()
 
 
 async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Clock, ids: Ids, detach: bool, say: Say) -> bool:
@@ -83,7 +30,7 @@ async def up(state: Path, stores: dict[str, str], node_lease_s: float, clock: Cl
     local = Local(layout, clock)
     _make_layout(layout, local, stores, node_lease_s, clock, ids, say)
     stopped = asyncio.Event()
-    _on_signals(stopped.set)
+    stop_on_signals(stopped.set)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
         # Its processes have sessions of their own: nobody else would tell them that the terminal is gone.
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stopped.set)
