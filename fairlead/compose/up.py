@@ -88,6 +88,7 @@ def _make_layout(
         raise ValueError(f"the platform in {layout.state} runs already; `fairlead down` stops it")
     if not layout.is_ready:
         say("making certificates, tokens and configurations")
+        layout.state.parent.mkdir(parents=True, exist_ok=True)  # a way that is not there yet is one that nobody gets through
         own_users = are_possible(sys.executable, layout.state)
         if os.getuid() == 0 and not own_users:
             say(AS_ROOT)

@@ -14,12 +14,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.compose import users_later
+from fairlead.compose import up, users_later
 from fairlead.compose.agent import AgentConfig
 from fairlead.compose.layout import Layout, read_config
+from fairlead.compose.local import Local
 from fairlead.compose.own_users import FIRST, PER_NODE, are_possible, of_node, of_provided
 from fairlead.compose.processes import Processes
-from fairlead.compose.users_later import give_users
+from fairlead.compose.users_later import AS_ROOT, give_users
 from fairlead.ports import SystemClock, SystemIds
 from fairlead.wire import json_codec
 from tests.agent.processes import as_root, driven, sh, until
@@ -50,6 +51,15 @@ def test_users_are_given_only_where_one_of_them_could_run_the_samples(reached: P
     assert not are_possible(sys.executable, reached / "state"), "no way to the state directory"
     reached.chmod(0o755)
     assert not are_possible(str(reached / "no-python"), reached / "state")
+
+
+def test_a_state_directory_whose_way_has_to_be_made_is_one_that_others_get_through(reached: Path) -> None:
+    possible = are_possible(sys.executable, reached / "state")
+    layout = Layout(reached / "made" / "on" / "the-way", sys.executable)
+    said: list[str] = []
+    up._make_layout(layout, Local(layout, SystemClock()), {}, 15.0, SystemClock(), SystemIds(), said.append)
+    assert (AS_ROOT in said) == (as_root() and not possible)
+    assert {read_config(each, AgentConfig).uids for each in layout.path("config").glob("agent-*.json")} == {possible}
 
 
 def test_agents_of_one_machine_share_no_users() -> None:
