@@ -8,7 +8,6 @@ and manifest.py.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from fairlead.model.quantity import BadQuantity
 from fairlead.model.report import Report, shown
 from fairlead.model.resources import Resources
 from fairlead.wire.limits import At, Bad, tell, words
+from fairlead.wire.meant import meant
 
 FieldValidation = Literal["strict", "warn", "ignore"]
 
@@ -33,7 +33,6 @@ _SKIPPED: Final[dict[type, frozenset[str]]] = {
     Metadata: frozenset({"managedFields", "resourceVersion", "selfLink"}),
     OwnerReference: frozenset({"apiVersion"}),
 }
-_SUGGEST_LENGTH_MAX: Final = 64  # comparing names costs the square of their length
 _SUGGESTIONS_MAX: Final = 20  # in one object: whoever has mistyped more has sent something else
 _MISSING: Final = object()  # the value could not be made; its faults are in the report
 
@@ -46,14 +45,13 @@ class Unknowns:
         self._found = 0
         self._warnings = Report()
 
-    def found(self, report: Report, at: At, key: str, known: Iterable[str]) -> None:
+    def found(self, report: Report, at: At, key: str, known: Iterable[str], root: type) -> None:
+        """`known`: the fields there are in its place; `root`: the kind of which it was to be a part."""
         if self.mode == "ignore":
             return
         self._found += 1
-        near: list[str] = []
-        if self._found <= _SUGGESTIONS_MAX and len(key) <= _SUGGEST_LENGTH_MAX:
-            near = difflib.get_close_matches(key, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = meant(key, known, root) if self._found <= _SUGGESTIONS_MAX else ""
+        hint = f"; did you mean {near}?" if near else ""
         tell(report if self.mode == "strict" else self._warnings, (at, key), f"unknown field{hint}")
 
     def warnings(self) -> tuple[Fault, ...]:
@@ -63,6 +61,7 @@ class Unknowns:
 class _Walk(NamedTuple):
     report: Report
     unknowns: Unknowns
+    root: type  # what the whole tree is to be
     lenient: bool = False  # what cannot be read and may be left out is
 
     def fault(self, at: At, message: str) -> object:
@@ -74,8 +73,8 @@ class _Walk(NamedTuple):
 
 def conform(report: Report, tree: object, wanted: type[T], path: str, unknowns: Unknowns) -> T | None:
     """A value of the wanted type, or None with the reasons in the report."""
-    walk = _Walk(report, unknowns)
     kind: type = wanted
+    walk = _Walk(report, unknowns, kind)
     plain = _fit(walk, _type_of(kind), tree, path)
     if plain is _MISSING or report.faults():
         return None
@@ -90,7 +89,7 @@ def conform(report: Report, tree: object, wanted: type[T], path: str, unknowns: 
 def readable(tree: object, wanted: type[T]) -> T | None:
     """What can be read of a tree that has faults, without them; None where too little is left."""
     kind: type = wanted
-    plain = _fit(_Walk(Report(), Unknowns("ignore"), lenient=True), _type_of(kind), tree, "")
+    plain = _fit(_Walk(Report(), Unknowns("ignore"), kind, lenient=True), _type_of(kind), tree, "")
     try:
         return msgspec.convert(plain, wanted, strict=True) if plain is not _MISSING else None
     except (msgspec.ValidationError, ValueError, OverflowError):
@@ -171,7 +170,7 @@ def _fields(wanted: inspect.StructType) -> dict[str, inspect.Field]:
 
 def _unknown_field(walk: _Walk, wanted: inspect.StructType, key: str, at: At) -> None:
     if key not in _SKIPPED.get(wanted.cls, ()):
-        walk.unknowns.found(walk.report, at, key, _fields(wanted))
+        walk.unknowns.found(walk.report, at, key, _fields(wanted), walk.root)
 
 
 def _fit_array(walk: _Walk, wanted: inspect.StructType, value: object, at: At) -> object:

@@ -84,6 +84,12 @@ def test_every_kind_is_read_as_it_was_written_in_json_and_in_yaml(info: Any) -> 
         ({"replicas": 2**63}, "spec.replicas", "is too large; a whole number may be -2^63 to 2^63 - 1"),
         ({"replica": 3}, "spec.replica", "unknown field; did you mean replicas?"),
         ({"xyz": 3}, "spec.xyz", "unknown field"),
+        ({"class": "batch"}, "spec.class", "unknown field; did you mean workloadClass?"),
+        ({"name": "a"}, "spec.name", "unknown field"),  # there are many, so none is meant
+        ({"Template": {}}, "spec.Template", "unknown field; did you mean template?"),
+        ({"template": {"resources": {}}}, "spec.template.resources", "unknown field; did you mean spec.resources?"),
+        ({"requests": {"cpu": "1"}}, "spec.requests", "unknown field; did you mean spec.resources.requests?"),
+        ({"k" * 65: 1}, f"spec.{'k' * 65}", "unknown field"),
         ({"suspend": "yes"}, "spec.suspend", "expected true or false, got a string"),
         ({"execution": "Once"}, "spec.execution", "expected one of Exclusive, Replicated, got 'Once'"),
         ({"execution": 1}, "spec.execution", "expected one of Exclusive, Replicated, got a whole number"),
