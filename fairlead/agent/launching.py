@@ -157,9 +157,9 @@ class Launcher:
 
 
 def environment(binding: Binding, template: Template, ports: dict[str, int], node: NodeDeclaration) -> dict[str, str]:
-    """What the template says, and what every instance may want to know of itself; the latter cannot be overridden."""
+    """What every instance may want to know of itself, and then what the template says, which may name the former and cannot
+    override it."""
     spec = binding.spec
-    said = {variable.name: variable.value for variable in template.env}
     given = {f"PORT_{name.upper().replace('-', '_')}": str(port) for name, port in ports.items()}
     if ports:
         given["PORT"] = str(next(iter(ports.values())))
@@ -176,4 +176,5 @@ def environment(binding: Binding, template: Template, ports: dict[str, int], nod
         "FAIRLEAD_ZONE": node.zone,
         "FAIRLEAD_ADDRESS": node.address,
     }
-    return {**said, **given, **own}
+    known = {**given, **own}
+    return known | {variable.name: variable.value for variable in template.env if variable.name not in known}

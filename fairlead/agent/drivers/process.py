@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from fairlead.agent.drivers import variables
 from fairlead.agent.drivers.capabilities import lacking
 from fairlead.agent.drivers.cgroups import Cgroups, Group, detect
 from fairlead.agent.drivers.clearing import Clearing
@@ -122,12 +123,11 @@ class ProcessDriver:
         old = self._kept.get(launch.id)
         uid = old.uid if old is not None else self._free_uid()
         secrets = tuple(file.path for file in launch.files if file.secret) or (old.secrets if old is not None else ())
-        kept = Kept(
-            launch.id, launch.run, self._environment(launch), launch.ports, launch.working_dir, launch.exclusive, uid,
-            launch.cpu_milli, launch.memory_bytes, launch.template, secrets,
-        )  # fmt: skip
-        self._kept[launch.id] = kept
         try:
+            kept = self._kept[launch.id] = Kept(
+                launch.id, launch.run, self._environment(launch), launch.ports, launch.working_dir, launch.exclusive, uid,
+                launch.cpu_milli, launch.memory_bytes, launch.template, secrets,
+            )  # fmt: skip
             folder = self._dirs.prepare(kept, launch.files)
             if launch.lasts < math.inf:
                 self._dirs.prolong(launch.id, launch.lasts)
@@ -226,7 +226,7 @@ class ProcessDriver:
         """Nothing of the agent's own environment reaches an instance."""
         home = str(self._dirs.path(launch.id) / "work")
         base = {"PATH": PATH, "HOME": home, "FAIRLEAD_DIR": home, "LANG": "C.UTF-8"}
-        return {**base, **launch.env, MARKER: f"{self._marker}/{launch.id.text}"}
+        return {**variables.environment(base, launch.env), MARKER: f"{self._marker}/{launch.id.text}"}
 
     def _uids(self) -> tuple[int, int] | None:
         return self._settings.uids if os.getuid() == 0 and not self._lacking else None
@@ -266,7 +266,8 @@ class ProcessDriver:
         if self._dirs.lasts(kept.id) < math.inf:
             fences.append([str(self._dirs.lasts_file(kept.id)), 0])
         spec: dict[str, Any] = {
-            "argv": list(argv), "env": kept.env, "run_dir": str(folder), "log_dir": log_dir, "uid": kept.uid, "gid": kept.uid,
+            "argv": list(variables.command(argv, kept.env)), "env": kept.env, "run_dir": str(folder), "log_dir": log_dir,
+            "uid": kept.uid, "gid": kept.uid,
             "cgroups": list(group.procs), "kill_file": group.kill_file if log_dir else "", "limits": self._limits(kept),
             "fences": fences if log_dir else [],
             "segment_bytes": settings.segment_bytes, "segments_max": settings.segments_max, "timeout_s": timeout_s,

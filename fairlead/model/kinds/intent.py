@@ -137,7 +137,7 @@ class Placement(Record, frozen=True, cache_hash=True):
 
 class EnvVar(Record, frozen=True):
     name: str  # of the variable
-    value: str = ""  # as text
+    value: str = ""  # as text; $(NAME) is the value of one that stands before it, or that the agent gives
 
 
 class Port(Record, frozen=True):
@@ -156,7 +156,7 @@ class TcpSocket(Record, frozen=True):
 
 
 class Exec(Record, frozen=True):
-    command: tuple[str, ...] = ()  # ends with 0 where all is well
+    command: tuple[str, ...] = ()  # ends with 0 where all is well; $(NAME) as in the template's own
 
 
 class Probe(Record, frozen=True):
@@ -187,7 +187,7 @@ class FileMount(Record, frozen=True):
 class Template(Record, frozen=True):
     driver: str = "process"  # what runs it: process, or another that the nodes have
     image: str = ""  # for drivers that take one
-    command: tuple[str, ...] = ()  # the program and its arguments
+    command: tuple[str, ...] = ()  # the program and its arguments; $(NAME) is a variable's value, $(PORT) for one
     env: tuple[EnvVar, ...] = ()  # variables of its environment
     working_dir: str = ""  # below the instance's own directory, or with a leading slash one of the machine's
     ports: tuple[Port, ...] = ()  # what it listens at
