@@ -48,7 +48,7 @@ class Simulator(Protocol):
 
     def sieve(self, names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Say) -> dict[str, Any]: ...
 
-    def mutants(self, names: Sequence[str], seeds: int, quick: bool, say: Say) -> dict[str, Any]: ...
+    def mutants(self, names: Sequence[str], seeds: int, quick: bool, jobs: int, say: Say) -> dict[str, Any]: ...
 
     def determinism(self, seeds: list[int], profile: str, minutes: float, say: Say) -> dict[str, Any]: ...
 
@@ -60,6 +60,7 @@ minutes_option = click.option(
 out_option = click.option(
     "--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Where runs that failed are kept."
 )
+jobs_option = click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to run them in.")
 first_option = click.option("--first-seed", default=1, show_default=True, help="Seeds are counted from here.")
 
 
@@ -98,7 +99,7 @@ def command(ctx: click.Context, path: str | None) -> int | None:
 @first_option
 @profile_option
 @minutes_option
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes to run them in.")
+@jobs_option
 @out_option
 @click.option(
     "--resume",
@@ -241,13 +242,14 @@ def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], point
 @click.argument("names", nargs=-1)
 @click.option("--seeds", default=20, show_default=True, type=click.IntRange(min=1), help="Seeds to look in before giving up.")
 @click.option("--quick", is_flag=True, help="Only those that one short seed shows, about a minute for all of them.")
+@jobs_option
 @json_option
 @click.pass_obj
-def mutants(world: World, names: tuple[str, ...], seeds: int, quick: bool, as_json: bool) -> int:
+def mutants(world: World, names: tuple[str, ...], seeds: int, quick: bool, jobs: int, as_json: bool) -> int:
     """Plant bugs, one guard each, and say how many seeds it took a checker to find them."""
     simulator = _simulator_that_knows(world, "mutant", names)
     begun = keeping.begin(world)
-    told = simulator.mutants(names, seeds, quick, note)
+    told = simulator.mutants(names, seeds, quick, jobs, note)
     rows = told["results"]["mutants"]
     figures = keeping.of_mutants(rows)
     keeping.keep(world, begun, "sim mutants", not figures["lost"], figures)

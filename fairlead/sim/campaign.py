@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -302,8 +303,10 @@ def determinism(seeds: Sequence[int], profile: str, minutes: float, say: Say) ->
     load = environment()
     runs: list[dict[int, Verdict]] = []
     lost: dict[int, str] = {}  # of these there is nothing to compare
-    for hash_seed in ("1", "2"):
-        found, code = _told_by(_worker(scenarios, {"PYTHONHASHSEED": hash_seed}))
+    hash_seeds = ("1", "2")
+    with ThreadPoolExecutor(len(hash_seeds)) as readers:  # beside each other; whoever is not listened to stands still
+        told = list(readers.map(_told_by, [_worker(scenarios, {"PYTHONHASHSEED": one}) for one in hash_seeds]))
+    for hash_seed, (found, code) in zip(hash_seeds, told, strict=True):
         why = f"its process under hash seed {hash_seed} ended with code {code}"
         untold = [seed for seed in seeds if seed not in found]
         lost |= dict.fromkeys(untold or (seeds[-1:] if code else ()), why)
@@ -328,9 +331,9 @@ def determinism(seeds: Sequence[int], profile: str, minutes: float, say: Say) ->
 # --- planted bugs ----------------------------------------------------------------------------------------------------------
 
 
-def mutants(names: Sequence[str], seeds: int, quick: bool, say: Say) -> dict[str, Any]:
+def mutants(names: Sequence[str], seeds: int, quick: bool, jobs: int, say: Say) -> dict[str, Any]:
     """Each planted bug in its directed profile until a checker finds it, and the same seeds without it."""
     load = environment()
-    found = hunt.rows(names, seeds, quick, scenario_of, say)
-    params = {"seeds": seeds, "quick": quick}
+    found = hunt.rows(names, seeds, quick, jobs, scenario_of, say)
+    params = {"seeds": seeds, "quick": quick, "jobs": jobs}
     return {"name": "sim mutants", "params": params, "environment": load, "results": {"mutants": found}}

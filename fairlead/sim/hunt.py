@@ -6,7 +6,10 @@ nothing about the bugs themselves (mutants.py). Called by the command line throu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 from fairlead.sim.mutants import MUTANTS, QUICK
@@ -60,6 +63,25 @@ class Hunt:
         }
 
 
-def rows(names: Sequence[str], seeds: int, quick: bool, scenario_of: Draw, say: Say) -> list[dict[str, Any]]:
+def rows(names: Sequence[str], seeds: int, quick: bool, jobs: int, scenario_of: Draw, say: Say) -> list[dict[str, Any]]:
+    """In the order of the names. With several jobs `scenario_of` and `say` are called in other processes."""
+    wanted = list(names or (QUICK if quick else MUTANTS))
+    hunted = partial(_hunted, seeds=seeds, scenario_of=scenario_of, say=say)
+    if jobs <= 1:
+        return hunted(wanted)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        found = {row["name"]: row for part in pool.map(hunted, _sharing(wanted)) for row in part}
+    return [found[name] for name in wanted]
+
+
+def _hunted(names: Sequence[str], seeds: int, scenario_of: Draw, say: Say) -> list[dict[str, Any]]:
     hunt = Hunt(scenario_of, say)
-    return [hunt.row(name, seeds) for name in names or (QUICK if quick else list(MUTANTS))]
+    return [hunt.row(name, seeds) for name in names]
+
+
+def _sharing(names: Iterable[str]) -> list[list[str]]:
+    """By world: those that share one share its runs without a bug. The largest first, so that none is left alone at the end."""
+    parts: dict[tuple[str, float], list[str]] = {}
+    for name in names:
+        parts.setdefault((MUTANTS[name].profile, MUTANTS[name].minutes), []).append(name)
+    return sorted(parts.values(), key=len, reverse=True)

@@ -48,7 +48,7 @@ class Fake:
         failed = [{"at": 1, "found": ["L4: no"]}] if self.results["violations"] else []
         return {"name": "sim sieve", "results": {"controllers": [row | {"failed": failed}]}}
 
-    def mutants(self, names: Any, seeds: int, quick: bool, say: Any) -> dict[str, Any]:
+    def mutants(self, names: Any, seeds: int, quick: bool, jobs: int, say: Any) -> dict[str, Any]:
         raise AssertionError("no test here asks for it")
 
     def determinism(self, seeds: list[int], profile: str, minutes: float, say: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.sim.campaign import scenario_of
-from fairlead.sim.hunt import Hunt
+from fairlead.sim.hunt import Hunt, rows
 from fairlead.sim.mutants import MUTANTS, QUICK, planted
 from fairlead.sim.profiles import PROFILES
 from fairlead.sim.world import run_scenario
@@ -23,6 +23,13 @@ ASKED = (
 def test_a_planted_bug_is_found_by_a_promise_it_breaks(name: str) -> None:
     seeds = range(SEED, SEED + SEEDS_MAX)
     assert any(HUNT.found(name, seed) for seed in seeds), f"fairlead sim mutants {name} --seeds {SEEDS_MAX}"
+
+
+def test_several_processes_find_what_one_does_in_the_order_that_was_asked_for() -> None:
+    names = ("watch-twice", "reads-all")
+    assert len({MUTANTS[name].profile for name in names}) == 2, "those of one world are one process's"
+    told = rows(names, 1, False, 2, scenario_of, print)
+    assert [(row["name"], row["found"], row["control"]) for row in told] == [(name, True, []) for name in names]
 
 
 @pytest.mark.parametrize(("profile", "minutes"), WORLDS)
