@@ -1,7 +1,7 @@
 """Just enough protobuf for the few bodies kubectl sends so from 1.32 on, and to write OpenAPI v2 for those before 1.27.
 
 Owns the wire format of varints and length-delimited fields. Pure; any bytes give fields or ValueError. Called by core.py,
-reviews.py and openapi_v2.py.
+questions.py and openapi_v2.py.
 """
 
 from __future__ import annotations

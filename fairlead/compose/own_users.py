@@ -1,6 +1,6 @@
 """Which users the instances of a local platform run as: of their own, where root starts it and such a user could run the samples.
 
-Owns the try, and who gets which users. Gives nothing away itself: the agent's driver does. Called by programs.py, layout.py and
+Owns the try, and who gets which users. Gives nothing away itself: the agent's driver does. Called by up.py, layout.py and
 local_nodes.py.
 """
 

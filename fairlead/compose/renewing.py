@@ -1,7 +1,7 @@
 """What ends by itself on the local platform, made anew in time: certificates, their authority, the tokens of its people.
 
 Owns when. All of it when the platform starts, which may be months after it was stopped; certificates also while it runs. The
-authority and tokens last longer than anybody should leave a platform running: they wait for the next start. Called by programs.py
+authority and tokens last longer than anybody should leave a platform running: they wait for the next start. Called by up.py
 and links.py, whose process is there as long as the platform is.
 """
 

@@ -2,7 +2,7 @@
 so, and what the instances have made by then becomes theirs. Else they would be root's as long as the state directory is there.
 
 Owns when; nothing of the platform runs then. Which users, own_users.py says; the agent's directories give them away. Called by
-programs.py at every start but the first.
+up.py at every start but the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ban-list: names that would let time, chance or a stray task reach production code outside the ports.
 
 Owns the list, its exceptions and the syntax-tree walk that applies them. Never imports the code it reads. Called by
-test_banned.py and, with file names, by hand: `python -m tests.house.banned fairlead/authority/queue.py`.
+test_banned.py and, with file names, by hand: `python -m tests.house.banned fairlead/authority/hub.py`.
 """
 
 from __future__ import annotations
