@@ -42,6 +42,10 @@ class Moves(NamedTuple):
         """How many slots of its own a region has without what it gave up."""
         return own_slots(assignment.spec) - size(self.given.get(assignment.spec.region, ()))
 
+    def without(self, region: str) -> Moves:
+        """The same, and that region is asked for nothing."""
+        return self._replace(asks={name: count for name, count in self.asks.items() if name != region})
+
 
 class Where(NamedTuple):
     """What is known of the regions for one workload."""

@@ -261,8 +261,10 @@ class WorkloadController:
             patience_s = policy.spec.gang_timeout_seconds if spec.gang else spec.gang_timeout_seconds
             turn = generation[1].get(region, generation[0])
             spec = replace(spec, generation=turn, priority=priority, may_borrow=borrow, gang_timeout_seconds=patience_s)
-            grew = count > (moves.left(old) if old is not None else 0)
-            asked, noted = moves.asks.get(region, 0), self.overflowing.note(region, old, moves, grew, now_ms)
+            left = moves.left(old) if old is not None else 0
+            # Who loses some anyway is not asked in the same breath: what it gives up is told apart from what it may not keep.
+            moves = moves if count >= left else moves.without(region)
+            asked, noted = moves.asks.get(region, 0), self.overflowing.note(region, old, moves, count > left, now_ms)
             spec = replace(spec, give_up=asked, overflow=noted)
             budget = workload.spec.recovery.budget_name
             if is_alone(workload.spec):

@@ -1,8 +1,8 @@
 """Slots on their way to another region, asked of a journal: the old region gives them up before anybody else has them (S1, P11).
 
-In the global plane: no slot is taken from a region that was asked for some unless the region said that it has given it up, and
-while one is asked no more slots are given out than there are. In a region: what it says it gave up is neither queued nor bound,
-nor is it queued again under the same order. Sums of its own. Fed by JournalChecker.
+In the global plane: no slot is taken from a region that is or was asked for some unless the region said that it has given it up,
+and while one is asked no more slots are given out than there are. In a region: what it says it gave up is neither queued nor
+bound, nor is it queued again under the same order. Sums of its own. Fed by JournalChecker.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ class MovingChecker:
 
     def _taken(self, key: Key, old: Assignment | None, new: Assignment) -> int:
         """A region that was asked loses what it gave up, and nothing else, as long as its people want what they wanted."""
-        if old is None or not old.spec.give_up or old.spec.workload_generation != new.spec.workload_generation:
+        if old is None or old.spec.workload_generation != new.spec.workload_generation:
             return 0
+        if not old.spec.give_up:
+            return self._asked(key, old, new)
         lost = _own(old) - _own(new)
         moves = old.spec.overflow.gave_time != new.spec.overflow.gave_time
         if not lost or not (moves or _own(new)):  # else it may not be there any more at all
@@ -75,6 +77,17 @@ class MovingChecker:
         unasked = lost - _given_up(old)
         if unasked:
             self._found("S1", f"{'/'.join(key)}: {sorted(unasked)} was taken from {new.spec.region}, which has not given it up")
+        return 1
+
+    def _asked(self, key: Key, old: Assignment, new: Assignment) -> int:
+        """Nothing goes with the question itself. Only where the workload is: a copy elsewhere may skip a version."""
+        if not new.spec.give_up or key not in self._objects["workloads"]:
+            return 0
+        lost = _own(old) - _own(new)
+        if lost:
+            self._found(
+                "S1", f"{'/'.join(key)}: {sorted(lost)} was taken from {new.spec.region} when it was asked to give some up"
+            )
         return 1
 
     def _grown(self, key: Key, old: Assignment | None, new: Assignment) -> int:

@@ -28,6 +28,8 @@ from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 from fairlead.observe.exposition import Page
 from tests.authority.planes import GI, OPERATOR, REGION, no, ok
+from tests.controllers.test_given import WAITS
+from tests.controllers.test_given import World as Given
 from tests.controllers.test_planes import World, add_region, grant_at, world
 from tests.controllers.test_repair import Row
 
@@ -194,3 +196,21 @@ async def test_a_region_cannot_say_that_it_gave_up_what_it_still_holds() -> None
         ok(await says(1))
         ok(await low.plane.request("risk", "big", 0, asker, epoch=first_epoch(found)))
         assert "still" in no(await says(0), "Conflict").detail
+
+
+def asked_of_b(granted: int) -> tuple[int, int]:
+    """Region b has four slots, one of which has waited for a minute: how many it is asked for, and how many it is left."""
+    given = Given()
+    given.workload("w")
+    given.order("w", WAITS, slots=4)
+    given.controller.reconcile(("t", "w"), given.view, 1_000)
+    given.grant("b", granted)
+    result = given.controller.reconcile(("t", "w"), given.view, 62_000)
+    put = [each.object.spec for each in result.bodies if isinstance(each, Put) and each.kind == "Assignment"]
+    order: AssignmentSpec = next(spec for spec in put if spec.region == "b")
+    return order.give_up, size(order.slots)
+
+
+def test_a_region_that_loses_slots_anyway_is_not_asked_for_some_in_the_same_breath() -> None:
+    assert asked_of_b(10) == (1, 4)
+    assert asked_of_b(0) == (0, 0), "no quota is for it any more"
