@@ -61,13 +61,13 @@ test: $(STAMP) ## Run every test (ARGS= is passed on to pytest)
 	@$(BIN)/python -m pytest $(BESIDE) $(ARGS)
 
 check: $(STAMP) ## Format, lint, types, import contracts, reference pages, house rules; runs all of them, fails if any does
-	@status=0; \
+	@told=$$(mktemp); $(BIN)/mypy --no-error-summary >"$$told" 2>&1 & types=$$!; status=0; \
 	$(BIN)/ruff format --check --quiet . || { echo "not in the house format: run 'make format'"; status=1; }; \
 	$(BIN)/ruff check --quiet . || status=1; \
-	$(BIN)/mypy --no-error-summary || status=1; \
 	contracts=$$($(BIN)/lint-imports 2>&1) || { echo "$$contracts"; status=1; }; \
 	$(BIN)/python -m fairlead.cli.reference --check || status=1; \
 	$(BIN)/python -m pytest -q --no-header tests/house || status=1; \
+	wait $$types || status=1; cat "$$told"; rm -f "$$told"; \
 	exit $$status
 
 format: $(STAMP) ## Rewrite the tree in the house format
