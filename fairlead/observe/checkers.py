@@ -36,6 +36,7 @@ from fairlead.observe.overrides import OverrideChecker
 from fairlead.observe.places import PlaceChecker
 from fairlead.observe.runs import RunChecker
 from fairlead.observe.steps import StepChecker
+from fairlead.observe.versions import VersionChecker
 from fairlead.store.contract import Batch, ObjectRow
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {plural: codec.decoder(info.record) for plural, info in KINDS.items()}
@@ -76,6 +77,7 @@ class JournalChecker:
         self.leases = LeaseChecker(self._objects, self._found)  # of policy and residency
         self.moving = MovingChecker(self._objects, self._found)
         self.runs = RunChecker(self._objects)
+        self._versions = VersionChecker(self._found)
         self._offers = OfferChecker(self._objects, self._found)
         self._now_ms = 0
         self._decided = DecidedChecker(self._objects, self._found)
@@ -99,7 +101,9 @@ class JournalChecker:
     def begin(self, rows: Iterable[ObjectRow], now_ms: int) -> None:
         """What was there before the first batch, where history does not begin with nothing, and the time of that batch. Nothing
         is asked of it: what made it so is not there to be looked at."""
+        rows = list(rows)
         self._entry(Entry(NO_COMMAND, tuple((key, raw) for key, _, raw in rows)), 0)
+        self._versions.begun(rows)
         self._decided.entry_ended(None, 0, "")
         self.leases.begun()
         self._overrides.begun(now_ms)
@@ -142,6 +146,7 @@ class JournalChecker:
         bound: list[str] = []
         ganged: list[tuple[str, SchedulingRequest]] = []  # members of a gang that wait no longer
         role = command.caller.role if command is not None else None
+        asked = self._versions.asks(self._body)
         for object_key, raw in entry.effects:
             self._position += 1
             plural, tenant, name = split_key(object_key)
@@ -149,6 +154,11 @@ class JournalChecker:
                 continue
             old = self._objects[plural].get((tenant, name))
             new = _DECODERS[plural].decode(raw) if raw is not None else None
+            if plural == asked:  # the first of its kind; what goes with it comes after it
+                self._versions.named(self._body, object_key, old, incarnation)
+                self.checked["S7"] += 1
+                asked = ""
+            self._versions.wrote(object_key, self._position, raw is None)
             self._between_planes(plural, (tenant, name), old, new, incarnation, role)
             if plural not in _ASKED:
                 self._steps.generation(plural, old, new)

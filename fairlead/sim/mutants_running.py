@@ -182,7 +182,9 @@ def _left_behind() -> list[Swap]:
     def recent(self: State, position: int) -> list[Rec]:
         return [rec for rec in self._ring if rec.position > position]
 
-    return [(State, "hold", lambda self, after: None), (State, "changes_since", recent)]
+    def nothing(self: State, after: int) -> None: ...
+
+    return [(State, "hold", nothing), (State, "let_go", nothing), (State, "changes_since", recent)]
 
 
 def _lost_is_closed_again() -> list[Swap]:
