@@ -21,6 +21,7 @@ from fairlead.controllers.runtime import Runtime
 from fairlead.decide import disruption
 from fairlead.decide.instances import Wait
 from fairlead.decide.nodes import NodeRules
+from fairlead.decide.oscillation import Oscillation
 from fairlead.model.commands import Refused
 from fairlead.model.lifecycle import SlotState
 from fairlead.sim.driver import Instances
@@ -188,8 +189,12 @@ def _left_behind() -> list[Swap]:
 
 
 def _lost_is_closed_again() -> list[Swap]:
-    """A lost node that has listed what it runs is closed again, as often as it lists it, until its heartbeats are heard."""
-    return [(NodeController, "_has_listed", lambda self, node, now_ms: False)]
+    """A lost node that has listed what it runs is closed again, as often as it lists it, until its heartbeats are heard. What
+    stands behind it, that whoever is contradicted again and again waits longer, is out with it."""
+    return [
+        (NodeController, "_has_listed", lambda self, node, now_ms: False),
+        (Oscillation, "damped_until_ms", lambda self, key, now_ms: 0),
+    ]
 
 
 def _drains_whatever_serves() -> list[Swap]:
