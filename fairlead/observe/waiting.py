@@ -1,8 +1,9 @@
 """L1 asked of a region's objects: work that waits although a node has room for it is bound within its bound.
 
-Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation, pools, borrowers and who must leave for whom,
-and no affinity, residency or overrides: whoever feeds it keeps those out of the work, as the simulator does once it has healed.
-Where it says that no node has room, that waiting is proven and needs no excuse. Called by the simulator after healing.
+Its own sums over nodes and grants, nothing of the scheduler's. It knows isolation, pools, borrowers, who must leave for whom and
+what must wait until a silent node is given up, and no affinity, residency or overrides: whoever feeds it keeps those out of the
+work, as the simulator does once it has healed. Where it says that no node has room, that waiting is proven and needs no excuse.
+Called by the simulator after healing.
 """
 
 from __future__ import annotations
@@ -139,6 +140,14 @@ def _pooled_for_others(tenant: str, workload_class: str, objects: Objects) -> se
     return {name for (_, name), node in objects.get("nodes", {}).items() if node.spec.pool in shut}
 
 
+def _fenced(request: Any, objects: Objects, incarnation: int) -> bool:
+    """History was lost, and a node of which nothing is heard may run what is to run once: until it is given up nobody can tell
+    (P6, P10)."""
+    if request.spec.execution != "Exclusive" or incarnation <= 1:
+        return False
+    return any(node.status.health == "Unknown" for node in objects.get("nodes", {}).values())
+
+
 class WaitingChecker:
     """Look every second or so; it remembers since when each could have been bound."""
 
@@ -150,7 +159,9 @@ class WaitingChecker:
         out, waiting = [], set()
         for (tenant, name), request in objects.get("schedulingrequests", {}).items():
             spec = request.spec
-            asked = not spec.suspend and (not spec.gang or _fellows(request, objects))
+            asked = (
+                not spec.suspend and (not spec.gang or _fellows(request, objects)) and not _fenced(request, objects, incarnation)
+            )
             node = room_for(request, objects, incarnation, now_ms) if asked else ""
             if not node:
                 continue

@@ -69,7 +69,7 @@ def _new_id_each_time() -> list[Swap]:
 def _any_leader() -> list[Swap]:
     """An agent believes a leader that was deposed before. Such a one does not vouch for anything beyond its lease: that guard is
     out as well."""
-    return [(Remembered, "hear", lambda self, incarnation, epoch: True), (Term, "valid", lambda self, now: True)]
+    return [(Remembered, "hear", lambda self, incarnation, epoch, lease_s: True), (Term, "valid", lambda self, now: True)]
 
 
 def _stale_revives() -> list[Swap]:

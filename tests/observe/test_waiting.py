@@ -64,6 +64,22 @@ def test_what_waits_beside_a_node_with_room_is_found() -> None:
     assert found(NodePoolSpec(allowed_tenants=("search", "risk"), allowed_classes=("standard",))) == told
 
 
+def test_what_runs_once_waits_for_a_silent_node_where_history_was_lost_and_nothing_else_does() -> None:
+    def told(execution: str, incarnation: int, health: str) -> list[str]:
+        checker, objects = WaitingChecker(), region(NodePoolSpec())
+        waits = objects["schedulingrequests"]["risk", "api-0"]
+        objects["schedulingrequests"]["risk", "api-0"] = replace(waits, spec=replace(waits.spec, execution=execution))
+        there = objects["nodes"]["", "n"]
+        objects["nodes"]["", "m"] = replace(there, metadata=Metadata(name="m"), status=NodeStatus(health=health))
+        checker.look(0.0, "here", objects, incarnation, 0)
+        return checker.look(BOUND_S + 1, "here", objects, incarnation, 0)
+
+    assert told("Exclusive", 2, "Unknown") == []
+    assert told("Exclusive", 2, "Lost")
+    assert told("Exclusive", 1, "Unknown")
+    assert told("Replicated", 2, "Unknown")
+
+
 def test_a_node_of_a_pool_for_others_is_no_room() -> None:
     assert found(NodePoolSpec(allowed_tenants=("search",))) == []
     assert found(NodePoolSpec(allowed_classes=("critical",))) == []
