@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from fairlead.sim.campaign import scenario_of
@@ -55,3 +57,16 @@ def test_every_planted_bug_has_a_profile_and_is_taken_out_again(name: str) -> No
     after = [getattr(owner, attribute) for owner, attribute, _ in mutant.swaps()]
     assert before == after
     assert all(one != other for one, other in zip(before, inside, strict=True))
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_is_planted_can_be_called_as_what_it_stands_for(name: str) -> None:
+    """Else it ends the program that calls it, and a crash proves nothing about a guard."""
+    for owner, attribute, planted_there in MUTANTS[name].swaps():
+        right = inspect.getattr_static(owner, attribute)
+        if not inspect.isfunction(right) or not inspect.isfunction(planted_there):
+            continue
+        wanted = inspect.signature(right).parameters.values()
+        given = ["x"] * sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in wanted)
+        named = {each.name: "x" for each in wanted if each.kind is each.KEYWORD_ONLY}
+        inspect.signature(planted_there).bind(*given, **named)
