@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -65,7 +65,7 @@ def test_what_waits_beside_a_node_with_room_is_found() -> None:
 
 
 def test_what_runs_once_waits_for_a_silent_node_where_history_was_lost_and_nothing_else_does() -> None:
-    def told(execution: str, incarnation: int, health: str) -> list[str]:
+    def told(execution: str, incarnation: int, health: Literal["Unknown", "Lost"]) -> list[str]:
         checker, objects = WaitingChecker(), region(NodePoolSpec())
         waits = objects["schedulingrequests"]["risk", "api-0"]
         objects["schedulingrequests"]["risk", "api-0"] = replace(waits, spec=replace(waits.spec, execution=execution))
