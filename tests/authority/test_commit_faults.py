@@ -27,7 +27,7 @@ from fairlead.model.commands import (
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
-from fairlead.ports import SystemClock, SystemIds, Tasks
+from fairlead.ports import SystemIds, Tasks
 from fairlead.store.contract import Fence
 from fairlead.store.memory import Fault, MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, LAND_LATER, LOSE_ANSWER, HandFaults
@@ -172,7 +172,7 @@ async def test_heartbeats_are_acknowledged_only_inside_the_leaders_validity() ->
         clock.offset += 100.0
 
 
-def _server(disk: MemoryDisk, clock: FakeClock, name: str, faults: HandFaults | None = None) -> Authority:
+def server_of(disk: MemoryDisk, clock: FakeClock, name: str, faults: HandFaults | None = None) -> Authority:
     timing = Timing(lease_ttl_s=2.0, renew_s=0.3, poll_s=0.02)
     store = MemoryStore(disk, faults)
     return Authority(store, clock, SystemIds(), Settings(region="local"), name=name, timing=timing)
@@ -181,7 +181,7 @@ def _server(disk: MemoryDisk, clock: FakeClock, name: str, faults: HandFaults | 
 async def test_a_warm_standby_takes_over_after_the_lease_and_nothing_acknowledged_is_lost() -> None:
     disk, clock = MemoryDisk(), FakeClock()
     faults = HandFaults()
-    first, second = _server(disk, clock, "one", faults), _server(disk, clock, "two")
+    first, second = server_of(disk, clock, "one", faults), server_of(disk, clock, "two")
     async with Tasks() as tasks:
         tasks.start(first.run(), "first")
         await first.wait_leading()
@@ -209,7 +209,7 @@ async def test_a_warm_standby_takes_over_after_the_lease_and_nothing_acknowledge
 
 async def test_a_store_that_lost_its_tail_starts_a_new_incarnation() -> None:
     disk, clock = MemoryDisk(), FakeClock()
-    first, second = _server(disk, clock, "one"), _server(disk, clock, "two")
+    first, second = server_of(disk, clock, "one"), server_of(disk, clock, "two")
     async with Tasks() as tasks:
         running = tasks.start(first.run(), "first")
         await first.wait_leading()
@@ -237,7 +237,7 @@ async def test_a_store_that_lost_its_tail_starts_a_new_incarnation() -> None:
 async def test_a_leader_whose_store_lost_its_tail_leaves_no_objects_beyond_the_head() -> None:
     """Under the same fence, and with nothing to commit that would tell it (simulator, seed 127)."""
     disk, clock = MemoryDisk(), FakeClock()
-    server = _server(disk, clock, "one")
+    server = server_of(disk, clock, "one")
     async with Tasks() as tasks:
         running = tasks.start(server.run(), "server")
         await server.wait_leading()
@@ -300,8 +300,8 @@ class StaleTail(HandFaults):
 @pytest.mark.parametrize("warm", [False, True])
 async def test_a_stale_read_of_the_journal_is_read_again_and_is_no_damage(warm: bool) -> None:
     disk, clock = MemoryDisk(), FakeClock()
-    first, faults = _server(disk, clock, "one"), StaleTail(0)
-    second = _server(disk, clock, "two", faults)
+    first, faults = server_of(disk, clock, "one"), StaleTail(0)
+    second = server_of(disk, clock, "two", faults)
     async with Tasks() as tasks:
         running = tasks.start(first.run(), "first")
         await first.wait_leading()
@@ -321,52 +321,6 @@ async def test_a_stale_read_of_the_journal_is_read_again_and_is_no_damage(warm: 
         assert [r.name for r in (await second.view().page("tenants")).items] == ["a", "b", "c"]
         assert disk.head.incarnation == 1, "nothing was lost"
         second.stop()
-
-
-async def test_a_restart_finds_everything_and_does_not_wait_for_a_lease_that_was_given_up() -> None:
-    disk, clock = MemoryDisk(), SystemClock()
-    async with running_plane(MemoryStore(disk), clock) as plane:
-        ok(await put(plane, "a"))
-    started = clock.monotonic()
-    async with running_plane(MemoryStore(disk), clock, timing=Timing(lease_ttl_s=60.0)) as plane:
-        assert clock.monotonic() - started < 30, "half of the lease"
-        assert plane.authority.view().get("tenants", "", "a") is not None
-
-
-async def test_stopping_while_objects_are_being_written_loses_none_of_them() -> None:
-    """The last flush must not overtake one that is under way: what the store has materialised would have holes."""
-    disk, faults = MemoryDisk(), HandFaults()
-    async with running_plane(MemoryStore(disk, faults)) as plane:
-        for n in range(3):
-            ok(await put(plane, f"early-{n}"))
-        gate = faults.hold("materialise")
-        await faults.wait_held("materialise")
-        faults.gates.clear()  # only the one under way stays where it is
-        for n in range(3):
-            ok(await put(plane, f"late-{n}"))
-        plane.authority.stop()
-        for _ in range(200):
-            await asyncio.sleep(0)
-        gate.set()
-    assert disk.head.materialised == disk.head.position
-    names = sorted(key.split("/")[2] for key in disk.objects if key.startswith("tenants/"))
-    assert names == [f"early-{n}" for n in range(3)] + [f"late-{n}" for n in range(3)]
-
-
-async def test_a_server_told_to_stop_while_its_store_is_away_waits_for_its_lease_and_no_longer() -> None:
-    clock, faults = FakeClock(), HandFaults()
-    timing = Timing(lease_ttl_s=10.0, renew_s=3.0, poll_s=0.02)
-    async with running_plane(MemoryStore(MemoryDisk(), faults), clock, timing=timing) as plane:
-        faults.hold("commit")
-        faults.hold("renew")
-        sending = asyncio.ensure_future(put(plane, "a"))
-        await faults.wait_held("commit")
-        plane.authority.stop()
-        for _ in range(20):
-            await asyncio.sleep(0.002)
-        assert not sending.done(), "while the lease runs the answer may yet come"
-        clock.offset += timing.lease_ttl_s
-        assert isinstance(await sending, Unknown)
 
 
 async def test_a_full_lane_answers_overloaded_at_once() -> None:
@@ -426,53 +380,3 @@ async def test_a_store_that_says_nothing_for_a_lease_is_said_to_be_silent_until_
             await clock.sleep(0.01)
         await plane.authority.wait_leading()
         ok(await put(plane, "a"))
-
-
-@pytest.mark.parametrize("in_doubt", [True, False], ids=["its outcome is unknown", "no answer at all"])
-async def test_a_server_told_to_stop_before_its_first_batch_is_known_waits_for_its_lease_and_no_longer(in_doubt: bool) -> None:
-    disk, clock, faults = MemoryDisk(), FakeClock(), HandFaults()
-    if in_doubt:
-        faults.always["commit"] = LAND_LATER
-    else:
-        faults.hold("commit")
-    server = _server(disk, clock, "one", faults)
-    async with asyncio.timeout(20), Tasks() as tasks:
-        running = tasks.start(server.run(), "server")
-        while not faults.calls.get("commit"):
-            await asyncio.sleep(0)
-        server.stop()
-        for _ in range(20):
-            await asyncio.sleep(0.002)
-        assert not running.done(), "while the lease runs the answer may yet come"
-        clock.offset += 2.0
-        await running
-    epoch, late = disk.head.epoch, faults.held[:1]
-    for write in late:
-        write.land()
-    async with asyncio.timeout(20), Tasks() as tasks:
-        second = _server(disk, clock, "two")
-        tasks.start(second.run(), "second")
-        while not second.leading:
-            clock.offset += 0.1
-            await asyncio.sleep(0)
-        assert disk.head.epoch == epoch + 1
-        assert ok((await second.submit([Command(OPERATOR, tenant("a"), IdempotencyKey("a"))]))[0])
-        second.stop()
-
-
-@pytest.mark.parametrize("call", ["materialise", "resign"])
-async def test_a_server_that_hands_over_to_nobody_because_its_store_is_away_ends_with_its_lease(call: str) -> None:
-    disk, clock, faults = MemoryDisk(), FakeClock(), HandFaults()
-    server = _server(disk, clock, "one", faults)
-    async with asyncio.timeout(20), Tasks() as tasks:
-        running = tasks.start(server.run(), "server")
-        await server.wait_leading()
-        ok((await server.submit([Command(OPERATOR, tenant("a"), IdempotencyKey("a"))]))[0])
-        faults.hold(call)
-        server.stop()
-        await faults.wait_held(call)
-        faults.hold("renew")
-        while not running.done():
-            clock.offset += 0.1
-            await asyncio.sleep(0)
-    assert disk.head.holder, "nobody has resigned: the next leader waits for the lease, as after a crash"

@@ -8,13 +8,13 @@ from fairlead.model.commands import Accepted, Command
 from fairlead.ports import Tasks
 from fairlead.store.memory import MemoryDisk
 from tests.authority.planes import OPERATOR, FakeClock
-from tests.authority.test_commit_faults import _server, tenant
+from tests.authority.test_commit_faults import server_of, tenant
 
 
 async def test_an_incarnation_that_the_store_lost_again_is_not_given_out_again() -> None:
     """Simulator, seed 2 of `tails`: nodes had heard of the lost one, and refused everything that came after it."""
     disk, clock = MemoryDisk(), FakeClock()
-    server = _server(disk, clock, "one")
+    server = server_of(disk, clock, "one")
 
     async def committed(name: str, incarnation: int) -> None:
         """It leads in that incarnation, and has written something there."""
