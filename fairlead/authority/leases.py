@@ -73,9 +73,10 @@ def epoch_start(ctx: Context, term: Term) -> Effect:
     now = instant(now_ms)
     metadata = old.metadata if old else Metadata(name="self", uid=ctx.next_uid(), creation_time=now)
     longest_s = longest_lease_s(old.spec if old else None, settings.node_lease_s, settings.fence_of, now_ms)
+    began = old.spec.incarnation_time if old is not None and old.spec.incarnation == fence.incarnation else now
     spec = PlaneSpec(
         "global" if settings.plane == "global" else "region", settings.region, fence.holder, fence.epoch, fence.incarnation, now,
-        settings.address, settings.node_lease_s, longest_s,
+        settings.address, settings.node_lease_s, longest_s, began,
     )  # fmt: skip
     plane = Plane(metadata=metadata, spec=spec)
     return put("planes", "", "self", plane, plane)

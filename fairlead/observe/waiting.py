@@ -22,6 +22,7 @@ from fairlead.observe.escrow import in_use, spendable
 from fairlead.observe.evicting import Evictor
 
 BOUND_S: Final = 30.0  # L1
+RATE_ERROR, MARGIN_S = 0.01, 2.0  # INVARIANTS' defaults: how wrong clocks may run, and what a fence waits on top
 
 Objects = Mapping[str, Mapping[tuple[str, str], Any]]
 
@@ -140,11 +141,16 @@ def _pooled_for_others(tenant: str, workload_class: str, objects: Objects) -> se
     return {name for (_, name), node in objects.get("nodes", {}).items() if node.spec.pool in shut}
 
 
-def _fenced(request: Any, objects: Objects, incarnation: int) -> bool:
-    """History was lost, and a node of which nothing is heard may run what is to run once: until it is given up nobody can tell
-    (P6, P10)."""
+def _fenced(request: Any, objects: Objects, incarnation: int, now_ms: int) -> bool:
+    """History was lost, and a node of which nothing is heard, or that is forgotten with it, may run what is to run once: until it
+    is given up nobody can tell (P6, P10)."""
     if request.spec.execution != "Exclusive" or incarnation <= 1:
         return False
+    plane = objects.get("planes", {}).get(("", "self"))
+    if plane is not None and plane.spec.incarnation_time is not None:
+        fence_s = plane.spec.longest_lease_seconds * (1 + RATE_ERROR) + MARGIN_S
+        if now_ms < plane.spec.incarnation_time.timestamp() * 1000 + fence_s * 1000:
+            return True
     return any(node.status.health == "Unknown" for node in objects.get("nodes", {}).values())
 
 
@@ -160,7 +166,9 @@ class WaitingChecker:
         for (tenant, name), request in objects.get("schedulingrequests", {}).items():
             spec = request.spec
             asked = (
-                not spec.suspend and (not spec.gang or _fellows(request, objects)) and not _fenced(request, objects, incarnation)
+                not spec.suspend
+                and (not spec.gang or _fellows(request, objects))
+                and not _fenced(request, objects, incarnation, now_ms)
             )
             node = room_for(request, objects, incarnation, now_ms) if asked else ""
             if not node:

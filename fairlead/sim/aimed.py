@@ -17,9 +17,10 @@ from fairlead.model.resources import NOTHING, Resources
 from fairlead.sim.loop import Draws
 from fairlead.sim.losses import Objects
 from fairlead.sim.machines import Machine, Program
-from fairlead.sim.platform import Platform
+from fairlead.sim.platform import Agent, Platform
 
 ANSWER_S: Final = 1.95  # an agent waits two seconds for the answer to a heartbeat
+YOUNG_S: Final = 1.5  # in which a busy region commits some forty batches
 
 Switch = Callable[[Machine], None]
 
@@ -121,6 +122,26 @@ class Aimed:
         words = f"{plane.name} is down for {down_s:.1f} s, and its store loses {lost} batches meanwhile"
         self._platform.machines.tell("chaos", words)
 
+    async def forget(self, draws: Draws) -> None:
+        """A store loses that an Exclusive slot was bound, and the node that has just started it is heard by nobody (F5, F14)."""
+        at, count, share = draws.random(), draws.randrange(5, 40), draws.uniform(0.3, 0.9)
+        young = [agent for agent in self._platform.agents.values() if self._has_begun(agent)]
+        if self._left_out() or not young:
+            return
+        agent, machines = young[int(at * len(young))], self._platform.machines
+        node, for_s = agent.program.machine, share * self._platform.scenario.node_lease_s
+        lost = self._platform.planes[agent.node.region].store.disk.lose_tail(count)
+        self._counts["F5"] += 1
+        self._counts["F14"] += bool(lost)
+        machines.tell("chaos", f"{agent.node.region} forgets {lost} batches; {node.name} is cut off for {for_s:.1f} s")
+        self._platform.loop.after(for_s, self._cut_from([node], [each for each in machines.all.values() if each is not node]))
+
+    def _has_begun(self, agent: Agent) -> bool:
+        """Something that runs once, so shortly before that its binding is among what a store may lose."""
+        since = self._platform.loop.now - YOUNG_S
+        runs = agent.instances.runs.values()
+        return any(run.launch.exclusive and run.interval.end is None and run.interval.begin > since for run in runs)
+
     async def hush(self, draws: Draws, lost: str) -> None:
         """While one region is gone another is cut off, until the end of its lease and not until it is lost as well."""
         at, for_s = draws.random(), draws.uniform(8.0, 15.0)
@@ -139,9 +160,13 @@ class Aimed:
 
     def _cut_off(self, region: str) -> Callable[[], None]:
         """From all others; what is returned joins it to them again."""
-        network, every = self._platform.network, self._platform.machines.all.values()
+        every = self._platform.machines.all.values()
         own = [machine for machine in every if machine.name.startswith(f"{region}/")]
-        pairs = [pair for one in own for other in every if other not in own for pair in ((one, other), (other, one))]
+        return self._cut_from(own, [machine for machine in every if machine not in own])
+
+    def _cut_from(self, own: list[Machine], others: list[Machine]) -> Callable[[], None]:
+        network = self._platform.network
+        pairs = [pair for one in own for other in others for pair in ((one, other), (other, one))]
         for source, target in pairs:
             network.block(source, target)
 

@@ -62,6 +62,11 @@ def _unlisted_is_empty() -> list[Swap]:
     return [(context.Context, "refuse_unlisted", lambda self, name: None)]
 
 
+def _forgotten_is_empty() -> list[Swap]:
+    """A node that a store has forgotten altogether is taken for one that never ran anything."""
+    return [(context.Context, "_incarnation_began_ms", lambda self: 0)]
+
+
 def _any_agent() -> list[Swap]:
     """An agent speaks for every node."""
     report = running.report
@@ -116,6 +121,13 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-budgets": Mutant("evictions leave what a disruption budget says", "crowded", ("S19",), _no_budgets, 1.0),
     "unlisted-is-empty": Mutant(
         "no Exclusive slot is bound while a node may run it unknown", "lost", ("S12",), _unlisted_is_empty
+    ),
+    "forgotten-is-empty": Mutant(
+        "no Exclusive slot is bound before a node that history forgot has ended its own",
+        "lost",
+        ("S12",),
+        _forgotten_is_empty,
+        0.5,
     ),
     "report-by-anybody": Mutant("an agent speaks for its own node", "strays", ("S7",), _any_agent, 1.0),
     "gang-what-fits": Mutant("of a gang all fit or none is bound", "gangs", ("S20",), _gang_without_the_refused, 1.0),

@@ -17,7 +17,7 @@ REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no dra
 QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
-DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "linger", "misplace")  # profiles of their own have those
+DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "linger", "misplace", "forget")  # profiles of their own
 SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
 
@@ -165,10 +165,11 @@ def _overflow(scenario: Scenario) -> Scenario:
 
 
 def _lost(scenario: Scenario) -> Scenario:
-    """Stores that lose their tails, and nodes that run what nobody remembers. One that is dead is given up after 40 s there, and
-    what runs once waits for that: L4's bound, which is made for leases of 15 s, is longer by as much."""
+    """Stores that lose their tails, and nodes that run what nobody remembers and are not heard then. One that is dead is given
+    up after 40 s there, and what runs once waits for that: L4's bound, which is made for leases of 15 s, is longer by as much."""
     work = replace(_twins(scenario).work, actions=180.0)
-    return replace(_tails(scenario), nodes=5, node_lease_s=30.0, agreed_s=90.0, work=work)
+    faults = Faults(lost_tail=4.0, forget=20.0)
+    return replace(_tails(scenario), nodes=5, node_lease_s=30.0, agreed_s=90.0, faults=faults, work=work)
 
 
 def _failback(scenario: Scenario) -> Scenario:

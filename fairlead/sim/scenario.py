@@ -38,6 +38,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     behead: float = 0.0  # a region that uses more than stays with it is cut off and has no server until long after its lease
     strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease
     linger: float = 0.0  # what is said to a node comes late, and then nothing does any more
+    forget: float = 0.0  # a store loses that something was bound, and the node that runs it is not heard for a while
     misplace: float = 0.0  # slots that are asked for and bound where they may not be
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec.structs import replace
 
 from fairlead.model.commands import PutStatus
@@ -21,9 +22,9 @@ async def says(plane: PlaneForTest, node: str, incarnation: int) -> None:
 
 
 @asynccontextmanager
-async def after_a_loss(clock: FakeClock, incarnation: int = 2) -> AsyncIterator[PlaneForTest]:
+async def after_a_loss(clock: FakeClock, incarnation: int = 2, disk: MemoryDisk | None = None) -> AsyncIterator[PlaneForTest]:
     """Three nodes of which two had listed what they run, and one, an older agent's, never says when it did."""
-    disk = MemoryDisk()
+    disk = disk or MemoryDisk()
     async with running_plane(MemoryStore(disk), clock) as plane:
         for name in ("n1", "n2", "n3"):
             await plane.add_node(name)
@@ -38,12 +39,27 @@ async def after_a_loss(clock: FakeClock, incarnation: int = 2) -> AsyncIterator[
         yield plane
 
 
+def fence_s(plane: PlaneForTest) -> float:
+    return plane.authority._settings.fence_s
+
+
+async def time_passes(plane: PlaneForTest, clock: FakeClock, seconds: float, *heard: str) -> None:
+    """In which these nodes are heard, and leases are taken anew."""
+    while seconds > 0:
+        clock.offset += min(seconds, 5.0)
+        seconds -= 5.0
+        plane.authority.heartbeat([(name, 1) for name in heard])
+
+
 async def test_no_exclusive_slot_is_bound_before_every_node_has_said_what_it_runs() -> None:
-    async with after_a_loss(FakeClock()) as plane:
+    clock = FakeClock()
+    async with after_a_loss(clock) as plane:
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
         ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
         ok(await plane.request("risk", "api", 0, assigner))
         ok(await plane.send(scheduler, bind_of("risk", "api-0", "n1")))
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3")
+        scheduler = await plane.as_role(Role.SCHEDULER)
         assert "n1" in no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed").detail
         await says(plane, "n1", 2)
         assert "n2" in no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed").detail
@@ -51,13 +67,46 @@ async def test_no_exclusive_slot_is_bound_before_every_node_has_said_what_it_run
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
 
 
+async def test_a_node_that_history_forgot_has_ended_its_own_before_an_exclusive_slot_is_bound() -> None:
+    """All that are known have spoken, and still: one that joined in what was lost is known to nobody."""
+    clock = FakeClock()
+    async with after_a_loss(clock) as plane:
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
+        await says(plane, "n1", 2)
+        await says(plane, "n2", 2)
+        refused = no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed")
+        assert "forgotten" in refused.detail
+        assert refused.retry_after_s == pytest.approx(fence_s(plane), abs=0.5)
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3")
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
+
+
+async def test_the_next_leader_of_an_incarnation_goes_on_counting_where_the_first_began() -> None:
+    clock, disk = FakeClock(), MemoryDisk()
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+    disk.set_incarnation(disk.head.fence(), 2)
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        began = plane.authority._ctx.state.hot("planes", "", "self").spec.incarnation_time
+        plane.authority.heartbeat([("n1", 1)])
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1")
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        assert plane.authority._ctx.state.hot("planes", "", "self").spec.incarnation_time == began
+        plane.authority.heartbeat([("n1", 1)])
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
+        ok(await plane.send(scheduler, bind_of("risk", "job-0", "n1")))
+
+
 async def test_whoever_is_silent_for_a_whole_fence_runs_nothing_any_more() -> None:
     clock = FakeClock()
     async with after_a_loss(clock) as plane:
-        fence_s = plane.authority._settings.fence_s
         assigner = await plane.as_role(Role.ASSIGNMENT)
         ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
-        clock.offset += fence_s - 5.0
+        clock.offset += fence_s(plane) - 5.0
         plane.authority.heartbeat([("n1", 1), ("n3", 1)])
         clock.offset += 6.0
         plane.authority.heartbeat([("n1", 1), ("n3", 1)])
@@ -68,15 +117,16 @@ async def test_whoever_is_silent_for_a_whole_fence_runs_nothing_any_more() -> No
 
 
 async def test_a_silence_that_this_leader_has_not_seen_itself_proves_nothing() -> None:
-    clock = FakeClock()
-    async with after_a_loss(clock) as plane:
-        for account in plane.authority._ctx.ledger.nodes.values():
-            account.observed_ms = 0
+    """The incarnation began longer than a fence ago; who was heard by the leader before this one is not known."""
+    clock, disk = FakeClock(), MemoryDisk()
+    async with after_a_loss(clock, disk=disk) as plane:
+        clock.offset += fence_s(plane) + 1.0
+    async with running_plane(MemoryStore(disk), clock) as plane:
         plane.authority.heartbeat([("n3", 1)])
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
         ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
         assert "n1" in no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed").detail
-        clock.offset += plane.authority._settings.fence_s + 1.0
+        clock.offset += fence_s(plane) + 1.0
         plane.authority.heartbeat([("n3", 1)])
         scheduler = await plane.as_role(Role.SCHEDULER)
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))

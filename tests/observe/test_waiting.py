@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from fairlead.model.kinds.capacity import (
     Reservation,
     ReservationSpec,
 )
+from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.kinds.policy import PriorityClass, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import (
@@ -78,6 +80,21 @@ def test_what_runs_once_waits_for_a_silent_node_where_history_was_lost_and_nothi
     assert told("Exclusive", 2, "Lost")
     assert told("Exclusive", 1, "Unknown")
     assert told("Replicated", 2, "Unknown")
+
+
+def test_what_runs_once_waits_for_nodes_that_were_forgotten_with_lost_history_until_they_have_ended_it() -> None:
+    def told(since_ms: int, execution: str = "Exclusive") -> list[str]:
+        checker, objects = WaitingChecker(), region(NodePoolSpec())
+        waits = objects["schedulingrequests"]["risk", "api-0"]
+        objects["schedulingrequests"]["risk", "api-0"] = replace(waits, spec=replace(waits.spec, execution=execution))
+        spec = PlaneSpec(incarnation=2, longest_lease_seconds=15.0, incarnation_time=datetime.fromtimestamp(0, tz=UTC))
+        objects["planes"] = {("", "self"): Plane(Metadata(name="self"), spec)}
+        checker.look(0.0, "here", objects, 2, since_ms)
+        return checker.look(BOUND_S + 1, "here", objects, 2, since_ms)
+
+    assert told(17_000) == []
+    assert told(17_200)
+    assert told(17_000, "Replicated")
 
 
 def test_a_node_of_a_pool_for_others_is_no_room() -> None:

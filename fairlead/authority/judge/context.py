@@ -134,13 +134,24 @@ class Context:
 
     def refuse_unlisted(self, name: str) -> Refused | None:
         """Of an Exclusive slot that is to be bound: a node may run it, in a life that was lost with the store's tail."""
+        if self.incarnation <= 1:
+            return None
         fenced_ms = self.now_ms - int(self.fence_s(self.now_ms) * 1000)
+        left_ms = self._incarnation_began_ms() - fenced_ms
+        if left_ms > 0:  # nodes whose very first words were lost too are in no list of ours
+            detail = f"history was lost, and a node that is forgotten with it may run {name}"
+            return Refused("FenceNotPassed", detail, {"leftSeconds": left_ms / 1000}, retry_after_s=left_ms / 1000)
         # Until this leader has seen a whole fence pass, nobody's silence proves anything.
         node = self.unlisted.one(self.incarnation, fenced_ms if fenced_ms > self.leader_since_ms else 0)
         if not node:
             return None
         detail = f"{node} has not said what it runs since history was lost: it might be {name}"
         return Refused("FenceNotPassed", detail, {"node": node}, retry_after_s=1.0)
+
+    def _incarnation_began_ms(self) -> int:
+        plane: Plane | None = self.state.hot("planes", "", "self")
+        began = plane.spec.incarnation_time if plane is not None and plane.spec.incarnation == self.incarnation else None
+        return to_ms(began) if began is not None else self.leader_since_ms
 
     def set_time(self, now_ms: int) -> None:
         self.now_ms = now_ms

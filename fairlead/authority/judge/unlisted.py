@@ -20,7 +20,8 @@ class Unlisted:
         """The name of one, empty where there is none left. Who was last heard before `fenced_ms` has ended what it must."""
         if incarnation != self._incarnation:
             self._incarnation = incarnation
-            # One that has never listed anything has never run anything either. Those that come later list in this incarnation.
+            # One that never listed before has run nothing, or what it ran and said was lost, and has ended: `refuse_unlisted`
+            # waits for that before it asks here. Those that come later list in this incarnation.
             older = {name: each for name, each in self._nodes.items() if 0 < each.listed_in < incarnation}
             self._left = older if incarnation > 1 else {}
         while self._left:

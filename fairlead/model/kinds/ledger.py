@@ -111,6 +111,7 @@ class PlaneSpec(Record, frozen=True):
     address: str = ""
     node_lease_seconds: float = 0.0  # what this leader tells agents; 0: it was written before leaders said so
     longest_lease_seconds: float = 0.0  # that an agent may still count on from a leader before it
+    incarnation_time: datetime | None = None  # when this incarnation began; none: it was written before leaders said so
 
 
 class PlaneStatus(Record, frozen=True):
