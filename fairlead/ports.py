@@ -12,7 +12,7 @@ import random as _random
 import secrets
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -156,6 +156,11 @@ class Signal:
             if waiter in self._waiters:  # nobody has set it: else whoever waits with a limit again and again would pile up
                 self._waiters.remove(waiter)
             raise
+
+
+def next_turn(call: Callable[..., None], *arguments: Any) -> None:
+    """Called after all who are ready now. Whoever it wakes runs one turn later, when what those wrote to sockets has left."""
+    asyncio.get_running_loop().call_soon(call, *arguments)
 
 
 async def wait_signal(signal: Signal, seconds: float | None) -> None:

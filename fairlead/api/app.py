@@ -77,7 +77,7 @@ class Api:
         identity = await found if inspect.isawaitable(found) else found
         if identity is None:
             raise Failure(401, "Unauthorized")
-        segments = request.url.path.strip("/").split("/")
+        segments = request.scope["path"].strip("/").split("/")
         if len(segments) > _SEGMENTS_MAX:
             raise _no_such_path(request)
         fixed = self._fixed(request, segments)

@@ -112,7 +112,7 @@ class Authenticator:
         if len(headers) != 1 or scheme.lower() != "bearer":
             raise Unauthenticated("one Authorization header, with a bearer token")
         near = connection.client is not None and is_loopback(connection.client.host)
-        if connection.url.scheme in ("http", "ws") and not near and _local(connection) is None:
+        if connection.scope.get("scheme", "http") in ("http", "ws") and not near and _local(connection) is None:
             raise Unauthenticated("a token is taken over TLS only; consider this one known to others, and revoke it")
         if self._oidc is not None and looks_like(text.strip()):
             return self._by_provider(self._oidc, text.strip(), _source(connection))

@@ -4,7 +4,8 @@ They are told when it is judged (early.py) and answer within a few turns of the 
 assignment with its requests and their bindings. What comes so soon goes with it in one commit instead of the next, which spares
 a write to the disk and everything that follows from one: answers, watches, frames to other planes. Counted in turns, so that
 nobody waits for a timer, and bounded in time, because a busy loop's turns are long. A batch that binds is not kept: an agent
-waits for it, and what is said about it can come later. Owned by the pipeline; decides nothing about what is judged.
+waits for it, and what is said about it can come later, so components are told of it once the store has it or is at it. Owned by
+the pipeline; decides nothing about what is judged.
 """
 
 from __future__ import annotations
@@ -39,9 +40,15 @@ class Joining:
 
     def go_on(self) -> None:
         """The same of what joined it."""
+        if any(map(_is_bound, self._judged)):
+            self._turns = 0
+        elif self.tell_rest():
+            self._turns = TURNS
+
+    def tell_rest(self) -> bool:
+        """What was judged and not told yet. Says whether there is anybody whom it concerns."""
         recs, self._judged = self._judged, []
-        if recs and self._early.tell(recs):
-            self._turns = 0 if any(map(_is_bound, recs)) else TURNS
+        return bool(recs) and self._early.tell(recs)
 
     def waits(self) -> bool:
         """Whether to give the loop one more turn before the batch is closed."""

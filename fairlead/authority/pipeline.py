@@ -26,7 +26,7 @@ from fairlead.authority.undone import Undone
 from fairlead.model import codec
 from fairlead.model.commands import Accepted, BindMany, Command, IdempotencyKey, Outcome, Refused, Unknown
 from fairlead.model.journal import NO_COMMAND, Entry, Header, chain_hash, encode_blob, encode_entry
-from fairlead.ports import Clock, Signal
+from fairlead.ports import Clock, Signal, next_turn
 from fairlead.store.contract import (
     BATCH_BYTES_MAX,
     BATCH_COMMANDS_MAX,
@@ -101,6 +101,7 @@ class Pipeline:
                 self._seal()
             if self._sending is None and len(self._ready) == 1:
                 self._commit_on_the_spot(self._ready[0])
+            self._joining.tell_rest()
             if self._again or len(self._lanes):  # else it waits anyway
                 await self._clock.sleep(0)
 
@@ -284,6 +285,7 @@ class Pipeline:
             if not self._term.valid(self._clock.monotonic()):
                 return False
             await self._clock.sleep(0.01)
+        await self._clock.sleep(0)  # what landed last is told in the turn after it
         return True
 
     # --- committing --------------------------------------------------------------------------------------------------
@@ -326,13 +328,18 @@ class Pipeline:
         self._meters.committed(batch, building.commands, took)
         self._ctx.state.confirm(batch.last)
         self._term.chain = batch.hash
-        # Other planes and agents first, then people who wait for an answer, then the watchers, of whom there may be thousands,
-        # then components, who have looked on meanwhile. All see all of it published: nobody runs before this returns.
+        # Other planes and agents first. What the loop writes to sockets leaves at the end of a turn: everybody else's answers are
+        # made in the next one, so that no frame waits for them. All see all of it published: nobody runs before this returns.
         self._published(batch, building)
+        next_turn(self._tell_others, building)
+        return took
+
+    def _tell_others(self, building: Building) -> None:
+        """People who wait for an answer, then the watchers, of whom there may be thousands, then components, who have looked on
+        meanwhile."""
         building.answer_people()
         self._wake_watchers()
         building.answer_components()
-        return took
 
     async def _commit(self, sealed: Sealed, batch: Batch) -> None:
         tries = 0

@@ -8,6 +8,7 @@ is used ends is asked for metrics: of what is used, because a file that cannot b
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import logging
 import ssl
@@ -160,6 +161,7 @@ class ClientTls:
         return self._ends
 
 
+@functools.lru_cache(maxsize=1024)  # asked with every request that brings a token
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

@@ -4,6 +4,7 @@ turns of the loop at most."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from fairlead.authority.local import LocalPlane
 from fairlead.authority.state import Rec, State
 from fairlead.client.plane import Feed
 from fairlead.model.commands import Accepted, Command
-from fairlead.model.lifecycle import Role
+from fairlead.model.lifecycle import Role, SlotState
 from fairlead.ports import Tasks
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, HandFaults
@@ -132,10 +133,29 @@ async def test_a_batch_that_binds_goes_without_what_is_said_about_it() -> None:
         assert batch_of(disk, bound) < batch_of(disk, told)
 
 
+async def test_what_is_held_back_of_a_batch_that_binds_is_told_with_what_was_judged_beside_it() -> None:
+    early = Early(State(hot_of))
+    feed = early.follow(("bindings", "tenants"), 0)
+    open_batch = Joining(early, FakeClock())
+    open_batch.judged([rec("tenants"), rec("bindings", Bound())])
+    open_batch.begin()
+    assert not open_batch.waits()
+    assert feed.take_nowait() == []
+    open_batch.tell_rest()
+    assert [each.plural for each in feed.take_nowait()] == ["bindings", "tenants"]
+    assert not open_batch.tell_rest()
+
+
 def batch_of(disk: MemoryDisk, change: Rec) -> int:
     """Where the batch begins that made it durable."""
     return next(entry.batch.first for entry in disk.journal if entry.batch.first <= change.position <= entry.batch.last)
 
 
-def rec(plural: str) -> Rec:
-    return Rec(plural, "", "a", 1, None, b"")
+class Bound:
+    """What the state keeps of a binding, as far as it matters here."""
+
+    state = SlotState.BOUND
+
+
+def rec(plural: str, hot: Any = None) -> Rec:
+    return Rec(plural, "", "a", 1, None, hot or b"")

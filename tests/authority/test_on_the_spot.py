@@ -11,14 +11,16 @@ from msgspec.structs import replace
 
 from fairlead.authority import pace
 from fairlead.authority.candidate import Timing
+from fairlead.authority.local import LocalPlane
 from fairlead.authority.pace import SPOT_BYTES, SPOT_COMMANDS, TRY_AFTER, TRY_S, Pace
+from fairlead.client.plane import Feed
 from fairlead.model.commands import Command, Delete, Refused, Unknown
 from fairlead.model.lifecycle import Role
 from fairlead.ports import Tasks
 from fairlead.store.contract import Batch, CommitResult, Fence, OutcomeUnknown, Unavailable
 from fairlead.store.memory import MemoryDisk, MemoryStore
 from tests.authority.faults import DISK_FULL, LAND_LATER, HandFaults
-from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, no, ok, running_plane
+from tests.authority.planes import OPERATOR, FakeClock, PlaneForTest, bind_of, no, ok, running_plane
 from tests.authority.test_commit_faults import put, tenant
 
 FULL = Unavailable("DiskFull", "the disk is full", 0.01)
@@ -281,3 +283,55 @@ async def test_what_is_handed_over_leads_to_a_try_and_says_nothing_else_of_the_s
             tried.append(store.here)
         assert tried[TRY_AFTER // 2] == 0
         assert tried[-1] == tried[-2] + 1 > 1, "quick at the first try, and trusted since"
+
+
+async def test_other_planes_and_agents_are_told_a_turn_before_anybody_is_answered() -> None:
+    """What they are sent leaves at the end of a turn of the loop: an answer made in the same turn would hold it up."""
+    async with running_plane(MemoryStore(MemoryDisk())) as plane:
+        near = LocalPlane(plane.authority, plane.clock)
+        far = near.follow(("tenants", "workloads"), near.revision())  # of several kinds: a picture that somebody keeps
+        far.take_nowait()
+        turns: dict[str, int] = {}
+        turn, over = 0, False
+
+        async def count() -> None:
+            nonlocal turn
+            while not over:
+                turn += 1
+                await asyncio.sleep(0)
+
+        async def told(who: str, work: Awaitable[object]) -> None:
+            await work
+            turns[who] = turn
+
+        async with Tasks() as tasks:
+            tasks.start(count(), "turns")
+            follower = tasks.start(told("follower", far.wait()), "follower")
+            person = tasks.start(told("person", put(plane, "a")), "person")
+            await asyncio.gather(follower, person)
+            over = True
+        assert turns["follower"] < turns["person"]
+
+
+async def test_of_a_batch_that_binds_whoever_acts_on_it_hears_before_components_do() -> None:
+    async with running_plane(SpotStore(MemoryDisk())) as plane:
+        await plane.add_node("n1")
+        ok(await put(plane, "a"))
+        await plane.grant("a")
+        ok(await plane.request("a", "w", 0, await plane.as_role(Role.ASSIGNMENT)))
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        order: list[str] = []
+
+        async def told(who: str, feed: Feed) -> None:
+            feed.take_nowait()
+            await feed.wait()
+            assert [change.name for change in feed.take_nowait()] == ["w-0"]
+            order.append(who)
+
+        async with asyncio.timeout(60), Tasks() as tasks:
+            for who, early in (("component", True), ("agent", False)):
+                near = LocalPlane(plane.authority, plane.clock, early=early)
+                tasks.start(told(who, near.follow(("bindings", "nodes"), near.revision())), who)
+            await asyncio.sleep(0)
+            ok(await plane.send(scheduler, bind_of("a", "w-0", "n1")))
+        assert order == ["agent", "component"]
