@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from fairlead.authority.lanes import Call
@@ -37,12 +39,13 @@ class Building:
         for call, index, outcome in self.answers:
             call.answer(index, outcome)
 
-    def answer_people(self) -> None:
+    def tell(self, wake_watchers: Callable[[], None]) -> None:
+        """It is durable. People who wait for an answer first, then the watchers, of whom there may be thousands, then components,
+        who have looked on meanwhile."""
         for call, index, outcome in self.answers:
             if call.is_of_people:
                 call.answer(index, outcome)
-
-    def answer_components(self) -> None:
+        wake_watchers()
         for call, index, outcome in self.answers:
             if not call.is_of_people:
                 call.answer(index, outcome)

@@ -331,15 +331,8 @@ class Pipeline:
         # Other planes and agents first. What the loop writes to sockets leaves at the end of a turn: everybody else's answers are
         # made in the next one, so that no frame waits for them. All see all of it published: nobody runs before this returns.
         self._published(batch, building)
-        next_turn(self._tell_others, building)
+        next_turn(building.tell, self._wake_watchers)
         return took
-
-    def _tell_others(self, building: Building) -> None:
-        """People who wait for an answer, then the watchers, of whom there may be thousands, then components, who have looked on
-        meanwhile."""
-        building.answer_people()
-        self._wake_watchers()
-        building.answer_components()
 
     async def _commit(self, sealed: Sealed, batch: Batch) -> None:
         tries = 0
