@@ -29,17 +29,17 @@ Effects = Sequence[tuple[str, bytes | None]]
 class Write(NamedTuple):
     what: str
     late: bool  # it tells or trusts, after a while of its own
-    clears: bool
+    once: bool  # it clears what is over, or counts who is trusted again: of each object one time
 
 
 def writes(batch: Batch, *, tidying: bool = False) -> Counter[str]:
     """Without leases, and without tidying where that is not asked for."""
-    return Counter(one.what for one in _writes(batch) if tidying or not (one.late or one.clears))
+    return Counter(one.what for one in _writes(batch) if tidying or not (one.late or one.once))
 
 
 def at_rest(batches: Iterable[Batch]) -> Counter[str]:
     """All of them. That a rollout has stood still for too long is said late on purpose as well: once of each object, by each who
-    says it. Who says it again fights; so does who clears again what was cleared."""
+    says it. Who says it again fights; so does who clears again what was cleared, or counts again."""
     out: Counter[str] = Counter()
     said: set[str] = set()
     for batch in batches:
@@ -49,9 +49,9 @@ def at_rest(batches: Iterable[Batch]) -> Counter[str]:
                 continue
             if one.what not in said:
                 said.add(one.what)
-                if overdue is None and not one.clears:
+                if overdue is None and not one.once:
                     overdue = _overdue(batch)
-                if one.clears or (overdue is not None and one.what.split()[-1] in overdue):
+                if one.once or (overdue is not None and one.what.split()[-1] in overdue):
                     continue
             out[one.what] += 1
     return out
@@ -76,7 +76,7 @@ def _write(entry: Entry) -> Write | None:
     role = command.caller.role if command is not None else Role.AUTHORITY
     key = effects[0][0] if effects else ""
     clears = role is Role.GARBAGE and all(raw is None and key.startswith(_CLEARED) for key, raw in effects)
-    return Write(f"{role.value} {kind} {key}", _tells(effects) or _trusts(effects), clears)
+    return Write(f"{role.value} {kind} {key}", _tells(effects) or _trusts(effects), clears or _counts(effects))
 
 
 def _overdue(batch: Batch) -> set[str]:
@@ -101,3 +101,13 @@ def _trusts(effects: Effects) -> bool:
     """A node that came and went is watched for up to five minutes before it gets new work."""
     nodes = [DECODERS["nodes"].decode(raw) for key, raw in effects if raw is not None and key.startswith("nodes/")]
     return len(nodes) == len(effects) > 0 and all(node.status.health == "Ready" and node.status.flaps > 0 for node in nodes)
+
+
+def _counts(effects: Effects) -> bool:
+    """How many nodes a region has that is whole is written every thirty seconds: after one is trusted again, so much later."""
+    regions = [DECODERS["regions"].decode(raw) for key, raw in effects if raw is not None and key.startswith("regions/")]
+    return len(regions) == len(effects) > 0 and all(
+        region.status.health == "Healthy"
+        and not any(c.type == "Partial" and c.status != "False" for c in region.status.conditions)
+        for region in regions
+    )

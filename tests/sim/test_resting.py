@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from fairlead.model import codec
 from fairlead.model.commands import Caller, Command, Delete, LeaseRenew
 from fairlead.model.journal import NO_COMMAND, Entry, Header, encode_blob
+from fairlead.model.kinds.intent import Region, RegionStatus
 from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Condition, Metadata
 from fairlead.sim.resting import at_rest
 from fairlead.store.contract import Batch
 
@@ -43,3 +47,16 @@ def test_the_garbage_collector_clears_each_thing_once_and_nothing_but_what_is_ov
     assert at_rest([batch(Role.GARBAGE, "workloads/risk/api")]).total() == 1
     assert at_rest([batch(Role.GARBAGE, "evictionrequests/risk/api-0", "workloads/risk/api")]).total() == 1
     assert at_rest([batch(Role.REPAIR, "bindings/risk/api-0")]).total() == 1, "who else does it fights"
+
+
+def test_how_many_nodes_a_whole_region_has_is_counted_late_and_once() -> None:
+    def counted(health: Literal["Healthy", "Unknown"], partial: Literal["True", "False"], *others: str) -> Batch:
+        said = Condition(type="Partial", status=partial, reason="Whole")
+        region = Region(Metadata(name="r"), status=RegionStatus(health=health, conditions=(said,)))
+        return batch(Role.REGION_HEALTH, "regions//r", *others, raw=codec.encode(region))
+
+    assert not at_rest([counted("Healthy", "False")])
+    assert at_rest([counted("Healthy", "False")] * 2).total() == 1
+    assert at_rest([counted("Healthy", "True")]).total() == 1
+    assert at_rest([counted("Unknown", "False")]).total() == 1
+    assert at_rest([counted("Healthy", "False", "workloads/risk/api")]).total() == 1
