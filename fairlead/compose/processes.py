@@ -76,14 +76,15 @@ class Processes:
     def pid(self, name: str) -> int | None:
         """Of the process that really runs under that name: a pid that went to a stranger since is none of ours."""
         child = self._children.get(name)
+        if child is not None:
+            child.poll()  # reaped, where it has ended
         try:
             pid = int(self._pid_file(name).read_text())
-            if child is not None and child.poll() is None and child.pid == pid:
-                return pid  # for a moment after its start /proc has no words of it
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            words = _words(pid)
         except (OSError, ValueError):
             return None
-        return pid if os.fsencode(self._layout.config_of(name)) in words and _letter(pid) not in ("Z", "X", "") else None
+        ours = os.fsencode(self._layout.config_of(name)) in words or (words == [b""] and _begins(pid))
+        return pid if ours and _letter(pid) not in ("Z", "X", "") else None
 
     def state(self, name: str) -> State:
         pid = self.pid(name)
@@ -165,6 +166,19 @@ class Processes:
                     os.kill(pid, signal.SIGKILL)
             killed |= pids
         return len(killed)
+
+
+def _words(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def _begins(pid: int) -> bool:
+    """For a moment after its start /proc has no words of a process yet, whoever asks; of the kernel's own it never has. Another
+    program that begins just then under a pid of ours is not told apart."""
+    try:
+        return Path(f"/proc/{pid}/exe").samefile(sys.executable)
+    except OSError:
+        return False
 
 
 def _letter(pid: int) -> str:
