@@ -334,13 +334,14 @@ def _alone(
 
 def _given_up(service: Service, overrides: Sequence[Override]) -> frozenset[str]:
     """Regions that people have given up for this service by overrides of kind recovery, which are in force now: those that one
-    names, else those in which not all of it serves. They end by evaluation, here, whoever else is asleep."""
+    names, also for what is to stand in there, else those in which not all of it serves. They end by evaluation, here, whoever
+    else is asleep."""
+    short = {region for region, own in service.slots.items() if service.alive.get(region, 0) < own}
     return frozenset(
         region
-        for region, own in service.slots.items()
-        if own
+        for region in (*service.slots, *service.regions)
         for each in overrides
-        if concerns(each, Where(*service.key, region)) and (each.spec.scope.regions or service.alive.get(region, 0) < own)
+        if (each.spec.scope.regions or region in short) and concerns(each, Where(*service.key, region))
     )
 
 

@@ -37,3 +37,10 @@ def test_those_that_stand_in_there_are_not_taken_for_the_regions_own() -> None:
     rig.put("assignments", "risk", "api.b", replace(found, status=replace(found.status, stood_in=2)))
     give_up(rig, "api", 3600, workloads=("api",))
     assert rig.looks(2).lost == ("b",), "one of its own does not serve"
+
+
+def test_a_region_that_is_given_up_is_no_place_for_those_of_another() -> None:
+    rig = OneService()
+    give_up(rig, "a", 600, regions=("a",))
+    rig.health("b", "Lost")
+    assert rig.looks(2).regions == {"c": 4}, "it has no slots of its own in a"
