@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from fairlead.client.plane import Plane
 from fairlead.controllers.contract import SweepsOnly
-from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, nodes
+from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, is_too_late, nodes
 from fairlead.decide.overrides import EVERYONE, Where, in_force, tenants_of
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
@@ -78,16 +78,19 @@ class NodePoolController(SweepsOnly):
 
 
 def scaled(seen: Seen, region: str, now_ms: int) -> list[Body]:
-    """What follows for every pool. Each request that waits is counted for the first pool that would cure it."""
+    """What follows for every pool. Each request that waits is counted for the first pool that would cure it: not for one that may
+    have no more nodes, nor for one whose next would come too late."""
     left = list(seen.requests)
     bodies: list[Body] = []
     for pool in sorted(seen.pools, key=lambda each: each.metadata.name):
         if not pool.spec.provider or pool.metadata.deletion_time is not None:
             continue
         mine = [request for request in left if _may_use(pool, request)]
-        taken = {id(request) for request in mine}
+        found, full = _pool(pool, seen, mine, region, now_ms)
+        bodies += found
+        late = pool.spec.start_seconds
+        taken = {id(request) for request in mine if not full and not is_too_late(_deadline_s(request, now_ms), late)}
         left = [request for request in left if id(request) not in taken]
-        bodies += _pool(pool, seen, mine, region, now_ms)
     return bodies
 
 
@@ -97,7 +100,8 @@ def _may_use(pool: NodePool, request: SchedulingRequest) -> bool:
     return allowed and not ask.devices and not ask.requests.exceeding(pool.spec.node)
 
 
-def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], region: str, now_ms: int) -> list[Body]:
+def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], region: str, now_ms: int) -> tuple[list[Body], bool]:
+    """What follows for it, and whether it may have no more."""
     mine = {node.metadata.name: node for node in seen.nodes if node.spec.pool == pool.metadata.name}
     status = pool.status
     idle = {each.node: each.time for each in status.idle}
@@ -123,7 +127,7 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
     new = _after(pool, replace(status, ordered=(*kept, *names)), verdict, _idle(pool, region, empty), len(mine), now_ms)
     if new != status:
         bodies.append(PutStatus("NodePool", "", pool.metadata.name, new, uid=pool.metadata.uid))
-    return bodies
+    return bodies, verdict.full
 
 
 def _verdict(
@@ -199,11 +203,14 @@ def _takes_work(node: Node) -> bool:
 def _waiting(requests: Iterable[SchedulingRequest], now_ms: int) -> list[Waiting]:
     groups: dict[Waiting, int] = {}
     for request in requests:
-        spec, due = request.spec, request.spec.deadline_time
-        deadline_s = float((millis(due) - now_ms) // 1000) if due is not None else None
-        alike = Waiting(request.status.reason, spec.ask.requests, 0, deadline_s)
+        alike = Waiting(request.status.reason, request.spec.ask.requests, 0, _deadline_s(request, now_ms))
         groups[alike] = groups.get(alike, 0) + 1
     return [alike._replace(slots=count) for alike, count in groups.items()]
+
+
+def _deadline_s(request: SchedulingRequest, now_ms: int) -> float | None:
+    due = request.spec.deadline_time
+    return float((millis(due) - now_ms) // 1000) if due is not None else None
 
 
 def _opened(node: Node) -> Put:

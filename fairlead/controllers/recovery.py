@@ -7,7 +7,7 @@ themselves are the workload controller's to assign and the regions' to place. Ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.claimable import room_rules
 from fairlead.decide.folding import owner_of
 from fairlead.decide.outlooks import spec_of, status_of
-from fairlead.decide.overrides import Where, all_in_force, concerns, in_force, words
+from fairlead.decide.overrides import Where, all_in_force, concerns, words
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import (
     TURN,
@@ -146,7 +146,8 @@ class RecoveryController:
     ) -> dict[ServiceKey, Service]:  # fmt: skip
         out = {}
         self._no_place.begin()
-        avoiding = all_in_force((each.hot for each in cache.all("overrides")), "zone-avoidance", now_ms)
+        ordered = [each.hot for each in cache.all("overrides")]
+        avoiding, given_up = (all_in_force(ordered, kind, now_ms) for kind in ("zone-avoidance", "recovery"))
         for item in _with_orders(cache):
             workload: Workload = item.hot
             spec, key = workload.spec, item.key
@@ -177,22 +178,9 @@ class RecoveryController:
             )
             service = _as_placed(service, spec.placement, avoiding)
             service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms)
-            service = service._replace(failing=service.failing | self._given_up(cache, service, mine, now_ms))
+            service = service._replace(failing=service.failing | _given_up(service, given_up))
             out[key] = _alone(service, workload, mine, order if current else None, taken)
         return out
-
-    def _given_up(self, cache: Cache, service: Service, mine: list[Assignment], now_ms: int) -> frozenset[str]:
-        """Regions that people have given up for this service by an override of kind recovery: those it names, else those in which
-        not all of it serves. It ends by evaluation, here, whoever else is asleep."""
-        tenant, name = service.key
-        out = set()
-        for assignment in mine:
-            region = assignment.spec.region
-            found = in_force((each.hot for each in cache.all("overrides")), "recovery", now_ms, Where(tenant, name, region))
-            own = service.slots.get(region, 0)
-            if found is not None and own and (found.spec.scope.regions or assignment.status.replicas.serving < own):
-                out.add(region)
-        return frozenset(out)
 
     # --- what follows ----------------------------------------------------------------------------------------------------
 
@@ -342,6 +330,19 @@ def _alone(
         wanted=_recovers(workload),
     )
     return service._replace(alone=alone, ordered=ordered)
+
+
+def _given_up(service: Service, overrides: Sequence[Override]) -> frozenset[str]:
+    """Regions that people have given up for this service by overrides of kind recovery, which are in force now: those that one
+    names, also for what is to stand in there, else those in which not all of it serves. They end by evaluation, here, whoever
+    else is asleep."""
+    short = {region for region, own in service.slots.items() if service.alive.get(region, 0) < own}
+    return frozenset(
+        region
+        for region in (*service.slots, *service.regions)
+        for each in overrides
+        if (each.spec.scope.regions or region in short) and concerns(each, Where(*service.key, region))
+    )
 
 
 def _as_placed(service: Service, placement: Placement, avoiding: Iterable[Override]) -> Service:

@@ -66,7 +66,8 @@ class RegionController:
         return Result(bodies, now_ms + LOOK_MS)
 
     def _with_part(self, status: RegionStatus, verdict: RegionVerdict, view: View, now_ms: int) -> RegionStatus:
-        """What is missing of a region that is heard. Of one that is not nobody knows, and one that says nothing is as before."""
+        """What is missing of a region that is heard. Of one that is not nobody knows; the nodes of one that says nothing of them
+        are as before, and whether it is behind is asked all the same."""
         name = verdict.name
         before = condition(status.conditions, "Partial")
         if verdict.health != "Healthy":
@@ -75,7 +76,7 @@ class RegionController:
         lease: Lease | None = view.cache.get("leases", "", f"{UP}{name}")
         zones = lease.status.zones if lease is not None else ()
         behind_s = self._behind_s(name, view, now_ms)
-        if not zones and not behind_s:
+        if not zones and not behind_s and (before is None or before.status == "False"):
             return status
         part = judge_part(zones or status.zones, behind_s)
         now: Literal["True", "False"] = "True" if part.reason else "False"

@@ -4,8 +4,8 @@ Stated: a region may carry it if the workload allows it, the areas it must stay 
 has a grant there. A job or a gang lies in one region: of those with room the one it would rather be in (`preferences`), then the
 one with the most room. A service first gets `perRegionMinimum` in each region, in order of name; the rest goes to whichever
 region has fewest, the one it would rather be in first, within what grants have room for, and beyond that evenly all the same: a
-region says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer allowed, leaves.
-Used by the workload controller.
+region says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer allowed, leaves,
+from lost regions first: a service that is made smaller during an outage keeps what it has left. Used by the workload controller.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ def _spread(able: list[RegionFacts], slots: int, least: int, wished: Mapping[str
         left -= floors[name]
     for name, floor in floors.items():
         counts[name] = max(counts[name], floor)
-    while sum(counts.values()) > slots:  # too many: from the fullest, never below its floor
-        name = max((n for n in counts if counts[n] > floors[n]), key=lambda n: (counts[n], n))
+    lost = {r.name: r.lost for r in able}
+    while sum(counts.values()) > slots:  # too many: what is lost before what runs, then from the fullest, never below its floor
+        name = max((n for n in counts if counts[n] > floors[n]), key=lambda n: (lost[n], counts[n], n))
         counts[name] -= 1
     there = [r.name for r in able if not r.lost and not r.full] or [r.name for r in able if not r.lost] or list(counts)
     while sum(counts.values()) < slots:  # too few: to the emptiest that is there and has room, else to the emptiest that is there

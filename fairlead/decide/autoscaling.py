@@ -167,6 +167,7 @@ class PoolScaling(NamedTuple):
     remove: tuple[str, ...]
     why: str
     drain: tuple[str, ...] = ()  # more than there may be: what is on these is to leave, then they go
+    full: bool = False  # it may have no more, and none is on its way: what waits is for another pool to cure
 
 
 def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling:
@@ -192,7 +193,8 @@ def nodes(rule: PoolRule, pool: Pool, waiting: Iterable[Waiting]) -> PoolScaling
         return PoolScaling(add, lost, f"{slots} slots wait for capacity that {add} more nodes have{urgent}")
     if needed:
         enough = pool.starting >= needed
-        return PoolScaling(0, lost, f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}")
+        why = f"{pool.starting} on their way" if enough else f"no more than {rule.maximum}{_lost(lost)}"
+        return PoolScaling(0, lost, why, full=pool.nodes >= rule.maximum and not pool.starting and not lost)
     idle = [name for name, seconds in sorted(pool.idle, key=lambda n: (-n[1], n[0])) if seconds >= rule.idle_s]
     gone = tuple(idle[: max(0, pool.nodes - rule.minimum)])
     if gone:
@@ -210,12 +212,16 @@ def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
     """The empty ones first, of these the ones nobody keeps closed, then those with the least on them."""
     empty = [name for each in (pool.idle, pool.kept) for name, _ in sorted(each, key=lambda n: (-n[1], n[0]))][:surplus]
     busy = [name for name, _ in sorted(pool.busy, key=lambda n: (n[1], n[0]))][: surplus - len(empty)]
-    return PoolScaling(0, tuple(empty), f"no more than {rule.maximum}", tuple(busy))
+    return PoolScaling(0, tuple(empty), f"no more than {rule.maximum}", tuple(busy), full=True)
 
 
 def _is_hopeless(pool: Pool, waiting: Waiting) -> bool:
     """They are given up before a node that is ordered now takes work: it is not bought for them."""
-    return waiting.deadline_s is not None and waiting.deadline_s < pool.start_s
+    return is_too_late(waiting.deadline_s, pool.start_s)
+
+
+def is_too_late(deadline_s: float | None, start_s: float) -> bool:
+    return deadline_s is not None and deadline_s < start_s
 
 
 def _is_urgent(rule: PoolRule, pool: Pool, waiting: Waiting) -> bool:

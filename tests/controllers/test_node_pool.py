@@ -327,15 +327,20 @@ def two_wait(*nodes: Node, spec: NodePoolSpec = SPEC, ordered: tuple[str, ...] =
     """What follows where two slots, each of which needs a node, wait beside these."""
     names = ordered or tuple(node.metadata.name for node in nodes)
     pool = NodePool(Metadata(name="burst"), spec, NodePoolStatus(ordered=names, numbered=len(names)))
-    requests = [
+    return scaled(Seen([pool], nodes, requests_of(2), {}, []), REGION, NOW)
+
+
+def requests_of(count: int, **spec: Any) -> list[SchedulingRequest]:
+    return [
         SchedulingRequest(
             Metadata(name=f"api-{index}", namespace="risk"),
-            SchedulingRequestSpec(slot=SlotRef(workload="api", uid="u", index=index), ask=Ask(requests=Resources(3000, GI))),
+            SchedulingRequestSpec(
+                slot=SlotRef(workload="api", uid="u", index=index), ask=Ask(requests=Resources(3000, GI)), **spec
+            ),
             SchedulingRequestStatus(reason="WaitingForCapacity"),
         )
-        for index in range(2)
+        for index in range(count)
     ]
-    return scaled(Seen([pool], nodes, requests, {}, []), REGION, NOW)
 
 
 def a_node(name: str, health: Any = "Ready", annotations: dict[str, str] | None = None, **spec: Any) -> Node:

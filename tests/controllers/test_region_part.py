@@ -102,6 +102,27 @@ def test_a_region_that_does_not_take_what_it_was_answered_is_behind() -> None:
     assert rig.look(1, nodes(10)) == ("False", "Whole")
 
 
+def test_one_without_nodes_that_take_work_is_behind_no_longer_than_it_is() -> None:
+    rig = Rig()
+    rig.term(taken=4)
+    for _ in range(int(BEHIND_S) + 2):
+        rig.look(1)
+    assert rig.said() == ("True", "WatchBehind")
+    rig.term(taken=5)
+    assert rig.look(1) == ("False", "Whole")
+    assert rig.look(1, nodes(4)) == ("True", "NodesLost")
+    assert rig.look(1) == ("True", "NodesLost"), "of nodes it says nothing, so they are as before"
+
+
+def test_one_that_is_heard_again_and_has_no_nodes_that_take_work_is_not_unknown() -> None:
+    rig = Rig()
+    rig.look(1, nodes(4))
+    rig.silent = True
+    assert rig.look(30) == ("Unknown", "Silent")
+    rig.silent = False
+    assert rig.look(1) == ("True", "NodesLost"), "as it said last"
+
+
 def test_placing_looks_at_everything_anew_when_a_regions_health_changes_and_not_when_its_nodes_are_counted() -> None:
     rig = Rig()
     rig.put("workloads", "api", SimpleNamespace())

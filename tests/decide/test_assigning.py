@@ -56,6 +56,13 @@ def test_what_cannot_be_even_goes_where_it_would_rather_be() -> None:
     assert choose(rather("c"), 1, None, facts("a", "b") | gone, {}).counts["a"] == 1, "it is lost"
 
 
+def test_scaling_down_takes_what_is_lost_before_anything_that_runs() -> None:
+    gone = {"a": RegionFacts("a", US, True, 100, lost=True)}
+    assert choose(spec(), 4, None, facts("b") | gone, {"a": 4, "b": 4}).counts == {"a": 0, "b": 4}
+    assert choose(spec(), 3, None, facts("b") | gone, {"a": 1, "b": 4}).counts == {"a": 0, "b": 3}
+    assert choose(spec(least=1), 4, None, facts("b") | gone, {"a": 4, "b": 4}).counts == {"a": 1, "b": 3}, "its floor stays"
+
+
 def test_a_job_goes_where_it_would_rather_be_if_there_is_room_for_it() -> None:
     job = rather("c", job=JobRule(completions=3, parallelism=3))
     assert choose(job, 3, None, facts("a", room=100) | facts("c", room=3), {}).counts == {"c": 3}

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.decide.autoscaling import Load, Pool, PoolRule, ReplicaRule, Scaling, Waiting, blocked_by, nodes, packed, replicas
+from fairlead.decide.autoscaling import (
+    Load,
+    Pool,
+    PoolRule,
+    PoolScaling,
+    ReplicaRule,
+    Scaling,
+    Waiting,
+    blocked_by,
+    nodes,
+    packed,
+    replicas,
+)
 from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.resources import Resources
 
@@ -180,10 +192,10 @@ def test_empty_nodes_that_somebody_keeps_closed_go_for_a_maximum_alone_after_the
 
 def test_nodes_on_their_way_count_and_bounds_and_waits_hold() -> None:
     waiting = [Waiting("WaitingForCapacity", ASK, 9)]
-    assert nodes(POOL, Pool(2, 3), waiting) == (0, (), "3 on their way", ())
+    assert nodes(POOL, Pool(2, 3), waiting) == PoolScaling(0, (), "3 on their way")
     assert nodes(POOL, Pool(2, 1), waiting).add == 2
     assert nodes(POOL, Pool(9, 0), waiting).add == 1
-    assert nodes(POOL, Pool(10, 0), waiting) == (0, (), "no more than 10", ())
+    assert nodes(POOL, Pool(10, 0), waiting) == PoolScaling(0, (), "no more than 10", full=True)
     assert nodes(POOL, Pool(2, 0, since_up_s=5), waiting).add == 0
     assert nodes(POOL, Pool(0, 0), []).add == 1
     assert nodes(POOL, Pool(7, 0, leaving=2), waiting).add == 1, "ten machines at most, also while two of them go"

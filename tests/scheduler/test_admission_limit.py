@@ -89,6 +89,16 @@ async def test_a_slot_that_repair_brings_back_is_let_in_above_the_limit() -> Non
         ok(await plane.request("search", "index", 0, repair, epoch=2))
 
 
+async def test_slots_of_a_recovery_budget_and_its_rooms_are_let_in_above_the_limit() -> None:
+    async with running_plane() as plane:
+        await _limit(plane, "search", 1)
+        assigner = await _fill(plane, "search", 1)
+        ok(await plane.request("search", "api", 15_000, assigner, budget_name="critical"))
+        standing = await plane.as_role(Role.RECOVERY)
+        ok(await plane.request("search", "standing.critical", 0, standing, budget_name="critical", standing=True))
+        no(await plane.request("search", "index", 1, assigner), "QueueFull")
+
+
 @pytest.mark.parametrize("named", [False, True])
 async def test_without_a_limit_of_its_own_a_tenant_has_the_policys(named: bool) -> None:
     async with running_plane() as plane:

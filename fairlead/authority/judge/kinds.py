@@ -129,7 +129,10 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
 
 
 def _refuse_queue(ctx: Context, new: SchedulingRequest) -> Refused | None:
-    """A burst waits with its sender, not in everybody's queue. A slot that comes back by repair was let in before."""
+    """A burst waits with its sender, not in everybody's queue. A slot that comes back by repair was let in before; what a
+    recovery budget is to hold, or stands in for a lost region, is as many as an operator said, and is no burst."""
+    if new.spec.budget_name:
+        return None
     tenant: Tenant | None = ctx.state.hot("tenants", "", new.metadata.namespace)
     policy = ctx.policies.compiled(ctx.policy_in_force(new.metadata.namespace)[0])
     own = tenant.spec.max_pending if tenant is not None else 0
