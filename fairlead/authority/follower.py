@@ -163,7 +163,25 @@ async def following(store: Store, clock: Clock, after: int, head: Head) -> list[
         raise Forked(f"the store was at {head.position} and is at {now.position}: it lost its tail")
     if now.fence() != head.fence():  # it may have lost its tail, and grown beyond that place again
         raise Forked(f"the journal ended at {after} when the head was at {head.position}; another one leads since")
+    begins = await _across(store, after, now)
+    if begins is not None:
+        raise Forked(f"position {after} lies within the batch that begins at {begins}: what was seen there is another history")
     raise Corrupt(f"journal after {after}", f"the head is at {head.position}, but nothing follows")
+
+
+async def _across(store: Store, after: int, head: Head) -> int | None:
+    """Where the batch begins that holds this position and goes on beyond it; None: there is none. Whoever saw that position end a
+    batch saw a history that the store has lost, and has grown beyond since. Reads what there is: nobody goes on from here."""
+    position = head.truncated
+    while position < after:
+        batches = await store.tail(position)
+        if isinstance(batches, Compacted) or not batches:
+            return None
+        for batch in batches:
+            if batch.first <= after < batch.last:
+                return batch.first
+        position = batches[-1].last
+    return None
 
 
 async def check_history(store: Store, clock: Clock) -> None:

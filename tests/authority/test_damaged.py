@@ -171,6 +171,26 @@ async def test_a_journal_that_ends_before_its_head_is_no_damage_where_another_le
         await following(store, SystemClock(), last.batch.first - 1, head)
 
 
+async def test_a_place_within_a_batch_is_another_history_and_no_damage() -> None:
+    """Simulator, seed 1000790 of `tails`: memory ended where a lost batch had ended, and the one that took its place goes
+    on beyond it, so that no row begins after it."""
+    memory = MemoryEngine()
+    await fill(memory)
+    disk = memory.disk
+    store: Any = await memory.open_store()
+    disk.journal[:] = disk.journal[:-1]
+    before = disk.journal[-1].batch
+    wide = replace(before, last=before.last + 3)
+    disk.journal[-1] = replace(disk.journal[-1], batch=wide)
+    disk.head = head = replace(disk.head, position=wide.last)
+    for after in range(wide.first, wide.last):
+        with pytest.raises(Forked, match=rf"lies within the batch that begins at {wide.first}:"):
+            await following(store, SystemClock(), after, head)
+    disk.head = head = replace(head, position=wide.last + 1)
+    with pytest.raises(Corrupt, match=rf"journal after {wide.last}: "):
+        await following(store, SystemClock(), wide.last, head)
+
+
 async def test_an_object_that_cannot_be_read_stops_the_start(engine: Engine) -> None:
     await execute(engine, f"UPDATE {{s}}.objects SET value = {place(engine, 1)} WHERE key = 'nodes//n0'", b"\xc1")
     with pytest.raises(Corrupt, match=r"object nodes//n0: .*fairlead store restore"):
