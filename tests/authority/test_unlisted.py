@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.commands import PutStatus
-from fairlead.model.kinds.capacity import NodeStatus
+from fairlead.model.commands import Put, PutStatus
+from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
 from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from fairlead.store.memory import MemoryDisk, MemoryStore
-from tests.authority.planes import FakeClock, PlaneForTest, agent_of, bind_of, no, ok, running_plane
+from tests.authority.planes import OPERATOR, REGION, FakeClock, PlaneForTest, agent_of, bind_of, no, ok, running_plane
 
 LISTED = NodeStatus(schedulable=True, health="Ready", session=1, incarnation=1)
 
@@ -80,6 +82,27 @@ async def test_a_node_that_history_forgot_has_ended_its_own_before_an_exclusive_
         assert refused.retry_after_s == pytest.approx(fence_s(plane), abs=0.5)
         await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3")
         scheduler = await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
+
+
+async def test_a_node_that_history_forgot_and_that_has_registered_again_is_waited_for_until_it_has_listed() -> None:
+    """Its heartbeats count again, and with them its lease. What it is told to end may take its time."""
+    clock = FakeClock()
+    async with after_a_loss(clock) as plane:
+        assigner = await plane.as_role(Role.ASSIGNMENT)
+        ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
+        for name in ("n1", "n2"):
+            await says(plane, name, 2)
+        ok(
+            await plane.send(
+                OPERATOR, Put("Node", Node(Metadata(name="n4"), NodeSpec(region=REGION, allocatable=Resources(1000, 1 << 30))))
+            )
+        )
+        ok(await plane.send(agent_of("n4"), PutStatus("Node", "", "n4", NodeStatus(session=1, health="Ready"))))
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3", "n4")
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        assert "n4" in no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed").detail
+        await says(plane, "n4", 2)
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
 
 
