@@ -264,9 +264,8 @@ class Candidate:
         memory = self.memory
         memory.ctx.begin(fence.incarnation)
         follower = memory.follower
-        term = Term(
-            fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, follower.plane_ms(), is_cold=not follower.seen_at
-        )  # fmt: skip
+        cold_since_ms = None if follower.seen_at else follower.last_ms
+        term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, follower.plane_ms(), cold_since_ms)
         memory.ctx.plane_ms = term.plane_ms
         memory.ctx.leader_since_ms = term.plane_ms()
         gc.collect()

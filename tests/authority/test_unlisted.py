@@ -116,12 +116,32 @@ async def test_the_next_leader_of_an_incarnation_goes_on_counting_where_the_firs
         began = plane.authority._ctx.state.hot("planes", "", "self").spec.incarnation_time
         plane.authority.heartbeat([("n1", 1)])
         await time_passes(plane, clock, fence_s(plane) + 1.0, "n1")
+        await plane.grant("search")  # the journal shows how long it was
     async with running_plane(MemoryStore(disk), clock) as plane:
         assert plane.authority._ctx.state.hot("planes", "", "self").spec.incarnation_time == began
         plane.authority.heartbeat([("n1", 1)])
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
         ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n1")))
+
+
+async def test_a_wall_clock_that_was_set_forward_does_not_make_a_node_that_history_forgot_end_any_sooner() -> None:
+    """A cold start goes on from the wall clock, if that is later: how long ago the incarnation began it cannot tell (P5)."""
+    clock, disk = FakeClock(), MemoryDisk()
+    async with after_a_loss(clock, disk=disk) as plane:
+        for name in ("n1", "n2"):
+            await says(plane, name, 2)
+    wall = clock.wall
+    clock.wall = lambda: wall() + 3600.0  # type: ignore[method-assign]
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        plane.authority.heartbeat([("n1", 1), ("n2", 1), ("n3", 1)])
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
+        refused = no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed")
+        assert "forgotten" in refused.detail
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3")
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
 
 
 async def test_whoever_is_silent_for_a_whole_fence_runs_nothing_any_more() -> None:
@@ -144,6 +164,7 @@ async def test_a_silence_that_this_leader_has_not_seen_itself_proves_nothing() -
     clock, disk = FakeClock(), MemoryDisk()
     async with after_a_loss(clock, disk=disk) as plane:
         clock.offset += fence_s(plane) + 1.0
+        await plane.grant("search")  # the journal shows how long it was
     async with running_plane(MemoryStore(disk), clock) as plane:
         plane.authority.heartbeat([("n3", 1)])
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
