@@ -51,7 +51,7 @@ class Handshake:
             if node.session and status.session == node.session:
                 node.registered = True
                 continue
-            session = node.session if status.session < node.session else max(status.session, node.remembered.session) + 1
+            session = node.session if status.session < node.session else self._next_session(node, status.session)
             begins.append((node, (session, msgspec.structs.replace(status, session=session, schedulable=False))))
         sent = [(node, self._status(node, status)) for node, (_, status) in begins]
         for (node, (session, _)), outcome in zip(begins, await self._write(sent), strict=True):
@@ -109,6 +109,11 @@ class Handshake:
                 stale.append(node)
         if stale:
             await self._read(stale)  # somebody else wrote it; the next round builds on that
+
+    def _next_session(self, node: Node, last: int) -> int:
+        """Above every one that an agent of this name had, also where its object was deleted since, or the history that it was
+        written in is lost: each took an effect of its own, so none can have passed the revision that this one is begun on."""
+        return max(last, node.remembered.session, revision_of(self._incarnation, node.object_position)) + 1
 
     def _confirmed(self, node: Node) -> NodeStatus:
         assert node.object is not None

@@ -203,9 +203,12 @@ class Host:
             # The lease begins with the first heartbeat of a session. One that was refused has none, and waits to ask again.
             self._beat_signal.set()
         untold = [node for node in nodes if not node.synced]
+        before = [node.listed_in for node in untold]
         revision, touched = await self._handshake.tell(untold)
         if revision:
             self.handshakes_total += len(untold)
+            if before != [node.listed_in for node in untold]:
+                self._beat_signal.set()  # only now an acknowledgement renews a lease
             if not self._revision or revision < self._revision:
                 self._revision = revision
                 self._feed_signal.set()

@@ -44,9 +44,10 @@ class Node:
         self.superseded = False
         self.refused = False  # in the last round of the handshake: only people can change that, so there is no hurry to ask again
         self.leased = self.orphaned = self.leaving = False
-        self.listed = False  # the first inventory of this process was told
-        # From then on nobody else can be running what is Exclusive and bound here: an agent of an earlier session, if there is
-        # one, had its last heartbeat acknowledged before ours was, and has stopped by itself (S12).
+        self.listed = False  # the first inventory of this process, and of this incarnation, was told
+        # From then on nobody else can be running what is Exclusive and bound here (S12): an agent of an earlier session, if there
+        # is one, or a node to which it was moved in history that was lost. Their last heartbeat that counts was acknowledged
+        # before the first of ours was, in this session and incarnation, and they have stopped by themselves.
         self.sole_at = float("inf")
         self.object: NodeObject | None = None
         self.object_position = 0
@@ -84,19 +85,26 @@ class Node:
         if self.name in ack.unknown:
             self.registered = self.synced = self.confirmed = False
             return False
-        if incarnation and ack.incarnation != incarnation:
-            self.synced = self.confirmed = False  # another history: the inventory is to be told anew (P10)
-            self.global_until = float("-inf")  # in which what was superseded may be bound again (P11)
         settings = self._settings
         valid_s = self.lease_s * (1 - settings.clock_rate_error)
         most_s = valid_s if ack.global_valid_s is None else min(valid_s, ack.global_valid_s * (1 - settings.clock_rate_error))
-        self.lease_until = max(self.lease_until, sent + valid_s - settings.kill_s)
-        self.global_until = max(self.global_until, sent + most_s - settings.kill_s)
+        if incarnation and ack.incarnation != incarnation:
+            self.synced = self.confirmed = False  # another history: the inventory is to be told anew (P10)
+            # In which what was superseded may be bound again (P11).
+            self.global_until = min(self.global_until, sent + most_s - settings.kill_s)
+            self._doubt()
+        if self.listed_in == ack.incarnation:  # else what runs here may be another's by now, and ends as if nothing was heard
+            self.lease_until = max(self.lease_until, sent + valid_s - settings.kill_s)
+            self.global_until = max(self.global_until, sent + most_s - settings.kill_s)
         self.heard_at = max(self.heard_at, sent)
         if self.sole_at == float("inf"):
             longest_s = max(self.lease_s, ack.longest_s or settings.node_lease_s)
             self.sole_at = answered_at + longest_s * (1 + settings.clock_rate_error) + settings.fence_margin_s
         return True
+
+    def _doubt(self) -> None:
+        """The region goes on from an older history than was known here: what is bound here now may have moved since (P6)."""
+        self.listed, self.sole_at = False, float("inf")
 
     def settle(self, ack: Ack, sent: float) -> list[Slot]:
         """What an acknowledgement that counts says of the leases of grants (P13). Answers with the slots whose time changed."""
@@ -257,6 +265,7 @@ class Node:
         incarnation, position = split_revision(revision)
         if incarnation != self._history:
             self._history = incarnation
+            self._doubt()
             self.object_position = 0
             for bound in self.bound.values():
                 bound.position = 0
@@ -288,8 +297,8 @@ class Node:
         return bound if bound is not None and bound.binding.spec.token == slot.id.token else None
 
     def doubts(self, slot: Slot, now: float) -> bool:
-        """Whether an earlier agent of this node may still run it, alone in the world: then it is neither started here nor said to
-        be gone, after which it would be started elsewhere (S12)."""
+        """Whether an earlier agent of this node, or another node, may still run it, alone in the world: then it is neither
+        started here nor said to be gone, after which it would be started elsewhere (S12)."""
         return bool(slot.exclusive) and slot.doubtful and not slot.there and now < self.sole_at
 
     # --- what to do -------------------------------------------------------------------------------------------------------
@@ -301,7 +310,7 @@ class Node:
             return decide(None, slot.life(now), self.contact(now, slot)) if self.superseded else Wait()
         order = order_of(bound, slot.provisional) if bound is not None and not (slot.outlived and slot.there) else None
         if order is not None and self.doubts(slot, now):
-            return Wait(f"{WAITS} an earlier agent of this node must have stopped it")
+            return Wait(f"{WAITS} whoever ran it before must have stopped it")
         return decide(order, slot.life(now), self.contact(now, slot), self.blocked(slot, bound))
 
     def decide_before_start(self, slot: Slot, now: float, phase: Phase) -> Action:

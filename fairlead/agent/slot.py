@@ -56,7 +56,8 @@ class Slot:
         self.ports: dict[str, int] = {}
         self.exit: Exit | None = None
         self.stop_cause: StopCause = ""
-        self.doubtful = False  # bound here before this agent's session, and not found running: another agent may run it
+        # Bound here before this agent's session or this incarnation, and not found running: another agent may run it.
+        self.doubtful = False
         self.outlived = False  # its region believes in it, but a later life of the slot was seen here: this one is over (S9)
         self.due_at = 0.0
         self.timer_at = float("inf")  # when it will be looked at again by itself
@@ -90,7 +91,7 @@ class Slot:
     def life(self, now: float) -> Life:
         if self.outlived and not self.there:
             return Life("ended", "failed")
-        return Life(self.phase, self.verdict, now >= self.due_at)
+        return Life(self.phase, self.verdict, now >= self.due_at, bool(self.exclusive))
 
     def condition(self, now: float) -> Condition:
         return condition_of(self.life(now), self.ready)

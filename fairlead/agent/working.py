@@ -244,6 +244,8 @@ class Works:
         if isinstance(got, Exit):
             slot.started_at = now
             self._over(slot, got)
+            if got.cause == "fenced":  # it came too late, which is no failure: else it would be tried again without a pause
+                slot.due_at = now + NOT_YET_S
             return
         slot.begin(now, self._region.plane_ms())
         ended_run, exit = self._early.pop(slot.id, (0, None))

@@ -66,7 +66,7 @@ class Candidate:
         # In which incarnation the store lost history that was seen here, if it did: whoever leads next begins a new one (P6).
         self._lost_in: int | None = None
         self._own: Fence | None = None  # under which this process led last
-        self._deposes = False  # leadership is taken from somebody who lives
+        self._deposes = False  # leadership is taken from somebody who lives, or may
         self._remembering = Remembering(kept)
         self._before = self._remembering.last()  # until this life has taken over
         # The latest incarnation and epoch that the store was seen at: it never goes back by itself.
@@ -112,6 +112,7 @@ class Candidate:
                 head = self.head = self._seen(await self._store.head())
                 await self._keep_warm(head)
                 if not head.holder or self._was_last(head) or await self._store.leader_gone():
+                    self._deposes = self._was_led_since(head)
                     return head
             except StoreUnreachable as error:
                 log.info("store out of reach: %s", error)
@@ -142,6 +143,13 @@ class Candidate:
         if self._lost_in is None or own is None:
             return False
         return head.fence() == own or (head.incarnation, head.epoch) < (own.incarnation, own.epoch)
+
+    def _was_led_since(self, head: Head) -> bool:
+        """Somebody else led in what the store has lost: it may live and trust itself, and talk to nodes, with nothing left there
+        that could show it."""
+        own = self._own
+        is_later = own is None or self._latest > (own.incarnation, own.epoch)
+        return is_later and self._latest > (head.incarnation, head.epoch)
 
     def _seen(self, head: Head) -> Head:
         self.heard = self._clock.monotonic()
@@ -256,9 +264,8 @@ class Candidate:
         memory = self.memory
         memory.ctx.begin(fence.incarnation)
         follower = memory.follower
-        term = Term(
-            fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, follower.plane_ms(), is_cold=not follower.seen_at
-        )  # fmt: skip
+        cold_since_ms = None if follower.seen_at else follower.last_ms
+        term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, follower.plane_ms(), cold_since_ms)
         memory.ctx.plane_ms = term.plane_ms
         memory.ctx.leader_since_ms = term.plane_ms()
         gc.collect()

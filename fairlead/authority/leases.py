@@ -7,6 +7,7 @@ rests on is durable, worked out at most twice a second. Called by the authority;
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from fairlead.authority.judge.context import Context, Effect, put
@@ -14,7 +15,7 @@ from fairlead.authority.term import Term
 from fairlead.decide.lapsing import lapsed_grant, lapsed_term
 from fairlead.decide.lasting import GrantWord, Leases, leases_at, word_of
 from fairlead.decide.node_leases import longest_lease_s
-from fairlead.decide.slots import instant
+from fairlead.decide.slots import instant, millis
 from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.meta import Metadata
@@ -72,11 +73,20 @@ def epoch_start(ctx: Context, term: Term) -> Effect:
     old: Plane | None = ctx.state.hot("planes", "", "self")
     now = instant(now_ms)
     metadata = old.metadata if old else Metadata(name="self", uid=ctx.next_uid(), creation_time=now)
-    longest_s = longest_lease_s(old.spec if old else None, settings.node_lease_s, settings.fence_of, now_ms)
-    began = old.spec.incarnation_time if old is not None and old.spec.incarnation == fence.incarnation else now
+    longest_s = longest_lease_s(old.spec if old else None, settings.node_lease_s, settings.fence_of, term.measured_ms)
+    began = _began(old.spec if old else None, term, settings.fence_of(longest_s)) or now
     spec = PlaneSpec(
         "global" if settings.plane == "global" else "region", settings.region, fence.holder, fence.epoch, fence.incarnation, now,
         settings.address, settings.node_lease_s, longest_s, began,
     )  # fmt: skip
     plane = Plane(metadata=metadata, spec=spec)
     return put("planes", "", "self", plane, plane)
+
+
+def _began(before: PlaneSpec | None, term: Term, fence_s: float) -> datetime | None:
+    """When this incarnation did; None: now. Exclusive work waits for a fence from then on: where that was not measured before a
+    cold start, nobody can tell how much of it is over."""
+    if before is None or before.incarnation != term.fence.incarnation or before.incarnation_time is None:
+        return None
+    waited_s = (term.measured_ms - millis(before.incarnation_time)) / 1000
+    return before.incarnation_time if waited_s >= fence_s or not term.is_cold else None

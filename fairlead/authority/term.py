@@ -33,10 +33,11 @@ class HeartbeatAck(msgspec.Struct, frozen=True, gc=False):
 
 class Term:
     def __init__(
-        self, fence: Fence, chain: bytes, sent: float, clock: Clock, ttl_s: float, last_ms: int, *, is_cold: bool = False
+        self, fence: Fence, chain: bytes, sent: float, clock: Clock, ttl_s: float, last_ms: int, cold_since_ms: int | None = None
     ) -> None:
-        """`is_cold`: nobody has measured how long ago the last batch was."""
-        self.is_cold = is_cold
+        """`cold_since_ms`: the time of the last batch, where nobody has measured how long ago that was."""
+        self.is_cold = cold_since_ms is not None
+        self.measured_ms = last_ms if cold_since_ms is None else cold_since_ms  # beyond that, time may be a wall clock's
         self.fence = fence
         self.chain = chain
         self._clock = clock

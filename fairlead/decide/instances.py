@@ -45,6 +45,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     phase: Phase = "absent"
     verdict: Verdict = ""
     due: bool = True
+    exclusive: bool = False
 
 
 class Contact(msgspec.Struct, frozen=True, gc=False):
@@ -95,7 +96,9 @@ def decide(order: Order | None, life: Life, contact: Contact, blocked: str = "")
 
 
 def _while_there(order: Order | None, life: Life, contact: Contact) -> Action:
-    exclusive = order is not None and order.execution == "Exclusive"
+    exclusive = life.exclusive or (order is not None and order.execution == "Exclusive")
+    if exclusive and order is None:  # its region has lost that it was bound: whoever has it now waits no longer than for a kill
+        return Stop("it is not bound here any more", at_once=True)
     if exclusive and (contact.lease_left_s <= 0 or contact.superseded):
         return Stop("its lease is over", at_once=True)
     if order is not None and order.provisional and contact.grant_left_s <= 0:

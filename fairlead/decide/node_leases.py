@@ -14,7 +14,8 @@ from fairlead.model.kinds.ledger import PlaneSpec
 
 
 def longest_lease_s(before: PlaneSpec | None, own_s: float, fence_of: Callable[[float], float], now_ms: int) -> float:
-    """That any agent may count on when a leader with this lease of its own begins. `before`: what the last one wrote down."""
+    """That any agent may count on when a leader with this lease of its own begins. `before`: what the last one wrote down;
+    `now_ms`: up to where the time since then was measured."""
     if before is None:
         return own_s
     passed_s = (now_ms - millis(before.acquired_time)) / 1000

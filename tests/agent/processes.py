@@ -58,7 +58,7 @@ class Driven:
         """An Exit, noted among the ends, if it was started and ended before the driver looked."""
         got = await self.driver.start(launch)
         if isinstance(got, Exit):
-            assert got.cause in ("exited", "signalled"), got
+            assert got.cause in ("exited", "signalled", "fenced"), got
             self.ended(launch.id, launch.run, got)
         return got
 

@@ -210,6 +210,11 @@ class Rig:
         found = self.node(name)
         return found.status if found is not None else NodeStatus()
 
+    def sessions(self, name: str = "n1") -> int:
+        """How many agents have spoken for a node so far."""
+        changes = [rec for rec in self.plane.authority._state.changes_since(0) if (rec.plural, rec.name) == ("nodes", name)]
+        return len({rec.hot.status.session for rec in changes if rec.raw is not None} - {0})
+
     async def reaches(self, name: str, state: str) -> None:
         await until(lambda: self.state(name) == state, f"{name} is {self.state(name)}")
 

@@ -44,7 +44,7 @@ async def test_a_node_that_was_declared_lost_while_it_was_cut_off_takes_work_aga
         ok(await made.plane.send(made.roles[Role.NODE], PutStatus("Node", "", "n1", lost)))
         made.region.heal()
         await made.schedulable()
-        assert made.node_status().session == 1, "it is the same agent as before"
+        assert made.sessions() == 1, "it is the same agent as before"
 
 
 async def test_cut_off_exclusive_work_stops_before_its_fence_time_and_replicated_work_goes_on() -> None:
@@ -168,4 +168,4 @@ async def test_a_node_that_was_declared_lost_goes_through_the_handshake_again() 
         status = msgspec.structs.replace(made.node_status(), schedulable=False, health="Lost")
         ok(await made.plane.send(caller, PutStatus("Node", "", "n1", status)))
         await made.schedulable()
-        assert (made.node_status().session, made.node_status().health) == (1, "Lost")  # health is the node controller's
+        assert (made.sessions(), made.node_status().health) == (1, "Lost")  # health is the node controller's

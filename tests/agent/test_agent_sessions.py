@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.agent.drivers.contract import Exit, InstanceId
 from fairlead.agent.region import Ack
-from fairlead.model.commands import Command, Outcome, Put, Refused
+from fairlead.model.commands import Command, Delete, Outcome, Put, Refused
 from fairlead.model.kinds.intent import Exec, Probe, Probes
 from fairlead.model.lifecycle import Role, SlotState
 from tests.agent.processes import until
@@ -31,7 +31,7 @@ async def test_a_restarted_agent_adopts_what_runs_and_reports_nothing_twice() ->
         await until(first.done)
         made.region.submitted.clear()
         made.start(made.agent({"simulated": simulated(world=shared)}))
-        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: made.sessions() == 2 and made.node_status().schedulable)
         await until(lambda: any(type(command.body).__name__ == "Report" for command in made.region.submitted))
         assert made.state(name) == "Serving"
         assert made.steps(name) == []
@@ -49,7 +49,7 @@ async def test_what_the_machine_lost_is_started_again_in_place() -> None:
         rebooted = simulated()
         made.start(made.agent({"simulated": rebooted}))
         await until(lambda: id_of(name) in rebooted.world.running)
-        await until(lambda: made.node_status().session == 2)
+        await until(lambda: made.sessions() == 2)
         assert made.state(name) == "Ready"
 
 
@@ -68,12 +68,12 @@ async def test_of_two_agents_with_one_name_the_newer_session_wins(learns_by: str
         else:
             monkeypatch.setattr(older.nodes["n1"], "saw_object", lambda change: None)
         made.start(made.agent({"simulated": newer_driver}, LocalRegion(made.plane)))
-        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: made.sessions() == 2 and made.node_status().schedulable)
         await until(lambda: older.nodes["n1"].superseded and older_driver.world.running == {})
         second = await made.place("late", SIMULATED)
         await until(lambda: id_of(second) in newer_driver.world.running)
         assert older_driver.world.running == {}
-        assert made.node_status().session == 2
+        assert made.sessions() == 2
 
 
 async def test_a_superseded_agent_comes_back_under_a_new_session_when_the_newer_one_is_gone() -> None:
@@ -92,16 +92,16 @@ async def test_a_superseded_agent_comes_back_under_a_new_session_when_the_newer_
             heard = [older.acks_total, newer.acks_total]
             await until(partial(lambda heard: older.acks_total > heard[0] and newer.acks_total > heard[1], heard))
         assert older.nodes["n1"].superseded, "while the newer one lives it keeps quiet"
-        assert made.node_status().session == 2
+        assert made.sessions() == 2
         running.cancel()
         await until(running.done)
         gone_at = clock.monotonic()
-        while made.node_status().session == 2:
+        while made.sessions() == 2:
             clock.offset += 0.5
             await clock.sleep(0.02)
         assert clock.monotonic() - gone_at > 10.0, "not before the newer one has certainly stopped what it ran"
         await until(lambda: id_of(name) in older_driver.world.running)
-        assert made.node_status().session == 3
+        assert made.sessions() == 3
 
 
 async def test_a_session_that_an_earlier_leader_registered_is_not_forgotten_by_the_next() -> None:
@@ -153,7 +153,7 @@ async def test_exclusive_work_of_an_earlier_session_is_not_started_while_that_ag
         older_region.cut()  # it hears nothing of its successor
         newer = made.agent({"simulated": newer_driver})
         made.start(newer)
-        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: made.sessions() == 2 and made.node_status().schedulable)
         await until(lambda: newer.nodes["n1"].leased)
         while not newer_driver.world.running:
             assert clock.monotonic() < newer.nodes["n1"].sole_at + 10
@@ -200,7 +200,7 @@ async def test_an_operators_cordon_and_labels_survive_the_agents_restart() -> No
         first.cancel()
         await until(first.done)
         made.start(made.agent({"simulated": simulated()}))
-        await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+        await until(lambda: made.sessions() == 2 and made.node_status().schedulable)
         after = made.node()
         assert after is not None
         assert (after.metadata.labels, after.spec.unschedulable) == ({"disk": "ssd"}, True)
@@ -228,3 +228,25 @@ async def test_a_node_that_nobody_approved_asks_at_the_pace_of_heartbeats_until_
         region.approved = True
         host._shake_signal.set()  # as news of the node would
         await made.schedulable()
+
+
+async def test_a_machine_that_replaces_another_under_its_name_has_a_session_that_the_other_never_had() -> None:
+    """The node was deleted in between, and with it the number of the last session. The other machine was only cut off (S12)."""
+    async with rig() as made:
+        older_driver, newer_driver, older_region = simulated(), simulated(), LocalRegion(made.plane)
+        older = made.agent({"simulated": older_driver}, older_region)
+        made.start(older)
+        await made.schedulable()
+        older_region.cut()
+        ok(await made.plane.send(OPERATOR, Delete("Node", "", "n1")))
+        newer = made.agent({"simulated": newer_driver})
+        made.start(newer)
+        await made.schedulable()
+        alone = await made.place("alone", SIMULATED, execution="Exclusive")
+        await until(lambda: id_of(alone) in newer_driver.world.running)
+        beats = older_region.heartbeats
+        older_region.heal()
+        while not older.nodes["n1"].superseded or older_region.heartbeats < beats + 3:
+            await made.plane.clock.sleep(0.005)
+            assert older_driver.world.starts == {}, "it runs on the other one"
+        assert not newer.nodes["n1"].superseded

@@ -59,6 +59,7 @@ def test_what_is_exclusive_everywhere_may_run_as_long_as_the_shorter_of_both_lea
     here.exclusive, everywhere.exclusive = "region", "global"
 
     def until(left_s: float | None, sent: float, incarnation: int = 1) -> tuple[float, float]:
+        node.listed_in = incarnation
         assert node.heard(Ack(incarnation, 1, global_valid_s=left_s), sent, sent)
         return round(node.until(here), 3), round(node.until(everywhere), 3)
 
@@ -73,7 +74,7 @@ def test_an_acknowledgement_counts_as_long_as_the_region_says_and_so_it_is_after
     settings, kept = AgentSettings(node_lease_s=15.0, kill_s=1.0), tmp_path / "state"
     node = Node(NodeDeclaration("n1", "r"), settings, Remembered(kept), 0.0)
     here = life("api-0", 1)
-    here.exclusive = "region"
+    here.exclusive, node.listed_in = "region", 1
     assert node.heard(Ack(1, 1, lease_s=10.0, longest_s=30.0), 0.0, 0.0)
     assert round(node.until(here), 3) == 8.9, "not the fifteen it was configured with: the region waits for ten"
     assert round(node.sole_at, 3) == 32.3, "another agent of this node may have been told thirty"
@@ -403,6 +404,7 @@ def test_an_agent_that_comes_again_counts_no_restart_against_a_slot_that_may_be_
 def test_a_lease_counts_from_when_the_heartbeat_was_sent_not_from_when_its_answer_came() -> None:
     settings = AgentSettings(node_lease_s=10.0, kill_s=1.0)
     node = Node(NodeDeclaration("n1", "r"), settings, Remembered(), 0.0)
+    node.listed_in = 1
     assert node.heard(Ack(1, 1), 100.0, 107.0)
     ends = 100.0 + 10.0 * (1 - settings.clock_rate_error) - 1.0
     assert (node.lease_until, node.global_until) == (ends, ends)

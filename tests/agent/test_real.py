@@ -222,7 +222,7 @@ async def test_an_agent_killed_outright_leaves_its_instances_to_the_next(tmp_pat
 
 async def started_after(made: Rig, folder: Path) -> None:
     made.start(made.agent({"process": process_driver(folder, uids=None)}, **files_in(folder)))  # type: ignore[arg-type]
-    await until(lambda: made.node_status().session == 2 and made.node_status().schedulable)
+    await until(lambda: made.sessions() == 2 and made.node_status().schedulable)
 
 
 async def test_two_agents_cannot_use_one_directory(tmp_path: Path) -> None:

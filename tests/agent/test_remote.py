@@ -47,7 +47,7 @@ async def test_work_is_started_reported_and_stopped_over_a_channel_that_breaks()
         await made.reaches(second, "Ready")
         assert host.handshakes_total > told
         assert remote.connects_total == 2
-        assert (made.node_status().session, made.state(first)) == (1, "Ready")
+        assert (made.sessions(), made.state(first)) == (1, "Ready")
         await exchange.cut()
         await made.move(first, SlotState.DRAINING, Role.DISRUPTION, deadline_s=5.0)
         await made.reaches(first, "Released")

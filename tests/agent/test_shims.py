@@ -100,6 +100,17 @@ async def test_a_probe_whose_shim_does_not_obey_is_killed(tmp_path: Path, monkey
         await until(lambda: children() == before)
 
 
+async def test_a_shim_that_comes_after_the_fence_time_starts_nothing_at_all(tmp_path: Path) -> None:
+    """A machine that is overloaded or sleeps takes its time, and by then it may run elsewhere (S12)."""
+    async with driven(tmp_path) as made:
+        (tmp_path / "fence").write_text("1.0 1.0\n")
+        got = await made.driver.start(sh("touch begun; sleep 300", exclusive="region"))
+        if isinstance(got, Started):
+            got = await made.end()
+        assert got.cause == "fenced"
+        assert not (made.work() / "begun").exists()
+
+
 async def test_what_an_earlier_agent_left_of_its_probes_is_in_nobodys_way(tmp_path: Path) -> None:
     async with driven(tmp_path) as made:
         await made.start(sh("sleep 300"))

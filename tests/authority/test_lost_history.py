@@ -131,6 +131,24 @@ async def test_after_its_epoch_was_lost_as_well_it_leads_at_once(place: Place) -
     assert place.clock.now - at < 1.0
 
 
+@pytest.mark.parametrize("resigned", [True, False])
+async def test_whoever_led_in_what_was_lost_is_given_the_rest_of_its_lease(place: Place, resigned: bool) -> None:
+    """Nothing that is left of the store shows that it ever led, and it may be talking to nodes all the same (P9)."""
+    one, two = await place.server("one"), await place.server("two")
+    earlier = await place.lead(one)
+    if resigned:
+        await place.store.resign(earlier)
+    kept = place.disk.head
+    one.forget()
+    await place.store.resign(earlier)
+    await place.lead(two)
+    one._seen(await place.store.head())
+    place.disk.head = kept
+    at = place.clock.now
+    assert (await place.lead(one)).incarnation == 2
+    assert place.clock.now - at >= TTL_S * (1 + CLOCK_RATE_ERROR)
+
+
 async def test_somebody_who_leads_without_knowing_is_deposed_after_a_while_and_given_the_rest_of_its_lease(place: Place) -> None:
     one, two = await place.server("one"), await place.server("two")
     fence = await place.lead(one)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from fairlead.model.commands import BindGang, ReleaseReservation
+from fairlead.model.commands import BindGang, Put, ReleaseReservation
 from fairlead.model.lifecycle import Role, SlotState
-from tests.authority.planes import FakeClock, bind_of, no, ok, reserve_of, running_plane, token
+from tests.authority.planes import FakeClock, bind_of, no, ok, request_of, reserve_of, running_plane, token
 
 
 async def test_an_expired_reservation_is_ended_by_the_authority_exactly_once() -> None:
@@ -110,3 +110,18 @@ async def test_a_gang_has_members_each_once_and_all_of_the_same_gang() -> None:
         refused = no(await plane.send(scheduler, BindGang(mixed)), "GangIncomplete")
         assert "different gangs" in refused.detail, "as many as a gang has, and yet half of each (S20)"
         ok(await plane.send(scheduler, BindGang(tuple(bind_of("risk", f"red-{n}", "n1") for n in range(2)))))
+
+
+async def test_a_gang_that_grows_while_it_is_being_bound_is_as_large_as_any_of_its_members_says() -> None:
+    """Its requests are changed one by one, and those that were decided on are still there (S20)."""
+    async with running_plane() as plane:
+        await plane.add_node("n1")
+        await plane.grant("risk")
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        for index in range(2):
+            ok(await plane.request("risk", "red", index, assigner, gang="red", gang_size=2))
+        both = BindGang(tuple(bind_of("risk", f"red-{n}", "n1") for n in range(2)))
+        ok(await plane.send(assigner, Put("SchedulingRequest", request_of("risk", "red", 0, gang="red", gang_size=3))))
+        assert "has 3 members" in no(await plane.send(scheduler, both), "GangIncomplete").detail
+        ok(await plane.send(assigner, Put("SchedulingRequest", request_of("risk", "red", 0, gang="red", gang_size=2))))
+        ok(await plane.send(scheduler, both))

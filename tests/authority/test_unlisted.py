@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.commands import PutStatus
-from fairlead.model.kinds.capacity import NodeStatus
+from fairlead.model.commands import Put, PutStatus
+from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
 from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
+from fairlead.model.resources import Resources
 from fairlead.store.memory import MemoryDisk, MemoryStore
-from tests.authority.planes import FakeClock, PlaneForTest, agent_of, bind_of, no, ok, running_plane
+from tests.authority.planes import OPERATOR, REGION, FakeClock, PlaneForTest, agent_of, bind_of, no, ok, running_plane
 
 LISTED = NodeStatus(schedulable=True, health="Ready", session=1, incarnation=1)
 
@@ -83,6 +85,27 @@ async def test_a_node_that_history_forgot_has_ended_its_own_before_an_exclusive_
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
 
 
+async def test_a_node_that_history_forgot_and_that_has_registered_again_is_waited_for_until_it_has_listed() -> None:
+    """Its heartbeats count again, and with them its lease. What it is told to end may take its time."""
+    clock = FakeClock()
+    async with after_a_loss(clock) as plane:
+        assigner = await plane.as_role(Role.ASSIGNMENT)
+        ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
+        for name in ("n1", "n2"):
+            await says(plane, name, 2)
+        ok(
+            await plane.send(
+                OPERATOR, Put("Node", Node(Metadata(name="n4"), NodeSpec(region=REGION, allocatable=Resources(1000, 1 << 30))))
+            )
+        )
+        ok(await plane.send(agent_of("n4"), PutStatus("Node", "", "n4", NodeStatus(session=1, health="Ready"))))
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3", "n4")
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        assert "n4" in no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed").detail
+        await says(plane, "n4", 2)
+        ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
+
+
 async def test_the_next_leader_of_an_incarnation_goes_on_counting_where_the_first_began() -> None:
     clock, disk = FakeClock(), MemoryDisk()
     async with running_plane(MemoryStore(disk), clock) as plane:
@@ -93,12 +116,32 @@ async def test_the_next_leader_of_an_incarnation_goes_on_counting_where_the_firs
         began = plane.authority._ctx.state.hot("planes", "", "self").spec.incarnation_time
         plane.authority.heartbeat([("n1", 1)])
         await time_passes(plane, clock, fence_s(plane) + 1.0, "n1")
+        await plane.grant("search")  # the journal shows how long it was
     async with running_plane(MemoryStore(disk), clock) as plane:
         assert plane.authority._ctx.state.hot("planes", "", "self").spec.incarnation_time == began
         plane.authority.heartbeat([("n1", 1)])
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
         ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n1")))
+
+
+async def test_a_wall_clock_that_was_set_forward_does_not_make_a_node_that_history_forgot_end_any_sooner() -> None:
+    """A cold start goes on from the wall clock, if that is later: how long ago the incarnation began it cannot tell (P5)."""
+    clock, disk = FakeClock(), MemoryDisk()
+    async with after_a_loss(clock, disk=disk) as plane:
+        for name in ("n1", "n2"):
+            await says(plane, name, 2)
+    wall = clock.wall
+    clock.wall = lambda: wall() + 3600.0  # type: ignore[method-assign]
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        plane.authority.heartbeat([("n1", 1), ("n2", 1), ("n3", 1)])
+        assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)
+        ok(await plane.request("risk", "job", 0, assigner, execution="Exclusive"))
+        refused = no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed")
+        assert "forgotten" in refused.detail
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3")
+        scheduler = await plane.as_role(Role.SCHEDULER)
+        ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
 
 
 async def test_whoever_is_silent_for_a_whole_fence_runs_nothing_any_more() -> None:
@@ -121,6 +164,7 @@ async def test_a_silence_that_this_leader_has_not_seen_itself_proves_nothing() -
     clock, disk = FakeClock(), MemoryDisk()
     async with after_a_loss(clock, disk=disk) as plane:
         clock.offset += fence_s(plane) + 1.0
+        await plane.grant("search")  # the journal shows how long it was
     async with running_plane(MemoryStore(disk), clock) as plane:
         plane.authority.heartbeat([("n3", 1)])
         assigner, scheduler = await plane.as_role(Role.ASSIGNMENT), await plane.as_role(Role.SCHEDULER)

@@ -3,8 +3,7 @@ one that is Exclusive or provisional by itself when its fence time comes. Talks 
 
 A program of its own (`python -I -S shim.py`), so it imports the standard library alone and nothing of Fairlead. The agent hands
 it a marshalled dictionary on standard input; process.py says what is in it. All descendants stay below the shim: it is their
-subreaper, so a double fork comes back to it, and when it has no child left the whole tree is gone. Then it writes `exit` and
-ends.
+subreaper, so a double fork comes back to it, and when it has no child left the whole tree is gone: it writes `exit` and ends.
 """
 
 from __future__ import annotations
@@ -215,8 +214,7 @@ class Shim:
         self.control = os.open("control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.folder)
         self.main = 0
         self.status: int | None = None  # of the main process, once it ended
-        self.cause = ""
-        self.message = ""
+        self.cause = self.message = ""
         self.kill_at: float | None = now() + spec["timeout_s"] if spec.get("timeout_s") else None
         self.pipes: dict[int, Log | None] = {}
         self.wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -225,9 +223,11 @@ class Shim:
             signal.signal(number, lambda *_: None)
 
     def start(self) -> None:
-        spec, logs = self.spec, None
-        if spec["log_dir"]:
-            logs = os.open(spec["log_dir"], os.O_DIRECTORY | os.O_CLOEXEC)
+        if self._is_fenced():  # a machine that is overloaded, or slept, comes to this late: it may run elsewhere by now
+            self.cause, self.status = "fenced", signal.SIGKILL
+            return
+        spec = self.spec
+        logs = os.open(spec["log_dir"], os.O_DIRECTORY | os.O_CLOEXEC) if spec["log_dir"] else None
         ends = []
         for stream in ("stdout", "stderr"):
             read, write = os.pipe2(os.O_CLOEXEC)
@@ -291,9 +291,12 @@ class Shim:
                 self.cause = rest or self.cause or "stopped"
                 self.kill_at = 0.0
 
+    def _is_fenced(self) -> bool:
+        return bool(self.spec["fences"]) and now() >= min(fence_time(*each) for each in self.spec["fences"])
+
     def _keep_time(self) -> None:
         self._reap()
-        if self.spec["fences"] and self.status is None and now() >= min(fence_time(*each) for each in self.spec["fences"]):
+        if self.status is None and self._is_fenced():
             self.cause, self.kill_at = "fenced", 0.0
         if self.kill_at is None and os.fstat(self.folder).st_nlink == 0:
             # The agent's directory was removed: no agent can ever adopt this run or stop it, so nobody wants it.
@@ -333,12 +336,9 @@ class Shim:
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                if pid == self.main:
-                    self.status = status
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self.main:
+                    self.status = found[1]
 
     def _over(self) -> bool:
         if self.status is None:

@@ -168,14 +168,15 @@ def _gang_incomplete(ctx: Context, body: BindGang) -> Refused | None:
     names = {(bind.tenant, bind.name) for bind in body.binds}
     if len(names) != len(body.binds):
         return Refused("Invalid", "a member is named twice")
-    gangs: dict[str, int] = {}
+    said: dict[tuple[str, int], None] = {}  # the gang and size of each member: requests change one by one
     for tenant, name in sorted(names):
         request: SchedulingRequest | None = ctx.state.hot(_REQUESTS, tenant, name)
         if request is not None:
-            gangs[f"{tenant}/{request.spec.gang}"] = request.spec.gang_size
+            said[f"{tenant}/{request.spec.gang}", request.spec.gang_size] = None
+    gangs = sorted({gang for gang, _ in said})
     if len(gangs) > 1:
-        return Refused("GangIncomplete", f"members of different gangs: {', '.join(sorted(gangs))}")
-    for gang, size in gangs.items():
+        return Refused("GangIncomplete", f"members of different gangs: {', '.join(gangs)}")
+    for gang, size in said:
         if len(names) != size:
             return Refused("GangIncomplete", f"gang {gang} has {size} members, {len(names)} were sent")
     return None

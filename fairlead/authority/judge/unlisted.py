@@ -21,8 +21,10 @@ class Unlisted:
         if incarnation != self._incarnation:
             self._incarnation = incarnation
             # One that never listed before has run nothing, or what it ran and said was lost, and has ended: `refuse_unlisted`
-            # waits for that before it asks here. Those that come later list in this incarnation.
-            older = {name: each for name, each in self._nodes.items() if 0 < each.listed_in < incarnation}
+            # waits for that before it asks here. Unless it has registered again since then: heartbeats count from there on, and
+            # until it is schedulable it may be running that still. Those that come later begin with nothing.
+            unlisted = {name: each for name, each in self._nodes.items() if each.listed_in < incarnation}
+            older = {name: each for name, each in unlisted.items() if each.listed_in or not each.schedulable}
             self._left = older if incarnation > 1 else {}
         while self._left:
             name, account = next(iter(self._left.items()))
