@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -30,7 +31,8 @@ def children() -> set[int]:
     """Zombies too."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):
-        found |= {int(pid) for pid in Path(f"/proc/self/task/{task}/children").read_text().split()}
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            found |= {int(pid) for pid in Path(f"/proc/self/task/{task}/children").read_text().split()}
     return found
 
 
