@@ -53,6 +53,9 @@ from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.meta import Metadata, set_condition
 
 _REGION: Final = "region/"  # and the name, in a key that is no tenant's
+# An offer that its region has not taken is not replaced within this. What the region says until then is about the one before: who
+# went by it would offer now this, now that, as fast as words travel.
+ANSWER_MS: Final = 2_000
 
 
 def _tenant(item: Item) -> str:
@@ -74,6 +77,7 @@ class QuotaController:
     def __init__(self, lease_s: int = LEASE_S) -> None:
         self._lease_s = lease_s
         self._made: dict[Name, int] = {}  # (tenant, region) -> the newest version sent to be written
+        self._offered_ms: dict[Name, int] = {}  # (tenant, region) -> when that was; soft
         self._until_ms: dict[str, int] = {}  # region -> when the last lease given to it certainly has ended
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -146,12 +150,14 @@ class QuotaController:
             self._made.pop((tenant, region), None)  # everything this key wrote before is in the picture by now
         for region, (spec, why) in made.items():
             self._made[tenant, region] = spec.version
+            self._offered_ms[tenant, region] = now_ms
             before = grants.get(region)
             metadata = before.metadata if before is not None else Metadata(name=region, namespace=tenant)
             metadata = replace(metadata, annotations=with_reason(metadata, why))
             bodies.append(Put("Grant", Grant(metadata, spec), mode="upsert" if before is not None else "create"))
         bodies += _statuses(view, quotas, now, grants, accounts, now_ms)
-        return Result(bodies, _wake(now, accounts, now_ms))
+        untaken_ms = [self._untaken_ms(grant, now_ms) for grant in grants.values()]
+        return Result(bodies, _wake(now, accounts, untaken_ms, now_ms))
 
     def _offers(
         self, tenant: str, view: View, now: QuotaNow, grants: dict[str, Grant], accounts: dict[str, Account], now_ms: int
@@ -177,6 +183,8 @@ class QuotaController:
         for region in sorted(wishes, key=lambda name: (not wishes[name].shrinks, name)):
             wish, before = wishes[region], accounts[region]
             grant = grants.get(region)
+            if grant is not None and self._untaken_ms(grant, now_ms):
+                continue
             used = lasting_use(grant) if grant is not None else {}
             room = room_of(now, accounts, lasting, region, now_ms)
             after = escrow.answer(before, wish.during, wish.after, room, 1 << 62, used)
@@ -196,6 +204,11 @@ class QuotaController:
             spec = offer_spec(given, after, self._lease_s, self._leased_ms(view, region), emergency, ends)
             made[region] = spec, ENDS if again else why_offered(grant, before.newest, after.newest, now.limits, exposed)
         return made
+
+    def _untaken_ms(self, grant: Grant, now_ms: int) -> int:
+        """Until when its region is given the time to take the newest offer; 0: it has taken it, or had that time."""
+        until_ms = self._offered_ms.get((grant.metadata.namespace, grant.spec.region), 0) + ANSWER_MS
+        return until_ms if grant.status.accepted_version < grant.spec.version and now_ms < until_ms else 0
 
     def _leased_ms(self, view: View, region: str) -> int:
         """When the last lease that the region was given certainly has ended."""
@@ -235,9 +248,9 @@ def _statuses(
     return bodies
 
 
-def _wake(now: QuotaNow, accounts: dict[str, Account], now_ms: int) -> int | None:
-    """When something changes by time alone: a superseded lease ends, an emergency quota does."""
-    times = [offer.until_ms for account in accounts.values() for offer in account.offers]
+def _wake(now: QuotaNow, accounts: dict[str, Account], untaken_ms: list[int], now_ms: int) -> int | None:
+    """When something changes by time alone: a superseded lease ends, an emergency quota does, an offer was not taken in time."""
+    times = untaken_ms + [offer.until_ms for account in accounts.values() for offer in account.offers]
     times += [millis(each.end) for each in now.emergencies]
     later = [ms for ms in times if now_ms < ms < 1 << 60]
     return min(later) if later else None

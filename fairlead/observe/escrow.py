@@ -16,7 +16,7 @@ from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.intent import Quota
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.quota import GrantTerm
-from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
 from fairlead.model.resources import NOTHING, Resources
 
 DRAINED_MS: Final = 300_000  # after the end of an emergency quota, what it allowed is gone
@@ -60,13 +60,14 @@ def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: in
 
 
 def in_use(objects: Objects, tenant: str, runs: Runs = _always) -> Resources:
-    """What is charged to a tenant: its bindings that hold capacity, and its reservations. A provisional binding whose agent has
-    ended it uses nothing, though its region may not have heard of that."""
+    """What is charged to a tenant: its bindings that hold capacity, and its reservations. A binding that is provisional, or that
+    drains, and whose agent has ended it uses nothing, though its region may not have heard of that, or has lost it."""
     used = NOTHING
     for (owner, name), binding in objects.get("bindings", {}).items():
         if owner != tenant or binding.status.state not in HOLDS_CAPACITY:
             continue
-        if binding.spec.provisional_until_time is None or runs(binding.spec.node, owner, name):
+        stays = binding.spec.provisional_until_time is None and binding.status.state is not SlotState.DRAINING
+        if stays or runs(binding.spec.node, owner, name):
             used += binding.spec.requests
     for (owner, _), reservation in objects.get("reservations", {}).items():
         if owner == tenant:

@@ -178,7 +178,7 @@ def test_a_restored_global_plane_grows_nothing_while_a_region_is_silent() -> Non
     world.copy("global")
     for _ in range(5):
         world.place("west", "risk", 10)
-        settled(world, 2)
+        settled(world, 4)
     had = world.allowed("west", "risk").limit.cpu
     assert had > QUOTA // 2
     world.restore("global", 0)
