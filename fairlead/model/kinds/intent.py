@@ -30,7 +30,7 @@ class Tenant(Record, frozen=True):
 
 
 class QuotaSpec(Record, frozen=True):
-    limits: Resources = NOTHING  # the most of each resource
+    limits: Resources = NOTHING  # the most of each resource; what is not named may not be used at all
     protected: dict[str, Resources] = {}  # region -> what no rebalancing may take below
 
 
