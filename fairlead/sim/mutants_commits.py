@@ -12,6 +12,7 @@ from fairlead.authority import judge
 from fairlead.authority.chores import Chores
 from fairlead.authority.judge import context, kinds, placing, running, victims
 from fairlead.authority.judge.context import Draft
+from fairlead.authority.judge.unlisted import Unlisted
 from fairlead.decide import leftovers
 from fairlead.decide.fit import has_room, open_to
 from fairlead.model.commands import BindGang, Refused, Report
@@ -63,8 +64,18 @@ def _unlisted_is_empty() -> list[Swap]:
 
 
 def _forgotten_is_empty() -> list[Swap]:
-    """A node that a store has forgotten altogether is taken for one that never ran anything."""
-    return [(context.Context, "_incarnation_began_ms", lambda self: 0)]
+    """A node of whose words nothing is left is taken for one that never ran anything. Whether it is known at all, or has only not
+    said anything that is left, two guards ask; both are out."""
+    one = Unlisted.one
+
+    def lax(self: Unlisted, incarnation: int, fenced_ms: int) -> str:
+        found = one(self, incarnation, fenced_ms)
+        while found and not self._nodes[found].listed_in:
+            del self._left[found]
+            found = one(self, incarnation, fenced_ms)
+        return found
+
+    return [(context.Context, "_incarnation_began_ms", lambda self: 0), (Unlisted, "one", lax)]
 
 
 def _any_agent() -> list[Swap]:

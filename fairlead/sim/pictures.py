@@ -15,7 +15,7 @@ from fairlead.compose.plane import PlaneServer
 from fairlead.controllers.picture import Picture
 from fairlead.sim.loop import Draws
 
-CHANCE: Final = 0.05
+CHANCE: Final = 0.3  # of a change that replaces another: what is revived is soon replaced again, or found by the next list
 
 
 def told_again(server: PlaneServer, draws: Draws, counts: Counter[str]) -> None:
