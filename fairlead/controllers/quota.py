@@ -53,8 +53,8 @@ from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec
 from fairlead.model.meta import Metadata, set_condition
 
 _REGION: Final = "region/"  # and the name, in a key that is no tenant's
-# An offer that its region has not taken is not replaced within this. What the region says until then is about the one before: who
-# went by it would offer now this, now that, as fast as words travel.
+# An offer that its region has not taken is not taken back within this for what the region has: what it says until then is about
+# that one, and who went by it would offer now this, now that, as fast as words travel.
 ANSWER_MS: Final = 2_000
 
 
@@ -183,7 +183,7 @@ class QuotaController:
         for region in sorted(wishes, key=lambda name: (not wishes[name].shrinks, name)):
             wish, before = wishes[region], accounts[region]
             grant = grants.get(region)
-            if grant is not None and self._untaken_ms(grant, now_ms):
+            if grant is not None and resources(wish.during) == grant.status.during and self._untaken_ms(grant, now_ms):
                 continue
             used = lasting_use(grant) if grant is not None else {}
             room = room_of(now, accounts, lasting, region, now_ms)

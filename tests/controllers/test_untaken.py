@@ -1,4 +1,4 @@
-"""An offer that its region has not taken yet is not replaced by what the region said about the one before it."""
+"""An offer that its region has not taken yet is not taken back for the one before it, of which the region still speaks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEASE_S = 600
 
 
 class Plane:
-    """A quota of 100 over two regions. West uses 50 and wants all it can get; east uses 30, and what it wants is its word."""
+    """A quota of 100 over two regions. Both use 30 of the 50 they have, and west wants more; what east wants is its word."""
 
     def __init__(self) -> None:
         self.controller = QuotaController(LEASE_S)
@@ -26,7 +26,7 @@ class Plane:
         self.view.incarnation = 1
         self._position = 0
         self.see("quotas", Quota(Metadata(name="q", namespace="risk"), QuotaSpec(limits=Resources(100))))
-        for name, during, used, waits in (("east", 50, 30, 0), ("west", 50, 50, 40)):
+        for name, during, used, waits in (("east", 50, 30, 0), ("west", 50, 30, 40)):
             self.see("regions", Region(Metadata(name=name)))
             self.offered(GrantSpec(name, first_version(1), Resources(during), Resources(during), lease_seconds=LEASE_S))
             self.says(name, first_version(1), used, waits)
@@ -75,7 +75,15 @@ def test_what_it_says_when_it_has_taken_it_counts_at_once() -> None:
     first, _ = plane.looks(1000)
     plane.says("east", plane.grant("east").spec.version, 30, 20)
     made, _ = plane.looks(1060)
-    assert made["east"] > first["east"]
+    assert made["east"] == 50 > first["east"]
+
+
+def test_something_else_is_offered_at_once() -> None:
+    plane = Plane()
+    first, _ = plane.looks(1000)
+    plane.says("east", first_version(1), 30, 5)
+    made, _ = plane.looks(1060)
+    assert first["east"] < made["east"] < 50
 
 
 def test_one_that_takes_nothing_is_offered_anew_after_a_while() -> None:
