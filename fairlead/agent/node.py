@@ -59,6 +59,7 @@ class Node:
         self.provisional: dict[InstanceId, Slot] = {}  # of these, those that end with the lease of a grant
         self._lives: dict[tuple[str, str], list[Slot]] = {}  # the same by slot: a node may carry hundreds
         self.refused_tokens = 0
+        self._heard_in = remembered.leader[0]  # the incarnation of the last acknowledgement that counted, of earlier agents too
         self._history = 0  # the incarnation that known positions belong to
         self.listed_in = 0  # the incarnation whose leader was told last what runs here
         self._asked: dict[tuple[str, str], int] = {}  # the positions that were known when the region was asked last
@@ -79,7 +80,6 @@ class Node:
         if self.name in ack.superseded:
             self.supersede("a newer session answers for it")
             return False
-        incarnation = self.remembered.leader[0]
         if not self.remembered.hear(ack.incarnation, ack.epoch, ack.lease_s) or not self.remembered.save_leader():
             return False
         if self.name in ack.unknown:
@@ -88,7 +88,9 @@ class Node:
         settings = self._settings
         valid_s = self.lease_s * (1 - settings.clock_rate_error)
         most_s = valid_s if ack.global_valid_s is None else min(valid_s, ack.global_valid_s * (1 - settings.clock_rate_error))
-        if incarnation and ack.incarnation != incarnation:
+        # Not what is remembered: that was set by the first word of it, which counted for nothing if no disk took it.
+        before, self._heard_in = self._heard_in, ack.incarnation
+        if before and ack.incarnation != before:
             self.synced = self.confirmed = False  # another history: the inventory is to be told anew (P10)
             # In which what was superseded may be bound again (P11).
             self.global_until = min(self.global_until, sent + most_s - settings.kill_s)
@@ -171,6 +173,7 @@ class Node:
         self.superseded = self.registered = self.synced = self.confirmed = self.listed = self.leased = False
         self.session, self.sole_at = 0, float("inf")
         self.lease_until = self.global_until = float("-inf")
+        self._heard_in = self.remembered.leader[0]
 
     def saw_object(self, change: Change) -> None:
         """The Node object, from a read or the feed."""

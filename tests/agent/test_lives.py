@@ -70,6 +70,36 @@ def test_what_is_exclusive_everywhere_may_run_as_long_as_the_shorter_of_both_lea
     assert until(None, 22.0, 2) == (35.85, 35.85), "a region without a global plane"
 
 
+def test_another_history_is_noticed_when_the_first_word_of_it_could_not_be_written_down() -> None:
+    """Simulator, seed 1200027: a disk that was broken when a new incarnation began. The inventory was never told again, so that
+    nothing that runs once was bound in the region any more; and what had moved in lost history would have been started here."""
+
+    class Disk:
+        broken = False
+
+        def read(self) -> bytes | None:
+            return None
+
+        def write(self, data: bytes, *, durable: bool) -> None:
+            if self.broken:
+                raise OSError("no space left")
+
+    disk = Disk()
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(disk), 0.0)
+    assert node.heard(Ack(1, 1), 0.0, 0.0)
+    node.registered = node.synced = node.confirmed = node.listed = True
+    disk.broken = True
+    assert not node.heard(Ack(2, 1), 5.0, 5.0)
+    disk.broken = False
+    assert node.heard(Ack(2, 1), 10.0, 10.0)
+    assert node.needs_handshake
+    assert not (node.synced or node.confirmed or node.listed)
+    assert node.sole_at > 25.0, "counted from the first word that counts"
+    node.synced = node.confirmed = node.listed = True
+    assert node.heard(Ack(2, 2), 15.0, 15.0)
+    assert not node.needs_handshake, "once for each history"
+
+
 def test_an_acknowledgement_counts_as_long_as_the_region_says_and_so_it_is_after_a_restart(tmp_path: Path) -> None:
     settings, kept = AgentSettings(node_lease_s=15.0, kill_s=1.0), tmp_path / "state"
     node = Node(NodeDeclaration("n1", "r"), settings, Remembered(kept), 0.0)
