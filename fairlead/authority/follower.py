@@ -102,20 +102,25 @@ class Follower:
                 applied += 1
             await self._clock.sleep(0)
         if self.chain and head.position == state.position and head.hash != self.chain:
-            raise self._other_history("head", f"at position {head.position} the store has another history than memory")
+            differs = self._other_history("head", f"at position {head.position} the store has another history than memory")
+            raise await self._of_one_history(differs, head.fence())
         if head.position == state.position:
             self.chain = head.hash
             self._live = True
         return applied
 
     async def _apply_checked(self, batch: Batch) -> None:
-        """What does not fit together, and was read under two leaders, is no damage: a tail was lost in between."""
         try:
             self.apply(batch)
         except Corrupt as damage:
-            if (await self._store.head()).fence() == self._begun:
-                raise
-            raise Forked(f"{damage}; but another one leads since this was loaded") from damage
+            raise await self._of_one_history(damage, self._begun) from None
+
+    async def _of_one_history(self, found: Forked | Corrupt, fence: Fence | None) -> Forked | Corrupt:
+        """What does not fit together, and was read under two leaders, is no damage: a tail was lost in between. `fence`: who led
+        when the other half of it was read."""
+        if isinstance(found, Forked) or (await self._store.head()).fence() == self._begun == fence:
+            return found
+        return Forked(f"{found}; but another one leads since this was read")
 
     def apply(self, batch: Batch) -> None:
         state = self.state

@@ -156,6 +156,27 @@ async def test_what_does_not_fit_together_is_no_damage_where_another_leads_since
         await reading.catch_up(head)
 
 
+@pytest.mark.parametrize("led", ["by the same", "by another since", "by another when it was loaded"])
+async def test_a_head_that_memory_does_not_lead_to_is_no_damage_where_another_leads_since(led: str) -> None:
+    """Simulator, seed 1200461 of `tails`: the head was read, the store lost its tail and grew to the same position again, and only
+    then was the journal read."""
+    memory = MemoryEngine()
+    await fill(memory)
+    disk = memory.disk
+    store: Any = await memory.open_store()
+    disk.head = replace(disk.head, materialised=0)
+    disk.objects.clear()
+    reading = Follower(store, SystemClock(), State(hot_of, 100), lambda recs: None)
+    lost = replace(await store.head(), hash=b"\5" * 32)
+    if led == "by another when it was loaded":
+        disk.head = replace(disk.head, epoch=disk.head.epoch + 1, holder="another")
+    await reading.load()
+    if led == "by another since":
+        disk.head = replace(disk.head, epoch=disk.head.epoch + 1, holder="another")
+    with pytest.raises(Corrupt if led == "by the same" else Forked, match="has another history than memory"):
+        await reading.catch_up(lost)
+
+
 @pytest.mark.parametrize("taken_over", [False, True])
 async def test_a_journal_that_ends_before_its_head_is_no_damage_where_another_leads_since(taken_over: bool) -> None:
     """Simulator, seed 7003 of `tails`: the store lost its tail, and had grown beyond that place again at the next look."""
