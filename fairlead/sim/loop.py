@@ -56,6 +56,9 @@ _STEP = struct.Struct("<dq")
 _SLEPT = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what the timer of asyncio.sleep calls
 TRACE_BYTES = 1 << 16  # what ran is hashed in pieces of this size: a call for every step would cost more than the hash itself
 _collect = gc.collect  # as it is here: while a world runs, production code's own collections are switched off
+# The shortest wait there is. Clocks that count from far away are coarser than true time: who waits for less than they can show
+# would be woken at the same moment by them, and ask again without end.
+WAIT_MIN_S = 1e-9
 CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
 
 
@@ -226,7 +229,12 @@ class SimLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         process = self.current
-        return self._set_timer(when, when if process is None else process.clock.true(when), process, callback, args, context)
+        if process is None:
+            return self._set_timer(when, when, None, callback, args, context)
+        true_s = process.clock.true(when)
+        if true_s - self.now < WAIT_MIN_S and when > process.clock.local(self.now):
+            true_s = self.now + WAIT_MIN_S
+        return self._set_timer(when, true_s, process, callback, args, context)
 
     def call_later(
         self,
@@ -239,7 +247,10 @@ class SimLoop(asyncio.BaseEventLoop):
         if process is None:
             return self._set_timer(self.now + delay, self.now + delay, None, callback, args, context)
         when = process.clock.local(self.now) + delay
-        return self._set_timer(when, process.clock.true(when), process, callback, args, context)
+        true_s = process.clock.true(when)
+        if delay > 0.0 and true_s - self.now < WAIT_MIN_S:
+            true_s = self.now + WAIT_MIN_S
+        return self._set_timer(when, true_s, process, callback, args, context)
 
     def _set_timer(
         self, when: float, true_s: float, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...],

@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.sim import loop as sim
 from fairlead.sim.loop import Outcome, SimDeadlock, SimForbidden, SimLoop, SimOverrun, sleep
+from fairlead.sim.process import HostClock, Process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -150,6 +151,36 @@ def test_a_livelock_ends_at_the_step_limit() -> None:
 
     with pytest.raises(SimOverrun):
         sim.run(main, 1, steps_max=1000)
+
+
+@pytest.mark.parametrize("timed", ["call_later", "call_at", "sleep"])
+def test_whoever_waits_for_less_than_its_clock_can_show_gets_there(timed: str) -> None:
+    """Simulator, seeds 1200044 and 1200626: a clock that counts from a million showed no time passing, twenty million times."""
+
+    async def waits(loop: SimLoop, clock: HostClock, until: float) -> int:
+        rounds = 0
+        while (now := clock.local(loop.now)) < until:
+            rounds += 1
+            woken = loop.create_future()
+            if timed == "sleep":
+                await sleep((until - now) / 2)
+                continue
+            if timed == "call_later":
+                loop.call_later((until - now) / 2, woken.set_result, None)
+            else:
+                loop.call_at(until, woken.set_result, None)
+            await woken
+        return rounds
+
+    async def program(loop: SimLoop) -> list[int]:
+        out = []
+        for step in range(50):
+            clock = HostClock(local_s=900_000.0 + step / 7, rate=1.0 - step / 9_999)
+            until = clock.local(loop.now) + 0.1
+            out.append(await loop.spawn(Process(f"p{step}", clock), waits(loop, clock, until), "waits"))
+        return out
+
+    assert max(sim.run(program, 1, steps_max=20_000).value) < 60
 
 
 def test_a_thread_is_refused() -> None:
