@@ -56,9 +56,6 @@ _STEP = struct.Struct("<dq")
 _SLEPT = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what the timer of asyncio.sleep calls
 TRACE_BYTES = 1 << 16  # what ran is hashed in pieces of this size: a call for every step would cost more than the hash itself
 _collect = gc.collect  # as it is here: while a world runs, production code's own collections are switched off
-# The shortest wait there is. Clocks that count from far away are coarser than true time: who waits for less than they can show
-# would be woken at the same moment by them, and ask again without end.
-WAIT_MIN_S = 1e-9
 CANCELLED_TIMERS_MAX = 256  # Rebuild the heap beyond this; asyncio.timeout leaves one cancelled timer behind per use.
 
 
@@ -222,35 +219,22 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def call_at(
-        self,
-        when: float,
-        callback: Callable[[Unpack[Ts]], object],
-        *args: *Ts,
-        context: contextvars.Context | None = None,
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         process = self.current
         if process is None:
             return self._set_timer(when, when, None, callback, args, context)
-        true_s = process.clock.true(when)
-        if true_s - self.now < WAIT_MIN_S and when > process.clock.local(self.now):
-            true_s = self.now + WAIT_MIN_S
-        return self._set_timer(when, true_s, process, callback, args, context)
+        due_s = process.clock.due(when, self.now, when > process.clock.local(self.now))
+        return self._set_timer(when, due_s, process, callback, args, context)
 
     def call_later(
-        self,
-        delay: float,
-        callback: Callable[[Unpack[Ts]], object],
-        *args: *Ts,
-        context: contextvars.Context | None = None,
+        self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         process = self.current
         if process is None:
             return self._set_timer(self.now + delay, self.now + delay, None, callback, args, context)
         when = process.clock.local(self.now) + delay
-        true_s = process.clock.true(when)
-        if delay > 0.0 and true_s - self.now < WAIT_MIN_S:
-            true_s = self.now + WAIT_MIN_S
-        return self._set_timer(when, true_s, process, callback, args, context)
+        return self._set_timer(when, process.clock.due(when, self.now, delay > 0.0), process, callback, args, context)
 
     def _set_timer(
         self, when: float, true_s: float, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...],
@@ -377,8 +361,11 @@ class SimLoop(asyncio.BaseEventLoop):
         raise AssertionError("what was chosen is in the queue")
 
 
-def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max: int = STEPS_MAX) -> Outcome[T]:
-    """Runs `main` to its end on a fresh loop; what it leaves running is cancelled and counts no more."""
+def run(
+    main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max: int = STEPS_MAX, *, last: bool = False
+) -> Outcome[T]:
+    """Runs `main` to its end on a fresh loop; what it leaves running is cancelled and counts no more. `last`: the process ends
+    with it, and what is left is the system's to clear away."""
     loop = SimLoop(seed, steps_max)
     collecting = gc.isenabled()
     gc.disable()
@@ -387,12 +374,13 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int, steps_max:
         value = loop.run_until_complete(main(loop))
         outcome = Outcome(value, loop.steps, loop.now, loop.trace_hash())
     finally:
-        asyncio.events._set_running_loop(loop)
-        try:
-            loop.drop_tasks()
-        finally:
-            asyncio.events._set_running_loop(None)
-            loop.close()
+        if not last:
+            asyncio.events._set_running_loop(loop)
+            try:
+                loop.drop_tasks()
+            finally:
+                asyncio.events._set_running_loop(None)
+                loop.close()
             gc.unfreeze()
             if collecting:
                 gc.enable()

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+# The shortest wait there is. A clock that counts from far away is coarser than true time: who waits for less than it can show
+# would be woken when by that clock no time has passed, and wait again without end.
+WAIT_MIN_S: Final = 1e-9
 
 
 class HostClock:
@@ -24,8 +28,10 @@ class HostClock:
     def local(self, now_s: float) -> float:
         return self._local + (now_s - self._at) * self.rate
 
-    def true(self, local_s: float) -> float:
-        return self._at + (local_s - self._local) / self.rate
+    def due(self, local_s: float, now_s: float, waits: bool) -> float:
+        """The true time at which a timer for that moment rings. `waits`: it was set for later than now."""
+        true_s = self._at + (local_s - self._local) / self.rate
+        return now_s + WAIT_MIN_S if waits and true_s - now_s < WAIT_MIN_S else true_s
 
     def run_at(self, rate: float, now_s: float) -> None:
         """From now on it runs at another rate. Timers that stand keep the moment they were set for."""

@@ -118,13 +118,15 @@ def _still() -> SimpleNamespace:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """What dead processes leave is destroyed when their world is; Python would print what their coroutines make of it."""
+def unheard(last: bool = False) -> Iterator[None]:
+    """What dead processes leave is destroyed when their world is; Python would print what their coroutines make of it. `last`: of
+    its process, after which nothing is destroyed."""
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a process died before it awaited
         try:
             yield
         finally:
-            gc.collect()
-            sys.unraisablehook = before
+            if not last:
+                gc.collect()
+                sys.unraisablehook = before

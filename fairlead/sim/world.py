@@ -294,8 +294,8 @@ class World:
             self.found("L4", "", f"was as desired, and is not any more: {'; '.join(different[:5])}")
 
 
-def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
-    """A run that breaks off, by whatever, is a finding like any other: X0."""
+def run_scenario(scenario: Scenario, *, timeline: bool = False, last: bool = False) -> Verdict:
+    """A run that breaks off, by whatever, is a finding like any other: X0. `last`: of its process, which ends with it."""
     worlds: list[World] = []
 
     async def main(loop: SimLoop) -> None:
@@ -312,9 +312,9 @@ def run_scenario(scenario: Scenario, *, timeline: bool = False) -> Verdict:
             world.platform.machines.counts.update(probe.counted())
 
     forget_shared()  # what an earlier run of this process left would show in this one's bytes
-    with quiet(), unheard(), planted(scenario.mutant), walls():
+    with quiet(), unheard(last), planted(scenario.mutant), walls():
         try:
-            outcome = sim.run(main, scenario.seed)
+            outcome = sim.run(main, scenario.seed, last=last)
         except (Exception, asyncio.CancelledError) as error:
             if not worlds:
                 return broken_off(scenario.seed, scenario.profile, told_of(error))

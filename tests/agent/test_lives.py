@@ -93,7 +93,7 @@ def test_another_history_is_noticed_when_the_first_word_of_it_could_not_be_writt
     disk.broken = False
     assert node.heard(Ack(2, 1), 10.0, 10.0)
     assert node.needs_handshake
-    assert not (node.synced or node.confirmed or node.listed)
+    assert [node.synced, node.confirmed, node.listed] == [False] * 3
     assert node.sole_at > 25.0, "counted from the first word that counts"
     node.synced = node.confirmed = node.listed = True
     assert node.heard(Ack(2, 2), 15.0, 15.0)
