@@ -158,8 +158,8 @@ async def test_what_does_not_fit_together_is_no_damage_where_another_leads_since
 
 @pytest.mark.parametrize("led", ["by the same", "by another since", "by another when it was loaded"])
 async def test_a_head_that_memory_does_not_lead_to_is_no_damage_where_another_leads_since(led: str) -> None:
-    """Simulator, seed 1200461 of `tails`: the head was read, then the store lost its tail and grew to the same position again, and
-    only then the journal was read."""
+    """Simulator, seed 1200461 of `tails`: the head was read, then the store lost its tail and grew to the same position again,
+    and only then the journal was read."""
     memory = MemoryEngine()
     await fill(memory)
     disk = memory.disk
