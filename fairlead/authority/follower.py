@@ -90,6 +90,10 @@ class Follower:
         state = self.state
         if head.position < state.position:
             raise Forked(f"the store is at {head.position}, memory at {state.position}: it lost its tail")
+        if not self.chain and head.fence() != self._begun:
+            # Objects carry no hash. What was loaded may be of a tail that was lost since, and what follows would be taken for its
+            # continuation: nothing could ever show that memory is of two histories.
+            raise Behind("another one leads since the objects were loaded: they may be of another history")
         applied = 0
         while state.position < head.position:
             batches = await following(self._store, self._clock, state.position, head)
@@ -103,7 +107,7 @@ class Follower:
             await self._clock.sleep(0)
         if self.chain and head.position == state.position and head.hash != self.chain:
             differs = self._other_history("head", f"at position {head.position} the store has another history than memory")
-            raise await self._of_one_history(differs, head.fence())
+            raise await self._of_one_history(differs)
         if head.position == state.position:
             self.chain = head.hash
             self._live = True
@@ -113,12 +117,11 @@ class Follower:
         try:
             self.apply(batch)
         except Corrupt as damage:
-            raise await self._of_one_history(damage, self._begun) from None
+            raise await self._of_one_history(damage) from None
 
-    async def _of_one_history(self, found: Forked | Corrupt, fence: Fence | None) -> Forked | Corrupt:
-        """What does not fit together, and was read under two leaders, is no damage: a tail was lost in between. `fence`: who led
-        when the other half of it was read."""
-        if isinstance(found, Forked) or (await self._store.head()).fence() == self._begun == fence:
+    async def _of_one_history(self, found: Forked | Corrupt) -> Forked | Corrupt:
+        """What does not fit together, and was read under two leaders, is no damage: a tail was lost in between."""
+        if isinstance(found, Forked) or (await self._store.head()).fence() == self._begun:
             return found
         return Forked(f"{found}; but another one leads since this was read")
 

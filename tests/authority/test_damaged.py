@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fairlead.authority import follower
 from fairlead.authority.authority import Authority
 from fairlead.authority.candidate import Timing
-from fairlead.authority.follower import Follower, Forked, check_history, following
+from fairlead.authority.follower import Behind, Follower, Forked, check_history, following
 from fairlead.authority.hot import hot_of
 from fairlead.authority.judge import Settings
 from fairlead.authority.state import State
@@ -173,8 +173,32 @@ async def test_a_head_that_memory_does_not_lead_to_is_no_damage_where_another_le
     await reading.load()
     if led == "by another since":
         disk.head = replace(disk.head, epoch=disk.head.epoch + 1, holder="another")
-    with pytest.raises(Corrupt if led == "by the same" else Forked, match="has another history than memory"):
+    with pytest.raises(Corrupt if led == "by the same" else Forked, match="another history"):
         await reading.catch_up(lost)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+async def test_objects_that_were_loaded_before_another_led_are_not_continued(taken_over: bool) -> None:
+    """The store lost its tail after its objects were read, and has grown again: a batch of the new history begins right after the
+    last position of the old one, and nothing in memory says which history that was."""
+    memory = MemoryEngine()
+    await fill(memory)
+    disk = memory.disk
+    store: Any = await memory.open_store()
+    last = disk.journal.pop()
+    disk.head = replace(disk.head, position=last.batch.first - 1, materialised=last.batch.first - 1, hash=last.batch.previous)
+    disk.objects = {key: row for key, row in disk.objects.items() if row[0] < last.batch.first}
+    reading = Follower(store, SystemClock(), State(hot_of, 100), lambda recs: None)
+    await reading.load()
+    other = replace(last.batch, previous=b"\5" * 32, hash=chain_hash(b"\5" * 32, last.batch.blob))
+    disk.journal.append(replace(last, batch=other))
+    disk.head = replace(disk.head, position=other.last, hash=other.hash)
+    if taken_over:
+        disk.head = replace(disk.head, epoch=disk.head.epoch + 1, holder="another")
+        with pytest.raises(Behind, match="may be of another history"):
+            await reading.catch_up(disk.head)
+    else:
+        await reading.catch_up(disk.head)  # the same leads: what follows is what it wrote
 
 
 @pytest.mark.parametrize("taken_over", [False, True])
