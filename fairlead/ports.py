@@ -60,6 +60,15 @@ def write_all(fd: int, data: bytes, at: int | None = None) -> None:
         done += took
 
 
+def sync_directory(directory: Path) -> None:
+    """Without it a file that was made or renamed there may be gone, or back under its old name, after a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class KeptFile:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,12 +89,18 @@ class KeptFile:
         finally:
             os.close(fd)
         fresh.rename(self._path)
+        if durable:
+            sync_directory(self._path.parent)
 
 
 class InPlaceFile(KeptFile):
     """A few bytes, always as many, that are written over themselves again and again: a hundredth of the cost of a file that is
     replaced. A process that ends leaves the old content or the new one; a power cut may leave neither, so the content says
     whether it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._has_name = False  # that a power cut leaves it
 
     def write(self, data: bytes, *, durable: bool) -> None:
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -95,6 +110,9 @@ class InPlaceFile(KeptFile):
                 os.fdatasync(fd)
         finally:
             os.close(fd)
+        if durable and not self._has_name:
+            sync_directory(self._path.parent)
+            self._has_name = True
 
 
 class SystemClock:

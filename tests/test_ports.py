@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,30 @@ class NearlyFull:
         part = data[: min(3, self._room)]
         self._room -= len(part)
         return part
+
+
+@pytest.mark.parametrize("kind", [KeptFile, InPlaceFile])
+def test_a_file_that_is_kept_for_good_keeps_its_name_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[KeptFile]
+) -> None:
+    """A rename, and a new file, is in the directory: a power cut takes it back as long as that is not synced as well."""
+    named: list[bytes] = []  # what the name led to each time the directory was synced
+    path = tmp_path / "kept"
+    fsync = os.fsync
+
+    def watched(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            named.append(path.read_bytes())
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    kept = kind(path)
+    kept.write(b"passing", durable=False)
+    assert named == []
+    kept.write(b"for good", durable=True)
+    assert named == [b"for good"]
+    kept.write(b"for ever", durable=True)
+    assert named[1:] == ([b"for ever"] if kind is KeptFile else []), "what is written in place has had its name since"
 
 
 @pytest.mark.parametrize("kind", [KeptFile, InPlaceFile])

@@ -23,6 +23,7 @@ import msgspec
 import zstandard
 
 from fairlead.model.anchor import unsigned_anchor
+from fairlead.ports import sync_directory
 from fairlead.store.contract import FORMAT, FormatTooNew, Head, ObjectRow, Store, StoreError
 from fairlead.store.snapshot import CLOCK_KEY, Snapshot, take_snapshot
 
@@ -145,20 +146,11 @@ class _Output:
         self._file.flush()
         os.fsync(self._file.fileno())
         os.replace(self._temporary, self._path)
-        _sync_directory(self._path.parent)
+        sync_directory(self._path.parent)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
         self._temporary.unlink(missing_ok=True)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Without it the file's name may be gone after a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ no connection. Called by sqlite_writer.py and sqlite_reader.py, on their threads
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import apsw
 import msgspec
 
+from fairlead.ports import sync_directory
 from fairlead.store.contract import FORMAT, Corrupt, FormatTooNew, Head, StoreError, StoreUnreachable, Unavailable
 from fairlead.store.rules import EMPTY
 
@@ -91,7 +92,7 @@ def _create_or_check(connection: apsw.Connection, settings: Settings) -> Head:
                 connection.execute(statement)
             connection.execute(CREATE_HEAD, _values(EMPTY))
         connection.execute("COMMIT")
-        _sync_directory(settings.path)
+        sync_directory(Path(settings.path).absolute().parent)
     newest = connection.execute("PRAGMA user_version").get
     if newest > FORMAT:
         raise too_new(settings.path, newest)
@@ -110,15 +111,6 @@ def _is_blank(connection: apsw.Connection, path: str) -> bool:
     if found or tables:
         raise StoreError(f"{path} is a database, but not a Fairlead store; it was left as it is. Name another file")
     return True
-
-
-def _sync_directory(path: str) -> None:
-    """Without it the file's very name may be gone after a power cut, with everything acknowledged in it."""
-    directory = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def too_new(where: str, found: int) -> FormatTooNew:

@@ -12,11 +12,12 @@ from threading import Lock
 from msgspec.structs import replace
 
 from fairlead.model.journal import chain_hash
+from fairlead.ports import sync_directory
 from fairlead.store.archive import reader, trim, verify
 from fairlead.store.archive.cache import Cache
 from fairlead.store.archive.catalogue import Catalogue, end_of, start_of
 from fairlead.store.archive.checkpoint import CheckpointFile, checkpoint_due, write_checkpoint
-from fairlead.store.archive.files import DirectoryLock, sync_directory
+from fairlead.store.archive.files import DirectoryLock
 from fairlead.store.archive.loading import load
 from fairlead.store.archive.open_segment import OpenSegment, contents_of
 from fairlead.store.archive.records import (

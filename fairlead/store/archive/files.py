@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
+from fairlead.ports import sync_directory
 from fairlead.store.archive.records import ArchiveCorrupt, ArchiveError, BeyondHorizon, Point
 
 OPEN_MAGIC = b"FLDOPEN1"
@@ -42,15 +43,6 @@ def list_files(directory: Path, suffix: str) -> list[tuple[Point, Path]]:
         if match and match[3] == suffix:
             found.append((Point(int(match[1]), int(match[2])), directory / name))
     return sorted(found)
-
-
-def sync_directory(directory: Path) -> None:
-    """Without it a renamed file may be back under its old name after a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_at(path: Path, offset: int, size: int) -> bytes:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.ports import sync_directory
 from fairlead.store.archive.catalogue import Catalogue, Damaged, end_of
 from fairlead.store.archive.checkpoint import CheckpointFile
-from fairlead.store.archive.files import sync_directory
 from fairlead.store.archive.open_segment import OpenSegment
 from fairlead.store.archive.records import GENESIS, Point, Trimmed
 from fairlead.store.archive.segment import Segment
