@@ -347,11 +347,11 @@ class LocalSimulator:
         return campaign.shrunk(path, budget, say)
 
     def sieve(
-        self, names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Callable[[str], None]
+        self, names: Sequence[str], patterns: Sequence[str], points: int, jobs: int, out: Path, say: Callable[[str], None]
     ) -> dict[str, Any]:
         from fairlead.sim import sieve
 
-        return sieve.sifted(names, patterns, points, out, say)
+        return sieve.sifted(names, patterns, points, out, say, jobs)
 
     def mutants(self, names: Sequence[str], seeds: int, quick: bool, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
         from fairlead.sim import campaign

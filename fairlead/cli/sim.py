@@ -46,7 +46,9 @@ class Simulator(Protocol):
 
     def shrink(self, path: Path, budget: int, say: Say) -> dict[str, Any]: ...
 
-    def sieve(self, names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Say) -> dict[str, Any]: ...
+    def sieve(
+        self, names: Sequence[str], patterns: Sequence[str], points: int, jobs: int, out: Path, say: Say
+    ) -> dict[str, Any]: ...
 
     def mutants(self, names: Sequence[str], seeds: int, quick: bool, jobs: int, say: Say) -> dict[str, Any]: ...
 
@@ -217,14 +219,17 @@ def shrink(world: World, path: str, budget: int, as_json: bool) -> int:
 @click.option("--controller", "names", multiple=True, help="Which controllers; all without it.")
 @click.option("--pattern", "patterns", multiple=True, type=click.Choice(PATTERNS), help="What befalls it; all three without it.")
 @click.option("--points", default=0, show_default=True, help="At how many of its calls, spread evenly; 0: at every one of them.")
+@jobs_option
 @out_option
 @json_option
 @click.pass_obj
-def sieve(world: World, names: tuple[str, ...], patterns: tuple[str, ...], points: int, out: str, as_json: bool) -> int:
+def sieve(
+    world: World, names: tuple[str, ...], patterns: tuple[str, ...], points: int, jobs: int, out: str, as_json: bool
+) -> int:
     """Crash a controller, hide an event from it or show it the past, at each of its calls, and demand that all comes right."""
     simulator = _simulator_that_knows(world, "controller", names)
     begun = keeping.begin(world)
-    told = simulator.sieve(names, patterns or PATTERNS, points, Path(out), note)
+    told = simulator.sieve(names, patterns or PATTERNS, points, jobs, Path(out), note)
     rows = told["results"]["controllers"]
     figures = keeping.of_sieve(rows)
     keeping.keep(world, begun, "sim sieve", not figures["failed"], figures)

@@ -84,7 +84,7 @@ def run(
     lines = Kept(kept)
     found = lines.known(scenarios)
     fresh: list[Verdict] = []
-    for scenario, verdict in _all([scenario for scenario in scenarios if scenario.seed not in found], jobs):
+    for scenario, verdict in verdicts_of([scenario for scenario in scenarios if scenario.seed not in found], jobs):
         found[scenario.seed] = verdict
         fresh.append(verdict)
         lines.add(scenario, verdict)
@@ -106,7 +106,7 @@ def run(
 def _repeated(scenarios: Sequence[Scenario], verdicts: Sequence[Verdict], jobs: int) -> dict[str, Any]:
     """One seed in twenty is run again, the last where there are fewer, and must come out the same in every field."""
     chosen = list(range(REPEAT_EVERY - 1, len(scenarios), REPEAT_EVERY) or range(len(scenarios))[-1:])
-    again = [verdict for _, verdict in _all([scenarios[number] for number in chosen], jobs)] if chosen else []
+    again = [verdict for _, verdict in verdicts_of([scenarios[number] for number in chosen], jobs)] if chosen else []
     mismatches = [verdict.seed for number, verdict in zip(chosen, again, strict=True) if verdict != verdicts[number]]
     return {"repeated": len(chosen), "mismatches": mismatches}
 
@@ -257,7 +257,8 @@ def shrunk(path: Path, budget: int, say: Say) -> dict[str, Any]:
 # --- in other processes ----------------------------------------------------------------------------------------------------
 
 
-def _all(scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[Scenario, Verdict]]:
+def verdicts_of(scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[Scenario, Verdict]]:
+    """In their order; with several jobs, each in a process of its own."""
     if jobs <= 1:
         for scenario in scenarios:
             yield scenario, run_scenario(scenario)

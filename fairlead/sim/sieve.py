@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import GLOBAL
-from fairlead.sim.campaign import command_for, environment, keep
+from fairlead.sim.campaign import command_for, environment, keep, verdicts_of
 from fairlead.sim.scenario import Faults, Scenario, Sieve, Work
 from fairlead.sim.world import Verdict, run_scenario
 
@@ -80,15 +80,15 @@ def scenario_at(controller: str, pattern: str, at: int) -> Scenario:
     return replace(world, seed=SEEDS.get(controller, world.seed), sieve=Sieve(controller, pattern, at))
 
 
-def sifted(names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Say) -> dict[str, Any]:
+def sifted(names: Sequence[str], patterns: Sequence[str], points: int, out: Path, say: Say, jobs: int = 1) -> dict[str, Any]:
     """Points that fail are kept in `out`."""
     load = environment()
-    rows = [_row(name, pattern, points, out, say) for name in names or CONTROLLERS for pattern in patterns]
+    rows = [_row(name, pattern, points, out, say, jobs) for name in names or CONTROLLERS for pattern in patterns]
     params = {"controllers": list(names or CONTROLLERS), "patterns": list(patterns), "points": points}
     return {"name": "sim sieve", "params": params, "environment": load, "results": {"controllers": rows}}
 
 
-def _row(name: str, pattern: str, points: int, out: Path, say: Say) -> dict[str, Any]:
+def _row(name: str, pattern: str, points: int, out: Path, say: Say, jobs: int) -> dict[str, Any]:
     counted = run_scenario(scenario_at(name, pattern, -1)).counts
     calls = counted.get("sieve_calls", 0)
     wanted = spread(calls, points)
@@ -97,9 +97,8 @@ def _row(name: str, pattern: str, points: int, out: Path, say: Say) -> dict[str,
     if not calls:  # green would say that it came right
         failed.append({"at": None, "found": ["it made no call at which this could strike"], "reproduce": ""})
         say(f"{name}: {pattern}: it made no call at which this could strike")
-    for at in wanted:
-        scenario = scenario_at(name, pattern, at)
-        verdict = run_scenario(scenario)
+    verdicts = verdicts_of([scenario_at(name, pattern, at) for at in wanted], jobs)
+    for at, (scenario, verdict) in zip(wanted, verdicts, strict=True):
         steps += verdict.steps
         found = faults_of(verdict, scenario)
         if found:

@@ -43,7 +43,7 @@ class Fake:
             raise ValueError("nothing was found in this run")
         return {"name": "sim shrink", "results": {"runs": budget, "file": "x-small.json"}}
 
-    def sieve(self, names: Any, patterns: Any, points: int, out: Path, say: Any) -> dict[str, Any]:
+    def sieve(self, names: Any, patterns: Any, points: int, jobs: int, out: Path, say: Any) -> dict[str, Any]:
         row = {"controller": names[0], "pattern": patterns[0], "calls": 9, "tried": points, "agreed_max_s": 1.0}
         failed = [{"at": 1, "found": ["L4: no"]}] if self.results["violations"] else []
         return {"name": "sim sieve", "results": {"controllers": [row | {"failed": failed}]}}

@@ -218,7 +218,7 @@ def test_a_process_that_dies_costs_a_campaign_one_seed(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(campaign, "_worker", dies_first)
     scenarios = [replace(SHORT, seed=seed, rough_s=2.0, settle_s=5.0, quiet_s=1.0) for seed in (1, 2, 3)]
-    verdicts = [verdict for _, verdict in campaign._all(scenarios, 2)]
+    verdicts = [verdict for _, verdict in campaign.verdicts_of(scenarios, 2)]
     assert [verdict.seed for verdict in verdicts] == [1, 2, 3]
     assert [[finding.invariant for finding in verdict.findings] for verdict in verdicts] == [["X0"], [], []]
     assert "ended with code 3" in verdicts[0].findings[0].detail

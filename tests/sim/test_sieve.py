@@ -35,6 +35,12 @@ def test_a_controller_that_is_struck_at_one_of_its_calls_comes_right(controller:
     assert row["failed"] == []
 
 
+def test_several_jobs_try_the_same_points_with_the_same_outcome(tmp_path: Path) -> None:
+    (alone,), (beside,) = (sifted(["grant"], ["crash"], 3, tmp_path, nobody, jobs)["results"]["controllers"] for jobs in (1, 2))
+    assert alone["tried"] == 3
+    assert alone == beside
+
+
 def test_those_that_wait_for_a_loss_an_exception_or_a_load_have_work_in_the_wide_world(tmp_path: Path) -> None:
     assert "recovery" in IN_WIDE
     (row,) = sifted(["recovery"], ["crash"], 1, tmp_path, nobody)["results"]["controllers"]
