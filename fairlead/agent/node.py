@@ -80,7 +80,10 @@ class Node:
         if self.name in ack.superseded:
             self.supersede("a newer session answers for it")
             return False
-        if not self.remembered.hear(ack.incarnation, ack.epoch, ack.lease_s) or not self.remembered.save_leader():
+        if not self.remembered.hear(ack.incarnation, ack.epoch, ack.lease_s):
+            return False
+        if not self.remembered.save_leader():
+            self.confirmed = False  # what runs once ends here with the lease: the handshake tells the region why
             return False
         if self.name in ack.unknown:
             self.registered = self.synced = self.confirmed = False

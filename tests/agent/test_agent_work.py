@@ -164,25 +164,27 @@ async def test_a_token_lower_than_one_seen_is_refused() -> None:
         assert list(driver.world.running) == [id_of("other-0")]
 
 
+class Full:
+    """fairlead.ports.Kept on a disk that takes nothing for a while."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.data: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self.data
+
+    def write(self, data: bytes, *, durable: bool) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        self.data = data
+
+
+def said_full(made: Rig) -> list[str]:
+    return [condition.status for condition in made.node_status().conditions if condition.type == "DiskFull"]
+
+
 async def test_an_agent_whose_disk_is_full_lives_on_says_so_and_recovers() -> None:
-    class Full:
-        """fairlead.ports.Kept on a disk that takes nothing for a while."""
-
-        def __init__(self) -> None:
-            self.full = False
-            self.data: bytes | None = None
-
-        def read(self) -> bytes | None:
-            return self.data
-
-        def write(self, data: bytes, *, durable: bool) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            self.data = data
-
-    def said(made: Rig) -> list[str]:
-        return [condition.status for condition in made.node_status().conditions if condition.type == "DiskFull"]
-
     state, fence = Full(), Full()
     async with rig() as made:
         driver = simulated()
@@ -192,13 +194,26 @@ async def test_an_agent_whose_disk_is_full_lives_on_says_so_and_recovers() -> No
         await made.reaches(before, "Ready")
         state.full = fence.full = True
         late = await made.place("late", SIMULATED)
-        await until(lambda: said(made) == ["True"] and not made.node_status().schedulable)
+        await until(lambda: said_full(made) == ["True"] and not made.node_status().schedulable)
         assert id_of(late) not in driver.world.running, "its token is not on disk: it must not run under it"
         assert id_of(before) in driver.world.running
         state.full = fence.full = False
         await made.reaches(late, "Ready")
-        await until(lambda: said(made) == ["False"] and made.node_status().schedulable)
+        await until(lambda: said_full(made) == ["False"] and made.node_status().schedulable)
         assert made.sessions() == 1, "it was never started anew"
+
+
+async def test_an_agent_whose_disk_is_full_when_another_begins_to_lead_says_so() -> None:
+    """Nothing is to be started, and yet its lease is not renewed: what runs once ends there, and comes to no such node."""
+    state = Full()
+    async with rig() as made:
+        made.start(made.agent({"simulated": simulated()}, state_file=state))
+        await made.schedulable()
+        state.full = True
+        made.region.mutate_ack = lambda ack: msgspec.structs.replace(ack, epoch=ack.epoch + 1)
+        await until(lambda: said_full(made) == ["True"] and not made.node_status().schedulable)
+        state.full = False
+        await until(lambda: said_full(made) == ["False"] and made.node_status().schedulable)
 
 
 async def test_a_driver_that_is_not_allowed_here_fails_the_slot() -> None:

@@ -90,6 +90,8 @@ def test_another_history_is_noticed_when_the_first_word_of_it_could_not_be_writt
     node.registered = node.synced = node.confirmed = node.listed = True
     disk.broken = True
     assert not node.heard(Ack(2, 1), 5.0, 5.0)
+    assert not node.confirmed, "it is told why what runs once ends here"
+    node.confirmed = True
     disk.broken = False
     assert node.heard(Ack(2, 1), 10.0, 10.0)
     assert node.needs_handshake
