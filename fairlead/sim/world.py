@@ -49,6 +49,7 @@ LEADER_S: Final = 15.0  # L2
 RESOLVED_S: Final = 10.0  # L7
 JOBS_S: Final = 1800.0  # in which all jobs are over: they take seconds each, and may have to wait for each other's room
 ECHO_S: Final = 5  # within which a write has gone through both planes
+LAST_S: Final = 12.0  # within which the last step is told everywhere: outlooks of regions are made every five seconds
 FOUND_MAX: Final = 20
 
 
@@ -265,7 +266,7 @@ class World:
         while self.losses.open and not self.findings:  # L5 bounds it
             await self._second()
         calm_s, began_s = self._righted_s, self.loop.now
-        while self.loop.now < max(began_s + 5.0, calm_s + self.scenario.settle_s) and not self.findings:
+        while self.loop.now < max(began_s + LAST_S, calm_s + self.scenario.settle_s) and not self.findings:
             await self._second()
             calm_s = self.loop.now if self.platform.jobs_run() else calm_s
             if self.loop.now > began_s + JOBS_S:
