@@ -74,6 +74,7 @@ def epoch_start(ctx: Context, term: Term) -> Effect:
     now = instant(now_ms)
     metadata = old.metadata if old else Metadata(name="self", uid=ctx.next_uid(), creation_time=now)
     longest_s = longest_lease_s(old.spec if old else None, settings.node_lease_s, settings.fence_of, term.measured_ms)
+    longest_s = max(longest_s, term.told_s)
     began = _began(old.spec if old else None, term, settings.fence_of(longest_s)) or now
     spec = PlaneSpec(
         "global" if settings.plane == "global" else "region", settings.region, fence.holder, fence.epoch, fence.incarnation, now,
