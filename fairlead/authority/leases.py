@@ -79,6 +79,7 @@ def epoch_start(ctx: Context, term: Term) -> Effect:
     spec = PlaneSpec(
         "global" if settings.plane == "global" else "region", settings.region, fence.holder, fence.epoch, fence.incarnation, now,
         settings.address, settings.node_lease_s, longest_s, began,
+        old.spec.unmeasured_seconds + term.unmeasured_ms / 1000 if old else 0.0,
     )  # fmt: skip
     plane = Plane(metadata=metadata, spec=spec)
     return put("planes", "", "self", plane, plane)
