@@ -19,8 +19,8 @@ from fairlead.model.lifecycle import Role, SlotState
 
 log = logging.getLogger(__name__)
 
-# The plane says that our view is old; its feed will bring the new one.
-_STALE: Final = frozenset({"NotFound", "StaleToken", "WrongNode"})
+# The plane says that our view is old; its feed will bring the new one, or that our session is over.
+_STALE: Final = frozenset({"NotFound", "StaleToken", "WrongNode", "FencedOut"})
 _STEPS: Final = frozenset({"NoSuchStep", "NotOwner"})
 
 
@@ -59,7 +59,7 @@ def reports_of(node: Node, slot: Slot, now: float) -> list[Said]:
     said = []
     for step in steps:
         told = status if step is steps[-1] and step is not SlotState.RELEASED else None
-        body = Report(slot.id.tenant, slot.id.name, slot.id.token, step, told)
+        body = Report(slot.id.tenant, slot.id.name, slot.id.token, step, told, node.session)
         said.append(Said(node, slot, step, told, Command(agent_caller(node.name), body), bound.position))
     return said
 

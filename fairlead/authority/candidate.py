@@ -19,7 +19,7 @@ from fairlead.authority.building import Deposed
 from fairlead.authority.follower import Behind, Forked, check_history
 from fairlead.authority.judge import Settings
 from fairlead.authority.memory import PlaneMemory
-from fairlead.authority.remembering import Remembering, Seen, lost_since
+from fairlead.authority.remembering import Remembering, Seen, Told, lost_since
 from fairlead.authority.term import CLOCK_RATE_ERROR, LEASE_TTL_S, Term
 from fairlead.authority.truncation import JournalKept
 from fairlead.ports import Clock, Ids, Kept
@@ -69,6 +69,7 @@ class Candidate:
         self._deposes = False  # leadership is taken from somebody who lives, or may
         self._remembering = Remembering(kept)
         self._before = self._remembering.last()  # until this life has taken over
+        self._told = Told(self._before)
         # The latest incarnation and epoch that the store was seen at: it never goes back by itself.
         self._latest = (0, 0) if self._before is None else (self._before.incarnation, self._before.epoch)
         self._hurried = asyncio.Event()
@@ -173,13 +174,18 @@ class Candidate:
 
     def saw(self, fence: Fence, position: int, chain: bytes) -> None:
         """A batch became durable, and nobody has heard of it yet."""
-        self._remembering.note(Seen(fence.incarnation, fence.epoch, position, chain), self.memory.pledged.position)
+        self._remembering.note(
+            Seen(fence.incarnation, fence.epoch, position, chain, self._leases()), self.memory.pledged.position
+        )
+
+    def _leases(self) -> float:
+        return self._told.note(self.memory.plane, lost=self._lost_in is not None)
 
     def _remember(self, head: Head) -> None:
         """What a standby shows to those who read here."""
-        position, chain = self.memory.state.position, self.memory.follower.chain
+        position, chain, lease_s = self.memory.state.position, self.memory.follower.chain, self._leases()
         if chain and (head.position, head.hash) == (position, chain) and self._lost_in is None:
-            self._remembering.note(Seen(head.incarnation, head.epoch, position, chain), self.memory.pledged.position)
+            self._remembering.note(Seen(head.incarnation, head.epoch, position, chain, lease_s), self.memory.pledged.position)
 
     def hurry(self) -> None:
         """Somebody waits for what the leader has written just now: look at once."""
@@ -255,7 +261,8 @@ class Candidate:
             await self._reach(head)
         except Forked as fork:
             await self._load_again(head, fork)
-        if self._lost_in is not None:
+        lost = self._lost_in is not None
+        if lost:
             log.warning("the store lost history that was seen here: a new incarnation begins")
             fence = await self._new_incarnation(fence, head)
             self._lost_in = None
@@ -266,6 +273,7 @@ class Candidate:
         follower = memory.follower
         cold_since_ms = None if follower.seen_at else follower.last_ms
         term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, follower.plane_ms(), cold_since_ms)
+        term.told_s = self._told.begin(memory.plane, fence, lost=lost)
         memory.ctx.plane_ms = term.plane_ms
         memory.ctx.leader_since_ms = term.plane_ms()
         gc.collect()

@@ -116,7 +116,7 @@ class Chores:
         return out
 
     def _old_receipts(self) -> list[Command]:
-        names = self._receipts.expired_keys(self._ctx.plane_ms())
+        names = self._receipts.expired_keys(self._ctx.plane_ms() - self._ctx.unmeasured_ms)
         return [Command(AUTHORITY, Delete("Receipt", "", name)) for name in names]
 
     # --- dependents of what went --------------------------------------------------------------------------------------

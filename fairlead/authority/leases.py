@@ -74,10 +74,12 @@ def epoch_start(ctx: Context, term: Term) -> Effect:
     now = instant(now_ms)
     metadata = old.metadata if old else Metadata(name="self", uid=ctx.next_uid(), creation_time=now)
     longest_s = longest_lease_s(old.spec if old else None, settings.node_lease_s, settings.fence_of, term.measured_ms)
+    longest_s = max(longest_s, term.told_s)
     began = _began(old.spec if old else None, term, settings.fence_of(longest_s)) or now
     spec = PlaneSpec(
         "global" if settings.plane == "global" else "region", settings.region, fence.holder, fence.epoch, fence.incarnation, now,
         settings.address, settings.node_lease_s, longest_s, began,
+        old.spec.unmeasured_seconds + term.unmeasured_ms / 1000 if old else 0.0,
     )  # fmt: skip
     plane = Plane(metadata=metadata, spec=spec)
     return put("planes", "", "self", plane, plane)

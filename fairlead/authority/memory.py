@@ -12,6 +12,7 @@ from fairlead.authority.judge import Context, Settings
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.remembering import Pledged
 from fairlead.authority.state import Rec, State
+from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.ports import Clock
 from fairlead.store.contract import Head, Store
 
@@ -27,6 +28,12 @@ class PlaneMemory:
         self.pledged = Pledged(self.state)
         self.loaded = False
         self.ready = False  # everything the store had when this was last looked at is here
+
+    @property
+    def plane(self) -> PlaneSpec | None:
+        """What the leader that began last wrote down when it did."""
+        found: Plane | None = self.state.hot("planes", "", "self")
+        return found.spec if found is not None else None
 
     def _seen(self, recs: list[Rec]) -> None:
         """What another server has made durable."""

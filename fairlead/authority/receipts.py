@@ -51,6 +51,12 @@ class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     token: Token | None = None
     time_ms: int = 0
     incarnation: int = 1
+    unmeasured_ms: int = 0  # of that time; kept of people's keys only, which are forgotten by their age
+
+    @property
+    def measured_ms(self) -> int:
+        """A wall clock that was set forward must not make it any older: forgotten, its command would be executed again."""
+        return self.time_ms - self.unmeasured_ms
 
 
 class _Window(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -113,7 +119,7 @@ class Receipts:
         if old is not None:
             self._old.pop(old.name, None)
         if new is not None and new.raw is not None:
-            heapq.heappush(self._ages, (_decode_answer(new.raw).time_ms, new.name))
+            heapq.heappush(self._ages, (_decode_answer(new.raw).measured_ms, new.name))
 
     def _session(self, ctx: Context, client: str) -> _Session:
         session = self._sessions.get(client)
@@ -178,7 +184,9 @@ class Receipts:
         self, ctx: Context, caller: Caller, identity: IdempotencyKey, hashed: bytes, told: Accepted, position: int
     ) -> Effect:
         """The receipt of an Idempotency-Key: one more effect of its command, whose own last one comes to stand at `position`."""
-        answer = Answer(position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation)
+        answer = Answer(
+            position, hashed, told.key, told.uid, told.epoch, told.token, ctx.now_ms, ctx.incarnation, ctx.unmeasured_ms
+        )
         return Rec(RECEIPTS, "", key_name(caller.actor, identity.key), 0, _encode(answer))
 
     def window_bytes(self, command: Command, told: Accepted) -> int:
@@ -248,12 +256,13 @@ class Receipts:
                 read = self._session(ctx, client)
                 read.refused, read.floor = session.refused, max(session.floor, read.floor)
 
-    def expired_keys(self, now_ms: int, limit: int = 500) -> list[str]:
+    def expired_keys(self, measured_ms: int, limit: int = 500) -> list[str]:
+        """By plane time without what nobody has measured of it."""
         ages, old = self._ages, self._old
-        while ages and len(old) < limit and ages[0][0] + KEY_RETENTION_MS <= now_ms:
-            time_ms, name = heapq.heappop(ages)
+        while ages and len(old) < limit and ages[0][0] + KEY_RETENTION_MS <= measured_ms:
+            since_ms, name = heapq.heappop(ages)
             rec = self._state.get(RECEIPTS, "", name)
-            if rec is not None and rec.raw is not None and _decode_answer(rec.raw).time_ms == time_ms:
+            if rec is not None and rec.raw is not None and _decode_answer(rec.raw).measured_ms == since_ms:
                 old[name] = None
         return list(old)
 

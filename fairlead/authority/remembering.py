@@ -2,8 +2,9 @@
 
 A store that loses its tail while a server of the plane runs is found out by that server's memory. One that loses it while they
 are all down is found out by this: whoever leads next begins a new incarnation, and nothing that other planes or nodes have heard
-is given out again with another meaning. Owns the file and the comparison. Used by the candidate and, for where the newest pledge
-stands, by a plane's memory.
+is given out again with another meaning. With it goes how long agents may count on what they were told, which a lost tail takes
+from the store as well (P9). Owns the file and the comparison. Used by the candidate and, for where the newest pledge stands, by a
+plane's memory.
 """
 
 from __future__ import annotations
@@ -16,22 +17,60 @@ from typing import Final, NamedTuple
 from fairlead.authority.follower import following
 from fairlead.authority.state import Rec, State
 from fairlead.decide.pledges import PLEDGING, is_pledge
+from fairlead.model.kinds.ledger import PlaneSpec
 from fairlead.ports import Clock, Kept
-from fairlead.store.contract import Compacted, Head, Store
+from fairlead.store.contract import Compacted, Fence, Head, Store
 
 log = logging.getLogger(__name__)
 
 _FIELDS: Final = struct.Struct(">QQQ32s")
 _CHECK: Final = struct.Struct(">I")
+_LEASE: Final = struct.Struct(">d")  # with a check of its own over it all: an earlier version leaves it as it was
+_SHORT: Final = _FIELDS.size + _CHECK.size
+_WHOLE: Final = _SHORT + _LEASE.size + _CHECK.size
 
 
 class Seen(NamedTuple):
-    """A batch that was durable, by its last position and the chain's hash there; and whose epoch it was."""
+    """A batch that was durable, by its last position and the chain's hash there; whose epoch it was; and the longest lease that
+    agents may have counted on then (0: not known)."""
 
     incarnation: int
     epoch: int
     position: int
     hash: bytes
+    lease_s: float = 0.0
+
+
+class Told:
+    """The longest lease that an agent may count on by what was seen here of the plane, and whose epoch it was. Agents go on
+    counting on what the store has lost."""
+
+    def __init__(self, before: Seen | None) -> None:
+        self.lease_s = before.lease_s if before is not None else 0.0
+        self._at = (before.incarnation, before.epoch) if before is not None else (0, 0)
+
+    def note(self, spec: PlaneSpec | None, *, lost: bool) -> float:
+        """What is in memory now. `lost`: the store no longer has all that was seen here, and who leads since may not know."""
+        if spec is not None:
+            at, longest_s = _epoch_of(spec), max(spec.node_lease_seconds, spec.longest_lease_seconds)
+            if lost or at == self._at:
+                self.lease_s = max(self.lease_s, longest_s)
+            elif at > self._at:
+                self.lease_s = longest_s
+            self._at = max(self._at, at)
+        return self.lease_s
+
+    def begin(self, spec: PlaneSpec | None, fence: Fence, *, lost: bool) -> float:
+        """For who leads under this fence, on a store that says this: what it must wait for besides; 0: nothing."""
+        self.note(spec, lost=lost)
+        if not lost and _epoch_of(spec) >= self._at:
+            return 0.0
+        self._at = (fence.incarnation, fence.epoch)  # until that is written down it is missing, however often this begins
+        return self.lease_s
+
+
+def _epoch_of(spec: PlaneSpec | None) -> tuple[int, int]:
+    return (spec.incarnation, spec.epoch) if spec is not None else (0, 0)
 
 
 class Pledged:
@@ -59,11 +98,13 @@ class Remembering:
         data = self._read()
         if data is None:
             return None
-        fields, check = data[: _FIELDS.size], data[_FIELDS.size :]
-        if len(data) != _FIELDS.size + _CHECK.size or _CHECK.unpack(check)[0] != zlib.crc32(fields):
+        if len(data) not in (_SHORT, _WHOLE) or not _is_whole(data[:_SHORT]):
             log.warning("how far this server had seen its store cannot be read: it was being written when the power went")
             return None
-        return Seen(*_FIELDS.unpack(fields))
+        seen = Seen(*_FIELDS.unpack_from(data))
+        if len(data) == _SHORT or not _is_whole(data):  # an earlier version's, or one that wrote over ours
+            return seen
+        return seen._replace(lease_s=_LEASE.unpack_from(data, _SHORT)[0])
 
     def _read(self) -> bytes | None:
         try:
@@ -73,15 +114,15 @@ class Remembering:
             return None
 
     def note(self, seen: Seen, pledged_at: int) -> None:
-        """Before anybody hears of it. Synced where a pledge to another plane was made since it last was, at `pledged_at`: for the
-        rest it is there for a process that ends, and what a power cut takes from it was promised to nobody. A full disk must not
-        stop a plane."""
+        """Before anybody hears of it. Synced where a pledge to another plane was made since it last was, at `pledged_at`, or
+        agents are told another lease: for the rest it is there for a process that ends, and what a power cut takes from it was
+        promised to nobody. A full disk must not stop a plane."""
         if self._kept is None or seen == self._noted:
             return
-        fields = _FIELDS.pack(*seen)
-        durable = pledged_at > self._synced_at(seen)
+        told = self._synced is None or self._synced.lease_s != seen.lease_s
+        durable = told or pledged_at > self._synced_at(seen)
         try:
-            self._kept.write(fields + _CHECK.pack(zlib.crc32(fields)), durable=durable)
+            self._kept.write(_checked(_checked(_FIELDS.pack(*seen[:-1])) + _LEASE.pack(seen.lease_s)), durable=durable)
             self._noted, self._fails = seen, False
             self._synced = seen if durable else self._synced
         except OSError as error:
@@ -95,6 +136,14 @@ class Remembering:
         if synced is None or synced.incarnation != seen.incarnation or synced.position > seen.position:
             return -1
         return synced.position
+
+
+def _checked(data: bytes) -> bytes:
+    return data + _CHECK.pack(zlib.crc32(data))
+
+
+def _is_whole(data: bytes) -> bool:
+    return data == _checked(data[: -_CHECK.size])
 
 
 async def lost_since(seen: Seen, head: Head, store: Store, clock: Clock) -> str:

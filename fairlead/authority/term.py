@@ -38,6 +38,8 @@ class Term:
         """`cold_since_ms`: the time of the last batch, where nobody has measured how long ago that was."""
         self.is_cold = cold_since_ms is not None
         self.measured_ms = last_ms if cold_since_ms is None else cold_since_ms  # beyond that, time may be a wall clock's
+        self.unmeasured_ms = last_ms - self.measured_ms  # which nobody has seen pass
+        self.told_s = 0.0  # the longest lease that agents were told in what the store has lost
         self.fence = fence
         self.chain = chain
         self._clock = clock

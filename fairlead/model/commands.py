@@ -159,6 +159,7 @@ class Report(_Wire, frozen=True, tag="report"):
     token: Token
     to: SlotState | None = None
     status: InstanceStatus | None = None
+    session: int = 0  # the agent's, of its node; 0: it does not say
 
 
 class LeaseAcquire(_Wire, frozen=True, tag="lease"):

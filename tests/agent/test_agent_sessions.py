@@ -10,13 +10,13 @@ import pytest
 
 from fairlead.agent.drivers.contract import Exit, InstanceId
 from fairlead.agent.region import Ack
-from fairlead.model.commands import Command, Delete, Outcome, Put, Refused
+from fairlead.model.commands import Command, Delete, Outcome, Put, Refused, Report, Unknown
 from fairlead.model.kinds.intent import Exec, Probe, Probes
 from fairlead.model.lifecycle import Role, SlotState
 from tests.agent.processes import until
 from tests.agent.regions import LocalRegion, rig, simulated
 from tests.agent.simulated import SIMULATED, id_of, world
-from tests.authority.planes import OPERATOR, FakeClock, ok
+from tests.authority.planes import OPERATOR, FakeClock, no, ok
 
 
 async def test_a_restarted_agent_adopts_what_runs_and_reports_nothing_twice() -> None:
@@ -186,6 +186,39 @@ async def test_exclusive_work_of_an_earlier_session_that_drains_is_said_to_be_go
         assert made.state(alone) == "Released"
         assert clock.monotonic() >= newer.nodes["n1"].sole_at
         older.cancel()
+
+
+async def test_what_an_agent_said_before_its_session_was_over_ends_nothing_that_the_newer_one_runs() -> None:
+    """Its word was long under way. A slot that failed is placed again at once, for nobody runs it any more (S12)."""
+
+    class Slow(LocalRegion):
+        failed: Command | None = None
+
+        async def submit(self, commands: list[Command]) -> list[Outcome]:
+            found = [command for command in commands if isinstance(command.body, Report) and command.body.to is SlotState.FAILED]
+            if not found:
+                return await super().submit(commands)
+            self.failed = found[0]
+            self.cut()
+            return [Unknown("no answer") for _ in commands]
+
+    clock = FakeClock()
+    async with rig(clock) as made:
+        older_driver, newer_driver, slow = simulated(), simulated(), Slow(made.plane)
+        made.start(made.agent({"simulated": older_driver}, slow))
+        await made.schedulable()
+        alone = await made.place("alone", msgspec.structs.replace(SIMULATED, restart_policy="Never"), execution="Exclusive")
+        await made.reaches(alone, "Ready")
+        older_driver.end(id_of(alone), Exit(1, "exited"))
+        await until(lambda: slow.failed is not None)
+        made.start(made.agent({"simulated": newer_driver}))
+        while not newer_driver.world.running:
+            clock.offset += 0.5
+            await clock.sleep(0.02)
+        assert slow.failed is not None
+        no((await made.plane.authority.submit([slow.failed]))[0], "FencedOut")
+        assert made.state(alone) == "Ready"
+        assert id_of(alone) in newer_driver.world.running
 
 
 async def test_an_operators_cordon_and_labels_survive_the_agents_restart() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fairlead.authority.judge import Settings
 from fairlead.authority.receipts import KEY_RETENTION_MS, WINDOW_MAX
-from fairlead.model.commands import Accepted, Caller, Command, IdempotencyKey, Move, Outcome, Put, PutStatus, SessionId
+from fairlead.model.commands import Accepted, Caller, Command, Delete, IdempotencyKey, Move, Outcome, Put, PutStatus, SessionId
 from fairlead.model.kinds.capacity import NodeStatus
 from fairlead.model.kinds.intent import Tenant, TenantSpec
 from fairlead.model.lifecycle import Role, SlotState
@@ -77,6 +79,34 @@ async def test_keys_are_forgotten_after_a_day() -> None:
         clock.offset += KEY_RETENTION_MS / 1000 + 5
         while plane.authority.receipt("ada", "k1") is not None:
             await clock.sleep(0.05)
+
+
+async def test_a_key_is_not_forgotten_by_a_start_whose_wall_clock_is_days_ahead() -> None:
+    """Nobody has measured that a day has passed: sent again, the same write would be done twice (P7)."""
+
+    class Wrong(FakeClock):
+        days = 0
+
+        def wall(self) -> float:
+            return super().wall() + self.days * 86_400.0
+
+    disk, clock = MemoryDisk(), Wrong()
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        ok(await put_tenant(plane, "risk", "k1"))
+        ok(await plane.send(OPERATOR, Delete("Tenant", "", "risk")))
+    for clock.days in (2, 4):
+        async with running_plane(MemoryStore(disk), clock) as plane:
+            for _ in range(4):  # rounds of its chores
+                clock.offset += 1.0
+                await clock.sleep(0.02)
+            assert ok(await put_tenant(plane, "risk", "k1")).replayed
+            assert plane.authority.view().get("tenants", "", "risk") is None
+            ok(await put_tenant(plane, "later", f"k{clock.days}"))
+    async with running_plane(MemoryStore(disk), clock) as plane:
+        clock.offset += KEY_RETENTION_MS / 1000 + 5
+        async with asyncio.timeout(60):
+            while plane.authority._state.count("receipts"):
+                await clock.sleep(0.02)
 
 
 async def test_a_session_answers_repetitions_and_refuses_what_lies_below_its_floor() -> None:

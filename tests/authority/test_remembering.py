@@ -175,6 +175,29 @@ def test_what_was_half_written_tells_nothing(tmp_path: Path) -> None:
         assert Remembering(file).last() is None
 
 
+def test_what_an_earlier_version_wrote_tells_how_far_it_was_and_nothing_of_leases(tmp_path: Path) -> None:
+    file, seen = InPlaceFile(tmp_path / "seen"), Seen(2, 7, 99, b"h" * 32, 30.0)
+    Remembering(file).note(seen, 0)
+    assert Remembering(file).last() == seen
+    other, later = InPlaceFile(tmp_path / "other"), seen._replace(position=120, lease_s=15.0)
+    Remembering(other).note(later, 0)
+    whole = other.read()
+    assert whole is not None
+    file.write(whole[:60], durable=False)  # over ours
+    assert Remembering(file).last() == later._replace(lease_s=0.0)
+    (tmp_path / "seen").write_bytes(whole[:60])
+    assert Remembering(file).last() == later._replace(lease_s=0.0)
+
+
+def test_a_lease_that_agents_are_told_survives_a_power_cut() -> None:
+    file = Flaky()
+    remembering = Remembering(file)
+    remembering.note(Seen(1, 1, 10, b"a" * 32, 15.0), 7)
+    remembering.note(Seen(1, 2, 20, b"b" * 32, 30.0), 7)
+    file.lose_power()
+    assert Remembering(file).last() == Seen(1, 2, 20, b"b" * 32, 30.0)
+
+
 def test_a_disk_that_is_full_stops_nobody_and_is_written_as_soon_as_it_has_room(caplog: pytest.LogCaptureFixture) -> None:
     class Disk:
         full = True

@@ -105,6 +105,7 @@ class Context:
         self.begin(1)
         self.leader_since_ms = 0
         self.leader_epoch = 0  # of whoever leads, as its first batch says
+        self.unmeasured_ms = 0  # of plane time, as the same batch says
         self._needs: dict[tuple[int, str, bool, int, str], _Kept] = {}
         self._tells_apart = False
         state.derive("schedulerpolicies", self._policy_changed)
@@ -206,6 +207,7 @@ class Context:
 
     def _leader_changed(self, old: Rec | None, new: Rec | None) -> None:
         self.leader_epoch = new.hot.spec.epoch if new is not None else 0
+        self.unmeasured_ms = round(new.hot.spec.unmeasured_seconds * 1000) if new is not None else 0
 
     def _override_changed(self, old: Rec | None, new: Rec | None) -> None:
         """Also told when a batch is undone."""

@@ -35,6 +35,11 @@ def report(ctx: Context, caller: Caller, body: Report, evidence: Evidence | None
     hot: BindingHot = found.hot
     if caller.role is not _AGENT or caller.node != hot.node:
         return Refused("WrongNode", f"{body.name} runs on {hot.node}; {caller.actor} speaks for {caller.node or 'no node'}")
+    account = ctx.ledger.nodes.get(hot.node)
+    if account is not None and 0 < body.session < account.session:
+        # Said before it was superseded, and long under way: by now the newer agent may run this very life (S12).
+        detail = f"session {account.session} speaks for {hot.node}; this came from session {body.session}"
+        return Refused("FencedOut", detail, {"session": account.session})
     effects: list[Effect] = []
     to = body.to
     if to is not None and to is not hot.state:

@@ -112,6 +112,7 @@ class PlaneSpec(Record, frozen=True):
     node_lease_seconds: float = 0.0  # what this leader tells agents; 0: it was written before leaders said so
     longest_lease_seconds: float = 0.0  # that an agent may still count on from a leader before it
     incarnation_time: datetime | None = None  # when this incarnation began; none: it was written before leaders said so
+    unmeasured_seconds: float = 0.0  # of plane time, that cold starts took from a wall clock
 
 
 class PlaneStatus(Record, frozen=True):
