@@ -85,6 +85,7 @@ class RecoveryController:
         self._looked_ms = 0
         self._told_ms = 0
         self._no_place = NoPlace(self._rules.failing_s)
+        self._given_up_ms: dict[tuple[str, str], int] = {}  # workload uid, region: when it was given up last, and lacked some
         self._ration = float(self._rules.slots_per_s)  # slots that may be ordered now while several regions are silent
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -146,6 +147,7 @@ class RecoveryController:
     ) -> dict[ServiceKey, Service]:  # fmt: skip
         out = {}
         self._no_place.begin()
+        before, self._given_up_ms = self._given_up_ms, {}
         ordered = [each.hot for each in cache.all("overrides")]
         avoiding, given_up = (all_in_force(ordered, kind, now_ms) for kind in ("zone-avoidance", "recovery"))
         for item in _with_orders(cache):
@@ -178,9 +180,23 @@ class RecoveryController:
             )
             service = _as_placed(service, spec.placement, avoiding)
             service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms)
-            service = service._replace(failing=service.failing | _given_up(service, given_up))
+            given = _given_up(service, given_up)
+            restless = self._restless(service, workload.metadata.uid, given, before, now_ms)
+            service = service._replace(failing=service.failing | given, restless=restless)
             out[key] = _alone(service, workload, mine, order if current else None, taken)
         return out
+
+    def _restless(
+        self, service: Service, uid: str, given: frozenset[str], before: Mapping[tuple[str, str], int], now_ms: int
+    ) -> frozenset[str]:
+        """An override that names no region ends with the last slot that comes back, and begins again with the next that fails:
+        what stands in would come and go with them."""
+        for region in service.slots:
+            lacks = region in given and region in _lacking(service)
+            since_ms = now_ms if lacks else before.get((uid, region))
+            if since_ms is not None and now_ms - since_ms < self._rules.failback_s * 1000:
+                self._given_up_ms[uid, region] = since_ms
+        return frozenset(region for region in service.slots if (uid, region) in self._given_up_ms)
 
     # --- what follows ----------------------------------------------------------------------------------------------------
 
@@ -332,11 +348,16 @@ def _alone(
     return service._replace(alone=alone, ordered=ordered)
 
 
+def _lacking(service: Service) -> set[str]:
+    """Regions in which not all of it serves."""
+    return {region for region, own in service.slots.items() if service.alive.get(region, 0) < own}
+
+
 def _given_up(service: Service, overrides: Sequence[Override]) -> frozenset[str]:
     """Regions that people have given up for this service by overrides of kind recovery, which are in force now: those that one
     names, also for what is to stand in there, else those in which not all of it serves. They end by evaluation, here, whoever
     else is asleep."""
-    short = {region for region, own in service.slots.items() if service.alive.get(region, 0) < own}
+    short = _lacking(service)
     return frozenset(
         region
         for region in (*service.slots, *service.regions)

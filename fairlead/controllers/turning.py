@@ -9,11 +9,12 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from fairlead.controllers.cache import Name
-from fairlead.decide.turns import has_done, kept_back
+from fairlead.decide.turns import has_done, kept_back, of_stand_ins
 from fairlead.model.kinds.work import Assignment
 
 
 class Turn(NamedTuple):
+    first: int  # the generation that a region begins with which only stands in for another
     later: dict[str, int]  # regions whose turn has not come, and the generation each keeps
     wake_ms: int | None = None  # when the next one comes, if nothing happens
 
@@ -31,11 +32,12 @@ class Turning:
         since = {region: before.get(region, first_ms) if known == generation else first_ms for region in done}
         unproven = {region: ms + prove_ms for region, ms in since.items() if now_ms < ms + prove_ms}
         later = kept_back(generation, assignments, silent, unproven)
+        first = of_stand_ins(generation, assignments, silent, unproven)
         if not later:
             self.forget(key)
-            return Turn(later)
+            return Turn(first, later)
         self._done[key] = (generation, since)
-        return Turn(later, min(unproven.values(), default=None))
+        return Turn(first, later, min(unproven.values(), default=None))
 
     def forget(self, key: Name) -> None:
         self._done.pop(key, None)

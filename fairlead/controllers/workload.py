@@ -143,7 +143,7 @@ class WorkloadController:
         if order is not None and order.spec.workload_uid != workload.metadata.uid:
             order = None
         turn = self._turn(key, workload, generation, assignments, _silent(cache), now_ms)
-        bodies += self._assign(workload, assignments, choice, order, (generation, turn.later), priority, policy, moves, now_ms)
+        bodies += self._assign(workload, assignments, choice, order, (generation, turn), priority, policy, moves, now_ms)
         # One that was written off is counted no more, but for what waits for somebody to delete the workload itself.
         counted = [a for a in assignments if _is_known(cache, a) or a.spec.region in choice.counts]
         silent = _silent(cache) | {a.spec.region for a in counted if not _is_known(cache, a)}
@@ -156,7 +156,7 @@ class WorkloadController:
         self, key: Name, workload: Workload, generation: int, assignments: list[Assignment], silent: frozenset[str], now_ms: int
     ) -> Turn:
         if workload.spec.job is not None or workload.spec.suspend:
-            return Turn({})
+            return Turn(generation, {})
         return self._turning.look(key, generation, assignments, silent, seconds_to_prove(workload.spec) * 1000, now_ms)
 
     def _end(self, cache: Cache, key: Name, workload: Workload | None, assignments: list[Assignment]) -> list[Body]:
@@ -238,7 +238,7 @@ class WorkloadController:
 
     def _assign(
         self, workload: Workload, assignments: list[Assignment], choice: Choice, order: RecoveryOrder | None,
-        generation: tuple[int, dict[str, int]], priority: int, policy: CompiledPolicy, moves: Moves, now_ms: int,
+        generation: tuple[int, Turn], priority: int, policy: CompiledPolicy, moves: Moves, now_ms: int,
     ) -> list[Body]:  # fmt: skip
         mine = {a.spec.region: a for a in assignments}
         blocks = {name: block_of(a.spec.spare) for name, a in mine.items() if a.spec.spare is not None}
@@ -259,8 +259,10 @@ class WorkloadController:
             spec = self._order(workload, region, slots, blocks[region], total)
             borrow = rules is not None and rules.may_borrow
             patience_s = policy.spec.gang_timeout_seconds if spec.gang else spec.gang_timeout_seconds
-            turn = generation[1].get(region, generation[0])
-            spec = replace(spec, generation=turn, priority=priority, may_borrow=borrow, gang_timeout_seconds=patience_s)
+            newest, turn = generation
+            begins = extra > 0 and not count and (old is None or not old.spec.slots)  # to stand in, with nothing of its own
+            carried = turn.later.get(region, turn.first if begins else newest)
+            spec = replace(spec, generation=carried, priority=priority, may_borrow=borrow, gang_timeout_seconds=patience_s)
             left = moves.left(old) if old is not None else 0
             # Who loses some anyway is not asked in the same breath: what it gives up is told apart from what it may not keep.
             moves = moves if count >= left else moves.without(region)

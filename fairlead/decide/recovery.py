@@ -49,6 +49,7 @@ class Service(NamedTuple):
     stood_in: Mapping[str, int] = MappingProxyType({})  # of those, how many serve
     failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
     full: frozenset[str] = frozenset()  # healthy regions that have had no place for what was ordered there for a while
+    restless: frozenset[str] = frozenset()  # regions that people gave up a while ago because not all of it served there
     waits: Mapping[str, int] = MappingProxyType({})  # of what was ordered, how many find no place, by region
     alone: Alone | None = None  # its slots are exclusive everywhere
     deadline_s: float = 300.0  # within which it is to have its minimum again
@@ -290,9 +291,9 @@ def _take_owed(services: Iterable[Service], standing: Standing, claimed: Mapping
 
 def _well(service: Service, regions: Regions) -> bool:
     """Its own slots are there again: in regions that have been healthy for a while, as many as it had, or its minimum."""
-    own = {region: count for region, count in service.slots.items() if count}
+    own, settled = {region: count for region, count in service.slots.items() if count}, regions.settled - service.restless
     return bool(own) and all(
-        region in regions.settled and service.alive.get(region, 0) >= min(service.minimum, count) for region, count in own.items()
+        region in settled and service.alive.get(region, 0) >= min(service.minimum, count) for region, count in own.items()
     )
 
 

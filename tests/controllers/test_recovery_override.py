@@ -44,3 +44,19 @@ def test_a_region_that_is_given_up_is_no_place_for_those_of_another() -> None:
     give_up(rig, "a", 600, regions=("a",))
     rig.health("b", "Lost")
     assert rig.looks(2).regions == {"c": 4}, "it has no slots of its own in a"
+
+
+def test_what_stands_in_for_a_flapping_workload_stays_until_all_of_it_has_served_for_a_while() -> None:
+    rig = OneService()
+    give_up(rig, "api", 3600, workloads=("api",))
+    rig.assigned("b", own=OWN, serving=3, bound=4)
+    ordered = rig.looks(2)
+    assert (ordered.lost, ordered.regions) == (("b",), {"a": 4})
+    for _ in range(3):
+        rig.assigned("b", own=OWN, serving=4)
+        assert rig.looks(30).regions == {"a": 4}, "it has served for half a minute"
+        rig.assigned("b", own=OWN, serving=3, bound=4)
+        assert rig.looks(2).regions == {"a": 4}
+    rig.assigned("b", own=OWN, serving=4)
+    assert rig.looks(58) is not None
+    assert rig.looks(4) is None

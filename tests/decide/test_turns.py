@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.decide.folding import _progressing
-from fairlead.decide.turns import kept_back
+from fairlead.decide.turns import kept_back, of_stand_ins
 from fairlead.model.kinds.intent import StageCounts
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.meta import Condition, Metadata
@@ -27,6 +27,13 @@ def at(
         workload="api", workload_uid="u", generation=generation, region=region, slots=(SlotRange(first=0, last=1),)
     )  # fmt: skip
     return Assignment(metadata=Metadata(name=f"api.{region}", namespace="risk", generation=1), spec=spec, status=status)
+
+
+def stands_in(region: str, generation: int, *, serving: int = 0) -> Assignment:
+    """It has nothing there but what stands in for another region."""
+    found = at(region, generation, serving=serving)
+    only = SlotRange(first=15_000, last=15_001)
+    return replace(found, spec=replace(found.spec, slots=(only,), recovery=only))
 
 
 def test_the_first_by_name_begins_and_the_others_keep_what_they_run() -> None:
@@ -69,6 +76,25 @@ def test_a_silent_region_waits_until_it_is_heard_and_keeps_nobody() -> None:
 
 def test_an_undo_touches_only_where_the_rollout_had_come() -> None:
     assert kept_back(OLD, [at("a", NEW, serving=0, left=(OLD,)), at("b", OLD), at("c", OLD)], ()) == {}
+
+
+def test_what_only_stands_in_begins_with_what_serves_elsewhere_until_a_region_has_done_the_new_generation() -> None:
+    fails, lost = at("a", NEW, serving=1, left=(OLD,)), at("c", OLD)
+    assert of_stand_ins(NEW, [fails, lost], ("c",)) == OLD
+    assert of_stand_ins(NEW, [at("a", NEW), lost], ("c",)) == NEW, "it serves in a"
+    assert of_stand_ins(NEW, [at("a", NEW), lost], ("c",), ("a",)) == OLD, "and has for a moment only"
+    assert of_stand_ins(NEW, [fails, at("c", OLD, serving=0)], ("c",)) == NEW, "nobody serves another"
+    assert of_stand_ins(NEW, [lost], ("c",)) == NEW, "nobody who is heard would ever try it before"
+    assert of_stand_ins(OLD, [at("b", OLD), at("c", NEW, left=(OLD,))], ("c",)) == OLD, "after an undo"
+
+
+def test_what_only_stands_in_and_does_not_serve_yet_keeps_its_generation_and_holds_up_nobody() -> None:
+    lost = at("c", OLD)
+    fails = [at("a", NEW, serving=1, left=(OLD,)), lost, stands_in("d", OLD)]
+    assert kept_back(NEW, fails, ("c",)) == {"c": OLD, "d": OLD}
+    assert kept_back(NEW, [at("a", OLD), lost, stands_in("d", OLD)], ("c",)) == {"c": OLD, "d": OLD}, "a begins"
+    assert kept_back(NEW, [at("a", NEW), lost, stands_in("d", OLD)], ("c",)) == {"c": OLD}, "a has done"
+    assert kept_back(OLD, [lost, stands_in("d", NEW)], ("c",)) == {}, "an undo mends it at once"
 
 
 def test_a_rollout_is_not_complete_while_a_region_waits_for_its_turn() -> None:
