@@ -39,6 +39,7 @@ from fairlead.decide.recovery import (
 from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from
 from fairlead.decide.slots import instant
 from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
+from fairlead.decide.turns import is_changing
 from fairlead.model.commands import Body, Delete, LeaseAcquire, LeaseRelease, Put, PutStatus
 from fairlead.model.kinds.capacity import BudgetInRegion, HeldShape, Holding, HoldingSpec, RecoveryBudget
 from fairlead.model.kinds.intent import Placement, Workload
@@ -177,6 +178,7 @@ class RecoveryController:
                 ordered=order.spec.regions if order is not None and current else {},
                 stood_in={a.spec.region: a.status.stood_in for a in mine},
                 deadline_s=spec.recovery.deadline_seconds,
+                changing=frozenset(a.spec.region for a in mine if is_changing(a)),
             )
             service = _as_placed(service, spec.placement, avoiding)
             service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms)

@@ -5,12 +5,12 @@ the lost slots again, so nothing can be bound twice. Each takes a standing reser
 function answers for the recovery controller, for readiness and for `plan --lose-region`: what was promised is what is done.
 
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
-already has recovery slots; among those where it needs fewest. What was ordered stays until the service is well without it: the
-last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows how the region is that it was ordered in: it
-is soon heard again, or lost. In a region that may not carry the service any more, or has had no place for it for a while, it
-stays until another serves in its place: nothing goes back and forth between regions none of which has room. A service that is
-exclusive everywhere is the exception: its stand-ins each name one slot, and go before it or another comes in their place
-(succession.py).
+already has recovery slots; among those where it needs fewest; among those where no rollout is under way. What was ordered stays
+until the service is well without it: the last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows
+how the region is that it was ordered in: it is soon heard again, or lost. In a region that may not carry the service any more, or
+has had no place for it for a while, it stays until another serves in its place: nothing goes back and forth between regions none
+of which has room. A service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before it or
+another comes in their place (succession.py).
 
 A room is no promise where the service's own placement may forbid it: so many slots on one node, an even spread, zones that it is
 to avoid. It is ordered all the same, for it may do, and what waits is told; but a region where it is sure goes first, and
@@ -50,6 +50,7 @@ class Service(NamedTuple):
     failing: frozenset[str] = frozenset()  # healthy regions that have had no place for its own slots for a while
     full: frozenset[str] = frozenset()  # healthy regions that have had no place for what was ordered there for a while
     restless: frozenset[str] = frozenset()  # regions that people gave up a while ago because not all of it served there
+    changing: frozenset[str] = frozenset()  # regions in which one generation replaces another, and may not come up
     waits: Mapping[str, int] = MappingProxyType({})  # of what was ordered, how many find no place, by region
     alone: Alone | None = None  # its slots are exclusive everywhere
     deadline_s: float = 300.0  # within which it is to have its minimum again
@@ -319,8 +320,8 @@ def _recover(
         more = min(need - have, free)
         # Where some of it was ordered before, what is sure is not asked again: it does not go elsewhere with the rest.
         sure = more if have else standing.sure(service, region, more)
-        choices.append((need - have - sure, need - have - more, not have, need, region, more))
-    _, missing, _, _, region, more = min(choices)
+        choices.append((need - have - sure, need - have - more, not have, need, region in service.changing, region, more))
+    _, missing, _, _, _, region, more = min(choices)
     now = ration.within(more)  # where it goes is decided on what there is, whatever may be ordered of that in this look
     if now:
         ration.take(now)

@@ -47,6 +47,12 @@ def of_stand_ins(
     return max(others, key=lambda a: (a.status.replicas.serving, a.spec.generation)).spec.generation
 
 
+def is_changing(assignment: Assignment) -> bool:
+    """It has slots in one generation and is to have them in another, or has nothing yet that serves of what it is to have."""
+    told = assignment.status
+    return bool(own_slots(assignment.spec) and told.generations) and not (_runs_one(assignment) and told.replicas.serving)
+
+
 def _runs_one(assignment: Assignment) -> bool:
     return set(assignment.status.generations) == {assignment.spec.generation}
 

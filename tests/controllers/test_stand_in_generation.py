@@ -1,4 +1,4 @@
-"""Which generation a region begins with that has nothing of a workload but what stands in for a lost region."""
+"""Which generation stands in for a lost region while a rollout is under way: what a region begins with, and which is asked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from fairlead.model.commands import Put
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.intent import Region, RegionSpec, RegionStatus, ResourceSpec, StageCounts, Workload, WorkloadSpec
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec
-from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.meta import Metadata
 from tests.controllers.test_given import ONE, World
+from tests.controllers.test_no_place import OneService
 
 OLD, NEW = 1, 2
+OWN_TWO = SlotRange(first=0, last=1)
 
 
 class Recovering(World):
@@ -64,3 +66,13 @@ def test_stand_ins_run_the_new_generation_where_a_region_serves_it() -> None:
     world.has("a", 0, NEW, (NEW,), serving=2)
     world.look()
     assert world.generation_in("b") == NEW
+
+
+def test_stand_ins_go_where_no_rollout_is_under_way_if_that_needs_no_more_of_them() -> None:
+    rig = OneService()
+    for region in "ac":
+        rig.assigned(region, own=OWN_TWO, serving=2)
+    mixed = rig.view.cache.get("assignments", "risk", "api.a")
+    rig.put("assignments", "risk", "api.a", replace(mixed, status=replace(mixed.status, generations=(OLD, NEW))))
+    rig.health("b", "Lost")
+    assert rig.looks(2).regions == {"c": 2}

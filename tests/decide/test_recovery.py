@@ -39,6 +39,15 @@ def test_a_lost_regions_service_gets_what_it_lacks_where_it_lacks_least() -> Non
     assert found == Plan({("risk", "risk-api"): {"west": 2}}, {})
 
 
+def test_of_regions_that_need_as_much_one_that_is_being_rolled_out_comes_last() -> None:
+    changing = service(slots={"east": 4, "west": 2, "centre": 2}, changing=frozenset({"centre"}))
+    key = ("risk", "risk-api")
+    assert plan([changing], regions("east"), held(west=9, centre=9)).orders == {key: {"west": 2}}, "what is new may not come up"
+    assert plan([changing], regions("east"), held(west=1, centre=9)).orders == {key: {"centre": 2}}, "least is missing there"
+    ordered = changing._replace(ordered={"centre": 2})
+    assert plan([ordered], regions("east"), held(west=9)).orders == {key: {"centre": 2}}, "what was ordered stays"
+
+
 def test_it_goes_where_the_budget_reaches_even_if_more_is_needed_there() -> None:
     found = plan([service()], regions("east"), held(west=1, centre=9))
     assert found.orders == {("risk", "risk-api"): {"centre": 4}}

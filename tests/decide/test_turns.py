@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.decide.folding import _progressing
-from fairlead.decide.turns import kept_back, of_stand_ins
+from fairlead.decide.turns import is_changing, kept_back, of_stand_ins
 from fairlead.model.kinds.intent import StageCounts
 from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.meta import Condition, Metadata
@@ -95,6 +95,13 @@ def test_what_only_stands_in_and_does_not_serve_yet_keeps_its_generation_and_hol
     assert kept_back(NEW, [at("a", OLD), lost, stands_in("d", OLD)], ("c",)) == {"c": OLD, "d": OLD}, "a begins"
     assert kept_back(NEW, [at("a", NEW), lost, stands_in("d", OLD)], ("c",)) == {"c": OLD}, "a has done"
     assert kept_back(OLD, [lost, stands_in("d", NEW)], ("c",)) == {}, "an undo mends it at once"
+
+
+def test_a_region_is_changing_while_it_runs_two_generations_or_nothing_of_the_one_it_should_serves() -> None:
+    assert is_changing(at("a", NEW, left=(OLD,)))
+    assert is_changing(at("a", NEW, serving=0))
+    assert not is_changing(at("a", NEW, serving=1)), "one that was restarted is no rollout"
+    assert not is_changing(stands_in("d", NEW)), "it has nothing of its own"
 
 
 def test_a_rollout_is_not_complete_while_a_region_waits_for_its_turn() -> None:
