@@ -20,6 +20,7 @@ from fairlead.model.kinds.ledger import Plane, PlaneSpec
 from fairlead.model.kinds.quota import GrantTerm
 from fairlead.model.meta import Metadata
 from fairlead.model.registry import REGION
+from fairlead.model.settling import settled
 
 EVERY_MS: Final = 500
 
@@ -81,7 +82,7 @@ def epoch_start(ctx: Context, term: Term) -> Effect:
         settings.address, settings.node_lease_s, longest_s, began,
         old.spec.unmeasured_seconds + term.unmeasured_ms / 1000 if old else 0.0,
     )  # fmt: skip
-    plane = Plane(metadata=metadata, spec=spec)
+    plane = settled(Plane(metadata=metadata, spec=spec))  # a sum that is nought is stored as nothing, as it is read
     return put("planes", "", "self", plane, plane)
 
 
