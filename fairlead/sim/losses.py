@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from fairlead.model.kinds.intent import Workload
+from fairlead.model.kinds.work import Assignment
 from fairlead.model.lifecycle import ON_NODE, SlotState
 from fairlead.observe.rooms import rooms_for
 
@@ -44,12 +45,17 @@ class Losses:
 
     def struck(self, region: str, now_s: float) -> None:
         objects = self._planes("")
-        hit = {
-            (tenant, assignment.spec.workload)
-            for (tenant, _), assignment in objects.get("assignments", {}).items()
-            if assignment.spec.region == region and assignment.spec.slots
-        }
-        services = {key: found for key, found in objects.get("workloads", {}).items() if key in hit and _is_critical(found)}
+        gone = {region, *(loss.region for loss in self._losses)}
+        hit, short = set[Key](), set[Key]()
+        for (tenant, _), assignment in objects.get("assignments", {}).items():
+            key = (tenant, assignment.spec.workload)
+            if assignment.spec.region == region and assignment.spec.slots:
+                hit.add(key)
+            if assignment.spec.region in gone and _has_own(assignment):
+                short.add(key)
+        # Whoever lost nothing but stand-ins, for regions that are all back, has every slot of its own: it is where it was in peace.
+        asked = hit & short
+        services = {key: found for key, found in objects.get("workloads", {}).items() if key in asked and _is_critical(found)}
         self._losses.append(_Loss(region, now_s, services))
         for key in hit:
             self._kept.pop(key, None)  # until it has recovered from this one, too
@@ -163,6 +169,11 @@ class Losses:
             if (rooms := rooms_for(budget, ask, self._planes(region), room_for)) >= needs:
                 return f"{region} has {rooms} rooms for the {needs} that it lacks there"
         return ""
+
+
+def _has_own(assignment: Assignment) -> bool:
+    """Slots that stand in for none; or for one that is exclusive everywhere, and is not started again in its own region."""
+    return assignment.spec.exclusive == "global" or any(each != assignment.spec.recovery for each in assignment.spec.slots)
 
 
 def _is_critical(workload: Workload) -> bool:

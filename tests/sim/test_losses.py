@@ -85,6 +85,29 @@ def test_a_service_that_is_not_back_in_time_is_found_and_one_that_is_counts_its_
     assert losses.look(9000.0) == []
 
 
+def standing_in(*, back: bool) -> Losses:
+    """Two of it are east's own; two stand in for them in west, which is lost after east, or after east was back."""
+    now, own = planes(2), SlotRange(first=900, last=901)
+    spec = AssignmentSpec(workload="api", workload_uid="u-1", generation=1, region="west", slots=(own,), recovery=own)
+    orders = {**now[""]["assignments"], ("risk", "api.west"): Assignment(metadata=Metadata(name="api.west"), spec=spec)}
+    now |= {"": {**now[""], "assignments": orders}, "north": {}}
+    losses = Losses(lambda plane: now[plane], ("east", "west", "north"), Counter())
+    losses.struck("east", 100.0)
+    if back:
+        losses.ended("east")
+    losses.struck("west", 200.0)
+    return losses
+
+
+def test_a_service_that_lost_nothing_but_stand_ins_for_a_region_that_is_back_has_nothing_to_recover() -> None:
+    assert not standing_in(back=True).open
+
+
+def test_a_service_that_lost_its_stand_ins_while_their_region_is_away_has_to_recover_again() -> None:
+    late = standing_in(back=False).look(201.0 + RECOVERED_S)
+    assert "risk/api has not its minimum 300 s after west was lost" in late
+
+
 def test_what_stood_in_for_an_earlier_loss_counts_once_the_new_one_is_known() -> None:
     """Until then it may be let go by those who do not know: that is no dip, and it has to be back in time."""
     now = planes(3)
