@@ -21,19 +21,17 @@ from fairlead.decide.admission.workload import execution_of, is_alone
 from fairlead.decide.assigning import RegionFacts, may_carry, own_slots
 from fairlead.decide.claimable import room_rules
 from fairlead.decide.folding import owner_of
-from fairlead.decide.outlooks import spec_of, status_of
+from fairlead.decide.outlooks import Pace, outlook, spec_of, status_of
 from fairlead.decide.overrides import Where, all_in_force, concerns, words
 from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.decide.recovery import (
     TURN,
-    Pace,
     Place,
     Plan,
     Regions,
     Rooms,
     Service,
     ServiceKey,
-    outlook,
     plan,
 )
 from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from

@@ -1,14 +1,15 @@
-"""Whether critical services would survive the loss of a region, as a condition: what `fairlead wait` asks for. Pure; used
-by the recovery controller, which works out what would become of each service.
+"""Whether critical services would survive the loss of a region: what would become of each if it died now, and the condition that
+`fairlead wait` asks for. Decides nothing of its own: it asks the function that recovers. Pure; used by the recovery controller.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from fairlead.decide.recovery import Outlook
+from fairlead.decide.recovery import Regions, Rooms, Service, ServiceKey, able_regions, plan
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.recovery import RegionOutlook, RegionOutlookSpec, RegionOutlookStatus, ServiceOutlook
 from fairlead.model.meta import Condition, set_condition
@@ -16,6 +17,68 @@ from fairlead.model.meta import Condition, set_condition
 READY: Final = "RecoveryReady"
 NAMED_MAX: Final = 5  # services that the message names
 LISTED_MAX: Final = 100
+
+
+class Outlook(NamedTuple):
+    """What would become of one service if a region died now."""
+
+    key: ServiceKey
+    region: str  # where it would have its minimum; empty where nowhere
+    new_slots: int
+    seconds: float  # until they serve, as far as can be told
+    missing: int
+    why: str  # it would not do: too few, or too late
+
+
+class Pace(NamedTuple):
+    """How long the steps take: detection by its lease, the rest as measured."""
+
+    detect_s: float
+    bind_s: float
+    start_s: float  # from bound to serving
+    fence_s: float = 66.0  # until what is exclusive everywhere can certainly run in a lost region no more
+
+
+def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
+    """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
+    services = [_left(_as_if_taken(service, lost), regions.partial - {lost}) for service in services]
+    gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost}, regions.unknown - {lost})
+    planned = plan(services, gone, rooms)
+    out = []
+    for service in sorted(services, key=lambda s: (-s.priority, s.key)):
+        if not service.slots.get(lost):
+            continue
+        orders = planned.orders.get(service.key, {})
+        new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
+        short = planned.short.get(service.key) or planned.unsure.get(service.key)
+        missing = sum(each[service.key].missing for each in (planned.short, planned.unsure) if service.key in each)
+        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in able_regions(service, gone)}
+        best = max(reached, key=lambda r: (reached[r], r), default="")
+        fresh = sum(count for count in new.values() if count > 0)
+        detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)
+        seconds = detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
+        why = short.why if short else _too_late(service, seconds)
+        out.append(Outlook(service.key, best, fresh, seconds, missing, why))
+    return out
+
+
+def _too_late(service: Service, seconds: float) -> str:
+    late = seconds > service.deadline_s
+    return f"it would take about {seconds:.0f} s, and is to serve again within {service.deadline_s:.0f} s" if late else ""
+
+
+def _left(service: Service, partial: frozenset[str]) -> Service:
+    """Of what it has in a partial region only what serves there is counted on."""
+    if service.alone is not None or not partial:
+        return service
+    slots = {r: min(n, service.alive.get(r, 0)) if r in partial else n for r, n in service.slots.items()}
+    return service._replace(slots=slots, idle={r: n - slots[r] for r, n in service.slots.items()})
+
+
+def _as_if_taken(service: Service, lost: str) -> Service:
+    """Where slots are exclusive everywhere: as it will be once the lost region's slot lease has run out."""
+    alone = service.alone
+    return service if alone is None else service._replace(alone=alone._replace(taken={lost: 0, **alone.taken}))
 
 
 def spec_of(region: str, found: list[Outlook]) -> RegionOutlookSpec:

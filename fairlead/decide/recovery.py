@@ -2,7 +2,8 @@
 
 A critical service must have its minimum in one healthy region. What it lacks there comes as *recovery slots*: new ones, never
 the lost slots again, so nothing can be bound twice. Each takes a standing reservation of the service's recovery budget. One
-function answers for the recovery controller, for readiness and for `plan --lose-region`: what was promised is what is done.
+function answers for the recovery controller, for readiness and for `plan --lose-region` (outlooks.py): what was promised is what
+is done.
 
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
 already has recovery slots; among those where it needs fewest; among those where no rollout is under way. What was ordered stays
@@ -201,7 +202,7 @@ def _stays(service: Service, region: str, regions: Regions) -> bool:
     return region in regions.healthy and not replaced
 
 
-def _able(service: Service, regions: Regions) -> tuple[str, ...]:
+def able_regions(service: Service, regions: Regions) -> tuple[str, ...]:
     """Where it may be given slots."""
     shut = service.failing | service.full
     return tuple(region for region in service.regions if region in regions.healthy and region not in shut)
@@ -210,7 +211,7 @@ def _able(service: Service, regions: Regions) -> tuple[str, ...]:
 def _succeed(
     service: Service, alone: Alone, regions: Regions, standing: Standing, ration: Ration, found: Plan
 ) -> None:  # fmt: skip
-    able = _able(service, regions)
+    able = able_regions(service, regions)
     places = {region: (service.budget, region) for region in able}
 
     def room(region: str) -> int:
@@ -304,7 +305,7 @@ def _recover(
     if any(kept.get(region) and service.slots.get(region, 0) + kept[region] >= service.minimum for region in regions.unknown):
         found.orders[service.key] = kept  # it stands there as far as anybody knows
         return
-    candidates = _able(service, regions)
+    candidates = able_regions(service, regions)
     if not candidates:
         there = [service.alive.get(region, 0) + service.stood_in.get(region, 0) for region in sorted(service.full)]
         missing = service.minimum - min(service.minimum - 1, max(there, default=0))
@@ -333,65 +334,3 @@ def _recover(
         found.short[service.key] = Short(missing + more - now, TURN if now < more else _why(service, region))
     elif service.waits.get(region):
         found.short[service.key] = _placeless(service, [region])
-
-
-class Outlook(NamedTuple):
-    """What would become of one service if a region died now."""
-
-    key: ServiceKey
-    region: str  # where it would have its minimum; empty where nowhere
-    new_slots: int
-    seconds: float  # until they serve, as far as can be told
-    missing: int
-    why: str  # it would not do: too few, or too late
-
-
-class Pace(NamedTuple):
-    """How long the steps take: detection by its lease, the rest as measured."""
-
-    detect_s: float
-    bind_s: float
-    start_s: float  # from bound to serving
-    fence_s: float = 66.0  # until what is exclusive everywhere can certainly run in a lost region no more
-
-
-def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
-    """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
-    services = [_left(_as_if_taken(service, lost), regions.partial - {lost}) for service in services]
-    gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost}, regions.unknown - {lost})
-    planned = plan(services, gone, rooms)
-    out = []
-    for service in sorted(services, key=lambda s: (-s.priority, s.key)):
-        if not service.slots.get(lost):
-            continue
-        orders = planned.orders.get(service.key, {})
-        new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
-        short = planned.short.get(service.key) or planned.unsure.get(service.key)
-        missing = sum(each[service.key].missing for each in (planned.short, planned.unsure) if service.key in each)
-        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in _able(service, gone)}
-        best = max(reached, key=lambda r: (reached[r], r), default="")
-        fresh = sum(count for count in new.values() if count > 0)
-        detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)
-        seconds = detect_s + (pace.bind_s + pace.start_s if fresh else 0.0)
-        why = short.why if short else _too_late(service, seconds)
-        out.append(Outlook(service.key, best, fresh, seconds, missing, why))
-    return out
-
-
-def _too_late(service: Service, seconds: float) -> str:
-    late = seconds > service.deadline_s
-    return f"it would take about {seconds:.0f} s, and is to serve again within {service.deadline_s:.0f} s" if late else ""
-
-
-def _left(service: Service, partial: frozenset[str]) -> Service:
-    """Of what it has in a partial region only what serves there is counted on."""
-    if service.alone is not None or not partial:
-        return service
-    slots = {r: min(n, service.alive.get(r, 0)) if r in partial else n for r, n in service.slots.items()}
-    return service._replace(slots=slots, idle={r: n - slots[r] for r, n in service.slots.items()})
-
-
-def _as_if_taken(service: Service, lost: str) -> Service:
-    """Where slots are exclusive everywhere: as it will be once the lost region's slot lease has run out."""
-    alone = service.alone
-    return service if alone is None else service._replace(alone=alone._replace(taken={lost: 0, **alone.taken}))

@@ -53,7 +53,7 @@ class Losses:
                 hit.add(key)
             if assignment.spec.region in gone and _has_own(assignment):
                 short.add(key)
-        # Whoever lost nothing but stand-ins, for regions that are all back, has every slot of its own: it is where it was in peace.
+        # Whoever lost nothing but stand-ins, for regions that are all back, has every slot of its own: it is as it was in peace.
         asked = hit & short
         services = {key: found for key, found in objects.get("workloads", {}).items() if key in asked and _is_critical(found)}
         self._losses.append(_Loss(region, now_s, services))

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.decide.claimable import evenly
-from fairlead.decide.recovery import Outlook, Pace, Plan, Regions, Rooms, Service, outlook, plan
+from fairlead.decide.outlooks import Outlook, Pace, outlook
+from fairlead.decide.recovery import Plan, Regions, Rooms, Service, plan
 from tests.decide.test_recovery import LARGE, SMALL, regions, service
 
 PLACE = ("critical", "west")

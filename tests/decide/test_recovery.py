@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.decide.recovery import TURN, Pace, Plan, Regions, Rooms, Service, outlook, plan
+from fairlead.decide.outlooks import Pace, outlook
+from fairlead.decide.recovery import TURN, Plan, Regions, Rooms, Service, plan
 from fairlead.model.resources import Resources
 
 SMALL, LARGE = Resources(500, 1 << 29), Resources(2000, 1 << 32)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fairlead.decide.claimable import room_rules
-from fairlead.decide.recovery import Outlook, Pace, Place, Rooms, Service, outlook, plan
+from fairlead.decide.outlooks import Outlook, Pace, outlook
+from fairlead.decide.recovery import Place, Rooms, Service, plan
 from fairlead.model.kinds.intent import Placement, SpreadRule
 from fairlead.model.resources import Resources
 from tests.decide.test_recovery import LARGE, SMALL, regions, service

@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlead.decide.assigning import BLOCK, RECOVERY_FIRST, own_slots, spare_in
-from fairlead.decide.recovery import TURN, Pace, Regions, Rooms, Service, outlook, plan
+from fairlead.decide.outlooks import Pace, outlook
+from fairlead.decide.recovery import TURN, Regions, Rooms, Service, plan
 from fairlead.decide.succession import Alone, Areas, gone, homes_of, may_give_back, name_of, succeed, with_successors
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, StandIn
