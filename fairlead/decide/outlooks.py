@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from fairlead.decide.recovery import Regions, Rooms, Service, ServiceKey, able_regions, plan
+from fairlead.decide.recovery import Regions, Rooms, Service, ServiceKey, able_regions, counted, plan
 from fairlead.decide.slots import instant
 from fairlead.model.kinds.recovery import RegionOutlook, RegionOutlookSpec, RegionOutlookStatus, ServiceOutlook
 from fairlead.model.meta import Condition, set_condition
@@ -41,7 +41,8 @@ class Pace(NamedTuple):
 
 def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Rooms, pace: Pace) -> list[Outlook]:
     """Every service that has slots in `lost`, in the order in which they would be served. What is lost already stays lost."""
-    services = [_left(_as_if_taken(service, lost), regions.partial - {lost}) for service in services]
+    # Of what it has in a partial region only what serves there is counted on.
+    services = [_as_if_taken(service, lost)._replace(mute=service.mute | regions.partial) for service in services]
     gone = Regions(regions.lost | {lost}, regions.healthy - {lost}, regions.settled - {lost}, regions.unknown - {lost})
     planned = plan(services, gone, rooms)
     out = []
@@ -52,7 +53,7 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
         new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
         short = planned.short.get(service.key) or planned.unsure.get(service.key)
         missing = sum(each[service.key].missing for each in (planned.short, planned.unsure) if service.key in each)
-        reached = {r: service.slots.get(r, 0) + orders.get(r, 0) for r in able_regions(service, gone)}
+        reached = {r: counted(service, r) + orders.get(r, 0) for r in able_regions(service, gone)}
         best = max(reached, key=lambda r: (reached[r], r), default="")
         fresh = sum(count for count in new.values() if count > 0)
         detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)
@@ -65,14 +66,6 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
 def _too_late(service: Service, seconds: float) -> str:
     late = seconds > service.deadline_s
     return f"it would take about {seconds:.0f} s, and is to serve again within {service.deadline_s:.0f} s" if late else ""
-
-
-def _left(service: Service, partial: frozenset[str]) -> Service:
-    """Of what it has in a partial region only what serves there is counted on."""
-    if service.alone is not None or not partial:
-        return service
-    slots = {r: min(n, service.alive.get(r, 0)) if r in partial else n for r, n in service.slots.items()}
-    return service._replace(slots=slots, idle={r: n - slots[r] for r, n in service.slots.items()})
 
 
 def _as_if_taken(service: Service, lost: str) -> Service:

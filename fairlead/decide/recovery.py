@@ -6,12 +6,13 @@ function answers for the recovery controller, for readiness and for `plan --lose
 is done.
 
 Stated: services are served in order of priority, then of name. A service goes where least would be missing; among those where it
-already has recovery slots; among those where it needs fewest; among those where no rollout is under way. What was ordered stays
-until the service is well without it: the last copy is never removed first. Nor is it ordered anew elsewhere while nobody knows
-how the region is that it was ordered in: it is soon heard again, or lost. In a region that may not carry the service any more, or
-has had no place for it for a while, it stays until another serves in its place: nothing goes back and forth between regions none
-of which has room. A service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go before it or
-another comes in their place (succession.py).
+already has recovery slots; among those where it needs fewest; among those where no rollout is under way. Of its own slots in a
+region where too few have served for a while only those that serve count, and among equals such a region is last. What was ordered
+stays until the service is well without it: the last copy is never removed first. Nor is it ordered anew elsewhere while nobody
+knows how the region is that it was ordered in: it is soon heard again, or lost. In a region that may not carry the service any
+more, or has had no place for it for a while, it stays until another serves in its place: nothing goes back and forth between
+regions none of which has room. A service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go
+before it or another comes in their place (succession.py).
 
 A room is no promise where the service's own placement may forbid it: so many slots on one node, an even spread, zones that it is
 to avoid. It is ordered all the same, for it may do, and what waits is told; but a region where it is sure goes first, and
@@ -57,7 +58,7 @@ class Service(NamedTuple):
     deadline_s: float = 300.0  # within which it is to have its minimum again
     per_node: int = 0  # of its slots on one node, at most; 0: any number
     zone_skew: int = 0  # of its slots in one zone, at most so many more than in the emptiest; 0: any number
-    idle: Mapping[str, int] = MappingProxyType({})  # of its own, those that nobody counts on, and that may lie there still
+    mute: frozenset[str] = frozenset()  # healthy regions in which too few of its own have served for a while: only these count
     unsure: Mapping[str, str] = MappingProxyType({})  # regions in which no room can be promised to it, and why
 
 
@@ -142,7 +143,13 @@ class Standing:
 
 def _lie(service: Service, region: str) -> int:
     """How many of its slots may lie there."""
-    return sum(each.get(region, 0) for each in (service.slots, service.ordered, service.idle))
+    return sum(each.get(region, 0) for each in (service.slots, service.ordered))
+
+
+def counted(service: Service, region: str) -> int:
+    """Its own slots there that are counted on."""
+    own = service.slots.get(region, 0)
+    return min(own, service.alive.get(region, 0)) if region in service.mute else own
 
 
 class Ration:
@@ -302,7 +309,7 @@ def _well(service: Service, regions: Regions) -> bool:
 def _recover(
     service: Service, regions: Regions, standing: Standing, ration: Ration, kept: dict[str, int], found: Plan
 ) -> None:  # fmt: skip
-    if any(kept.get(region) and service.slots.get(region, 0) + kept[region] >= service.minimum for region in regions.unknown):
+    if any(kept.get(region) and counted(service, region) + kept[region] >= service.minimum for region in regions.unknown):
         found.orders[service.key] = kept  # it stands there as far as anybody knows
         return
     candidates = able_regions(service, regions)
@@ -315,13 +322,14 @@ def _recover(
         return
     choices = []
     for region in candidates:
-        need = max(0, service.minimum - service.slots.get(region, 0))
+        need = max(0, service.minimum - counted(service, region))
         have = min(kept.get(region, 0), need)
         free = standing.room((service.budget, region), service.shape) if service.budget else 0
         more = min(need - have, free)
         # Where some of it was ordered before, what is sure is not asked again: it does not go elsewhere with the rest.
         sure = more if have else standing.sure(service, region, more)
-        choices.append((need - have - sure, need - have - more, not have, need, region in service.changing, region, more))
+        doubt = (region in service.mute, region in service.changing)
+        choices.append((need - have - sure, need - have - more, not have, need, doubt, region, more))
     _, missing, _, _, _, region, more = min(choices)
     now = ration.within(more)  # where it goes is decided on what there is, whatever may be ordered of that in this look
     if now:

@@ -135,6 +135,19 @@ def test_an_order_that_a_region_does_not_take_for_a_minute_goes_to_another() -> 
     assert rig.looks(RULES.failing_s + 2).regions == {"a": 4, "c": 4}
 
 
+def test_what_has_a_place_and_has_not_served_for_a_minute_is_stood_in_for_with_a_lost_regions_slots() -> None:
+    """Two of its four are in a, which is lost; all four of b's are bound, and none of them comes up there."""
+    rig = OneService()
+    rig.assigned("a", own=SlotRange(first=100, last=101), serving=2)
+    rig.assigned("b", own=OWN, bound=4)
+    rig.health("a", "Lost")
+    assert rig.looks(RULES.failing_s) is None, "it has four in b, which may just be starting"
+    order = rig.looks(2)
+    assert (order.lost, order.regions) == (("a",), {"c": 4})
+    rig.assigned("b", own=OWN, serving=4)
+    assert rig.looks(2).regions == {"c": 4}, "what was ordered stays until the lost region is well"
+
+
 def test_what_was_tried_and_found_no_place_is_missing_from_the_first_look() -> None:
     rig = OneService()
     rig.health("b", "Lost")

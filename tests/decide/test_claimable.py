@@ -193,9 +193,9 @@ def test_what_is_sure_finds_a_room_wherever_own_slots_lie_and_whoever_claims_fir
 ) -> None:
     region, services = Region(zones, data), []
     for number, (skew, per_node, own, lacks, partial) in enumerate(drawn):
-        slots = {"east": 1, "west": 0 if partial else own}
-        made = even(f"s{number}", zone_skew=skew, per_node=per_node, slots=slots, minimum=slots["west"] + lacks)
-        services.append(made._replace(idle={"west": own if partial else 0}, regions=("east", "west")))
+        slots, counted = {"east": 1, "west": own}, 0 if partial else own
+        made = even(f"s{number}", zone_skew=skew, per_node=per_node, slots=slots, minimum=counted + lacks)
+        services.append(made._replace(alive={}, mute=frozenset({"west"} if partial else ()), regions=("east", "west")))
         region.own(made, own)
     found: Plan = plan(services, Regions(frozenset({"east"}), frozenset({"west"}), frozenset({"west"})), said(zones))
     ordered = {each.key: found.orders.get(each.key, {}).get("west", 0) for each in services}

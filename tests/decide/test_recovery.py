@@ -49,6 +49,23 @@ def test_of_regions_that_need_as_much_one_that_is_being_rolled_out_comes_last() 
     assert plan([ordered], regions("east"), held(west=9)).orders == {key: {"centre": 2}}, "what was ordered stays"
 
 
+def test_where_its_own_have_a_place_and_have_not_served_for_a_while_they_are_not_counted_on() -> None:
+    key = ("risk", "risk-api")
+    hung = service(slots={"east": 4, "centre": 4}, alive={"east": 4, "centre": 0}, mute=frozenset({"centre"}))
+    found = plan([hung], regions("east"), held(west=4, centre=4))
+    assert (found.orders, found.short) == ({key: {"west": 4}}, {}), (
+        "of two that need as many, where it is seen not to serve comes last"
+    )
+    assert plan([hung], regions("east"), held(centre=1)).short[key].missing == 3, "too few rooms: said, not hidden"
+    partly = hung._replace(alive={"east": 4, "centre": 3})
+    assert plan([partly], regions("east"), held(west=4, centre=4)).orders == {key: {"centre": 1}}
+    assert plan([hung._replace(mute=frozenset())], regions("east"), held(west=4)).orders == {}, "it may just be starting"
+    done = hung._replace(ordered={"west": 4}, alive={"centre": 4}, mute=frozenset())
+    assert plan([done], regions("east"), held()).orders == {key: {"west": 4}}, "what was ordered stays"
+    (seen,) = outlook("east", [hung], regions(), held(), Pace(18.0, 1.0, 5.0))
+    assert seen.missing == 4, "and it is known before"
+
+
 def test_it_goes_where_the_budget_reaches_even_if_more_is_needed_there() -> None:
     found = plan([service()], regions("east"), held(west=1, centre=9))
     assert found.orders == {("risk", "risk-api"): {"centre": 4}}
