@@ -131,7 +131,7 @@ CHOICES: Final[tuple[Choice, ...]] = (
         "what a region did while it was cut off",
         Means.BUDGET,
         "region, within unexpired grants and its policy",
-        "it is provisional",
+        "what is above its grant's `after` is provisional",
         "confirmed after healing or released at the end of its lease; the merge report says which",
     ),
     Choice(
