@@ -15,6 +15,7 @@ import itertools
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ OPTIONS = (
     Option("after_seconds", 60, "from the loss until load is measured again"),
     Option("seconds_max", 300, "what is promised; waiting ends there"),
 )
+LOAD_MAX = 3  # times the load before the loss that there may be a minute after it
 _IN_FLIGHT = 16
 
 
@@ -187,6 +189,18 @@ def budgets(options: dict[str, Any]) -> list[RecoveryBudget]:
     return out
 
 
+def broken(never: int, critical: int, violations: float, loads: Mapping[str, tuple[float, float]]) -> list[str]:
+    """What of the promise was not kept. `loads`: of each the load before the loss, and after it."""
+    out = [f"{never} of {critical} critical workloads did not get their minimum"] if never else []
+    out += [f"{violations:.0f} promises were found broken"] if violations else []
+    for what, (before, now) in loads.items():
+        if not before:
+            out.append(f"no {what} were seen before the loss: there is nothing to compare with")
+        elif now > LOAD_MAX * before:
+            out.append(f"{what} {now:.2f} a second after the loss, {before:.2f} before: more than {LOAD_MAX} times")
+    return out
+
+
 async def main(**options: Any) -> dict[str, Any]:
     nodes = -(-options["nodes"] // len(REGIONS))
     with tempfile.TemporaryDirectory(prefix="fairlead-recovery-", dir=os.environ.get("FAIRLEAD_BENCH_DIR")) as folder:
@@ -210,14 +224,8 @@ async def main(**options: Any) -> dict[str, Any]:
             commands, cpu = await bench.load()
             violations = await bench.violations()
             tasks.cancel()
-    failures = list(bench.failures)
-    if never:
-        failures.append(f"{never} of {len(bench.critical)} critical workloads did not get their minimum")
-    if violations:
-        failures.append(f"{violations:.0f} promises were found broken")
-    for what, now, before in (("commands", commands, steady_commands), ("cpu", cpu, steady_cpu)):
-        if before and now > 3 * before:
-            failures.append(f"{what} {now:.2f} a second after the loss, {before:.2f} before: more than three times")
+    loads = {"commands": (steady_commands, commands), "cpu": (steady_cpu, cpu)}
+    failures = [*bench.failures, *broken(never, len(bench.critical), violations, loads)]
     figures = {
         "filled_s": round(filled, 1),
         "critical": len(bench.critical),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.recovery import LOST, REGIONS, Bench
+from bench.recovery import LOST, REGIONS, Bench, broken
 
 
 class Rig:
@@ -25,3 +25,14 @@ async def test_load_is_that_of_the_planes_which_survive_before_the_loss_as_after
     before: Any = (bench._cpu_s(), await bench._commands())
     bench.there.remove(LOST)
     assert before == (bench._cpu_s(), await bench._commands()) == (3.0, 3.0)
+
+
+def test_it_fails_where_one_does_not_come_back_a_promise_is_broken_or_load_is_more_than_three_times_that_before() -> None:
+    steady = {"commands": (100.0, 300.0), "cpu": (0.5, 1.5)}
+    assert broken(0, 400, 0.0, steady) == []
+    assert broken(1, 400, 0.0, steady) == ["1 of 400 critical workloads did not get their minimum"]
+    assert broken(0, 400, 2.0, steady) == ["2 promises were found broken"]
+    (more,) = broken(0, 400, 0.0, steady | {"cpu": (0.5, 1.51)})
+    assert more.startswith("cpu 1.51 a second after the loss")
+    (nothing,) = broken(0, 400, 0.0, steady | {"commands": (0.0, 5.0)})
+    assert "nothing to compare with" in nothing
