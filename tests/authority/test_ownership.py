@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import Caller, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus, Node, NodeSpec
-from fairlead.model.kinds.intent import Quota, Region, RegionSpec, Tenant
+from fairlead.model.kinds.intent import Quota, QuotaSpec, Region, RegionSpec, Tenant
 from fairlead.model.kinds.quota import GrantOffer
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
@@ -119,14 +119,16 @@ async def test_a_tenant_in_which_people_left_something_stays_and_what_is_left_is
 
 async def test_the_last_quota_of_a_tenant_stays_while_regions_may_use_what_it_grants() -> None:
     async with running_plane(settings=Settings(plane="global", region="")) as plane:
-        quota, delete = Quota(metadata=Metadata(name="default", namespace="risk")), Delete("Quota", "risk", "default")
-        sharer, some = await plane.as_role(Role.QUOTA), Resources(1000, GI)
+        sharer, mirror, some = await plane.as_role(Role.QUOTA), await plane.as_role(Role.MIRROR), Resources(1000, GI)
+        quota = Quota(metadata=Metadata(name="default", namespace="risk"), spec=QuotaSpec(limits=some))
+        delete = Delete("Quota", "risk", "default")
 
         async def grant(**spec: Any) -> None:
             made = Grant(Metadata(name="west", namespace="risk"), GrantSpec(region="west", **spec))
             ok(await plane.send(sharer, Put("Grant", made)))
 
         ok(await plane.send(OPERATOR, Put("Quota", quota)))
+        ok(await plane.send(OPERATOR, Put("Region", Region(metadata=Metadata(name="west")))))
         await grant(version=1, during=some, lease_seconds=600)
         assert no(await plane.send(OPERATOR, delete), "InUse").facts == {"regions": ["west"]}
         older = (GrantOffer(version=1, during=some, after=some),)
@@ -134,6 +136,7 @@ async def test_the_last_quota_of_a_tenant_stays_while_regions_may_use_what_it_gr
         no(await plane.send(OPERATOR, delete), "InUse")
         ok(await plane.send(OPERATOR, Put("Quota", replace(quota, metadata=Metadata(name="other", namespace="risk")))))
         ok(await plane.send(OPERATOR, Delete("Quota", "risk", "other")))
+        ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", GrantStatus(accepted_version=2, incarnation=1))))
         await grant(version=3, lease_seconds=600)
         ok(await plane.send(OPERATOR, delete))
 
@@ -160,8 +163,8 @@ async def test_the_last_quota_of_a_tenant_goes_when_offers_that_granted_somethin
 
 async def test_a_quota_does_not_answer_for_what_was_granted_by_hand() -> None:
     async with running_plane(settings=Settings(plane="global", region="")) as plane:
-        ok(await plane.send(OPERATOR, Put("Quota", Quota(metadata=Metadata(name="default", namespace="risk")))))
         await plane.grant("risk")
+        ok(await plane.send(OPERATOR, Put("Quota", Quota(metadata=Metadata(name="default", namespace="risk")))))
         ok(await plane.send(OPERATOR, Delete("Quota", "risk", "default")))
 
 

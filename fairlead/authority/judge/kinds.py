@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten
+from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
@@ -57,6 +58,8 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
             return refuse_new_region(ctx, new.metadata.name)
         case "regions":
             return ctx.policies.refuse_older(new.metadata, old.metadata if old is not None else None)
+        case "grants":
+            return refuse_grant(ctx, caller, new, old)
         case "grantterms" if ctx.settings.plane != REGION:
             return ctx.policies.refuse_answer(new, old, ctx.incarnation)
         case "overrides":
@@ -192,6 +195,8 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
         return _refuse_region_delete(ctx, rec, old)
     if info.plural == "quotas":
         return _refuse_quota_delete(ctx, rec)
+    if info.plural == "grants":
+        return refuse_grant_delete(ctx, caller, old)
     if info.plural == "nodepools":
         return _refuse_pool_delete(ctx, rec)
     return ctx.policies.refuse_policy_delete(rec) if info.plural == "schedulerpolicies" else None
