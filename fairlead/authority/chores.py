@@ -19,7 +19,7 @@ from fairlead.authority.owners import may_have_owners
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.state import DELETED, Rec
 from fairlead.model.commands import Accepted, Caller, Command, Delete, Outcome, Put, ReleaseReservation
-from fairlead.model.kinds.slot import Token
+from fairlead.model.kinds.slot import STANDING, Token
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import OwnerReference
 from fairlead.model.registry import BY_KIND, KINDS
@@ -99,10 +99,13 @@ class Chores:
                 self._again(part, await self._submit(part))
 
     def _again(self, commands: list[Command], outcomes: list[Outcome]) -> None:
-        """A reservation whose end was not taken (a store that was away) is ended later: nobody else would."""
+        """A reservation whose end was not taken (a store that was away) is ended later: nobody else would. Not a budget's room:
+        the next round asks anew whether it must go."""
         for command, outcome in zip(commands, outcomes, strict=True):
             body = command.body
-            if isinstance(body, ReleaseReservation) and not isinstance(outcome, Accepted):
+            if not isinstance(body, ReleaseReservation) or body.name.startswith(STANDING):
+                continue
+            if not isinstance(outcome, Accepted):
                 token = (body.token.incarnation, body.token.epoch, body.token.attempt)
                 heapq.heappush(self._expiries, (self._ctx.plane_ms() + AGAIN_MS, body.tenant, body.name, token))
 

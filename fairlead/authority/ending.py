@@ -1,23 +1,25 @@
 """What the authority does when the lease of a grant ends (P13): stops what is above the limit that stays, before the end.
 
-Nobody else needs to be alive for it, and no budget holds it up: what runs on would be sold twice. The youngest of the lowest
-priority go first. The same at the deadline of what an emergency quota had allowed. Called by chores.py, and by figures.py
-for a count; places nothing.
+Nobody else needs to be alive for it, and no budget holds it up: what runs on would be sold twice. Rooms that recovery budgets
+hold go first, then slots, the youngest of the lowest priority before others. The same at the deadline of what an emergency quota
+had allowed. Called by chores.py, and by figures.py for a count; places nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context
+from fairlead.authority.ledger import Ledger, device_charge
 from fairlead.authority.state import Rec, State
 from fairlead.decide import escrow
 from fairlead.decide.granting import in_force, margin_ms, must_end_ms
 from fairlead.decide.grants import limits_of
 from fairlead.decide.preempt_rules import SERVING_CAPABLE
-from fairlead.model.commands import Caller, Command, Move
-from fairlead.model.kinds.capacity import Grant
+from fairlead.model.commands import Caller, Command, Move, ReleaseReservation
+from fairlead.model.kinds.capacity import Grant, ReservationSpec
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.registry import REGION
 
@@ -47,36 +49,54 @@ def _above(ctx: Context, grant: Grant, now_ms: int) -> list[Command]:
     allowed = in_force(grant, ctx.state.hot("grantterms", "", ctx.settings.region), ctx.incarnation, now_ms)
     if not allowed.version or now_ms < must_end_ms(grant, allowed) or escrow.within(used, limits_of(allowed.limit)):
         return []
-    return [
-        Command(AUTHORITY, Move(tenant, rec.name, rec.hot.token, SlotState.DRAINING, "LeaseEnds", GRACE_S))
-        for rec in to_stop(ctx.state, tenant, used, limits_of(allowed.limit))
+    rooms, bound = to_end(ctx.state, ctx.ledger, tenant, limits_of(allowed.limit))
+    given_up = [Command(AUTHORITY, ReleaseReservation(tenant, rec.name, rec.hot.spec.token)) for rec in rooms]
+    return given_up + [
+        Command(AUTHORITY, Move(tenant, rec.name, rec.hot.token, SlotState.DRAINING, "LeaseEnds", GRACE_S)) for rec in bound
     ]
 
 
-def to_stop(state: State, tenant: str, used: Mapping[str, int], limits: Mapping[str, int]) -> list[Rec]:
-    """Whom to stop so that the rest is within these limits; those on their way out count as gone."""
-    left = dict(used)
+def to_end(state: State, ledger: Ledger, tenant: str, limits: Mapping[str, int]) -> tuple[list[Rec], list[Rec]]:
+    """What must end so that the rest is within these limits: rooms of recovery budgets, in which nothing of the tenant's runs;
+    and only beyond that, slots. Those on their way out count as gone. Who uses nothing of what is short stays."""
+    left = dict(ledger.tenant(tenant).used)
     bound: list[Rec] = []
     for rec in state.live("bindings", tenant):
         if rec.hot.state in _GOING:
-            left = _without(left, rec)
+            _take(left, _charge(ledger, rec.hot))
         elif rec.hot.state in SERVING_CAPABLE:
             bound.append(rec)
+    rooms = [rec for rec in state.live("reservations", tenant) if rec.hot.spec.budget]
+    # What a claimer has left of its room is of use to nobody else before the claimer goes: whole rooms are given up after it.
+    rooms.sort(key=lambda each: (not each.hot.spec.claimer, -each.position))
+    bound.sort(key=lambda each: (each.hot.priority, -each.position))
+    return (
+        _enough(ledger, left, limits, ((rec, rec.hot.spec) for rec in rooms)),
+        _enough(ledger, left, limits, ((rec, rec.hot) for rec in bound)),
+    )
+
+
+def _enough(
+    ledger: Ledger, left: dict[str, int], limits: Mapping[str, int], those: Iterable[tuple[Rec, BindingHot | ReservationSpec]]
+) -> list[Rec]:
+    """The first of them that bring what is left within the limits; taken off it."""
     out: list[Rec] = []
-    for rec in sorted(bound, key=lambda each: (each.hot.priority, -each.position)):
-        if escrow.within(left, limits):
+    for rec, holder in those:
+        over = [name for name, amount in left.items() if amount > limits.get(name, 0)]
+        if not over:
             break
-        left = _without(left, rec)
-        out.append(rec)
+        charge = _charge(ledger, holder)
+        if any(charge.get(name) for name in over):
+            _take(left, charge)
+            out.append(rec)
     return out
 
 
-def _without(left: dict[str, int], rec: Rec) -> dict[str, int]:
-    out = dict(left)
-    for name, amount in rec.hot.requests.amounts().items():
-        out[name] = out.get(name, 0) - amount
-    for hold in rec.hot.devices:
-        for name in out:
-            if name.startswith("device:"):
-                out[name] -= hold.thousandths
-    return out
+def _charge(ledger: Ledger, holder: BindingHot | ReservationSpec) -> dict[str, int]:
+    """What its tenant is charged for it, as the ledger has it."""
+    return holder.requests.amounts() | device_charge(ledger.node(holder.node), holder.devices)
+
+
+def _take(left: dict[str, int], charge: Mapping[str, int]) -> None:
+    for name, amount in charge.items():
+        left[name] = left.get(name, 0) - amount

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from operator import attrgetter
 from typing import Any, Final
 
-from fairlead.authority.ending import to_stop
+from fairlead.authority.ending import to_end
 from fairlead.authority.ledger import Ledger
 from fairlead.authority.recount import drifts
 from fairlead.authority.state import Rec, State
@@ -84,7 +84,7 @@ class Figures:
             left.append(max(0, lease_end(grant, term, term.status.incarnation) - now_ms) / 1000)
             used, stays = ledger.tenant(rec.tenant).used, limits_of(grant.status.after)
             if not within(used, stays):
-                provisional += len(to_stop(state, rec.tenant, used, stays))
+                provisional += len(to_end(state, ledger, rec.tenant, stays)[1])
         return (min(left), provisional) if left else None
 
     def overrides_s(self) -> dict[str, float]:

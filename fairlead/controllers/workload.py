@@ -26,6 +26,7 @@ from fairlead.decide.assigning import (
     RegionFacts,
     block_of,
     choose,
+    is_unsettled,
     may_carry,
     recovery_in,
     room_for,
@@ -201,7 +202,7 @@ class WorkloadController:
         choice = choice._replace(counts=choice.counts | kept)
         bound = {name: a.status.replicas.bound for name, a in mine.items()}
         self.overflowing.shares.told((tenant, workload.metadata.name), spec.workload_class, slots, sorted(able), bound)
-        if single and any(_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
+        if single and any(is_unsettled(a) for a in assignments if a.spec.region not in choice.counts):
             return Choice({}, "WaitingForQuota", "still leaving the region it was in"), moves
         return choice, moves
 
@@ -352,10 +353,3 @@ def _is_known(cache: Cache, assignment: Assignment) -> bool:
 
 def _silent(cache: Cache) -> frozenset[str]:
     return frozenset(item.name for item in cache.all("regions") if item.hot.status.health in ("Unknown", "Lost"))
-
-
-def _unsettled(assignment: Assignment) -> bool:
-    """Something of it may still run: it has slots, or its region has not said that none are left."""
-    here = assignment.status
-    told = here.observed_generation == assignment.metadata.generation
-    return bool(assignment.spec.slots) or not told or here.replicas.bound + here.replicas.pending > 0

@@ -5,7 +5,8 @@ has a grant there. A job or a gang lies in one region: of those with room the on
 one with the most room. A service first gets `perRegionMinimum` in each region, in order of name; the rest goes to whichever
 region has fewest, the one it would rather be in first, within what grants have room for, and beyond that evenly all the same: a
 region says better than we do what it waits for. What lies somewhere stays; only what is too many, or no longer allowed, leaves,
-from lost regions first: a service that is made smaller during an outage keeps what it has left. Used by the workload controller.
+from lost regions first: a service that is made smaller during an outage keeps what it has left. Used by the workload controller,
+and by the judge of a region's end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 
 from fairlead.decide.spans import Spans, index_set, size, spans_of
 from fairlead.model.kinds.intent import WorkloadSpec
-from fairlead.model.kinds.work import AssignmentSpec, SlotRange
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, SlotRange
 from fairlead.model.resources import Resources
 
 
@@ -163,3 +164,10 @@ def slots_in(block: int, count: int) -> Spans:
 def spare_in(block: int, max_surge: int) -> SlotRange:
     first = block * BLOCK + SPARE_FIRST
     return SlotRange(first=first, last=first + max(max_surge, 1) - 1)
+
+
+def is_unsettled(assignment: Assignment) -> bool:
+    """Something of it may still run: it has slots, or its region has not said that none are left."""
+    here = assignment.status
+    told = here.observed_generation == assignment.metadata.generation
+    return bool(assignment.spec.slots) or not told or here.replicas.bound + here.replicas.pending > 0

@@ -115,6 +115,35 @@ def room_for(limits: Amounts, accounts: Mapping[str, Account], region: str, now_
     return {name: max(0, amount) for name, amount in left.items()}
 
 
+def excess(limits: Amounts, accounts: Mapping[str, Account], region: str, after: Account, now_ms: int) -> dict[str, int]:
+    """Where all regions together could use more than the limits if the books of this one were `after`, and more than before: how
+    much. What lowers, or leaves as it was, is nobody's loss, however far above the limits they are."""
+    was, would = exposure(accounts[region], now_ms), exposure(after, now_ms)
+    raised = {name: amount for name, amount in would.items() if amount > was.get(name, 0)}
+    if not all(account.reported for account in accounts.values()):
+        return raised
+    room = room_for(limits, accounts, region, now_ms)
+    return {
+        name: limits.get(name, 0) - room.get(name, 0) + amount for name, amount in raised.items() if amount > room.get(name, 0)
+    }
+
+
+def forgotten(before: Account, after: Account, leased_ms: int | None) -> Offer | None:
+    """An offer that a region may still stand on, and that its new books leave out. `leased_ms`: when the lease of the newest one
+    certainly has ended; None: it has none."""
+    for offer in before.offers:
+        until_ms = leased_ms if leased_ms is not None and offer is before.newest else offer.until_ms
+        if not any(
+            kept.version >= offer.version
+            and kept.until_ms >= until_ms
+            and within(offer.during, kept.during)
+            and within(offer.after, kept.after)
+            for kept in after.offers
+        ):
+            return offer
+    return None
+
+
 def restored(account: Account, version: int) -> Account:
     """The account in books that were restored. `version` begins a new incarnation's offers, above all that were ever made."""
     return Account(account.accepted, (*account.offers, Offer(version, NO_AMOUNTS, NO_AMOUNTS)), reported=False)

@@ -49,17 +49,20 @@ class Here(NamedTuple):
 
 def wanted(holding: Holding | None, now_ms: int) -> dict[int, Resources]:
     """Index -> how much room. None where the budget is over."""
-    if holding is None or holding.metadata.deletion_time is not None:
+    if holding is None or _is_over(holding, now_ms):
         return {}
-    spec = holding.spec
-    if spec.expiry_time is not None and now_ms >= spec.expiry_time.timestamp() * 1000:
-        return {}
-    return {block * BLOCK + number: shape.requests for block, shape in enumerate(spec.shapes) for number in range(shape.count)}
+    shapes = holding.spec.shapes
+    return {block * BLOCK + number: shape.requests for block, shape in enumerate(shapes) for number in range(shape.count)}
 
 
-def shape_at(holding: Holding | None, index: int) -> Resources | None:
+def _is_over(holding: Holding, now_ms: int) -> bool:
+    ends = holding.spec.expiry_time
+    return holding.metadata.deletion_time is not None or (ends is not None and now_ms >= ends.timestamp() * 1000)
+
+
+def shape_at(holding: Holding | None, index: int, now_ms: int) -> Resources | None:
     """How large the room of this index is to be; None where there is to be none."""
-    if holding is None or holding.metadata.deletion_time is not None:
+    if holding is None or _is_over(holding, now_ms):
         return None
     block, number = divmod(index, BLOCK)
     shapes = holding.spec.shapes

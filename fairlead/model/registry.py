@@ -123,7 +123,7 @@ def _kinds() -> dict[str, KindInfo]:
     r = Role
     rows = [
         KindInfo("Region", "regions", intent.Region, both, _OPERATORS | {r.MIRROR}, frozenset({r.REGION_HEALTH}),
-                 "by an operator: when no slot is ordered there, or when it is lost and written off", namespaced=False),
+                 "by an operator: when nothing is ordered or left there, or when it is lost and written off", namespaced=False),
         *_scaled_kinds(glo, reg),
         KindInfo("Workload", "workloads", intent.Workload, both, _PEOPLE | {r.AUTOSCALER}, frozenset({r.WORKLOAD}),
                  "finalizer until all slots are released", short_names=("wl",),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fairlead.authority.chores import AGAIN_MS, Chores
+from fairlead.authority.chores import AGAIN_MS, AUTHORITY, Chores
 from fairlead.authority.judge.context import Settings, instant
 from fairlead.model import codec
-from fairlead.model.commands import Accepted, BindMany, Delete, Enqueue, Put, Refused
+from fairlead.model.commands import Accepted, BindMany, Command, Delete, Enqueue, Put, Refused, ReleaseReservation
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.capacity import Grant, GrantStatus, Reservation, ReservationSpec
 from fairlead.model.kinds.intent import Region, RegionSpec
@@ -45,8 +45,10 @@ def test_the_end_of_a_reservation_that_a_store_did_not_take_is_sent_again() -> N
     again = chores._expired_reservations()
     assert [command.body for command in again] == [command.body for command in sent]
     chores._again(again, [Accepted(1)])
+    room = Command(AUTHORITY, ReleaseReservation("risk", "standing.eu-0", Token(incarnation=1, epoch=1, attempt=1)))
+    chores._again([room], [Refused("StoreUnavailable", "its disk is full")])
     now_ms += AGAIN_MS
-    assert chores._expired_reservations() == []
+    assert chores._expired_reservations() == [], "whether a budget's room must go is asked anew"
 
 
 async def test_a_new_leader_ends_the_reservations_it_finds() -> None:

@@ -19,7 +19,7 @@ from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
-from tests.authority.planes import GI, REGION, FakeClock, PlaneForTest, bind_of, ok, running_plane, token
+from tests.authority.planes import GI, REGION, FakeClock, PlaneForTest, bind_of, ok, reserve_of, running_plane, token
 
 LEASE_S = 600
 
@@ -138,3 +138,24 @@ async def test_few_are_confirmed_at_a_time() -> None:
         while leased.provisional(count):
             await leased.rounds()
         assert [each for each in leased.proposed if each] == [ROUND_MAX, ROUND_MAX, 1]
+
+
+async def test_what_was_held_or_reserved_for_a_slot_is_not_counted_twice_against_what_stays() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        leased = Leased(plane, clock)
+        await plane.add_node("n0", cpu=64_000)
+        await plane.grant("risk")
+        await leased.write(after_cpu=3000)
+        recovery, queue, scheduler = [await plane.as_role(r) for r in (Role.RECOVERY, Role.ASSIGNMENT, Role.SCHEDULER)]
+        ok(await plane.request("risk", "standing.eu", 0, recovery, cpu=2000, budget_name="eu", standing=True))
+        ok(await plane.send(scheduler, bind_of("risk", "standing.eu-0", "n0")))
+        ok(await plane.request("risk", "api", 0, queue, cpu=2000, budget_name="eu"))
+        ok(await plane.send(scheduler, bind_of("risk", "api-0", "n0", claims="standing.eu-0")))
+        ok(await plane.request("risk", "api", 1, queue, cpu=1000))
+        ok(await plane.send(scheduler, reserve_of("risk", "api-1", "n0", ttl_s=60.0)))
+        ok(await plane.send(scheduler, bind_of("risk", "api-1", "n0")))
+        assert leased.provisional(2) == [], "all of it stays"
+        ok(await plane.request("risk", "api", 2, queue, cpu=1000))
+        ok(await plane.send(scheduler, bind_of("risk", "api-2", "n0")))
+        assert leased.provisional(3) == [2]

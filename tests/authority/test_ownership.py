@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from fairlead.authority.judge import Settings
 from fairlead.model.commands import Caller, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus, Node, NodeSpec
-from fairlead.model.kinds.intent import Quota, Region, RegionSpec, Tenant
+from fairlead.model.kinds.intent import Quota, QuotaSpec, Region, RegionSpec, RegionStatus, StageCounts, Tenant
 from fairlead.model.kinds.quota import GrantOffer
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import NOTHING, Resources
@@ -53,6 +54,46 @@ async def test_a_mirror_writes_into_a_regions_plane_and_not_into_the_global_one(
         ok(await above.send(mirror, Put("Region", region("us"))))
         no(await above.send(mirror, Delete("Region", "", "west")), "NotOwner")
         ok(await above.send(OPERATOR, Put("Region", region("eu"))))
+
+
+async def test_a_region_that_is_there_is_deleted_when_it_has_said_that_nothing_is_left() -> None:
+    async with running_plane(settings=Settings(plane="global", region="")) as plane:
+        delete = Delete("Region", "", "west")
+        keeper, mirror = await plane.as_role(Role.WORKLOAD), await plane.as_role(Role.MIRROR)
+        health = await plane.as_role(Role.REGION_HEALTH)
+
+        async def order(*slots: SlotRange) -> None:
+            spec = AssignmentSpec("api", "u-api", 1, "west", slots=slots)
+            ok(await plane.send(keeper, Put("Assignment", Assignment(Metadata(name="api.west", namespace="risk"), spec))))
+
+        async def says(generation: int, bound: int, used: int) -> None:
+            counts = AssignmentStatus(observed_generation=generation, replicas=StageCounts(bound=bound))
+            ok(await plane.send(mirror, PutStatus("Assignment", "risk", "api.west", counts)))
+            ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", GrantStatus(used=Resources(used)))))
+
+        ok(await plane.send(OPERATOR, Put("Region", region())))
+        by_hand = GrantSpec("west", 1, Resources(4000), Resources(4000))
+        ok(await plane.send(OPERATOR, Put("Grant", Grant(Metadata(name="west", namespace="risk"), by_hand))))
+        await order(SlotRange(first=0, last=1))
+        assert (
+            "1 workloads have slots there (assignments/risk/api.west)" in no(await plane.send(OPERATOR, delete), "InUse").detail
+        )
+        await order()
+        ok(await plane.send(OPERATOR, replace(delete, dry_run=True)))  # it was never heard, and has run nothing
+        ok(await plane.send(health, PutStatus("Region", "", "west", RegionStatus(health="Healthy"))))
+        await says(1, 2, 2000)
+        refused = no(await plane.send(OPERATOR, delete), "InUse")
+        assert "1 have slots that are still leaving (assignments/risk/api.west)" in refused.detail
+        assert "1 tenants are charged there (risk)" in refused.detail
+        await says(2, 1, 0)
+        no(await plane.send(OPERATOR, delete), "InUse")
+        await says(2, 0, 500)
+        assert no(await plane.send(OPERATOR, delete), "InUse").facts == {"count": 1, "first": ["risk"]}, "rooms, perhaps"
+        ok(await plane.send(health, PutStatus("Region", "", "west", RegionStatus(health="Lost"))))
+        ok(await plane.send(OPERATOR, replace(delete, dry_run=True)))
+        ok(await plane.send(health, PutStatus("Region", "", "west", RegionStatus(health="Healthy"))))
+        await says(2, 0, 0)
+        ok(await plane.send(OPERATOR, delete))
 
 
 async def test_who_does_not_own_a_kind_does_not_delete_of_it() -> None:
@@ -119,14 +160,16 @@ async def test_a_tenant_in_which_people_left_something_stays_and_what_is_left_is
 
 async def test_the_last_quota_of_a_tenant_stays_while_regions_may_use_what_it_grants() -> None:
     async with running_plane(settings=Settings(plane="global", region="")) as plane:
-        quota, delete = Quota(metadata=Metadata(name="default", namespace="risk")), Delete("Quota", "risk", "default")
-        sharer, some = await plane.as_role(Role.QUOTA), Resources(1000, GI)
+        sharer, mirror, some = await plane.as_role(Role.QUOTA), await plane.as_role(Role.MIRROR), Resources(1000, GI)
+        quota = Quota(metadata=Metadata(name="default", namespace="risk"), spec=QuotaSpec(limits=some))
+        delete = Delete("Quota", "risk", "default")
 
         async def grant(**spec: Any) -> None:
             made = Grant(Metadata(name="west", namespace="risk"), GrantSpec(region="west", **spec))
             ok(await plane.send(sharer, Put("Grant", made)))
 
         ok(await plane.send(OPERATOR, Put("Quota", quota)))
+        ok(await plane.send(OPERATOR, Put("Region", Region(metadata=Metadata(name="west")))))
         await grant(version=1, during=some, lease_seconds=600)
         assert no(await plane.send(OPERATOR, delete), "InUse").facts == {"regions": ["west"]}
         older = (GrantOffer(version=1, during=some, after=some),)
@@ -134,6 +177,7 @@ async def test_the_last_quota_of_a_tenant_stays_while_regions_may_use_what_it_gr
         no(await plane.send(OPERATOR, delete), "InUse")
         ok(await plane.send(OPERATOR, Put("Quota", replace(quota, metadata=Metadata(name="other", namespace="risk")))))
         ok(await plane.send(OPERATOR, Delete("Quota", "risk", "other")))
+        ok(await plane.send(mirror, PutStatus("Grant", "risk", "west", GrantStatus(accepted_version=2, incarnation=1))))
         await grant(version=3, lease_seconds=600)
         ok(await plane.send(OPERATOR, delete))
 
@@ -160,8 +204,8 @@ async def test_the_last_quota_of_a_tenant_goes_when_offers_that_granted_somethin
 
 async def test_a_quota_does_not_answer_for_what_was_granted_by_hand() -> None:
     async with running_plane(settings=Settings(plane="global", region="")) as plane:
-        ok(await plane.send(OPERATOR, Put("Quota", Quota(metadata=Metadata(name="default", namespace="risk")))))
         await plane.grant("risk")
+        ok(await plane.send(OPERATOR, Put("Quota", Quota(metadata=Metadata(name="default", namespace="risk")))))
         ok(await plane.send(OPERATOR, Delete("Quota", "risk", "default")))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from fairlead.decide.slots import instant
 from fairlead.model.commands import Caller, Delete, Put, PutStatus, ReleaseReservation
 from fairlead.model.kinds.capacity import BudgetShape, Holding, HoldingSpec, NodeStatus, Reservation
 from fairlead.model.kinds.slot import Token
@@ -47,8 +49,9 @@ class Rig:
         found: Reservation = self.hot("reservations", f"standing.eu-{index}")
         return found
 
-    async def hold(self, finalizers: tuple[str, ...] = (), count: int = 2) -> None:
-        spec = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=(BudgetShape(requests=SHAPE, count=count),))
+    async def hold(self, finalizers: tuple[str, ...] = (), count: int = 2, expiry_time: datetime | None = None) -> None:
+        shapes = (BudgetShape(requests=SHAPE, count=count),)
+        spec = HoldingSpec(budget="eu", budget_uid="u-eu", region=REGION, shapes=shapes, expiry_time=expiry_time)
         holding = Holding(metadata=Metadata(name=HOLDING, namespace="risk", finalizers=finalizers), spec=spec)
         ok(await self.plane.send(self.recovery, Put("Holding", holding)))
 
@@ -286,6 +289,10 @@ async def _no_longer_wanted(rig: Rig) -> None:
     await rig.hold(count=0)
 
 
+async def _expired(rig: Rig) -> None:
+    await rig.hold(expiry_time=instant(rig.plane.authority.plane_ms()))
+
+
 async def _asked_for(rig: Rig) -> None:
     ok(await rig.plane.request("risk", "standing.eu", 0, rig.recovery, **ASK, budget_name="eu", standing=True))
 
@@ -297,7 +304,17 @@ async def _found_elsewhere(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     "meanwhile",
-    [_deleted, _being_deleted, _no_longer_wanted, _cordoned, _not_healthy, _not_schedulable, _asked_for, _found_elsewhere],
+    [
+        _deleted,
+        _being_deleted,
+        _no_longer_wanted,
+        _expired,
+        _cordoned,
+        _not_healthy,
+        _not_schedulable,
+        _asked_for,
+        _found_elsewhere,
+    ],
 )
 async def test_room_is_not_held_again_where_its_budget_or_node_has_no_use_for_it(
     meanwhile: Callable[[Rig], Awaitable[None]],
@@ -312,7 +329,9 @@ async def test_room_is_not_held_again_where_its_budget_or_node_has_no_use_for_it
         assert rig.account().cpu_free == 16_000
 
 
-@pytest.mark.parametrize("meanwhile", [_deleted, _being_deleted, _cordoned, _not_healthy, _not_schedulable, _no_longer_wanted])
+@pytest.mark.parametrize(
+    "meanwhile", [_deleted, _being_deleted, _cordoned, _not_healthy, _not_schedulable, _no_longer_wanted, _expired]
+)
 async def test_the_rest_of_a_room_goes_with_its_claimer_where_the_room_is_not_held_again(
     meanwhile: Callable[[Rig], Awaitable[None]],
 ) -> None:

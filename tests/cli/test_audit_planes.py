@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.authority.judge import Settings
+from fairlead.authority.judge import Settings, kinds
 from fairlead.cli.frame import CHECK_FAILED, OK, answer
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.journal import chain_hash, decode_blob, encode_blob
@@ -48,6 +48,12 @@ def offer(region: str, cpu: int, version: int = 1, offers: tuple[GrantOffer, ...
     return Put("Grant", Grant(Metadata(name=region, namespace="risk"), spec))
 
 
+@pytest.fixture
+def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authority that wrote this history asked nothing of offers."""
+    monkeypatch.setattr(kinds, "refuse_grant", lambda *facts: None)
+
+
 async def offered(*steps: Any, limit: int = 8000) -> list[Batch]:
     disk = MemoryDisk()
     async with running_plane(MemoryStore(disk), settings=Settings(plane="global", region="global")) as plane:
@@ -59,12 +65,14 @@ async def offered(*steps: Any, limit: int = 8000) -> list[Batch]:
     return batches(disk)
 
 
+@pytest.mark.usefixtures("unjudged")
 async def test_quota_that_is_offered_to_two_regions_is_found_in_the_global_plane_s_history() -> None:
     assert broken(await offered(offer("east", 4000), offer("west", 4000)), "S5") == []
     (found,) = broken(await offered(offer("east", 4000), offer("west", 4001)), "S5")
     assert "8001 cpu of 8000" in found
 
 
+@pytest.mark.usefixtures("unjudged")
 async def test_what_a_region_was_offered_before_counts_until_it_has_given_it_up() -> None:
     before = (GrantOffer(1, Resources(4000), Resources(4000)),)
     less = (offer("east", 4000), offer("east", 1000, 2, before))
@@ -73,6 +81,7 @@ async def test_what_a_region_was_offered_before_counts_until_it_has_given_it_up(
     assert broken(await offered(*less, taken, offer("west", 7000)), "S5") == []
 
 
+@pytest.mark.usefixtures("unjudged")
 async def test_limits_that_were_lowered_break_nothing_and_offers_that_give_up_raise_nothing() -> None:
     disk = MemoryDisk()
     async with running_plane(MemoryStore(disk), settings=Settings(plane="global", region="global")) as plane:

@@ -23,7 +23,7 @@ from fairlead.model.kinds.capacity import (
     RecoveryBudgetSpec,
     RecoveryBudgetStatus,
 )
-from fairlead.model.kinds.intent import Quota, QuotaSpec
+from fairlead.model.kinds.intent import Quota, QuotaSpec, Region
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
@@ -119,6 +119,7 @@ async def test_every_change_says_why_and_what_is_used_of_it(tmp_path: Path, caps
     noted = Metadata(name="default", namespace="risk", annotations={"fairlead.dev/reason": "the budget of May"})
     flood = OverrideSpec("emergency-quota", "the flood", 600, "ada", "bob", OverrideScope(tenants=("risk",)), {"cpu": "2"})
     async with running_plane(MemoryStore(disk), settings=Settings(plane="global", region="global")) as plane:
+        ok(await plane.send(OPERATOR, Put("Region", Region(Metadata(name="west")))))
         ok(await plane.send(OPERATOR, Put("Quota", Quota(noted, QuotaSpec(limits=Resources(6000))))))
         ok(await plane.send(OPERATOR, Put("Override", Override(Metadata(name="flood", namespace="risk"), flood))))
         sharer, mirror = await plane.as_role(Role.QUOTA), await plane.as_role(Role.MIRROR)

@@ -127,6 +127,8 @@ def test_what_is_drained_under_a_freeze_is_found_where_it_was_wanted_and_the_fre
     assert not drained(extra, END_MS - 1, override("freeze")), "nobody wants it any more"
     assert not drained(draining, END_MS - 1, override("freeze", scope=OverrideScope(regions=("elsewhere",))))
     assert not drained(draining, END_MS - 1, override("freeze", scope=OverrideScope(workloads=("web",))))
+    by_lease = found("bindings", binding(), draining, END_MS - 1, override("freeze"), role=Role.AUTHORITY)
+    assert not by_lease, "what a lease that ends leaves no room for was given to others"
 
 
 def test_who_begins_in_the_middle_of_a_history_does_not_know_the_last_holds() -> None:

@@ -7,6 +7,7 @@ and objects.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from fairlead.decide.lasting import is_settled, staying
 from fairlead.decide.leasing import installed, said, taken
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import Bind, Caller, Refused, Reserve
-from fairlead.model.kinds.capacity import Grant, GrantStatus
+from fairlead.model.kinds.capacity import Grant, GrantStatus, Reservation
 from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
 from fairlead.model.lifecycle import Role
 from fairlead.model.registry import REGION, KindInfo
@@ -84,10 +85,22 @@ def provisional_until(
     if have is None or not have.leased:
         return asked_for
     charge = ask.amounts() | device_charge(ctx.ledger.nodes[body.node], devices)
-    if not shortage(ctx.ledger.tenant(body.tenant).used, charge, staying(have.grant, ctx.incarnation)):
+    used = _beside_held(ctx, body, charge)
+    if not shortage(used, charge, staying(have.grant, ctx.incarnation)):
         return asked_for
     until = instant(max(ctx.now_ms, have.in_force.end_ms - stop_ms(have.grant.spec)))
     return min(until, asked_for) if asked_for is not None else until
+
+
+def _beside_held(ctx: Context, body: Bind, charge: Mapping[str, int]) -> Mapping[str, int]:
+    """What a tenant uses without what it was charged for this slot already: what it takes of the room that it claims, or what was
+    reserved for it."""
+    used: Mapping[str, int] = ctx.ledger.tenant(body.tenant).used
+    held: Reservation | None = ctx.state.hot("reservations", body.tenant, body.claims or body.name)
+    if held is None:
+        return used
+    had = held.spec.requests.amounts() | device_charge(ctx.ledger.nodes[body.node], held.spec.devices)
+    return {name: amount - min(charge.get(name, 0), had.get(name, 0)) for name, amount in used.items()}
 
 
 def settled_here(ctx: Context, tenant: str) -> bool:

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten
+from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.decide import escrow
 from fairlead.decide.access_agent import others_part
+from fairlead.decide.assigning import is_unsettled
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.granting import account_of, honoured_ms
 from fairlead.decide.policy import CompiledPolicy
@@ -57,6 +59,8 @@ def refuse_put(ctx: Context, caller: Caller, info: KindInfo, new: Any, old: Any)
             return refuse_new_region(ctx, new.metadata.name)
         case "regions":
             return ctx.policies.refuse_older(new.metadata, old.metadata if old is not None else None)
+        case "grants":
+            return refuse_grant(ctx, caller, new, old)
         case "grantterms" if ctx.settings.plane != REGION:
             return ctx.policies.refuse_answer(new, old, ctx.incarnation)
         case "overrides":
@@ -192,6 +196,8 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
         return _refuse_region_delete(ctx, rec, old)
     if info.plural == "quotas":
         return _refuse_quota_delete(ctx, rec)
+    if info.plural == "grants":
+        return refuse_grant_delete(ctx, caller, old)
     if info.plural == "nodepools":
         return _refuse_pool_delete(ctx, rec)
     return ctx.policies.refuse_policy_delete(rec) if info.plural == "schedulerpolicies" else None
@@ -240,16 +246,33 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _refuse_region_delete(ctx: Context, rec: Rec, old: Region) -> Refused | None:
-    """To delete one that is lost is to write it off. Of one that is there, what runs would go on unseen."""
+    """To delete one that is lost is to write it off. Of one that is there, what runs would go on unseen, on quota that others
+    get: also what is leaving, and rooms that are held. One that was never heard has run nothing."""
     if ctx.settings.plane == REGION or old.status.health == "Lost":
         return None
-    named = sorted(a.key for a in ctx.state.live("assignments") if a.hot.spec.region == rec.name and a.hot.spec.slots)
-    if not named:
+    there = [each for each in ctx.state.live("assignments") if each.hot.spec.region == rec.name]
+    named = sorted(each.key for each in there if each.hot.spec.slots)
+    leaving = sorted(each.key for each in there if not each.hot.spec.slots and old.status.health and is_unsettled(each.hot))
+    grants = ((tenant, ctx.state.hot("grants", tenant, rec.name)) for tenant in ctx.state.tenants_of("grants"))
+    charged = sorted(tenant for tenant, grant in grants if grant is not None and any(grant.status.used.amounts().values()))
+    why = [
+        f"{len(names)} {what} ({_some(names)}): {how}"
+        for names, what, how in (
+            (named, "workloads have slots there", "take it out of what they allow (placement.regions.allowed) first"),
+            (leaving, "have slots that are still leaving", "wait until the region has said that none are left"),
+            (
+                charged,
+                "tenants are charged there",
+                "wait until it says that they use nothing; budgets hold rooms where they name it",
+            ),
+        )
+        if names
+    ]
+    if not why:
         return None
-    health = old.status.health or "not judged yet"
-    detail = f"{len(named)} workloads have slots in {rec.name} ({_some(named)}), and it is {health}"
-    how = "take it out of what they allow (placement.regions.allowed) first; one that is Lost may be deleted as it is"
-    return Refused("InUse", f"{detail}: {how}", {"count": len(named), "first": named[:10]})
+    found = [*named, *leaving, *charged]
+    detail = f"{rec.name} is {old.status.health or 'not judged yet'}. {'; '.join(why)}. One that is Lost may be deleted as it is"
+    return Refused("InUse", detail, {"count": len(found), "first": found[:10]})
 
 
 def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:

@@ -188,7 +188,7 @@ def release_reservation(ctx: Context, caller: Caller, body: ReleaseReservation, 
         return Draft([], key(_RESERVATIONS, body.tenant, body.name), position=ctx.state.durable)
     if caller.role is Role.REPAIR and not is_leaked(ctx, body.tenant, rec.hot):
         return Refused("NotOwner", f"{body.tenant}/{body.name} has not run out: it is not repair's to end")
-    if rec.hot.spec.budget and caller.role in (Role.RECOVERY, Role.REPAIR):
+    if rec.hot.spec.budget and caller.role in (Role.RECOVERY, Role.REPAIR, Role.AUTHORITY):
         return Draft([drop(_RESERVATIONS, body.tenant, body.name)], key(_RESERVATIONS, body.tenant, body.name))
     if caller.role is not Role.REPAIR and (
         rec.hot.spec.budget or not may_step(SlotState.RESERVED, SlotState.PENDING, caller.role)

@@ -73,7 +73,8 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
         if refused is not None:
             return refused
     if body.to is SlotState.DRAINING:
-        frozen = refuse_frozen(ctx, binding)
+        # What the authority itself ends was sold to somebody else: no order of people's keeps it (P13).
+        frozen = refuse_frozen(ctx, binding) if caller.role is not Role.AUTHORITY else None
         if frozen is not None:
             return frozen
         kept = refuse_drained(ctx, caller, found)

@@ -101,7 +101,7 @@ def held_again(ctx: Context, binding: Binding, ahead: int) -> list[Effect]:
         return []
     budget_name, index = budget_of(spec.claimed), int(spec.claimed.rpartition("-")[2])
     holding: Holding | None = ctx.state.hot("holdings", tenant, f"{budget_name}.{ctx.settings.region}")
-    shape = shape_at(holding, index)
+    shape = shape_at(holding, index, ctx.now_ms)
     account = ctx.ledger.nodes[spec.node]  # of which something is released: it is there
     if shape is None or not (account.healthy and account.schedulable) or account.cordoned:
         return [] if rest is None else [drop(_RESERVATIONS, tenant, spec.claimed)]

@@ -113,6 +113,23 @@ def test_an_emergency_quota_that_is_taken_back_while_it_is_used_leaves_what_is_w
     played(taken_back, tight=True)
 
 
+async def frozen(stage: Stage) -> None:
+    await stage.create("api", 6)
+    await stage.until(lambda: stage.serving("api") == 4)
+    await emergency(stage, "1")
+    ends_s = stage.loop.now + TTL_S
+    await stage.until(lambda: stage.serving("api") == 6)
+    spec = OverrideSpec("freeze", "an audit", 3600, "ada", "", OverrideScope(tenants=(TENANT,)))
+    await said_by(stage, "ada", Put("Override", Override(Metadata(name="still", namespace=TENANT), spec)))
+    await stage.until(lambda: (TENANT, "still") in stage.objects(REGION, "overrides"))
+    await stage.until(lambda: used_cpu(stage) <= QUOTA_CPU, ends_s + DRAINED_S + 15.0 - stage.loop.now)
+    assert stage.serving("api") == 4
+
+
+def test_a_freeze_does_not_keep_what_an_emergency_quota_had_allowed() -> None:
+    played(frozen, tight=True)
+
+
 async def on_and_on(stage: Stage) -> None:
     """Without a word on what should be: whether the checkers see it."""
     await stage.create("api", 6)
