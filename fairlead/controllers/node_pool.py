@@ -23,6 +23,7 @@ from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScal
 from fairlead.decide.overrides import EVERYONE, Where, in_force, tenants_of
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
+from fairlead.model.ids import revision, split_revision
 from fairlead.model.kinds.capacity import DrainOrder, IdleSince, Node, NodePool, NodePoolStatus
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import SchedulingRequest
@@ -65,16 +66,31 @@ class NodePoolController(SweepsOnly):
         pools = [row.hot for row in await plane.list("nodepools") if row.raw is not None]
         if not any(pool.spec.provider for pool in pools):
             return []
+        incarnation, _ = split_revision(plane.revision())
+        listed = [row for row in await plane.list("nodes") if row.raw is not None]
+        versions = {row.name: revision(incarnation, row.position) for row in listed}
         bindings: list[Any] = [row.hot for row in await plane.list("bindings") if row.raw is not None]
         reserved = [row.hot.spec.node for row in await plane.list("reservations") if row.raw is not None]
         seen = Seen(
             pools,
-            [row.hot for row in await plane.list("nodes") if row.raw is not None],
+            [row.hot for row in listed],
             [row.hot for row in await plane.list("schedulingrequests") if row.raw is not None],
             Counter((*(hot.node for hot in bindings if hot.state in HOLDS_CAPACITY), *reserved)),
             [row.hot for row in await plane.list("overrides") if row.raw is not None],
         )
-        return scaled(seen, self._region, plane.plane_ms())
+        return [_as_seen(body, versions) for body in scaled(seen, self._region, plane.plane_ms())]
+
+
+def _as_seen(body: Body, versions: Mapping[str, int]) -> Body:
+    """A node is written whole, so only in the version that was looked at: what somebody has ordered of it since stands, and the
+    next look decides about that."""
+    match body:
+        case Put():
+            return replace(body, expected_revision=versions[body.object.metadata.name])
+        case Delete():
+            return replace(body, expected_revision=versions[body.name])
+        case _:
+            return body
 
 
 def scaled(seen: Seen, region: str, now_ms: int) -> list[Body]:

@@ -83,11 +83,14 @@ class Pools:
 
     async def look(self) -> None:
         """One look of the controller, carried out in its name, and one round of the provider."""
-        bodies = await self._controller.sweep(self.local, self.clock)
+        bodies = await self.sweep()
         caller = await self.plane.as_role(Role.AUTOSCALER)
         for body in bodies:
             ok(await self.plane.send(caller, body))
         await self._providing.once()
+
+    async def sweep(self) -> list[Body]:
+        return await self._controller.sweep(self.local, self.clock)
 
     def found(self, plural: str, name: str) -> Any:
         rec = self.plane.authority.view().get(plural, "", name)
@@ -262,6 +265,33 @@ async def test_an_empty_node_that_somebody_keeps_closed_goes_only_where_the_pool
         ok(await plane.send(agent, PutStatus("Node", "", name, NodeStatus(health="Lost", session=1))))
         await pools.look()
         assert pools.found("nodes", name) is None, "nothing of it is left to count"
+
+
+@pytest.mark.parametrize(
+    "ordered", [{"unschedulable": True}, {"unschedulable": True, "drain": DrainOrder(reason="disk", requester="ada")}]
+)
+async def test_what_somebody_orders_of_a_node_while_it_is_looked_at_stands(ordered: dict[str, Any]) -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        name = await _ordered_in_vain(pools)
+        await pools.look()
+        clock.offset += 301
+        await pools.look()
+        await pools.waiting(1, "WaitingForCapacity", start=7)
+        bodies = await pools.sweep()
+        assert [body.object.spec.unschedulable for body in bodies if isinstance(body, Put)] == [False], "it is wanted again"
+        seen = pools.found("nodes", name)
+        kept = {key: value for key, value in seen.metadata.annotations.items() if key != CLOSED}
+        mine = replace(seen, metadata=replace(seen.metadata, annotations=kept), spec=replace(seen.spec, **ordered))
+        ok(await plane.send(OPERATOR, Put("Node", mine)))
+        caller = await plane.as_role(Role.AUTOSCALER)
+        for body in bodies:
+            outcome = await plane.send(caller, body)
+            no(outcome, "Conflict") if isinstance(body, Put) else ok(outcome)
+        assert pools.found("nodes", name).spec == mine.spec
+        await pools.look()
+        assert pools.found("nodes", name).spec == mine.spec, "the next look knows of it"
 
 
 async def test_a_pool_that_may_have_fewer_is_drained_within_budgets_before_a_machine_goes() -> None:
