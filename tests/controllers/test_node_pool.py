@@ -421,6 +421,35 @@ def test_nodes_that_are_new_or_that_it_opens_again_are_on_their_way(useful: dict
     assert after.conditions[0].message == "2 on their way"
 
 
+@pytest.mark.parametrize(
+    ("scope", "added", "let_go"),
+    [
+        ({"tenants": ("*",)}, 0, False),
+        ({"tenants": ("*",), "regions": (REGION,)}, 0, False),
+        ({"regions": (REGION,)}, 1, True),
+        ({"tenants": ("risk",)}, 1, True),
+        ({"workloads": ("api",)}, 1, True),
+        ({"tenants": ("*",), "regions": ("elsewhere",)}, 3, True),
+        ({"tenants": ("search",)}, 2, True),
+        ({"workloads": ("web",)}, 3, True),
+    ],
+)
+def test_a_pause_of_all_stills_the_pools_of_its_regions_and_one_of_some_adds_no_node_for_what_waits_of_them(
+    scope: dict[str, Any], added: int, let_go: bool
+) -> None:
+    spec = OverrideSpec(kind="autoscaler-pause", reason="x", ttl_seconds=60, requester="a", scope=OverrideScope(**scope))
+    paused = Override(Metadata(name="p", namespace="risk", creation_time=instant(NOW)), spec)
+    other = [replace(each, metadata=replace(each.metadata, namespace="search")) for each in requests_of(1)]
+    pool = NodePool(Metadata(name="burst"), SPEC)
+    after = pool_after(scaled(Seen([pool], [], [*requests_of(2), *other], {}, [paused]), REGION, NOW))
+    assert len(after.ordered) == added
+    if added == 1:
+        assert "none for 2 that wait under an autoscaler-pause" in after.conditions[0].message
+    idle = NodePoolStatus(ordered=("n1",), idle=(IdleSince(node="n1", time=instant(NOW - 301_000)),))
+    bodies = scaled(Seen([replace(pool, status=idle)], [a_node("n1")], [], {}, [paused]), REGION, NOW)
+    assert any(isinstance(body, Put) for body in bodies) is let_go
+
+
 def test_lost_and_empty_nodes_are_let_go_while_work_waits_so_that_others_may_come() -> None:
     full = replace(SPEC, max_nodes=2)
     lost = [a_node("n1", "Lost"), a_node("n2", "Lost")]
