@@ -4,7 +4,8 @@ A write takes effect only where something else stood there, so whoever writes th
 a minute is being contradicted. A status follows the world, which may well go back and forth: there only the same value twice in a
 row counts, without its times. Owns the memory and how long to hold back; names both as far as the object tells, or who else may
 write there: no change says who made it. Pure: the time comes in. Called by the runtime of controllers with everything they wrote.
-What is made and removed under one name again and again, and steps of slots, are not looked at.
+What is made and removed under one name again and again, and steps of slots, are not looked at. So it sees no slot that is moved
+to and fro: what bounds that are the movers' own rules (docs/scheduling.md, Moves that make room).
 """
 
 from __future__ import annotations
