@@ -2,9 +2,10 @@
 
 Decides nothing itself (decide/defragmenting.py does) and moves nothing: it files EvictionRequests, which the disruption
 controller judges by their workloads' budgets and which give up after two minutes; the slots come back through the queue. Off
-unless the policy in force asks for it. One plan at a time, and no other before the last has ended. What was asked in the last
-hour is remembered, and read from the requests, which are kept for an hour: a new holder waits a minute and then counts on. It
-does not count those that somebody else has written anew. A slot that was moved stays for an hour. Runs in every region plane.
+unless the policy in force asks for it. One plan at a time, and no other before what the last one moved has left and has a place.
+What was asked in the last hour is remembered, and read from the requests, which are kept for an hour: a new holder waits a minute
+and then counts on. It does not count those that somebody else has written anew. A slot that was moved stays for an hour. Runs in
+every region plane.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from fairlead.decide.defragmenting import (
     Room,
     asked_ms,
     has_moved,
+    is_let_go,
     plan,
 )
-from fairlead.decide.disruption import is_open
+from fairlead.decide.disruption import concerns, is_open
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put
 from fairlead.model.hot import BindingHot
@@ -86,14 +88,12 @@ class DefragmenterController:
         if policy is None or rules is None:
             return Result()
         again = Result((), now_ms + LOOK_MS)
-        asked: list[EvictionRequest] = [
-            each.hot for each in cache.all("evictionrequests") if each.hot.spec.requester == REQUESTER
-        ]
-        if any(is_open(each) for each in asked) or now_ms < view.since_ms + SETTLE_MS:
+        asked = [item for item in cache.all("evictionrequests") if item.hot.spec.requester == REQUESTER]
+        if any(_is_under_way(cache, item) for item in asked) or now_ms < view.since_ms + SETTLE_MS:
             return again
         while self._asked_ms and self._asked_ms[0] <= now_ms - HOUR_MS:
             self._asked_ms.popleft()
-        by_others = [at for each in asked if (at := asked_ms(each)) > now_ms - HOUR_MS and at not in self._asked_ms]
+        by_others = [at for item in asked if (at := asked_ms(item.hot)) > now_ms - HOUR_MS and at not in self._asked_ms]
         left = rules.per_hour - len(self._asked_ms) - len(by_others)
         rooms = _rooms(cache, rules, now_ms) if left > 0 else []
         found = plan(rooms, _asks(cache), rules, left) if rooms else None
@@ -102,6 +102,16 @@ class DefragmenterController:
         log.info("%d slots of %s are to move, at a cost of %d: %s", len(found.moves), found.node, found.cost, found.why)
         self._asked_ms.extend(now_ms for _ in found.moves)
         return Result([_request(cache, found, slot, policy.revision, now_ms) for slot in found.moves], now_ms + LOOK_MS)
+
+
+def _is_under_way(cache: Cache, item: Item) -> bool:
+    """Until the slot has left its node and has another: before that it cannot be seen what is free."""
+    request: EvictionRequest = item.hot
+    if is_open(request) or not is_let_go(request):
+        return is_open(request)
+    bound = cache.item("bindings", *item.key)
+    drains = bound is not None and concerns(request, bound.hot) and bound.hot.state in HOLDS_CAPACITY
+    return drains or cache.item("schedulingrequests", *item.key) is not None
 
 
 def _policy(cache: Cache) -> SchedulerPolicySpec | None:

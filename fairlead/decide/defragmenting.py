@@ -136,7 +136,11 @@ def asked_ms(request: EvictionRequest) -> int:
     return max(0, millis(request.spec.deadline_time) - DEADLINE_MS) if request.spec.requester == REQUESTER else 0
 
 
+def is_let_go(request: EvictionRequest) -> bool:
+    """It was granted: the slot has left its node, or is on its way out. That may take minutes after the request has ended."""
+    return not is_open(request) and any(each.type == "Done" and each.reason == "Evicted" for each in request.status.conditions)
+
+
 def has_moved(request: EvictionRequest, now_ms: int) -> bool:
-    """The slot was moved within the hour: whatever sent it where it is, it is not sent on again so soon."""
-    moved = not is_open(request) and any(each.type == "Done" and each.reason == "Evicted" for each in request.status.conditions)
-    return moved and asked_ms(request) > now_ms - HOUR_MS
+    """Within the hour: whatever sent the slot where it is, it is not sent on again so soon."""
+    return is_let_go(request) and asked_ms(request) > now_ms - HOUR_MS

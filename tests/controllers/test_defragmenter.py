@@ -83,17 +83,17 @@ class Region:
         )
         self.put("revisions", Revision(metadata=Metadata(name="api.g1", namespace=T), spec=made))
 
-    def slot(self, index: int, node: str, state: SlotState = _S.SERVING) -> None:
+    def slot(self, index: int, node: str, state: SlotState = _S.SERVING, epoch: int = 1) -> None:
         ref = SlotRef(workload="api", uid="u", index=index)
-        spec = BindingSpec(slot=ref, node=node, token=Token(1, 1, 1), generation=1, requests=Resources(1000, 0))
+        spec = BindingSpec(slot=ref, node=node, token=Token(1, epoch, 1), generation=1, requests=Resources(1000, 0))
         meta = Metadata(name=f"api-{index}", namespace=T)
         self.put("bindings", Binding(metadata=meta, spec=spec, status=BindingStatus(state=state)))
 
-    def waits(self, cpu: int, reason: str = "WaitingForCapacity", ask: Ask | None = None) -> None:
-        ref = SlotRef(workload="big", uid="v", index=0)
+    def waits(self, cpu: int, reason: str = "WaitingForCapacity", ask: Ask | None = None, workload: str = "big") -> None:
+        ref = SlotRef(workload=workload, uid="v", index=0)
         spec = SchedulingRequestSpec(slot=ref, ask=ask or Ask(requests=Resources(cpu, 0)))
         status = SchedulingRequestStatus(reason=reason)
-        self.put("schedulingrequests", SchedulingRequest(metadata=Metadata(name="big-0", namespace=T), spec=spec, status=status))
+        self.put("schedulingrequests", SchedulingRequest(Metadata(name=f"{workload}-0", namespace=T), spec, status))
 
     def look(self, at_ms: int = NOW) -> Result:
         return self.controller.reconcile(("", "moves"), self.view, at_ms)
@@ -143,7 +143,7 @@ def test_no_more_are_asked_in_an_hour_than_the_policy_allows() -> None:
 def kept(region: Region, index: int, at_ms: int, requester: str = REQUESTER, reason: str = "Evicted") -> None:
     """A request of that time that has ended, as the garbage controller keeps it."""
     slot = SlotRef(workload="api", uid="u", index=index)
-    spec = EvictionRequestSpec(slot=slot, reason="x", requester=requester, deadline_time=instant(at_ms + DEADLINE_MS), epoch=1)
+    spec = EvictionRequestSpec(slot=slot, reason="x", requester=requester, deadline_time=instant(at_ms + DEADLINE_MS), epoch=7)
     done = Condition("Done", "True", 1, instant(at_ms + 1000), reason)
     status = EvictionRequestStatus(observed_generation=1, conditions=(done,))
     region.put("evictionrequests", EvictionRequest(Metadata(name=f"api-{index}", namespace=T, generation=1), spec, status))
@@ -182,6 +182,20 @@ def test_a_slot_that_was_moved_stays_for_an_hour_and_one_that_was_only_asked_may
     for index in range(5):
         kept(expired, index, NOW - 1000, reason="Expired")
     assert len(expired.asked()) == 1
+
+
+def test_no_other_plan_is_made_before_what_moves_has_left_and_has_a_place() -> None:
+    """A request ends when its slot drains, which may take minutes."""
+    region = Region(Defragmentation(per_hour=9))
+    kept(region, 0, NOW)
+    region.slot(0, "a", _S.DRAINING, epoch=7)
+    assert region.asked() == []
+    region.slot(0, "a", _S.RELEASED, epoch=7)
+    region.waits(1000, "PendingEvaluation", workload="api")
+    assert region.asked() == [], "it is in the queue"
+    region.view.cache.apply(Row("schedulingrequests", T, "api-0", 999, None, None))
+    region.slot(0, "a", epoch=8)
+    assert len(region.asked()) == 1
 
 
 def test_its_requests_are_kept_for_the_hour_and_others_a_minute() -> None:
