@@ -212,6 +212,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         ),
         Column("Missing", _at("spec.missing"), "Of the minimum, what nobody has room for.", "integer"),
         Column("Why", _at("spec.why"), "Something is missing.", wide=True),
+        Column("Policy", _at("spec.policy_revision"), "The policy revision that decided it.", "integer", True),
     ),
     "regionoutlooks": (
         Column("Ready", _at("spec.ready"), "Services that would reach their minimum were it lost now.", "integer"),

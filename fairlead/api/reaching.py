@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from fairlead.api.calls import Call
 from fairlead.api.members import Member
-from fairlead.decide.overrides import EVERYONE, Where, concerns, tenants_of
+from fairlead.decide.overrides import EVERYONE, Where, concerns, node_words, tenants_of, touches
 from fairlead.model import codec
 from fairlead.model.kinds.intent import Workload
 from fairlead.model.kinds.policy import Override
@@ -43,7 +43,8 @@ async def warn_of_reach(call: Call, member: Member, override: Override) -> None:
                 slots, serving = slots + 1, serving + (binding.status.state is SlotState.SERVING)
         workloads = len(names)
     more = "at least " if looked >= LOOKED_AT_MAX else ""
-    call.warn(f"this override touches {more}{workloads} workloads with {slots} slots, {serving} of them serving")
+    nodes = f"; {node_words(override)}" if override.spec.kind == "autoscaler-pause" else ""
+    call.warn(f"this override touches {more}{workloads} workloads with {slots} slots, {serving} of them serving{nodes}")
 
 
 async def _all(member: Member, plural: str, override: Override, decode: Callable[[bytes], T]) -> AsyncIterator[T]:
@@ -63,8 +64,5 @@ async def _all(member: Member, plural: str, override: Override, decode: Callable
 
 
 def _is_touched(override: Override, workload: Workload) -> bool:
-    scope, meta = override.spec.scope, workload.metadata
-    regions = {row.region for row in workload.status.regions} or set(scope.regions)
-    zone = next(iter(scope.zones), "")
-    where = [Where(meta.namespace, meta.name, region, zone) for region in sorted(regions) or [""]]
-    return any(concerns(override, each) for each in where)
+    meta = workload.metadata
+    return touches(override, meta.namespace, meta.name, {row.region for row in workload.status.regions})

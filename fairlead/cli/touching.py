@@ -15,7 +15,7 @@ from fairlead.cli.kinds import of_model
 from fairlead.cli.session import Session
 from fairlead.client.rest_errors import ApiError
 from fairlead.client.rest_shapes import Query
-from fairlead.decide.overrides import EVERYONE, Where, concerns, tenants_of
+from fairlead.decide.overrides import EVERYONE, Where, concerns, node_words, tenants_of
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
 from fairlead.model.meta import Metadata
 
@@ -33,6 +33,8 @@ async def touched(session: Session, override: Override) -> list[str]:
     lines = [await _workloads(session, override)]
     if override.spec.kind == "zone-avoidance":
         lines.append(await _nodes(session, override))
+    if override.spec.kind == "autoscaler-pause":
+        lines.append(node_words(override))
     return lines
 
 

@@ -19,7 +19,8 @@ from fairlead.controllers.contract import Result, View
 from fairlead.decide.admission.workload import fewest_slots
 from fairlead.decide.autoscaling import Load, ReplicaRule, Scaling, blocked_by, replicas
 from fairlead.decide.loads import Annotated, Loads, Unasked, taken_over
-from fairlead.decide.overrides import Where, ends_ms, in_force, words
+from fairlead.decide.overrides import all_in_force, ends_ms, touches, words
+from fairlead.decide.regional import is_record
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Put, PutStatus
 from fairlead.model.kinds.intent import Autoscaler, AutoscalerStatus, WantedThen, Workload
@@ -67,9 +68,7 @@ class AutoscalerController:
             return Result()
         item = view.cache.item("workloads", key[0], scaler.spec.workload)
         workload: Workload | None = item.object if item is not None else None
-        paused = in_force(
-            (each.hot for each in view.cache.all("overrides")), "autoscaler-pause", now_ms, Where(key[0], scaler.spec.workload)
-        )
+        paused = _paused(view, key[0], scaler.spec.workload, workload, now_ms)
         loads = self._annotated if scaler.spec.metric is None else self._asked
         said = loads.reported(scaler, now_ms)
         held = _held(view, key, scaler, workload, paused, said.silent)
@@ -88,6 +87,15 @@ class AutoscalerController:
             made = replace(workload, metadata=meta, spec=replace(workload.spec, replicas=found.replicas))
             bodies.append(Put("Workload", made, "update", view.revision(item)))
         return Result([*bodies, *_status(key, scaler, status)], now_ms + LOOK_MS)
+
+
+def _paused(view: View, tenant: str, name: str, workload: Workload | None, now_ms: int) -> Override | None:
+    """The override that does, of several the one that lasts longest. One that names regions pauses work that has slots there:
+    its replicas are one number for all of them. What a region ordered while it was on its own is about its nodes alone."""
+    regions = [row.region for row in workload.status.regions] if workload is not None else []
+    ordered = all_in_force((each.hot for each in view.cache.all("overrides")), "autoscaler-pause", now_ms)
+    found = [each for each in ordered if not is_record(each) and touches(each, tenant, name, regions)]
+    return max(found, key=ends_ms, default=None)
 
 
 def _held(

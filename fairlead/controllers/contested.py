@@ -1,15 +1,17 @@
 """What a controller wrote, shown to the detector of fights: every spec, and every status that says again what it said before.
 
-Owns what of a command is compared; the memory and the verdict are decide/oscillation.py's. Called by the runtime with everything
-that took effect, which is hundreds of statuses a second: of these only the last one of each object is kept, and looked at again.
+Owns what of a command is compared, and what waits while a fight is damped: the key it was written for; of a sweep, which has
+none of its own, the object. The memory and the verdict are decide/oscillation.py's. Called by the runtime with everything that
+took effect, which is hundreds of statuses a second: of these only the last one of each object is kept, and looked at again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fairlead.controllers.cache import Cache, Name
-from fairlead.decide.oscillation import Fight, Oscillation
+from fairlead.decide.oscillation import Fight, Key, Oscillation
 from fairlead.model import codec
 from fairlead.model.commands import Body, Put, PutStatus
 from fairlead.model.meta import Metadata
@@ -18,22 +20,40 @@ from fairlead.model.registry import BY_KIND
 _UNIQUE: Final = frozenset({"SchedulingRequest", "Event"})  # each is written once, and there are many
 # The authority adds what it knows to what is said of these: the same word is another status each time.
 _COMPLETED: Final = frozenset({"Grant", "GrantTerm"})
+SWEEP: Final[Name] = ("", "sweep")  # what a sweep came to is sent under this key, whatever it is about
 _STATUS: Final = 0  # stands for whatever status it was: `repeats` has compared it
 
 
 def contested(fights: Oscillation, cache: Cache, key: Name, body: Body, now_ms: int) -> Fight | None:
     """What two writers undo for each other, if this is that."""
+    written = _written(body)
+    if written is None:
+        return None
+    waits, seen = written if key == SWEEP else key, _metadata(cache, *written)
     if isinstance(body, PutStatus):
-        written = (body.kind, body.tenant, body.name)
         if body.kind in _COMPLETED or not fights.repeats(written, body.status):
             return None
-        seen = _metadata(cache, *written)
-        return fights.wrote(key, written, _STATUS, seen, now_ms, "status")
+        return fights.wrote(waits, written, _STATUS, seen, now_ms, "status")
     if not isinstance(body, Put) or body.kind in _UNIQUE:
         return None
-    meta = body.object.metadata
-    written = (body.kind, meta.namespace, meta.name)
-    return fights.wrote(key, written, hash(codec.encode(body.object.spec)), _metadata(cache, *written), now_ms)
+    # What a sweep listed is in no cache; it is written back with the metadata it was seen with.
+    return fights.wrote(waits, written, hash(codec.encode(body.object.spec)), seen or body.object.metadata, now_ms)
+
+
+def not_held_back(fights: Oscillation, bodies: Sequence[Body], now_ms: int) -> list[Body]:
+    """Of what a sweep came to, all but what would go on with a fight that is damped: the rest of the round is not held up."""
+    return [body for body in bodies if not ((found := _written(body)) and fights.damped_until_ms(found, now_ms))]
+
+
+def _written(body: Body) -> Key | None:
+    """The object, where it is one whose writers are compared."""
+    match body:
+        case PutStatus():
+            return body.kind, body.tenant, body.name
+        case Put():
+            return body.kind, body.object.metadata.namespace, body.object.metadata.name
+        case _:
+            return None
 
 
 def _metadata(cache: Cache, kind: str, tenant: str, name: str) -> Metadata | None:

@@ -2,8 +2,10 @@
 
 Decides nothing itself (decide/defragmenting.py does) and moves nothing: it files EvictionRequests, which the disruption
 controller judges by their workloads' budgets and which give up after two minutes; the slots come back through the queue. Off
-unless the policy in force asks for it. One plan at a time, and no other before the last has ended; what was asked in the last
-hour is remembered by this holder, so a new one waits a minute and then counts anew. Runs in every region plane.
+unless the policy in force asks for it. One plan at a time, and no other before what the last one moved has left and has a place.
+What was asked in the last hour is remembered, and read from the requests, which are kept for an hour: a new holder waits a minute
+and then counts on. It does not count those that somebody else has written anew. A slot that was moved stays for an hour. Runs in
+every region plane.
 """
 
 from __future__ import annotations
@@ -19,14 +21,28 @@ from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, assignment_of, revision_of
 from fairlead.decide.admission.policy import CHANNEL_NAME
-from fairlead.decide.defragmenting import COSTS, UNKNOWN_COST, Asked, Movable, Plan, Room, plan
-from fairlead.decide.disruption import is_open
+from fairlead.decide.defragmenting import (
+    COSTS,
+    DEADLINE_MS,
+    HOUR_MS,
+    REQUESTER,
+    UNKNOWN_COST,
+    Asked,
+    Movable,
+    Plan,
+    Room,
+    asked_ms,
+    has_moved,
+    is_let_go,
+    plan,
+)
+from fairlead.decide.disruption import concerns, is_open
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.capacity import Node, NodePool, Taint
 from fairlead.model.kinds.intent import Placement, RegionRule, Residency
-from fairlead.model.kinds.policy import Defragmentation, PolicyChannel
+from fairlead.model.kinds.policy import Defragmentation, PolicyChannel, SchedulerPolicySpec
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import Ask, EvictionRequest, EvictionRequestSpec
 from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
@@ -36,11 +52,8 @@ from fairlead.model.resources import Resources
 log = logging.getLogger(__name__)
 
 LOOK_MS: Final = 30_000
-HOUR_MS: Final = 3_600_000
-DEADLINE_MS: Final = 120_000
 SETTLE_MS: Final = 60_000  # of a new holder: moves of the one before may still be under way
 SLOTS_MAX: Final = 20_000  # in a region: a look adds up all of them at once, some 40 ms of the loop
-REQUESTER: Final = "defragmenter"
 WAITS: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity"})
 _KEY: Final[Name] = ("", "moves")
 _PLAIN: Final = Placement()
@@ -60,7 +73,7 @@ class DefragmenterController:
 
     def __init__(self, region: str) -> None:
         self._region = region
-        self._asked_ms: deque[int] = deque()  # in the last hour
+        self._asked_ms: deque[int] = deque()  # in the last hour, by this holder
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         return (_KEY,) if item.plural in ("schedulerpolicies", "policychannels") else ()
@@ -70,33 +83,43 @@ class DefragmenterController:
 
     def reconcile(self, key: Name, view: View, now_ms: int) -> Result:
         cache = view.cache
-        rules = _rules(cache)
-        if rules is None:
+        policy = _policy(cache)
+        rules = policy.defragmentation if policy is not None else None
+        if policy is None or rules is None:
             return Result()
         again = Result((), now_ms + LOOK_MS)
-        under_way = any(item.hot.spec.requester == REQUESTER and is_open(item.hot) for item in cache.all("evictionrequests"))
-        if under_way or now_ms < view.since_ms + SETTLE_MS:
+        asked = [item for item in cache.all("evictionrequests") if item.hot.spec.requester == REQUESTER]
+        if any(_is_under_way(cache, item) for item in asked) or now_ms < view.since_ms + SETTLE_MS:
             return again
         while self._asked_ms and self._asked_ms[0] <= now_ms - HOUR_MS:
             self._asked_ms.popleft()
-        left = rules.per_hour - len(self._asked_ms)
-        rooms = _rooms(cache, rules) if left > 0 else []
+        by_others = [at for item in asked if (at := asked_ms(item.hot)) > now_ms - HOUR_MS and at not in self._asked_ms]
+        left = rules.per_hour - len(self._asked_ms) - len(by_others)
+        rooms = _rooms(cache, rules, now_ms) if left > 0 else []
         found = plan(rooms, _asks(cache), rules, left) if rooms else None
         if found is None:
             return again
         log.info("%d slots of %s are to move, at a cost of %d: %s", len(found.moves), found.node, found.cost, found.why)
         self._asked_ms.extend(now_ms for _ in found.moves)
-        return Result([_request(cache, found, slot, now_ms) for slot in found.moves], now_ms + LOOK_MS)
+        return Result([_request(cache, found, slot, policy.revision, now_ms) for slot in found.moves], now_ms + LOOK_MS)
 
 
-def _rules(cache: Cache) -> Defragmentation | None:
+def _is_under_way(cache: Cache, item: Item) -> bool:
+    """Until the slot has left its node and has another: before that it cannot be seen what is free."""
+    request: EvictionRequest = item.hot
+    if is_open(request) or not is_let_go(request):
+        return is_open(request)
+    bound = cache.item("bindings", *item.key)
+    drains = bound is not None and concerns(request, bound.hot) and bound.hot.state in HOLDS_CAPACITY
+    return drains or cache.item("schedulingrequests", *item.key) is not None
+
+
+def _policy(cache: Cache) -> SchedulerPolicySpec | None:
     channel: PolicyChannel | None = cache.get("policychannels", "", CHANNEL_NAME)
     if channel is None:
         return None
     current = channel.spec.current
-    return next(
-        (item.hot.spec.defragmentation for item in cache.all("schedulerpolicies") if item.hot.spec.revision == current), None
-    )
+    return next((item.hot.spec for item in cache.all("schedulerpolicies") if item.hot.spec.revision == current), None)
 
 
 def _asks(cache: Cache) -> list[Asked]:
@@ -129,7 +152,7 @@ def _is_plain(ask: Ask) -> bool:
     return anywhere == _PLAIN and not ask.devices and not ask.ports and ask.isolation == "Shared"
 
 
-def _rooms(cache: Cache, rules: Defragmentation) -> list[Room]:
+def _rooms(cache: Cache, rules: Defragmentation, now_ms: int) -> list[Room]:
     pools: dict[str, NodePool] = {item.name: item.hot for item in cache.all("nodepools")}
     sizes: dict[str, int] = {}
     nodes: list[Node] = []
@@ -148,11 +171,13 @@ def _rooms(cache: Cache, rules: Defragmentation) -> list[Room]:
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         pool = pools.get(node.spec.pool)
         spare = pool is not None and bool(pool.spec.provider) and sizes[node.spec.pool] > pool.spec.min_nodes
-        out.append(_room(cache, node, here[node.metadata.name], held.get(node.metadata.name, []), spare, rules))
+        out.append(_room(cache, node, here[node.metadata.name], held.get(node.metadata.name, []), spare, rules, now_ms))
     return out
 
 
-def _room(cache: Cache, node: Node, here: list[Item], held: list[Resources], spare: bool, rules: Defragmentation) -> Room:
+def _room(
+    cache: Cache, node: Node, here: list[Item], held: list[Resources], spare: bool, rules: Defragmentation, now_ms: int
+) -> Room:
     free, slots, movable, fixed = node.spec.allocatable, node.spec.max_slots, [], 0
     for requests in held:
         free, slots = free - requests, slots - 1
@@ -161,7 +186,7 @@ def _room(cache: Cache, node: Node, here: list[Item], held: list[Resources], spa
         if hot.state not in HOLDS_CAPACITY:
             continue
         free, slots = free - hot.requests, slots - 1
-        cost = _cost(cache, item, hot, rules)
+        cost = _cost(cache, item, hot, rules, now_ms)
         if cost is None:
             fixed += 1
         else:
@@ -169,12 +194,15 @@ def _room(cache: Cache, node: Node, here: list[Item], held: list[Resources], spa
     return Room(node.metadata.name, _kind(node.spec.pool, node.spec.taints), free, slots, movable, fixed + len(held), spare)
 
 
-def _cost(cache: Cache, item: Item, hot: BindingHot, rules: Defragmentation) -> int | None:
+def _cost(cache: Cache, item: Item, hot: BindingHot, rules: Defragmentation, now_ms: int) -> int | None:
     """Of moving this slot; None: it stays. What is exclusive, a job's or a gang's would lose its work or its fellows; what has a
-    rule about places is the scheduler's to level."""
+    rule about places is the scheduler's to level; what was moved lately would go to and fro."""
     key = workload_of(item)
     order, revision = assignment_of(cache, key), revision_of(cache, key, hot.generation)
     if order is None or revision is None or hot.state is not SlotState.SERVING or hot.borrowed or hot.claimed:
+        return None
+    before: EvictionRequest | None = cache.get("evictionrequests", *item.key)
+    if before is not None and has_moved(before, now_ms):
         return None
     spec, ask = order.spec, revision.spec.ask
     if spec.job is not None or spec.gang or spec.suspend or revision.spec.execution != "Replicated" or not _is_plain(ask):
@@ -183,13 +211,13 @@ def _cost(cache: Cache, item: Item, hot: BindingHot, rules: Defragmentation) -> 
     return rules.costs.get(name, COSTS.get(name, UNKNOWN_COST))
 
 
-def _request(cache: Cache, found: Plan, slot: Movable, now_ms: int) -> Put:
+def _request(cache: Cache, found: Plan, slot: Movable, policy_revision: int, now_ms: int) -> Put:
     item = cache.item("bindings", slot.tenant, slot.name)
     assert item is not None, "it was there a moment ago"
     hot: BindingHot = item.hot
     spec = EvictionRequestSpec(
         slot=SlotRef(workload=slot.name.rpartition("-")[0], uid=hot.workload_uid, index=hot.index),
         reason=f"defragmentation: {found.why}", requester=REQUESTER, deadline_time=instant(now_ms + DEADLINE_MS),
-        epoch=hot.token.epoch,
+        epoch=hot.token.epoch, policy_revision=policy_revision,
     )  # fmt: skip
     return Put("EvictionRequest", EvictionRequest(metadata=Metadata(name=slot.name, namespace=slot.tenant), spec=spec))

@@ -18,6 +18,7 @@ from fairlead.client.plane import Plane
 from fairlead.controllers.cache import Indexes, Item, Name, workload_in_spec, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, condition
+from fairlead.decide.defragmenting import HOUR_MS, asked_ms
 from fairlead.decide.disruption import is_open
 from fairlead.decide.slots import ENDED, millis
 from fairlead.model import codec
@@ -104,9 +105,13 @@ class GarbageController(_Events):
                 key = item.key
             case "bindings":
                 key = workload_of(item)
-            case _:  # one that ends now goes after those that ended before, for which a look is due already
-                key = workload_of(item)
-                return (key,) if key not in self._due and not is_open(item.hot) else ()
+            case _:  # one that ends now mostly goes after those that ended before, for which a look is due already
+                key, until_ms = workload_of(item), _kept_until_ms(item.hot)
+                gone = view.cache.item("evictionrequests", *item.key) is None
+                if gone or not until_ms or self._due.get(key, until_ms + 1) <= until_ms:
+                    return ()
+                self._due.pop(key, None)
+                return (key,)
         return () if view.cache.any("assignments", "workload", key) else (key,)  # while it has one, its slots are others'
 
     def resync(self, view: View) -> Iterable[Name]:
@@ -130,20 +135,23 @@ class GarbageController(_Events):
         bodies: list[Body] = []
         dues: list[int] = []
         for item in view.cache.each("evictionrequests", "workload", key):
-            ended_ms = _ended_ms(item.hot)
-            if ended_ms and now_ms >= ended_ms + EVICTION_KEPT_MS:
+            until_ms = _kept_until_ms(item.hot)
+            if until_ms and now_ms >= until_ms:
                 bodies.append(Delete("EvictionRequest", *item.key, uid=item.hot.metadata.uid))
-            elif ended_ms:
-                dues.append(ended_ms + EVICTION_KEPT_MS)
+            elif until_ms:
+                dues.append(until_ms)
         self._due.pop(key, None)
         if dues:
             self._due[key] = max(min(dues), now_ms + _TOGETHER_MS)
         return bodies
 
 
-def _ended_ms(eviction: EvictionRequest) -> int:
+def _kept_until_ms(eviction: EvictionRequest) -> int:
+    """0: it has not ended. Defragmentation counts its own by those that are kept."""
     done = condition(eviction.status.conditions, "Done")
-    return millis(done.last_transition_time) if done is not None and not is_open(eviction) else 0
+    if done is None or is_open(eviction):
+        return 0
+    return millis(done.last_transition_time) + (HOUR_MS if asked_ms(eviction) else EVICTION_KEPT_MS)
 
 
 class GarbageGlobalController(_Events):

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from fairlead.client.plane import Plane
 from fairlead.controllers.contract import SweepsOnly
 from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, is_too_late, nodes
-from fairlead.decide.overrides import EVERYONE, Where, in_force, tenants_of
+from fairlead.decide.overrides import Where, all_in_force, concerns, stills_pools
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
+from fairlead.model.ids import revision, split_revision
 from fairlead.model.kinds.capacity import DrainOrder, IdleSince, Node, NodePool, NodePoolStatus
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.work import SchedulingRequest
@@ -65,16 +66,31 @@ class NodePoolController(SweepsOnly):
         pools = [row.hot for row in await plane.list("nodepools") if row.raw is not None]
         if not any(pool.spec.provider for pool in pools):
             return []
+        incarnation, _ = split_revision(plane.revision())
+        listed = [row for row in await plane.list("nodes") if row.raw is not None]
+        versions = {row.name: revision(incarnation, row.position) for row in listed}
         bindings: list[Any] = [row.hot for row in await plane.list("bindings") if row.raw is not None]
         reserved = [row.hot.spec.node for row in await plane.list("reservations") if row.raw is not None]
         seen = Seen(
             pools,
-            [row.hot for row in await plane.list("nodes") if row.raw is not None],
+            [row.hot for row in listed],
             [row.hot for row in await plane.list("schedulingrequests") if row.raw is not None],
             Counter((*(hot.node for hot in bindings if hot.state in HOLDS_CAPACITY), *reserved)),
             [row.hot for row in await plane.list("overrides") if row.raw is not None],
         )
-        return scaled(seen, self._region, plane.plane_ms())
+        return [_as_seen(body, versions) for body in scaled(seen, self._region, plane.plane_ms())]
+
+
+def _as_seen(body: Body, versions: Mapping[str, int]) -> Body:
+    """A node is written whole, so only in the version that was looked at: what somebody has ordered of it since stands, and the
+    next look decides about that."""
+    match body:
+        case Put():
+            return replace(body, expected_revision=versions[body.object.metadata.name])
+        case Delete():
+            return replace(body, expected_revision=versions[body.name])
+        case _:
+            return body
 
 
 def scaled(seen: Seen, region: str, now_ms: int) -> list[Body]:
@@ -134,9 +150,8 @@ def _verdict(
     pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], mine: dict[str, Node], empty: dict[str, Any], region: str,
     now_ms: int,
 ) -> PoolScaling:  # fmt: skip
-    paused = in_force(
-        (each for each in seen.overrides if EVERYONE in tenants_of(each)), "autoscaler-pause", now_ms, Where(region=region)
-    )
+    pauses = all_in_force(seen.overrides, "autoscaler-pause", now_ms)
+    paused = next((each for each in pauses if stills_pools(each) and concerns(each, Where(region=region))), None)
     if paused is not None:
         return PoolScaling(0, (), f"paused by {paused.metadata.namespace}/{paused.metadata.name}")
     behind = sum(request.status.reason == _BEHIND for request in requests)
@@ -165,7 +180,18 @@ def _verdict(
         there, len(coming), [each for each in spare if each[0] not in kept], since_up_s, spec.start_seconds, busy, leaving, lost,
         [each for each in spare if each[0] in kept],
     )  # fmt: skip
-    return nodes(rule, pooled, _waiting(requests, now_ms))
+    found = nodes(rule, pooled, _waiting(requests, now_ms))
+    counted = [each for each in requests if not _is_paused(each, pauses, region)]
+    if not found.add or len(counted) == len(requests):
+        return found
+    fewer = nodes(rule, pooled, _waiting(counted, now_ms))
+    why = f"{fewer.why}; none for {len(requests) - len(counted)} that wait under an autoscaler-pause"
+    return PoolScaling(fewer.add, fewer.remove if fewer.add else (), why)
+
+
+def _is_paused(request: SchedulingRequest, pauses: Sequence[Override], region: str) -> bool:
+    where = Where(request.metadata.namespace, request.spec.slot.workload, region)
+    return any(concerns(each, where) for each in pauses)
 
 
 def _that_fits(verdict: PoolScaling, pool: NodePool, region: str) -> PoolScaling:

@@ -269,6 +269,7 @@ class RecoveryController:
                 why=short.why if short is not None else "",
                 since_time=since,
                 stand_ins=found.stand_ins.get(key, ()),
+                policy_revision=self._policies.of(cache, key[0]).revision,
             )
             if before is None or before.spec != spec:
                 meta = Metadata(name=key[1], namespace=key[0], owner_references=(owner_of(workload),))

@@ -15,6 +15,7 @@ from fairlead.controllers.above import Above, Listed
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignment_of, revision_of, slots_of
+from fairlead.decide.disruption import concerns, is_open
 from fairlead.decide.jobs import counted
 from fairlead.decide.overrides import Where, ends_ms
 from fairlead.decide.queueing import request_for
@@ -22,6 +23,7 @@ from fairlead.decide.repairs import approval_awaited
 from fairlead.decide.slots import RUNNING, Slot, millis
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Move, Put
+from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.slot import SlotRef
 from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, EvictionRequestSpec
@@ -46,6 +48,11 @@ REQUESTER: Final = Role.REPAIR.value
 
 def _paused(cache: Cache, key: Name, region: str, now_ms: int) -> Override | None:
     return approval_awaited((item.hot for item in cache.all("overrides")), Where(*key, region), now_ms)
+
+
+def _is_asked(eviction: EvictionRequest | None, hot: BindingHot) -> bool:
+    """To leave, by a request that has not ended: of those before some are kept for an hour."""
+    return eviction is not None and is_open(eviction) and concerns(eviction, hot)
 
 
 def _request(key: Name, item: Item) -> Put:
@@ -181,8 +188,8 @@ class RepairController:
         running = self._running(cache, key) if not cache.by("assignments", "workload", key) else []
         if not running:
             self._left.discard(key)
-        asked = [item for item in running if cache.item("evictionrequests", *item.key) is None]
-        return [_request(key, item) for item in asked[:ORPHANS_AT_ONCE]]
+        unasked = [item for item in running if not _is_asked(cache.get("evictionrequests", *item.key), item.hot)]
+        return [_request(key, item) for item in unasked[:ORPHANS_AT_ONCE]]
 
     def _may_go(self, cache: Cache, assignment: Assignment | None, slot: Slot) -> bool:
         if slot.state is _S.FAILED:

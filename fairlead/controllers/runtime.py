@@ -19,7 +19,7 @@ import msgspec
 from fairlead.client.leased import Health, Leased, Lost, Terms
 from fairlead.client.plane import Feed, Plane
 from fairlead.controllers.cache import Cache, Item, Name, same_but_for_status
-from fairlead.controllers.contested import contested
+from fairlead.controllers.contested import SWEEP, contested, not_held_back
 from fairlead.controllers.contract import Controller, Counting, Sweeping, View, part_of
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.picture import Picture, PictureFeed
@@ -216,10 +216,11 @@ class Runtime(Leased):
     async def _sweep_loop(self, controller: Sweeping) -> None:
         while True:
             with self._watched("a sweep"):
-                bodies = await controller.sweep(self._plane, self._clock)
+                found = await controller.sweep(self._plane, self._clock)
+                bodies = not_held_back(self.fights, found, self._plane.plane_ms())
                 if bodies:
                     at = self._feed.revision if self._feed is not None else 0
-                    await self._submit([(Taken(("", "sweep"), False), bodies)], at)
+                    await self._submit([(Taken(SWEEP, False), bodies)], at)
             await self._clock.sleep(controller.sweep_s)
 
     # --- the loop --------------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 Free capacity that lies in pieces holds nothing large. A plan empties part of one node: enough for a large ask that waits, or
 all of it where the pool could do with a node less. Every slot it moves fits elsewhere among nodes of the same kind, beside the
 others that move, so that nothing is asked to leave for a queue. Each move costs by the class of its work, and a plan that costs
-more than the policy allows is not made. Proposes only: budgets are judged when a move is asked for. Used by
-fairlead/controllers/defragmenter.py.
+more than the policy allows is not made. Proposes only: budgets are judged when a move is asked for. What was asked in the last
+hour is read from the requests themselves, which are kept as long. Used by fairlead/controllers/defragmenter.py, and by garbage.py
+for how long that is.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from fairlead.decide.disruption import is_open
+from fairlead.decide.slots import millis
 from fairlead.model.kinds.policy import Defragmentation
+from fairlead.model.kinds.work import EvictionRequest
 from fairlead.model.resources import Resources
 
 COSTS: Final[Mapping[str, int]] = {"critical": 8, "standard": 4, "batch": 2, "best-effort": 1}
+REQUESTER: Final = "defragmenter"
+HOUR_MS: Final = 3_600_000
+DEADLINE_MS: Final = 120_000  # of a request to move
 UNKNOWN_COST: Final = 8  # of a class that the policy does not name: as dear as the dearest
 
 
@@ -119,3 +126,21 @@ def _in_use(room: Room) -> bool:
 
 def _holds(room: Room, ask: Resources) -> bool:
     return not ask.exceeding(room.free) and room.slots_free > 0
+
+
+# --- what was asked before ---------------------------------------------------------------------------------------------------
+
+
+def asked_ms(request: EvictionRequest) -> int:
+    """When defragmentation asked for it; 0: somebody else did. Not when the object was made: one that is kept is written anew."""
+    return max(0, millis(request.spec.deadline_time) - DEADLINE_MS) if request.spec.requester == REQUESTER else 0
+
+
+def is_let_go(request: EvictionRequest) -> bool:
+    """It was granted: the slot has left its node, or is on its way out. That may take minutes after the request has ended."""
+    return not is_open(request) and any(each.type == "Done" and each.reason == "Evicted" for each in request.status.conditions)
+
+
+def has_moved(request: EvictionRequest, now_ms: int) -> bool:
+    """Within the hour: whatever sent the slot where it is, it is not sent on again so soon."""
+    return is_let_go(request) and asked_ms(request) > now_ms - HOUR_MS

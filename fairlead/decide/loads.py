@@ -60,8 +60,10 @@ def mean(figures: Sequence[float | None], expected: int, full: float) -> tuple[i
     said = [each for each in figures if each is not None]
     if not said or 2 * len(said) < expected:
         return None, f"{len(said)} of {expected} that serve said how busy they are"
-    permille = round(1000 * sum(said) / len(said) / full)
-    return (permille, "") if permille <= PERMILLE_MAX else (None, f"{permille} thousandths is not a load: what is `full`?")
+    of_full = 1000 * sum(said) / len(said) / full  # whatever a page says: it may be beyond all numbers, which cannot be rounded
+    if of_full > PERMILLE_MAX:
+        return None, f"{of_full:g} thousandths is not a load: what is `full`?"
+    return round(of_full), ""
 
 
 def aged(permille: int, age_ms: int, how: str = "reported") -> Reported:

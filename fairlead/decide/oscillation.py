@@ -4,7 +4,8 @@ A write takes effect only where something else stood there, so whoever writes th
 a minute is being contradicted. A status follows the world, which may well go back and forth: there only the same value twice in a
 row counts, without its times. Owns the memory and how long to hold back; names both as far as the object tells, or who else may
 write there: no change says who made it. Pure: the time comes in. Called by the runtime of controllers with everything they wrote.
-What is made and removed under one name again and again, and steps of slots, are not looked at.
+What is made and removed under one name again and again, and steps of slots, are not looked at. So it sees no slot that is moved
+to and fro: what bounds that are the movers' own rules (docs/scheduling.md, Moves that make room).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from fairlead.decide.slots import millis
 from fairlead.model.controllers import CONTROLLERS
 from fairlead.model.meta import Metadata
 
@@ -23,6 +25,7 @@ DAMP_MAX_MS: Final = 300_000
 OBJECTS_MAX: Final = 10_000
 
 Key = tuple[str, str, str]  # kind, tenant, name
+Waits = tuple[str, str] | Key  # a key of the controller's own; or the object, where it was written without one
 
 
 class Fight(NamedTuple):
@@ -48,7 +51,7 @@ class Oscillation:
         self._writer = writer
         self._seen: OrderedDict[tuple[Key, str], dict[int, _Written]] = OrderedDict()
         self._said: OrderedDict[Key, Any] = OrderedDict()  # the status it wrote last
-        self._damped: dict[tuple[str, str], int] = {}  # the controller's own key -> when it may look again
+        self._damped: dict[Waits, int] = {}  # -> when it may look, or write, again
         self.total = 0
 
     def repeats(self, written: Key, status: Any) -> bool:
@@ -61,9 +64,10 @@ class Oscillation:
         return last is not None and same_but_for_times(last, status)
 
     def wrote(
-        self, key: tuple[str, str], written: Key, value: int, metadata: Metadata | None, now_ms: int, part: str = "spec"
+        self, waits: Waits, written: Key, value: int, metadata: Metadata | None, now_ms: int, part: str = "spec"
     ) -> Fight | None:
-        """Something took effect. `value` stands for what was written; `metadata` is that of the object as it was seen last."""
+        """Something took effect. `value` stands for what was written; `metadata` is that of the object as it was seen last;
+        `waits` is held back where this is a fight."""
         # By its uid too: what somebody deletes and makes again under the same name is another object, and nobody's fight.
         life = (written, metadata.uid if metadata is not None else "")
         values = self._seen.setdefault(life, {})
@@ -81,14 +85,14 @@ class Oscillation:
         self.total += 1
         until_ms = now_ms + min(DAMP_MAX_MS, DAMP_FIRST_MS << min(before.fights, 10))
         values[value] = _Written(value, times[-1:], before.fights + 1)
-        self._damped[key] = until_ms
+        self._damped = {each: ms for each, ms in self._damped.items() if ms > now_ms} | {waits: until_ms}
         return Fight(written, (self._writer, other_writer(metadata, self._writer, f"{written[0]}.{part}")), until_ms)
 
-    def damped_until_ms(self, key: tuple[str, str], now_ms: int) -> int:
-        """0: the key may be looked at."""
-        until_ms = self._damped.get(key, 0)
+    def damped_until_ms(self, waits: Waits, now_ms: int) -> int:
+        """0: it may be looked at, or written."""
+        until_ms = self._damped.get(waits, 0)
         if until_ms <= now_ms:
-            self._damped.pop(key, None)
+            self._damped.pop(waits, None)
             return 0
         return until_ms
 
@@ -112,9 +116,9 @@ def _same(name: str, one: Any, other: Any) -> bool:
 def other_writer(metadata: Metadata | None, writer: str, part: str = "") -> str:
     """Who else has a hand in it, as the object's managers tell. Objects of machines have none: then whoever declares to write
     that part of the kind in the same plane."""
-    others = [entry.manager for entry in metadata.managed_fields if entry.manager != writer] if metadata is not None else []
+    others = [entry for entry in metadata.managed_fields if entry.manager != writer] if metadata is not None else []
     if others:
-        return others[-1]
+        return max(reversed(others), key=lambda entry: millis(entry.time)).manager  # who did last
     plane = CONTROLLERS[writer].plane if writer in CONTROLLERS else ""
     may = sorted(name for name, info in CONTROLLERS.items() if name != writer and info.plane == plane and part in info.writes)
     return f"somebody else ({' or '.join(may)} may)" if may else "somebody else"

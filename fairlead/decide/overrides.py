@@ -7,7 +7,7 @@ original was when it came, so a region that is cut off ends it by its own clock,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,8 @@ from fairlead.model.kinds.policy import Override
 
 __all__ = [
     "AGE_MS", "APPROVED_KINDS", "EVERYONE", "Avoidance", "Overrides", "Where", "all_in_force", "concerns", "ends_at", "ends_ms",
-    "in_force", "is_agreed", "is_in_force", "soon_ms", "stage_of", "starts_ms", "tenants_of", "words",
+    "in_force", "is_agreed", "is_in_force", "node_words", "soon_ms", "stage_of", "starts_ms", "stills_pools", "tenants_of",
+    "touches", "words",
 ]  # fmt: skip
 AGE_MS: Final = "fairlead.dev/mirrored-age-ms"  # on a copy: how old the original was, by its own plane's clock
 ENDED_TOLD_MS: Final = 15 * 60_000  # an alert is seen by then, and nobody is reminded of what is over
@@ -95,6 +96,26 @@ def concerns(override: Override, where: Where) -> bool:
         and (not scope.regions or where.region in scope.regions)
         and (not scope.zones or where.zone in scope.zones)
     )
+
+
+def touches(override: Override, tenant: str, workload: str, regions: Collection[str]) -> bool:
+    """Whether it is about this work in any region that it has slots in; of work that has none yet, in whichever."""
+    scope = override.spec.scope
+    zone = next(iter(scope.zones), "")
+    return any(concerns(override, Where(tenant, workload, region, zone)) for region in sorted(regions) or scope.regions or ("",))
+
+
+def stills_pools(override: Override) -> bool:
+    """Of an autoscaler-pause: whether node pools stand still, and not only what waits of some work adds no node to them. Pools
+    are for everybody's work."""
+    return EVERYONE in tenants_of(override) and not override.spec.scope.workloads
+
+
+def node_words(override: Override) -> str:
+    """What an autoscaler-pause means for nodes."""
+    regions = override.spec.scope.regions
+    where = f" in {', '.join(regions)}" if regions else ""
+    return f"no node is added or let go{where}" if stills_pools(override) else f"no node is added{where} for what waits of them"
 
 
 def in_force(overrides: Iterable[Override], kind: str, now_ms: int, where: Where) -> Override | None:

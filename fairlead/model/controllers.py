@@ -152,7 +152,8 @@ def _of_people() -> tuple[ControllerInfo, ...]:
             "node-autoscaler", Role.AUTOSCALER, REGION, "orders nodes for what waits for them, and lets empty ones go",
             "why requests wait, nodes, bindings, overrides: read now and then", 30.0,
             ("NodePool.status", "Node.spec", "Node.delete"),
-            "something is bound to a node that was empty", "the authority: a node with work on it is not deregistered",
+            "something is bound to a node that was empty, or somebody closes or drains it",
+            "the authority: a node with work on it is not deregistered, and one that has changed since is left as it is",
             "nothing waits that a node would cure, and none is empty for long",
         ),
     )  # fmt: skip

@@ -76,7 +76,16 @@ class Scraper:
         self._readings = {key: reading for key, reading in self._readings.items() if key in asked}
         async with Tasks() as tasks:
             for key, scaler in asked.items():
-                tasks.start(self._read(key, scaler), f"load of {key[1]}")
+                tasks.start(self._read_one(key, scaler), f"load of {key[1]}")
+
+    async def _read_one(self, key: Name, scaler: Autoscaler) -> None:
+        try:
+            await self._read(key, scaler)
+        except Exception:  # of one service: those of other tenants are read all the same
+            log.exception("the load of %s/%s cannot be read", *key)
+            assert scaler.spec.metric is not None, "only those are read"
+            silent = "its replicas could not be asked: the server's log says why"
+            self._readings[key] = Reading(scaler.spec.metric, self._plane.plane_ms(), None, silent)
 
     async def _read(self, key: Name, scaler: Autoscaler) -> None:
         metric = scaler.spec.metric
@@ -137,7 +146,7 @@ def figure_in(body: bytes, name: str) -> float | None:
         return _in_json(parse_json(body), name.split("."))
     lines = body.decode("utf-8", "replace").splitlines()
     found = [value for line in lines if (value := _in_line(line, name)) is not None]
-    return _sound(math.fsum(found)) if found else None
+    return _sound(sum(found)) if found else None  # not fsum, which raises where a page names infinities or too much
 
 
 def _in_json(tree: object, steps: Sequence[str]) -> float | None:

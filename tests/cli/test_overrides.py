@@ -49,6 +49,21 @@ def test_a_regions_own_server_has_no_workloads_and_what_is_bound_there_is_counte
     assert "  2 workloads with 3 slots, 2 of them serving: risk/api, risk/web\n" in run(*asked).err
 
 
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        (("--of", "*", "--in-region", "us-east"), "no node is added or let go in us-east"),
+        (("--of", "*"), "no node is added or let go"),
+        (("--of", "risk"), "no node is added for what waits of them"),
+        (("--workload", "api", "--in-region", "us-east"), "no node is added in us-east for what waits of them"),
+    ],
+)
+def test_a_pause_says_what_it_means_for_nodes(applied: Path, scope: tuple[str, ...], said: str) -> None:
+    asked = ("override", "create", "autoscaler-pause", "still", "--reason", "incident 7", *scope)
+    assert f"  {said}\n" in run(*asked).err, "before anybody is asked"
+    assert f"of them serving; {said}" in run(*asked, "--dry-run", "server").err, "the server says so too"
+
+
 def test_an_override_is_ordered_after_its_reach_is_told_then_extended_and_revoked(applied: Path) -> None:
     asked = ("override", "create", "hold", "stop", "--reason", "incident 7", "--for", "10m", "--workload", "risk-api")
     denied = run(*asked)

@@ -11,6 +11,7 @@ from fairlead.controllers.autoscaler import MANAGER, AutoscalerController
 from fairlead.controllers.contract import View
 from fairlead.decide.admission import faults
 from fairlead.decide.loads import LOAD, reported, taken_over
+from fairlead.decide.regional import record_of
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.ids import Uid
@@ -23,6 +24,7 @@ from fairlead.model.kinds.intent import (
     PendingReason,
     Placement,
     RecoveryRule,
+    RegionCounts,
     RegionRule,
     ResourceSpec,
     StageCounts,
@@ -219,6 +221,31 @@ def test_a_pause_ends_by_itself_and_one_for_others_pauses_nobody_else() -> None:
     objects = (("autoscalers", scaler(load(1400, NOW + 60_000))), ("workloads", service(4, 4)))
     assert decided(*objects, ("overrides", pause(workloads=("api",))), now_ms=NOW + 60_000)[0] == 8
     assert decided(*objects, ("overrides", pause(workloads=("web",))))[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("scope", "paused"),
+    [
+        ({"regions": ("eu",)}, True),
+        ({"regions": ("eu", "us"), "tenants": ("*",)}, True),
+        ({"regions": ("eu",), "workloads": ("api",)}, True),
+        ({"regions": ("us",)}, False),
+        ({"regions": ("eu",), "tenants": ("billing",)}, False),
+        ({"regions": ("eu",), "workloads": ("web",)}, False),
+    ],
+)
+def test_a_pause_that_names_regions_is_about_work_that_has_slots_there(scope: dict[str, Any], paused: bool) -> None:
+    work = service(4, 4)
+    work = replace(work, status=replace(work.status, regions=(RegionCounts(region="eu"), RegionCounts(region="apac"))))
+    objects = (("autoscalers", scaler(load(1400))), ("workloads", work))
+    assert decided(*objects, ("overrides", pause(**scope)))[0] == (None if paused else 8)
+
+
+def test_what_a_region_paused_on_its_own_pauses_no_service_elsewhere() -> None:
+    work = service(4, 4)
+    work = replace(work, status=replace(work.status, regions=(RegionCounts(region="eu"),)))
+    record = record_of(pause(workloads=("api",)), None, "eu", NOW)
+    assert decided(("autoscalers", scaler(load(1400))), ("workloads", work), ("overrides", record))[0] == 8
 
 
 def test_who_managed_the_replicas_before_does_not_any_more_and_keeps_the_rest() -> None:

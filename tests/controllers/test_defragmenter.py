@@ -8,8 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.defragmenter import HOUR_MS, LOOK_MS, REQUESTER, SETTLE_MS, DefragmenterController
+from fairlead.controllers.defragmenter import LOOK_MS, SETTLE_MS, DefragmenterController
+from fairlead.controllers.garbage import EVICTION_KEPT_MS, GarbageController
+from fairlead.decide.defragmenting import DEADLINE_MS, HOUR_MS, REQUESTER
+from fairlead.decide.slots import instant
 from fairlead.model import codec
+from fairlead.model.commands import Delete
 from fairlead.model.hot import hot_from
 from fairlead.model.kinds.capacity import Node, NodePool, NodePoolSpec, NodeSpec, NodeStatus, Reservation, ReservationSpec
 from fairlead.model.kinds.intent import JobRule, Placement
@@ -24,6 +28,7 @@ from fairlead.model.kinds.work import (
     BindingStatus,
     EvictionRequest,
     EvictionRequestSpec,
+    EvictionRequestStatus,
     Revision,
     RevisionSpec,
     SchedulingRequest,
@@ -31,7 +36,7 @@ from fairlead.model.kinds.work import (
     SchedulingRequestStatus,
 )
 from fairlead.model.lifecycle import SlotState
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import Condition, Metadata
 from fairlead.model.resources import Resources
 from tests.controllers.test_repair import Row
 
@@ -78,17 +83,17 @@ class Region:
         )
         self.put("revisions", Revision(metadata=Metadata(name="api.g1", namespace=T), spec=made))
 
-    def slot(self, index: int, node: str, state: SlotState = _S.SERVING) -> None:
+    def slot(self, index: int, node: str, state: SlotState = _S.SERVING, epoch: int = 1) -> None:
         ref = SlotRef(workload="api", uid="u", index=index)
-        spec = BindingSpec(slot=ref, node=node, token=Token(1, 1, 1), generation=1, requests=Resources(1000, 0))
+        spec = BindingSpec(slot=ref, node=node, token=Token(1, epoch, 1), generation=1, requests=Resources(1000, 0))
         meta = Metadata(name=f"api-{index}", namespace=T)
         self.put("bindings", Binding(metadata=meta, spec=spec, status=BindingStatus(state=state)))
 
-    def waits(self, cpu: int, reason: str = "WaitingForCapacity", ask: Ask | None = None) -> None:
-        ref = SlotRef(workload="big", uid="v", index=0)
+    def waits(self, cpu: int, reason: str = "WaitingForCapacity", ask: Ask | None = None, workload: str = "big") -> None:
+        ref = SlotRef(workload=workload, uid="v", index=0)
         spec = SchedulingRequestSpec(slot=ref, ask=ask or Ask(requests=Resources(cpu, 0)))
         status = SchedulingRequestStatus(reason=reason)
-        self.put("schedulingrequests", SchedulingRequest(metadata=Metadata(name="big-0", namespace=T), spec=spec, status=status))
+        self.put("schedulingrequests", SchedulingRequest(Metadata(name=f"{workload}-0", namespace=T), spec, status))
 
     def look(self, at_ms: int = NOW) -> Result:
         return self.controller.reconcile(("", "moves"), self.view, at_ms)
@@ -114,6 +119,7 @@ def test_a_slot_is_asked_to_leave_for_one_that_waits_with_a_deadline_and_about_t
     assert request.spec.requester == REQUESTER
     assert request.spec.deadline_time is not None
     assert (request.spec.epoch, request.spec.slot.uid) == (1, "u")
+    assert request.spec.policy_revision == 3, "whose rules ask for it"
     assert "defragmentation" in request.spec.reason
 
 
@@ -132,6 +138,94 @@ def test_no_more_are_asked_in_an_hour_than_the_policy_allows() -> None:
     assert len(region.asked()) == 1
     assert region.asked(NOW + HOUR_MS - 1) == []
     assert len(region.asked(NOW + HOUR_MS)) == 1
+
+
+def kept(region: Region, index: int, at_ms: int, requester: str = REQUESTER, reason: str = "Evicted") -> None:
+    """A request of that time that has ended, as the garbage controller keeps it."""
+    slot = SlotRef(workload="api", uid="u", index=index)
+    spec = EvictionRequestSpec(slot=slot, reason="x", requester=requester, deadline_time=instant(at_ms + DEADLINE_MS), epoch=7)
+    done = Condition("Done", "True", 1, instant(at_ms + 1000), reason)
+    status = EvictionRequestStatus(observed_generation=1, conditions=(done,))
+    region.put("evictionrequests", EvictionRequest(Metadata(name=f"api-{index}", namespace=T, generation=1), spec, status))
+
+
+def test_another_holder_counts_what_the_one_before_asked_for_in_the_hour() -> None:
+    region = Region(Defragmentation(per_hour=2))
+    kept(region, 8, NOW - HOUR_MS + 1)
+    kept(region, 9, NOW - HOUR_MS)
+    assert len(region.asked()) == 1, "one was asked for within the hour"
+    again = Region(Defragmentation(per_hour=2))
+    for index, at_ms in ((8, NOW - HOUR_MS + 1), (9, NOW - 1000)):
+        kept(again, index, at_ms)
+    assert again.asked() == []
+    assert len(again.asked(NOW + 1)) == 1, "an hour after the first"
+    other = Region(Defragmentation(per_hour=1))
+    kept(other, 8, NOW - 1000, requester="ada")
+    assert len(other.asked()) == 1, "somebody else's move"
+
+
+def test_what_this_holder_has_asked_for_is_counted_once() -> None:
+    region = Region(Defragmentation(per_hour=2))
+    (name,) = region.asked()
+    kept(region, int(name[-1]), NOW)
+    assert len(region.asked(NOW + 1000)) == 1
+
+
+def test_a_slot_that_was_moved_stays_for_an_hour_and_one_that_was_only_asked_may_be_asked_again() -> None:
+    region = Region()
+    for index in range(5):
+        kept(region, index, NOW - 1000)
+    assert region.asked() == []
+    assert region.asked(NOW + HOUR_MS - 1001) == []
+    assert len(region.asked(NOW + HOUR_MS - 1000)) == 1
+    expired = Region()
+    for index in range(5):
+        kept(expired, index, NOW - 1000, reason="Expired")
+    assert len(expired.asked()) == 1
+
+
+def test_no_other_plan_is_made_before_what_moves_has_left_and_has_a_place() -> None:
+    """A request ends when its slot drains, which may take minutes."""
+    region = Region(Defragmentation(per_hour=9))
+    kept(region, 0, NOW)
+    region.slot(0, "a", _S.DRAINING, epoch=7)
+    assert region.asked() == []
+    region.slot(0, "a", _S.RELEASED, epoch=7)
+    region.waits(1000, "PendingEvaluation", workload="api")
+    assert region.asked() == [], "it is in the queue"
+    region.view.cache.apply(Row("schedulingrequests", T, "api-0", 999, None, None))
+    region.slot(0, "a", epoch=8)
+    assert len(region.asked()) == 1
+
+
+def test_its_requests_are_kept_for_the_hour_and_others_a_minute() -> None:
+    region, garbage = Region(), GarbageController()
+    region.view = view = View(garbage.indexes, {})
+    region.work()
+
+    def look(at_ms: int) -> tuple[list[str], int | None]:
+        found = garbage.reconcile((T, "api"), view, at_ms)
+        gone = [body.name for body in found.bodies if isinstance(body, Delete)]
+        for name in gone:
+            view.cache.apply(Row("evictionrequests", T, name, 99, None, None))
+        return gone, found.wake_ms
+
+    def wakes(index: int) -> bool:
+        item = view.cache.item("evictionrequests", T, f"api-{index}")
+        assert item is not None
+        return bool(garbage.keys(view, item, False))
+
+    kept(region, 0, NOW)
+    assert wakes(0)
+    assert look(NOW + 1000) == ([], NOW + 1000 + HOUR_MS)
+    kept(region, 1, NOW, requester="ada")
+    assert wakes(1), "it goes before the one for which a look is due"
+    minute_ms = NOW + 1000 + EVICTION_KEPT_MS
+    assert look(NOW + 2000) == ([], minute_ms)
+    kept(region, 2, NOW, requester="ada")
+    assert not wakes(2), "a look is due then already"
+    assert look(minute_ms) == (["api-1", "api-2"], NOW + 1000 + HOUR_MS)
+    assert look(NOW + 1000 + HOUR_MS) == (["api-0"], None)
 
 
 @pytest.mark.parametrize(

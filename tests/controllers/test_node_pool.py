@@ -83,11 +83,14 @@ class Pools:
 
     async def look(self) -> None:
         """One look of the controller, carried out in its name, and one round of the provider."""
-        bodies = await self._controller.sweep(self.local, self.clock)
+        bodies = await self.sweep()
         caller = await self.plane.as_role(Role.AUTOSCALER)
         for body in bodies:
             ok(await self.plane.send(caller, body))
         await self._providing.once()
+
+    async def sweep(self) -> list[Body]:
+        return await self._controller.sweep(self.local, self.clock)
 
     def found(self, plural: str, name: str) -> Any:
         rec = self.plane.authority.view().get(plural, "", name)
@@ -264,6 +267,33 @@ async def test_an_empty_node_that_somebody_keeps_closed_goes_only_where_the_pool
         assert pools.found("nodes", name) is None, "nothing of it is left to count"
 
 
+@pytest.mark.parametrize(
+    "ordered", [{"unschedulable": True}, {"unschedulable": True, "drain": DrainOrder(reason="disk", requester="ada")}]
+)
+async def test_what_somebody_orders_of_a_node_while_it_is_looked_at_stands(ordered: dict[str, Any]) -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        name = await _ordered_in_vain(pools)
+        await pools.look()
+        clock.offset += 301
+        await pools.look()
+        await pools.waiting(1, "WaitingForCapacity", start=7)
+        bodies = await pools.sweep()
+        assert [body.object.spec.unschedulable for body in bodies if isinstance(body, Put)] == [False], "it is wanted again"
+        seen = pools.found("nodes", name)
+        kept = {key: value for key, value in seen.metadata.annotations.items() if key != CLOSED}
+        mine = replace(seen, metadata=replace(seen.metadata, annotations=kept), spec=replace(seen.spec, **ordered))
+        ok(await plane.send(OPERATOR, Put("Node", mine)))
+        caller = await plane.as_role(Role.AUTOSCALER)
+        for body in bodies:
+            outcome = await plane.send(caller, body)
+            no(outcome, "Conflict") if isinstance(body, Put) else ok(outcome)
+        assert pools.found("nodes", name).spec == mine.spec
+        await pools.look()
+        assert pools.found("nodes", name).spec == mine.spec, "the next look knows of it"
+
+
 async def test_a_pool_that_may_have_fewer_is_drained_within_budgets_before_a_machine_goes() -> None:
     clock = FakeClock()
     async with running_plane(clock=clock) as plane:
@@ -389,6 +419,35 @@ def test_nodes_that_are_new_or_that_it_opens_again_are_on_their_way(useful: dict
     after = pool_after(two_wait(a_node("n1", **useful), a_node("n2", **useful)))
     assert after.ordered == ("n1", "n2")
     assert after.conditions[0].message == "2 on their way"
+
+
+@pytest.mark.parametrize(
+    ("scope", "added", "let_go"),
+    [
+        ({"tenants": ("*",)}, 0, False),
+        ({"tenants": ("*",), "regions": (REGION,)}, 0, False),
+        ({"regions": (REGION,)}, 1, True),
+        ({"tenants": ("risk",)}, 1, True),
+        ({"workloads": ("api",)}, 1, True),
+        ({"tenants": ("*",), "regions": ("elsewhere",)}, 3, True),
+        ({"tenants": ("search",)}, 2, True),
+        ({"workloads": ("web",)}, 3, True),
+    ],
+)
+def test_a_pause_of_all_stills_the_pools_of_its_regions_and_one_of_some_adds_no_node_for_what_waits_of_them(
+    scope: dict[str, Any], added: int, let_go: bool
+) -> None:
+    spec = OverrideSpec(kind="autoscaler-pause", reason="x", ttl_seconds=60, requester="a", scope=OverrideScope(**scope))
+    paused = Override(Metadata(name="p", namespace="risk", creation_time=instant(NOW)), spec)
+    other = [replace(each, metadata=replace(each.metadata, namespace="search")) for each in requests_of(1)]
+    pool = NodePool(Metadata(name="burst"), SPEC)
+    after = pool_after(scaled(Seen([pool], [], [*requests_of(2), *other], {}, [paused]), REGION, NOW))
+    assert len(after.ordered) == added
+    if added == 1:
+        assert "none for 2 that wait under an autoscaler-pause" in after.conditions[0].message
+    idle = NodePoolStatus(ordered=("n1",), idle=(IdleSince(node="n1", time=instant(NOW - 301_000)),))
+    bodies = scaled(Seen([replace(pool, status=idle)], [a_node("n1")], [], {}, [paused]), REGION, NOW)
+    assert any(isinstance(body, Put) for body in bodies) is let_go
 
 
 def test_lost_and_empty_nodes_are_let_go_while_work_waits_so_that_others_may_come() -> None:

@@ -15,7 +15,15 @@ from fairlead.controllers.standing import StandingController
 from fairlead.model.commands import Delete, Put, PutStatus, Refused
 from fairlead.model.kinds.capacity import BudgetShape, HeldShape, HoldingStatus, RecoveryBudget, RecoveryBudgetSpec
 from fairlead.model.kinds.intent import DisruptionRule, Placement, RecoveryRule, RegionStatus, Residency, StageCounts
-from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
+from fairlead.model.kinds.policy import (
+    Override,
+    OverrideScope,
+    OverrideSpec,
+    PolicyChannel,
+    PolicyChannelSpec,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+)
 from fairlead.model.kinds.recovery import RecoveryOrder, RegionOutlook
 from fairlead.model.kinds.work import Ask
 from fairlead.model.lifecycle import Role
@@ -104,6 +112,23 @@ async def two_regions(*, rooms: int = 2, budget_in: str = REGION, **spec: Any) -
         await w.until(lambda: len(w.low.serving()) == 2)
         await w.until(lambda: rooms == 0 or budget_in != REGION or made.held() == HeldShape(requests=SHAPE, held=rooms))
         yield made
+
+
+async def test_an_order_names_the_policy_revision_that_decided_it() -> None:
+    async with two_regions() as r:
+        w = r.w
+
+        async def in_force(number: int) -> None:
+            policy = SchedulerPolicy(Metadata(name=f"r{number}"), SchedulerPolicySpec(revision=number))
+            channel = PolicyChannel(Metadata(name="default"), PolicyChannelSpec(current=number))
+            ok(await w.top.plane.send(OPERATOR, Put("SchedulerPolicy", policy)))
+            ok(await w.top.plane.send(OPERATOR, Put("PolicyChannel", channel)))
+
+        await in_force(1)
+        await r.health("west", "Lost")
+        await w.until(lambda: (found := r.order()) is not None and found.spec.policy_revision == 1)
+        await in_force(2)
+        await w.until(lambda: (found := r.order()) is not None and found.spec.policy_revision == 2)
 
 
 async def test_readiness_is_a_condition_of_the_outlook_and_written_when_it_changes() -> None:

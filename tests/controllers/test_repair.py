@@ -33,12 +33,13 @@ from fairlead.model.kinds.work import (
     Endpoint,
     Endpoints,
     EndpointsSpec,
+    EvictionRequestStatus,
     Revision,
     RevisionSpec,
     SlotRange,
 )
 from fairlead.model.lifecycle import SlotState
-from fairlead.model.meta import Metadata
+from fairlead.model.meta import Condition, Metadata
 
 _S = SlotState
 NOW = 1_000_000
@@ -184,6 +185,12 @@ def test_slots_whose_assignment_went_before_them_are_asked_to_leave_and_those_it
     assert isinstance(asked, Put)
     assert (asked.kind, asked.object.spec.requester, asked.object.spec.epoch) == ("EvictionRequest", "repair-controller", 2)
     assert list(repair.resync(view)) == [("t", "api")], "it is looked at until they are gone"
+    put_in(view.cache, ("evictionrequests", asked.object))
+    assert repair.reconcile(("t", "api"), view, NOW).bodies == [], "it is asked once"
+    ended = Condition("Done", "True", 1, instant(NOW), "Evicted")
+    before = replace(asked.object, spec=replace(asked.object.spec, epoch=1), status=EvictionRequestStatus(conditions=(ended,)))
+    view.cache.apply(Row("evictionrequests", "t", "api-0", 10, codec.encode(before), before))
+    assert repair.reconcile(("t", "api"), view, NOW).bodies == [asked], "what is kept is of a life that is over"
     never_seen = RepairController("r")
     assert never_seen.reconcile(("t", "api"), picture(bound(_S.SERVING), node("Ready")), NOW).bodies == ()
 

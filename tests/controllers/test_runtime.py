@@ -9,22 +9,25 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
+from fairlead.client.plane import Plane
 from fairlead.controllers.assignment import AssignmentController
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, Objects
-from fairlead.controllers.contract import Result, View
+from fairlead.controllers.contract import Result, SweepsOnly, View
 from fairlead.controllers.meters import Meters, health_of
 from fairlead.controllers.queue import BACKOFF_MAX_MS, KeyQueue
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
-from fairlead.decide.oscillation import TIMES
+from fairlead.decide.oscillation import DAMP_FIRST_MS, TIMES
 from fairlead.decide.slots import instant
-from fairlead.model.commands import Caller, Command, LeaseAcquire, Move, Put, PutStatus
+from fairlead.model.commands import Body, Caller, Command, LeaseAcquire, Move, Put, PutStatus
 from fairlead.model.controllers import CONTROLLERS
+from fairlead.model.kinds.capacity import Node
 from fairlead.model.kinds.ledger import Lease
 from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.lifecycle import LEASED_ROLES, Role
-from fairlead.model.meta import Condition, Metadata, set_condition
+from fairlead.model.meta import Condition, ManagedFields, Metadata, set_condition
 from fairlead.model.registry import BY_KIND
+from fairlead.ports import Clock
 from tests.authority.planes import OPERATOR, REGION, FakeClock, no, ok
 from tests.controllers.running import RegionRig, region
 
@@ -314,6 +317,53 @@ async def test_two_writers_who_undo_each_other_are_noticed_and_one_of_them_lets_
         await contradict()
         await r.until(lambda: current() == 1 and runtime.meters.commands_total > before)  # it is counted when it is answered
         assert runtime.meters.commands_total == before + 1, "it held back, and then went on"
+
+
+class Sweeps(SweepsOnly):
+    """Wants these nodes closed, whatever others want."""
+
+    name = "node-autoscaler"
+    follows = ("nodepools",)
+    sweep_s = 0.005
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.rounds = 0
+
+    async def sweep(self, plane: Plane, clock: Clock) -> list[Body]:
+        self.rounds += 1
+        found = [row.hot for row in await plane.list("nodes") if row.name in self.names]
+        return [Put("Node", replace(node, spec=replace(node.spec, unschedulable=True))) for node in found if is_open(node)]
+
+
+def is_open(node: Node) -> bool:
+    return not node.spec.unschedulable
+
+
+async def test_a_sweep_holds_back_the_one_object_that_is_fought_over_and_names_who_else_writes_it() -> None:
+    clock = FakeClock()
+    async with region(nodes=2, clock=clock) as r:
+        sweeps = Sweeps("n0", "n1")
+        runtime = r.control(sweeps, resync_s=60.0)
+
+        async def opened(name: str) -> None:
+            node = r.get("nodes", name, "")
+            meta = replace(node.metadata, managed_fields=(ManagedFields("ci"), ManagedFields("node-autoscaler")))
+            mine = replace(node, metadata=meta, spec=replace(node.spec, unschedulable=False))
+            ok(await r.plane.send(OPERATOR, Put("Node", mine)))
+
+        for _ in range(TIMES):
+            await r.until(lambda: not is_open(r.get("nodes", "n0", "")))
+            await opened("n0")
+        await r.until(lambda: runtime.meters.oscillations_total == 1)
+        assert "node-autoscaler and ci write Node n0 back and forth" in runtime.meters.last_error
+        await opened("n1")
+        await r.until(lambda: not is_open(r.get("nodes", "n1", "")), "the round goes on without it")
+        rounds = sweeps.rounds
+        await r.until(lambda: sweeps.rounds > rounds + 5)
+        assert is_open(r.get("nodes", "n0", "")), "it holds back"
+        clock.offset += DAMP_FIRST_MS / 1000
+        await r.until(lambda: not is_open(r.get("nodes", "n0", "")), "and then goes on")
 
 
 class Saying:

@@ -69,8 +69,11 @@ worse
         (b'{"load": {"busy": 0.25}}', "load", None),
         (b'{"load": {"busy": 0.25}}', "load.busy.more", None),
         (b'{"load": ', "load", None),
+        (b'{"load": 1' + b"0" * 400 + b"}", "load", None),
         (b"\xff\xfe", "busy", None),
         (b"", "busy", None),
+        (b"busy +Inf\nbusy -Inf\n", "busy", None),
+        (b"busy 1.7e308\nbusy 1.7e308\n", "busy", None),
     ],
 )
 def test_a_figure_is_read_from_prometheus_text_or_json_and_nothing_else_is_believed(
@@ -86,6 +89,8 @@ def test_the_mean_counts_where_half_of_those_that_serve_have_said_it() -> None:
     assert mean([0.5], 3, 1.0)[0] is None, "a region did not say who serves there"
     assert mean([], 0, 1.0)[0] is None
     assert mean([1e9], 1, 1.0)[0] is None, "somebody has the unit wrong"
+    assert mean([1e308], 1, 1.0) == (None, "inf thousandths is not a load: what is `full`?")
+    assert mean([1e308, 1e308], 2, 1.0)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -108,8 +113,8 @@ def test_a_metric_that_cannot_be_asked_for_is_refused(metric: AutoscalerMetric) 
     assert faults(KINDS["autoscalers"], scaler(BUSY), None) == ()
 
 
-def scaler(metric: AutoscalerMetric | None = BUSY, **annotations: str) -> Autoscaler:
-    meta = Metadata(name="s", namespace="risk", annotations={LOAD: "5000@2030-01-01T00:00:00Z"})
+def scaler(metric: AutoscalerMetric | None = BUSY, tenant: str = "risk") -> Autoscaler:
+    meta = Metadata(name="s", namespace=tenant, annotations={LOAD: "5000@2030-01-01T00:00:00Z"})
     return Autoscaler(metadata=meta, spec=AutoscalerSpec(workload="api", max_replicas=20, metric=metric, up_wait_seconds=1.0))
 
 
@@ -212,6 +217,31 @@ async def test_of_very_many_some_are_asked_and_few_at_a_time() -> None:
     assert (await read(scraper)).permille == 500
     assert ASKED_MAX / 2 < len(pages.asked) <= ASKED_MAX
     assert pages.most_at_once <= AT_ONCE
+
+
+ODD = AutoscalerMetric(name="busy", port="http", path="/odd")
+
+
+@pytest.mark.parametrize("page", [b"busy 1e308\n", b"busy +Inf\nbusy -Inf\n", b"busy 1.7e308\nbusy 1.7e308\n", None])
+async def test_what_one_services_replicas_say_keeps_no_other_from_being_read(page: bytes | None) -> None:
+    """None: to ask them fails in a way that nobody thought of."""
+    pages = Pages()
+
+    async def fetch(address: str, port: int, path: str, timeout_s: float) -> Got:
+        if path != ODD.path:
+            return await pages.fetch(address, port, path, timeout_s)
+        if page is None:
+            raise RuntimeError("never seen before")
+        return Got(200, page)
+
+    top: Any = Told(autoscalers=[scaler(ODD), scaler(tenant="billing")], workloads=counted(1))
+    east: Any = Told(endpoints=served(1, {"http": 80}))
+    scraper = Scraper(top, {"east": east}, FakeClock(), fetch)
+    await scraper.look()
+    assert scraper.reported(scaler(tenant="billing"), NOW).permille == 500
+    found = scraper.reported(scaler(ODD), NOW)
+    assert found.permille is None
+    assert found.silent not in ("", "its replicas have not been asked yet")
 
 
 @asynccontextmanager

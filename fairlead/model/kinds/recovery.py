@@ -29,6 +29,7 @@ class RecoveryOrderSpec(Record, frozen=True):
     why: str = ""  # something is missing
     since_time: datetime | None = None
     stand_ins: tuple[StandIn, ...] = ()  # of a workload that is exclusive everywhere: who stands in for whom
+    policy_revision: int = 0  # of the SchedulerPolicy whose residency and priorities decided it
 
 
 class RecoveryOrderStatus(Record, frozen=True):

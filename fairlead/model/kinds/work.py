@@ -250,6 +250,7 @@ class EvictionRequestSpec(Record, frozen=True):
     requester: str = ""
     deadline_time: datetime | None = None
     epoch: int = 0  # of the life it is about; 0: whichever
+    policy_revision: int = 0  # of the SchedulerPolicy whose rules ask for it; 0: none does
 
 
 class EvictionRequestStatus(Record, frozen=True):
