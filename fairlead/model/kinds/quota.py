@@ -91,6 +91,7 @@ class GrantTermStatus(Record, frozen=True):
     word_time: datetime | None = None  # when it last had a word, where it has started cold or anew since and had none
     cut_time: datetime | None = None  # when it last had a word before it was cut off, now or the last time
     healed_time: datetime | None = None  # and when it had the next; None: it is cut off
+    as_of: int = 0  # in the global plane: the revision of the region's plane that this was said at; 0 in the region itself
 
 
 class GrantTerm(Record, frozen=True):
