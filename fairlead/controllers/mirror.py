@@ -29,6 +29,7 @@ from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.ids import revision
 from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.model.kinds.policy import Override
+from fairlead.model.kinds.quota import GrantTermStatus
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import MIRRORED_UID, Metadata
 from fairlead.model.registry import KINDS
@@ -360,4 +361,5 @@ def _as_seen_above(copy: Any, original: Any) -> Any:
     if copy.status.observed_generation == copy.metadata.generation:
         seen = max(seen, min(int(copy.metadata.annotations.get(GENERATION, "0")), original.metadata.generation))
     conditions = tuple(replace(c, observed_generation=seen) for c in copy.status.conditions)
-    return replace(copy.status, observed_generation=seen, conditions=conditions, as_of=original.status.as_of)
+    status = replace(copy.status, observed_generation=seen, conditions=conditions, as_of=original.status.as_of)
+    return replace(status, checked=original.status.checked) if isinstance(status, GrantTermStatus) else status

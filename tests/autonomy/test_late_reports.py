@@ -1,5 +1,5 @@
-"""What regions say upward, sent as commands to a real global authority: late, twice and out of order. Of each object the word that
-was said last stands, whatever arrives last, for every kind that is reported; the region's mirror has nothing to add to it."""
+"""What regions say upward, sent as commands to a real global authority: late, twice and out of order. Of each object the word
+that was said last stands, whatever arrives last, for every kind that is reported; the region's mirror has nothing to add."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fairlead.controllers.mirror import GENERATION, UID, MirrorUp
 from fairlead.model.commands import Accepted, Caller, Outcome, Put, PutStatus, Refused
 from fairlead.model.ids import revision
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus, HeldShape, Holding, HoldingSpec, HoldingStatus
-from fairlead.model.kinds.intent import Region
+from fairlead.model.kinds.intent import Region, StageCounts
 from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
-from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange, StageCounts
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.registry import KINDS
@@ -139,7 +139,7 @@ async def after(spoken: list[Word], heard: list[Word]) -> None:
 
 
 def said(spoken: list[tuple[str, str, int]]) -> list[Word]:
-    """Each at the next revision of its region; restored in the middle, it goes on in another incarnation from an older position."""
+    """Each at the next revision of its region; restored in the middle, it goes on in another incarnation from an older one."""
     at = [revision(1, 100 + n) if n < RESTORED_AT else revision(2, 50 + n) for n in range(len(spoken))]
     return [Word(*word, at[n]) for n, word in enumerate(spoken)]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.authority.judge.apart import count_ended
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
 from fairlead.authority.judge.epochs import refuse_lower_floor
 from fairlead.authority.judge.giving import refuse_given_up
@@ -122,12 +123,12 @@ def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
 
 
 def _companions(ctx: Context, info: KindInfo, body: Delete) -> list[Effect]:
-    """What cannot outlive the object: a withdrawn request's reservation, a binding's instance."""
+    """What cannot outlive the object: a withdrawn request's reservation, a binding's instance. In a cut it is counted."""
     pairs = {"schedulingrequests": "reservations", "bindings": "instances"}
     companion = pairs.get(info.plural)
-    if companion and ctx.state.get(companion, body.tenant, body.name) is not None:
-        return [drop(companion, body.tenant, body.name)]
-    return []
+    gone = companion and ctx.state.get(companion, body.tenant, body.name) is not None
+    out = [drop(companion, body.tenant, body.name)] if companion and gone else []
+    return out + count_ended(ctx, body.tenant, body.name) if info.plural == "bindings" else out
 
 
 def _kind(ctx: Context, kind: str) -> KindInfo | Refused:
