@@ -27,7 +27,7 @@ from fairlead.decide.merging import Local, merged, words
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Put, PutStatus
 from fairlead.model.hot import DECODERS
-from fairlead.model.ids import split_revision
+from fairlead.model.ids import revision, split_revision
 from fairlead.model.kinds.access import SYSTEM_TENANT
 from fairlead.model.kinds.capacity import Grant, GrantStatus
 from fairlead.model.kinds.ledger import Event, EventSpec
@@ -96,7 +96,7 @@ class GrantController:
         seen = replace(term, status=self._looked(term, plane, clock))
         if not is_unreported(seen.status):
             return [PutStatus("GrantTerm", "", self._region, seen.status)] if seen.status != term.status else []
-        return await self._report(plane, seen)
+        return await self._report(plane, seen, found.position)
 
     def _looked(self, term: GrantTerm, plane: Plane, clock: Clock) -> GrantTermStatus:
         if self._touch is None:
@@ -105,7 +105,10 @@ class GrantController:
         self._began = now if self._began is None else self._began
         return looked(term, self._touch.contact(self._began, now, now_ms), now_ms)
 
-    async def _report(self, plane: Plane, term: GrantTerm) -> list[Body]:
+    async def _report(self, plane: Plane, term: GrantTerm, position: int) -> list[Body]:
+        """On the term as it was read before the rest: where a binding is removed meanwhile, and counted there, it is refused, and
+        made anew at the next sweep."""
+        incarnation = split_revision(plane.revision())[0]
         cut_ms, healed_ms = millis(term.status.cut_time), millis(term.status.healed_time)
         grants = [each.hot for each in await plane.list("grants")]
         bindings = [DECODERS["bindings"].decode(each.raw) for each in await plane.list("bindings") if each.raw is not None]
@@ -113,12 +116,13 @@ class GrantController:
         requests = [each.hot for each in await plane.list("schedulingrequests")] if overrides else []
         zones = {each.name: each.hot.spec.zone for each in await plane.list("nodes")} if overrides else {}
         local = Local(overrides, requests, zones)
-        report = merged(cut_ms, healed_ms, bindings, grants, term, split_revision(plane.revision())[0], local)
+        report = merged(cut_ms, healed_ms, bindings, grants, term, incarnation, local)
         name = f"{self._region}.merge.{cut_ms:x}"
         event = EventSpec(f"grantterms//{self._region}", "Merged", words(report), "Warning" if report.over else "Normal", "grant")
         event = replace(event, first_time=report.cut_time, last_time=report.healed_time)
+        status = replace(term.status, merge=report)
         return [
-            PutStatus("GrantTerm", "", self._region, replace(term.status, merge=report)),
+            PutStatus("GrantTerm", "", self._region, status, expected_revision=revision(incarnation, position)),
             Put("Event", Event(Metadata(name=name, namespace=SYSTEM_TENANT), event)),
         ]
 

@@ -26,8 +26,10 @@ from fairlead.decide.partial import Standing, standing, zones_of
 from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, lasts_s, mark_of, record_name, record_of
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
+from fairlead.model.ids import revision
 from fairlead.model.kinds.ledger import ZoneNodes
 from fairlead.model.kinds.policy import Override
+from fairlead.model.kinds.quota import GrantTermStatus
 from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import MIRRORED_UID, Metadata
 from fairlead.model.registry import KINDS
@@ -244,12 +246,10 @@ class MirrorUp:
 
     def _said(self, plural: str, tenant: str, name: str, view: View) -> Result:
         """The status of what the region only reports on."""
-        original, copy = view.cache.get(plural, tenant, name), view.other.get(plural, tenant, name)
-        if original is None or copy is None or copy.metadata.annotations.get(UID) != original.metadata.uid:
+        original, copy = view.cache.get(plural, tenant, name), view.other.item(plural, tenant, name)
+        if original is None or copy is None or copy.object.metadata.annotations.get(UID) != original.metadata.uid:
             return Result()
-        status = _as_seen_above(copy, original)
-        put = PutStatus(KINDS[plural].kind, tenant, name, status, uid=original.metadata.uid)
-        return Result([put] if status != original.status else [])
+        return Result(_report(view, copy, original))
 
     def _ordered(self, tenant: str, name: str, view: View) -> Result:
         """What people ordered in the region itself, told to the global plane once there is one again."""
@@ -274,14 +274,13 @@ class MirrorUp:
         original: Assignment | None = view.cache.get("assignments", *key)
         if original is None or original.spec.region != self._region:
             return Result()
-        copy: Assignment | None = view.other.get("assignments", *key)
+        copy = view.other.item("assignments", *key)
         if copy is None:
             ends = original.metadata.deletion_time is not None and FINALIZER in original.metadata.finalizers
             return Result([Put("Assignment", _without(original))] if ends else [])
-        if copy.metadata.annotations.get(UID) != original.metadata.uid:
+        if copy.object.metadata.annotations.get(UID) != original.metadata.uid:
             return Result()
-        status = _as_seen_above(copy, original)
-        return Result([PutStatus("Assignment", *key, status, uid=original.metadata.uid)] if status != original.status else [])
+        return Result(_report(view, copy, original))
 
 
 def _key(item: Item) -> Name:
@@ -346,6 +345,15 @@ def _without(assignment: Assignment) -> Assignment:
     return replace(assignment, metadata=replace(assignment.metadata, finalizers=left))
 
 
+def _report(view: View, copy: Item, original: Any) -> list[PutStatus]:
+    """What the global plane does not know of it, with the revision at which the region said it: what is late is told by that."""
+    status = _as_seen_above(copy.object, original)
+    if status == original.status:
+        return []
+    said = replace(status, as_of=revision(view.other_incarnation, copy.position))
+    return [PutStatus(KINDS[copy.plural].kind, copy.tenant, copy.name, said, uid=original.metadata.uid)]
+
+
 def _as_seen_above(copy: Any, original: Any) -> Any:
     """The region's status in the global plane's generations. It has seen the generation its copy was made of once it has seen
     its copy; until then what it says is about the one before."""
@@ -353,4 +361,5 @@ def _as_seen_above(copy: Any, original: Any) -> Any:
     if copy.status.observed_generation == copy.metadata.generation:
         seen = max(seen, min(int(copy.metadata.annotations.get(GENERATION, "0")), original.metadata.generation))
     conditions = tuple(replace(c, observed_generation=seen) for c in copy.status.conditions)
-    return replace(copy.status, observed_generation=seen, conditions=conditions)
+    status = replace(copy.status, observed_generation=seen, conditions=conditions, as_of=original.status.as_of)
+    return replace(status, checked=original.status.checked) if isinstance(status, GrantTermStatus) else status

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from fairlead.decide.cut_off import last_word_ms, missed_ms
 from fairlead.decide.slots import instant, millis
-from fairlead.model.kinds.quota import GrantTerm, GrantTermStatus
+from fairlead.model.kinds.quota import EndedApart, GrantTerm, GrantTermStatus
+from fairlead.model.kinds.work import Binding
 
 
 class Contact(NamedTuple):
@@ -59,13 +60,44 @@ def answered(term: GrantTerm, incarnation: int, now_ms: int) -> GrantTermStatus:
     status = term.status
     if is_open(status):
         return replace(status, healed_time=instant(now_ms))
-    word_ms = last_word_ms(term)
-    if status.incarnation != incarnation or not term.spec.lease_seconds or word_ms is None or is_unreported(status):
-        return status
-    since_ms = max(word_ms, _healed_ms(status))
-    if now_ms < since_ms + missed_ms(term):
+    since_ms = None if is_unreported(status) else _unanswered_since_ms(term, incarnation, now_ms)
+    if since_ms is None:
         return status
     return replace(status, cut_time=instant(since_ms), healed_time=instant(now_ms))
+
+
+def _unanswered_since_ms(term: GrantTerm, incarnation: int, now_ms: int) -> int | None:
+    """Since when the region has had no word, where two questions in a row had no answer."""
+    word_ms = last_word_ms(term)
+    if term.status.incarnation != incarnation or not term.spec.lease_seconds or word_ms is None:
+        return None
+    since_ms = max(word_ms, _healed_ms(term.status))
+    return since_ms if now_ms >= since_ms + missed_ms(term) else None
+
+
+def placed_since_ms(term: GrantTerm, incarnation: int, now_ms: int) -> int | None:
+    """From when on what was bound counts for the next report, as far as is known now; None: there is no cut to report."""
+    status = term.status
+    if is_open(status) or is_unreported(status):
+        return millis(status.cut_time)
+    return _unanswered_since_ms(term, incarnation, now_ms)
+
+
+def with_ended(term: GrantTerm, incarnation: int, now_ms: int, gone: Binding) -> GrantTermStatus:
+    """The status when a binding is removed: what was placed apart is counted though nothing is left of it."""
+    status, since_ms, bound_ms = term.status, placed_since_ms(term, incarnation, now_ms), millis(gone.metadata.creation_time)
+    if (
+        since_ms is None
+        or bound_ms < since_ms
+        or (status.healed_time and is_unreported(status) and bound_ms >= _healed_ms(status))
+    ):
+        return status
+    before, since, tenant = status.ended, instant(since_ms), gone.metadata.namespace
+    if before is None or before.since_time != since:
+        before = EndedApart(since_time=since)
+    counts = {**before.tenants, tenant: before.tenants.get(tenant, 0) + 1}
+    provisional = before.provisional + (gone.spec.provisional_until_time is not None)
+    return replace(status, ended=EndedApart(since_time=since, tenants=counts, provisional=provisional))
 
 
 def _healed_ms(status: GrantTermStatus) -> int:

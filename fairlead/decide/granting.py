@@ -229,7 +229,7 @@ def next_question(term: GrantTerm, incarnation: int, now: datetime) -> GrantTerm
     status = term.status
     if status.incarnation != incarnation:
         word_ms = last_word_ms(term)
-        kept = {name: getattr(status, name) for name in ("observed_generation", "merge", "cut_time", "healed_time")}
+        kept = {name: getattr(status, name) for name in ("observed_generation", "merge", "cut_time", "healed_time", "ended")}
         word = instant(word_ms) if word_ms is not None else None
         status = GrantTermStatus(incarnation=incarnation, knows=term.spec.incarnation, word_time=word, **kept)
     return replace(status, asked=status.asked + 1, asked_time=now)

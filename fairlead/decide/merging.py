@@ -1,9 +1,9 @@
 """What a region decided while it had no word from the global plane, counted once it has one again. Pure; used by the region's
 grant controller, and read by people: `fairlead get grantterms -o yaml`.
 
-A report says what was placed apart, what of it stays because it is within what the offers leave, what is leaving, what people
-ordered in the region itself, and of every tenant with something placed what it uses of which offer: within it, or quota was
-sold twice.
+A report says what was placed apart, what of it stays because it is within what the offers leave, what has ended or is leaving,
+what people ordered in the region itself, and of every tenant with something placed what it uses of which offer: within it, or
+quota was sold twice. The global plane holds the latter against its own books when the report comes (`checked`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from fairlead.decide import escrow
-from fairlead.decide.granting import in_force
+from fairlead.decide.escrow import Account
+from fairlead.decide.granting import account_of, in_force, resources
 from fairlead.decide.grants import limits_of
+from fairlead.decide.lasting import is_settled
 from fairlead.decide.overrides import AGE_MS, Where, concerns, ends_ms, starts_ms
 from fairlead.decide.slots import instant, millis
 from fairlead.model.kinds.capacity import Grant
 from fairlead.model.kinds.policy import Override
-from fairlead.model.kinds.quota import GrantTerm, MergedOverride, MergeProof, MergeReport
+from fairlead.model.kinds.quota import EndedApart, GrantTerm, MergeCheck, MergedOverride, MergeProof, MergeReport
 from fairlead.model.kinds.work import Binding, SchedulingRequest
 from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
 
@@ -43,27 +45,51 @@ def merged(
     incarnation: int,
     local: Local = NOWHERE,
 ) -> MergeReport:
-    bindings = list(bindings)
-    placed = provisional = leaving = 0
-    by_tenant: dict[str, int] = {}
+    bindings, grants = list(bindings), sorted(grants, key=lambda each: each.metadata.namespace)
+    gone = (
+        term.status.ended if term.status.ended is not None and term.status.ended.since_time == instant(cut_ms) else EndedApart()
+    )
+    settled = {grant.metadata.namespace for grant in grants if is_settled(grant, term, incarnation, limits_of(grant.status.used))}
+    provisional, released, lasting = gone.provisional, sum(gone.tenants.values()), 0
+    by_tenant = dict(gone.tenants)
     for binding in bindings:
         if not cut_ms <= millis(binding.metadata.creation_time) < healed_ms:  # what waited is placed in the very moment
             continue
-        placed += 1
-        by_tenant[binding.metadata.namespace] = by_tenant.get(binding.metadata.namespace, 0) + 1
-        provisional += binding.spec.provisional_until_time is not None
-        leaving += binding.status.state is SlotState.DRAINING or binding.status.state not in HOLDS_CAPACITY
+        tenant, ends = binding.metadata.namespace, binding.spec.provisional_until_time is not None
+        by_tenant[tenant] = by_tenant.get(tenant, 0) + 1
+        provisional += ends
+        if binding.status.state is SlotState.DRAINING or binding.status.state not in HOLDS_CAPACITY:
+            released += 1
+        elif ends and tenant not in settled:
+            lasting += 1
+    placed = sum(by_tenant.values())
     over, proof = [], []
-    for grant in sorted(grants, key=lambda each: each.metadata.namespace):
+    for grant in grants:
         tenant, allowed = grant.metadata.namespace, in_force(grant, term, incarnation, healed_ms)
         if grant.spec.lease_seconds and not escrow.within(limits_of(grant.status.used), limits_of(allowed.limit)):
             over.append(tenant)
         if tenant in by_tenant or tenant in over:
             proof.append(MergeProof(tenant, allowed.version, grant.status.used, allowed.limit))
     return MergeReport(
-        instant(cut_ms), instant(healed_ms), placed, provisional, placed - leaving, leaving, by_tenant, tuple(over),
-        tuple(proof), _ordered(cut_ms, healed_ms, bindings, local, term.spec.region),
+        cut_time=instant(cut_ms), healed_time=instant(healed_ms), placed=placed, provisional=provisional,
+        confirmed=placed - released - lasting, released=released, tenants=by_tenant, over=tuple(over), proof=tuple(proof),
+        overrides=_ordered(cut_ms, healed_ms, bindings, local, term.spec.region), lasting=lasting, ended=gone.tenants,
     )  # fmt: skip
+
+
+def held_against(report: MergeReport, grants: Mapping[str, Grant], incarnation: int, now_ms: int) -> MergeCheck:
+    """The proof of a report beside what the global plane charges for the region: every offer that the region may still stand on,
+    not the one it says it does. `grants`: the global plane's, by tenant. A region that has taken a newer offer since speaks of
+    what is over: that says nothing."""
+    charged, over = [], []
+    for said in report.proof:
+        grant = grants.get(said.tenant)
+        account = account_of(grant, incarnation) if grant is not None else Account()
+        most = escrow.exposure(account, now_ms)
+        charged.append(MergeProof(said.tenant, account.newest.version, said.used, resources(most)))
+        if said.version >= account.accepted and not escrow.within(limits_of(said.used), limits_of(resources(most))):
+            over.append(said.tenant)
+    return MergeCheck(report.healed_time, tuple(charged), tuple(over))
 
 
 def _ordered(cut_ms: int, healed_ms: int, bindings: list[Binding], local: Local, region: str) -> tuple[MergedOverride, ...]:
@@ -93,5 +119,6 @@ def words(report: MergeReport) -> str:
     names = ", ".join(f"{each.kind} {each.tenant}/{each.name} by {each.requester or 'nobody'}" for each in report.overrides)
     return (
         f"decided apart: {report.placed} placed, {report.provisional} of them provisionally, {report.confirmed} stay, "
-        f"{report.released} leave{over}{f'; ordered here: {names}' if names else ''}"
+        f"{report.released} have ended or leave{f', {report.lasting} stay while leases go on' if report.lasting else ''}"
+        f"{over}{f'; ordered here: {names}' if names else ''}"
     )

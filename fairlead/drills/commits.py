@@ -17,6 +17,7 @@ ASK_S: Final = 3.0  # a person's patience in this drill
 HELD_S: Final = 8.0  # below the leader's lease
 DOWN_S: Final = 90.0
 RESUME_S: Final = 90.0
+TROUBLES: Final = ("commit_unknown_total", "store_unavailable_total")  # batches
 
 
 class CommitTimeout(Drill):
@@ -25,6 +26,7 @@ class CommitTimeout(Drill):
     expects = (
         "whoever asked is told that the outcome is unknown, never that it failed",
         "the same request again is answered from its receipt: there is one object, with the uid of the first attempt",
+        "while the store of the region is held it refuses commits, or leaves them in doubt",
         "six replicas are bound once each after the store is back",
         "no client sees an error",
     )
@@ -69,6 +71,7 @@ class CommitTimeout(Drill):
 
     async def _store_held(self, scene: Scene) -> None:
         name, region = "drill-held", scene.sqlite_region()
+        before = await self._troubles(scene, region)
         await scene.chaos.stop_store(region)
         scene.saw(f"the store of {region} is held; {self.COUNT} replicas are asked for")
         await scene.sleepers(name, self.COUNT, region)
@@ -84,8 +87,16 @@ class CommitTimeout(Drill):
 
         await scene.expect(f"all {self.COUNT} are bound", bound, PLACED_S, "bound")
         await scene.expect(f"all {self.COUNT} run", running, PLACED_S, "ready")
-        for metric in ("commit_unknown_total", "store_unavailable_total"):
-            scene.figures[metric] = await scene.asking.metric(metric, region)
+        after = await self._troubles(scene, region)
+        scene.figures |= after
+        doubted, refused = (after[metric] - before[metric] for metric in TROUBLES)
+        detail = f"{doubted:g} in doubt, {refused:g} refused by the store"
+        scene.check("commits could not be made while the store was held", doubted + refused >= 1, detail)
+
+    @staticmethod
+    async def _troubles(scene: Scene, region: str) -> dict[str, float]:
+        """What the region's server has counted of such commits since it began."""
+        return {metric: await scene.asking.metric(metric, region) for metric in TROUBLES}
 
 
 class StoreDown90s(Drill):

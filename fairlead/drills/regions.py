@@ -9,6 +9,7 @@ from fairlead.compose.links import Direction
 from fairlead.compose.wiring import REGIONS
 from fairlead.drills.asking import Tree
 from fairlead.drills.contract import BILLING, RISK, Drill
+from fairlead.drills.critical import check_recovered, critical_in
 from fairlead.drills.losses import BACK_S, LEAST, STAGES
 from fairlead.drills.reports import lacks, report_of
 from fairlead.drills.scene import Scene
@@ -75,6 +76,7 @@ class RegionLoss(Drill):
     expects = (
         "at least four replicas of risk-api serve within one healthy region, counted from outside through the endpoints",
         "under 60 s from the loss, with the default leases",
+        "every workload with a recovery minimum that had slots there has it within one healthy region, in the time it asks for",
         "risk-api never has fewer than four serving in all",
         "work that may not leave Europe waits and says why",
         "no more than a quarter of the requests of clients fail",
@@ -82,8 +84,10 @@ class RegionLoss(Drill):
     about_s = 150
 
     async def run(self, scene: Scene) -> None:
+        wanted, healthy = await critical_in(scene, LOST), tuple(region for region in REGIONS if region != LOST)
         await lose(scene, LOST, f"{LOST} loses power", "detect")
-        await recovered(scene, ("us-east", "us-west"))
+        await recovered(scene, healthy)
+        await check_recovered(scene, wanted, healthy)
         scene.check_lowest(RISK, 4)
 
         async def blocked() -> bool:

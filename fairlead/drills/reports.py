@@ -30,10 +30,11 @@ def differs(report: Tree, bindings: Iterable[Tree]) -> list[str]:
     if not cut or not healed or instant(cut) >= instant(healed):
         return [f"it says it was cut off from {cut} to {healed}"]
     out, made = [], _made_since(cut, bindings)
-    if (report.get("tenants") or {}) != dict(made):
-        out.append(f"it counts {report.get('tenants') or {}}, there are {dict(made)}")
-    if not made or report.get("placed", 0) != sum(made.values()):
-        out.append(f"it says {report.get('placed', 0)} were placed, there are {sum(made.values())}")
+    said = _still_there(report)
+    if said != made:
+        out.append(f"it counts {dict(said)} that are still known, there are {dict(made)}")
+    if not made or report.get("placed", 0) != sum((report.get("tenants") or {}).values()):
+        out.append(f"it says {report.get('placed', 0)} were placed, by tenant {report.get('tenants') or {}}")
     return out + _wrong(report)
 
 
@@ -42,13 +43,11 @@ def lacks(report: Tree, bindings: Iterable[Tree], tenants: Iterable[str], cut_s:
     cut, healed = report.get("cutTime"), report.get("healedTime")
     if not cut or not healed or (instant(healed) - instant(cut)).total_seconds() < cut_s:
         return [f"it says it was cut off from {cut} to {healed}, and that was {cut_s:g} s"]
-    made, said = _made_since(cut, bindings), report.get("tenants") or {}
+    made, said = _made_since(cut, bindings), _still_there(report)
     out = [
-        f"it counts {said.get(tenant, 0)} of {tenant}, there are {made[tenant]}"
-        for tenant in tenants
-        if said.get(tenant, 0) != made[tenant]
+        f"it counts {said[tenant]} of {tenant}, there are {made[tenant]}" for tenant in tenants if said[tenant] != made[tenant]
     ]
-    if report.get("placed", 0) != sum(said.values()):
+    if report.get("placed", 0) != sum((report.get("tenants") or {}).values()):
         out.append("what was placed is not what its tenants placed")
     return out + _wrong(report)
 
@@ -58,9 +57,14 @@ def _made_since(cut: str, bindings: Iterable[Tree]) -> Counter[str]:
     return Counter(one["metadata"]["namespace"] for one in bindings if instant(one["metadata"]["creationTimestamp"]) >= since)
 
 
+def _still_there(report: Tree) -> Counter[str]:
+    """What it counts by tenant, without what is gone since: no list of bindings shows that."""
+    return Counter(report.get("tenants") or {}) - Counter(report.get("ended") or {})
+
+
 def _wrong(report: Tree) -> list[str]:
     out = []
-    if report.get("confirmed", 0) + report.get("released", 0) != report.get("placed", 0):
+    if sum(report.get(part, 0) for part in ("confirmed", "lasting", "released")) != report.get("placed", 0):
         out.append("what stays and what leaves is not what was placed")
     if report.get("over"):
         out.append(f"it says that {', '.join(report['over'])} use more than they were offered")

@@ -42,6 +42,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "StaleGrant": RefusalInfo(409, "the grant changed; decide again on its present version"),
     "StaleToken": RefusalInfo(409, "this life of the slot is over; stop acting for it"),
     "StaleEvidence": RefusalInfo(409, "observe again, then decide"),
+    "StaleReport": RefusalInfo(409, "a newer word of this region stands; say the newest, or restore the region above it"),
     "NotPending": RefusalInfo(409, "the slot is not waiting for a place; read its state"),
     "AlreadyBound": RefusalInfo(409, "the slot has a binding; the facts name it"),
     "AlreadyDone": RefusalInfo(409, "this completion of the job is counted; ask for one that is missing"),

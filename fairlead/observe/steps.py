@@ -71,6 +71,8 @@ class StepChecker:
         before = getattr(old.status, "observed_generation", 0)
         if getattr(new.status, "observed_generation", 0) < before:
             self._found("S7", f"{plural} {new.metadata.name}: observedGeneration went back")
+        if getattr(new.status, "as_of", 0) < getattr(old.status, "as_of", 0):
+            self._found("S7", f"{plural} {new.metadata.name}: an older report of its region took the place of a newer one")
 
     def _gone(self, old: Binding) -> None:
         if old.status.state not in (SlotState.RELEASED, SlotState.SUCCEEDED):

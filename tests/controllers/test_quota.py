@@ -177,6 +177,10 @@ async def cut_off(w: World) -> bool:
     ]
     assert all(each.used.cpu <= each.offered.cpu for each in report.proof)
     assert report.cut_time < report.healed_time  # type: ignore[operator]
+    provisional = sum(each.spec.provisional_until_time is not None for each in apart)
+    assert report.placed >= 5, "also what was stopped when the lease ended, of which nothing is left"
+    assert report.released >= provisional > 0
+    assert report.placed == report.confirmed + report.lasting + report.released
     await until(low, lambda: len(low.slots("held")) == 1)
     return True
 

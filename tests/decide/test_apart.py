@@ -6,12 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.decide.apart import Contact, answered, is_open, is_unreported, looked
+from fairlead.decide.apart import Contact, answered, is_open, is_unreported, looked, placed_since_ms, with_ended
 from fairlead.decide.cut_off import missed_ms
 from fairlead.decide.escrow import RHO, holder_ms
-from fairlead.decide.slots import instant
-from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus, MergeReport
+from fairlead.decide.slots import instant, millis
+from fairlead.model.kinds.quota import EndedApart, GrantTerm, GrantTermSpec, GrantTermStatus, MergeReport
 from fairlead.model.meta import Metadata
+from tests.decide.test_merging import bound
 
 LEASE_S, PATIENCE_MS = 600, 10_100
 WORD_MS = 1_000_000  # when the last lease was asked for
@@ -85,3 +86,28 @@ def test_two_unanswered_questions_are_a_cut_though_reports_went_up() -> None:
     found = answered(made, 1, WORD_MS + missed_ms(made))
     assert (found.cut_time, found.healed_time) == (instant(WORD_MS), instant(WORD_MS + missed_ms(made)))
     assert answered(made, 2, WORD_MS + missed_ms(made)) == made.status, "of another history"
+
+
+def test_what_counts_as_placed_apart_begins_where_the_report_will_say_that_the_cut_did() -> None:
+    quiet_ms = WORD_MS + missed_ms(term())
+    assert placed_since_ms(term(), 1, quiet_ms - 1) is None, "it is in touch"
+    assert placed_since_ms(term(), 1, quiet_ms) == WORD_MS
+    assert millis(answered(term(), 1, quiet_ms).cut_time) == WORD_MS
+    opened = term(cut_time=instant(WORD_MS + 7))
+    healed = term(cut_time=instant(WORD_MS + 7), healed_time=instant(quiet_ms))
+    assert placed_since_ms(opened, 1, WORD_MS + 8) == placed_since_ms(healed, 1, quiet_ms) == WORD_MS + 7
+    assert placed_since_ms(reported(healed), 1, quiet_ms) is None
+
+
+def test_a_binding_that_is_removed_is_counted_once_if_it_was_made_in_the_cut() -> None:
+    cut, healed = WORD_MS + 100, WORD_MS + 200
+    made, now_ms = term(cut_time=instant(cut), healed_time=instant(healed)), WORD_MS + 300
+    for at_ms in (cut - 1, healed):
+        assert with_ended(made, 1, now_ms, bound("api-0", at_ms)) == made.status
+    for at_ms, until in ((cut, None), (healed - 1, instant(now_ms))):
+        made = told(made, with_ended(made, 1, now_ms, bound("api-0", at_ms, until=until)))
+    assert made.status.ended == EndedApart(since_time=instant(cut), tenants={"risk": 2}, provisional=1)
+    assert with_ended(reported(made), 1, now_ms, bound("api-0", cut)) == reported(made).status
+    again = told(made, replace(made.status, cut_time=instant(healed + 50), healed_time=None))
+    counted = with_ended(again, 1, now_ms, bound("api-0", healed + 60)).ended
+    assert counted == EndedApart(since_time=instant(healed + 50), tenants={"risk": 1}), "each cut for itself"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -13,13 +14,21 @@ from msgspec.structs import replace
 from fairlead.controllers.contract import View
 from fairlead.controllers.mirror import MirrorUp
 from fairlead.controllers.quota import QuotaController
-from fairlead.decide.merging import Local, merged, words
+from fairlead.decide.merging import Local, held_against, merged, words
 from fairlead.decide.slots import instant
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.kinds.capacity import Grant, GrantSpec, GrantStatus
 from fairlead.model.kinds.intent import Quota, QuotaSpec, Region
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
-from fairlead.model.kinds.quota import GrantTerm, GrantTermSpec, GrantTermStatus
+from fairlead.model.kinds.quota import (
+    EndedApart,
+    GrantOffer,
+    GrantTerm,
+    GrantTermSpec,
+    GrantTermStatus,
+    MergeProof,
+    MergeReport,
+)
 from fairlead.model.kinds.slot import SlotRef, Token
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus
 from fairlead.model.lifecycle import SlotState
@@ -142,3 +151,49 @@ def test_a_report_proves_each_tenant_s_use_and_tells_what_was_ordered_here() -> 
     assert [(each.tenant, each.version, each.used.cpu, each.offered.cpu) for each in report.proof] == [("risk", 1, 200, 300)]
     assert [(each.name, each.slots, each.requester) for each in report.overrides] == [("east-0", 2, "ada"), ("east-1", 0, "ada")]
     assert "ordered here: hold risk/east-0 by ada" in words(report)
+
+
+def settled_grant(after: int, used: int) -> Grant:
+    grant: Grant = said("east", 1, used).hot
+    return replace(grant, status=replace(grant.status, after=Resources(after)))
+
+
+def test_what_is_gone_is_counted_and_what_stays_only_while_leases_go_on_is_not_called_confirmed() -> None:
+    until, ended = (
+        datetime(2026, 1, 1, tzinfo=UTC),
+        EndedApart(since_time=instant(5_000), tenants={"risk": 3, "ops": 1}, provisional=2),
+    )
+    status = GrantTermStatus(incarnation=1, end_time=instant(100_000), ended=ended)
+    term = GrantTerm(Metadata(name="east"), GrantTermSpec("east"), status)
+    there = [bound("firm", 6_000), bound("above", 6_000, until=until), bound("out", 6_000, SlotState.RELEASED, until)]
+    for after, confirmed, lasting in ((100, 1, 1), (200, 2, 0)):
+        report = merged(5_000, 10_000, there, [settled_grant(after, 200)], term, 1)
+        assert (report.placed, report.provisional, report.released) == (7, 4, 5)
+        assert (report.confirmed, report.lasting) == (confirmed, lasting), "only what is within what stays is firm"
+        assert (report.tenants, report.ended) == ({"risk": 6, "ops": 1}, {"risk": 3, "ops": 1})
+    assert "4 of them provisionally, 2 stay, 5 have ended or leave;" in words(report)
+    of_another = replace(term, status=replace(status, ended=replace(ended, since_time=instant(4_000))))
+    assert merged(5_000, 10_000, there, [], of_another, 1).placed == 3
+
+
+@pytest.mark.parametrize(
+    ("used", "version", "over"),
+    [(300, 1, False), (301, 1, False), (500, 1, False), (501, 1, True), (501, 0, False)],
+    ids=["its offer", "an older one too", "all of that", "more than is charged", "of an offer that it has left since"],
+)
+def test_a_report_is_held_against_all_that_the_global_plane_charges_and_not_against_itself(
+    used: int, version: int, over: bool
+) -> None:
+    older = GrantOffer(1, Resources(500), Resources(100), instant(90_000))
+    spec = GrantSpec("east", 2, Resources(300), Resources(300), lease_seconds=600, offers=(older,))
+    grant = Grant(Metadata(name="east", namespace="risk"), spec, GrantStatus(accepted_version=1))
+    proof = MergeProof("risk", version, Resources(used), Resources(9_999))
+    report = MergeReport(healed_time=instant(10_000), proof=(proof,))
+    checked = held_against(report, {"risk": grant}, 1, 20_000)
+    assert [(each.tenant, each.used.cpu, each.offered.cpu) for each in checked.charged] == [("risk", used, 500)]
+    assert (checked.healed_time, checked.over) == (instant(10_000), ("risk",) if over else ())
+
+
+def test_a_tenant_that_nothing_was_granted_to_is_over_with_whatever_it_uses() -> None:
+    report = MergeReport(proof=(MergeProof("risk", 1, Resources(1)), MergeProof("ops", 1)))
+    assert held_against(report, {}, 1, 0).over == ("risk",)

@@ -15,7 +15,7 @@ from fairlead.drills.losses import AFTER_S, check_withdrawn, named_dead_s, share
 from fairlead.drills.policies import PolicyRollback
 from fairlead.drills.restarts import astray, made_before
 from fairlead.drills.scene import Scene
-from fairlead.ports import SystemClock
+from fairlead.ports import Clock, SystemClock
 
 
 class Doubtful:
@@ -57,11 +57,14 @@ class Links:
     async def heal(self, *_: Any) -> None:
         return None
 
+    async def stop_store(self, plane: str) -> None:
+        return None
 
-def stage(asking: Any = None) -> Scene:
+
+def stage(asking: Any = None, clock: Clock | None = None) -> Scene:
     nothing: Any = None
     chaos: Any = Links()
-    return Scene(nothing, nothing, chaos, asking, nothing, SystemClock(), lambda text: None, "")
+    return Scene(nothing, nothing, chaos, asking, nothing, clock or SystemClock(), lambda text: None, "")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,40 @@ async def test_a_repeated_request_is_answered_from_its_receipt_with_the_first_ui
     scene = stage(Asked(uid, replays))
     await CommitTimeout()._answer_lost(scene)
     assert all(check.passed for check in scene.checks) is passed, scene.checks
+
+
+class Held:
+    """A region whose server counted so many commits in doubt, and refused ones, before and after its store was held."""
+
+    def __init__(self, doubted: tuple[float, float], refused: tuple[float, float]) -> None:
+        self.counted = {"commit_unknown_total": list(doubted), "store_unavailable_total": list(refused)}
+
+    async def metric(self, name: str, plane: str) -> float:
+        return self.counted[name].pop(0)
+
+    async def slots(self, *_: Any) -> list[dict[str, Any]]:
+        return [binding(f"p-{number}") for number in range(CommitTimeout.COUNT)]
+
+    async def counts(self, *_: Any) -> dict[str, int]:
+        return {"ready": CommitTimeout.COUNT}
+
+    async def create(self, *_: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("doubted", "refused", "passed"),
+    [((2, 2), (3, 4), True), ((0, 1), (0, 0), True), ((2, 2), (3, 3), False), ((0, 0), (0, 0), False)],
+    ids=["refused", "in doubt", "nothing but what was counted before", "nothing"],
+)
+async def test_a_store_that_is_held_has_kept_commits_from_being_made(
+    doubted: tuple[float, float], refused: tuple[float, float], passed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scene, "sqlite_region", lambda self: "us-east")
+    scene = stage(Held(doubted, refused), Quick())
+    await CommitTimeout()._store_held(scene)
+    assert [check.passed for check in scene.checks] == [True, True, passed], scene.checks
+    assert scene.figures == {"commit_unknown_total": doubted[1], "store_unavailable_total": refused[1]}
 
 
 def binding(name: str, token: Any = "1.1.1", state: str = "Starting", created: str = "2026-01-01T10:00:00Z") -> dict[str, Any]:

@@ -29,6 +29,9 @@ THERE = [binding("risk"), binding("risk"), binding("search"), binding("search", 
 def test_a_report_that_counts_what_is_counted_here_is_correct() -> None:
     assert differs(report(), THERE) == []
     assert differs(report(confirmed=2, released=1), THERE) == []
+    ended = report(placed=5, confirmed=2, lasting=1, released=2, tenants={"risk": 3, "search": 1, "fraud": 1})
+    assert differs(ended | {"ended": {"risk": 1, "fraud": 1}}, THERE) == [], "what is gone is in no list"
+    assert differs(ended, THERE) != []
 
 
 @pytest.mark.parametrize(

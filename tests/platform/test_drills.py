@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,17 @@ def test_a_drill_is_as_expected_and_leaves_nothing_behind(platform: Platform, na
     assert [check for check in results["checks"] if not check["passed"]] == [], done.stderr
     assert results["passed"]
     assert done.returncode == 0
+
+
+@pytest.mark.soak
+def test_a_drill_without_a_platform_is_run_on_one_that_is_started_for_it(tmp_path: Path) -> None:
+    nobody = Platform(tmp_path / "state")
+    command = (PYTHON, "-m", "fairlead.main", "drill", "watch-loss", "--state", str(nobody.state), "--json")
+    done = nobody.call(*command, patience_s=DRILL_S)
+    assert done.stdout, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["params"]["platform"], told["results"]["passed"]) == ("throwaway", True), done.stderr
+    assert [found.name for found in nobody.state.iterdir()] == ["drills"]
 
 
 @pytest.mark.soak

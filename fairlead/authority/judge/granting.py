@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from fairlead.authority.judge.apart import told_above
 from fairlead.authority.judge.context import Context, instant
 from fairlead.authority.ledger import device_charge
 from fairlead.decide.granting import (
@@ -112,7 +113,9 @@ def settled_here(ctx: Context, tenant: str) -> bool:
 
 def judged_status(ctx: Context, caller: Caller, info: KindInfo, old: Any, status: Any) -> Any | Refused:
     """The status as it will be written; in the global plane it is what the region's mirror says."""
-    if ctx.settings.plane != REGION or caller.role is not Role.QUOTA:
+    if ctx.settings.plane != REGION:
+        return told_above(ctx, old, status) if info.plural == "grantterms" else status
+    if caller.role is not Role.QUOTA:
         return status
     if info.plural == "grants":
         return _grant_status(ctx, old, status)
@@ -151,10 +154,11 @@ def _stand(status: GrantStatus) -> tuple[Any, ...]:
 
 def _term_status(ctx: Context, term: GrantTerm, status: GrantTermStatus) -> GrantTermStatus | Refused:
     before = term.status
+    status = replace(status, ended=before.ended)  # counted here, and by nobody else
     same = _question(status) == _question(before)
     have = installed(ctx.policies.channel_meta, ctx.policies.region_meta)
     if same and status == replace(before, **{name: getattr(status, name) for name in _SAID}):
-        return said(status, have)
+        return said(status if status.merge == before.merge else replace(status, ended=None), have)
     if same:
         return _taken_term(ctx, term, status)
     asked = next_question(term, ctx.incarnation, ctx.now)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from fairlead.authority.hot import BindingHot
+from fairlead.authority.judge.apart import count_ended
 from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten
 from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete
@@ -99,7 +100,8 @@ def side_effects_of_put(ctx: Context, caller: Caller, info: KindInfo, new: Any) 
     if info.plural != "schedulingrequests":
         return []
     name, tenant = new.metadata.name, new.metadata.namespace
-    return [drop(plural, tenant, name) for plural in ("bindings", "instances") if ctx.state.get(plural, tenant, name) is not None]
+    gone = [drop(plural, tenant, name) for plural in ("bindings", "instances") if ctx.state.get(plural, tenant, name) is not None]
+    return gone + count_ended(ctx, tenant, name) if gone else gone
 
 
 def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: SchedulingRequest | None) -> Refused | None:

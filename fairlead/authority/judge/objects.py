@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.authority.judge.apart import count_ended
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
 from fairlead.authority.judge.epochs import refuse_lower_floor
 from fairlead.authority.judge.giving import refuse_given_up
@@ -17,6 +18,7 @@ from fairlead.authority.judge.granting import judged_status
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
 from fairlead.authority.judge.letting_go import refuse_let_go
 from fairlead.authority.judge.mending import is_done
+from fairlead.authority.judge.reported import in_order, refuse_stale_report
 from fairlead.authority.state import RECEIPTS, Rec
 from fairlead.decide.admission import OBJECT_BYTES_MAX, faults
 from fairlead.model import codec
@@ -79,11 +81,12 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus, _: Evidence | None
     refused = _refuse_version(ctx, rec, old, body.expected_revision, body.uid)
     if refused is not None:
         return refused
-    refused = _refuse_status(info, caller, old, body) or refuse_given_up(ctx, old, body.status)
+    refused = refuse_stale_report(old, body.status) or _refuse_status(info, caller, old, body)
+    refused = refused or refuse_given_up(ctx, old, body.status)
     refused = refused or refuse_lower_floor(ctx, old, body.status) or refuse_let_go(ctx, old, body.status)
     if refused is not None:
         return refused
-    status = judged_status(ctx, caller, info, old, body.status)
+    status = judged_status(ctx, caller, info, old, in_order(old, body.status))
     if isinstance(status, Refused):
         return status
     if old.status == status:
@@ -120,12 +123,12 @@ def delete_object(ctx: Context, caller: Caller, body: Delete) -> Judgement:
 
 
 def _companions(ctx: Context, info: KindInfo, body: Delete) -> list[Effect]:
-    """What cannot outlive the object: a withdrawn request's reservation, a binding's instance."""
+    """What cannot outlive the object: a withdrawn request's reservation, a binding's instance. In a cut it is counted."""
     pairs = {"schedulingrequests": "reservations", "bindings": "instances"}
     companion = pairs.get(info.plural)
-    if companion and ctx.state.get(companion, body.tenant, body.name) is not None:
-        return [drop(companion, body.tenant, body.name)]
-    return []
+    gone = companion and ctx.state.get(companion, body.tenant, body.name) is not None
+    out = [drop(companion, body.tenant, body.name)] if companion and gone else []
+    return out + count_ended(ctx, body.tenant, body.name) if info.plural == "bindings" else out
 
 
 def _kind(ctx: Context, kind: str) -> KindInfo | Refused:

@@ -45,6 +45,7 @@ class GrantStatus(Record, frozen=True):
     waiting: Resources = NOTHING  # asked for by slots that wait for quota
     conditions: tuple[Condition, ...] = ()
     firm: Resources = NOTHING  # what may run on when its lease has ended, where that is more than stays of the offer
+    as_of: int = 0  # in the global plane: the revision of the region's plane that this was said at; 0 in the region itself
 
 
 class Grant(Record, frozen=True):
@@ -116,6 +117,7 @@ class HoldingStatus(Record, frozen=True):
     observed_generation: int = 0
     shapes: tuple[HeldShape, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    as_of: int = 0  # in the global plane: the revision of the region's plane that this was said at; 0 in the region itself
 
 
 class Holding(Record, frozen=True):

@@ -45,14 +45,34 @@ class MergeReport(Record, frozen=True):
 
     cut_time: datetime | None = None  # when it last had one
     healed_time: datetime | None = None
-    placed: int = 0  # slots bound in between that are still known
+    placed: int = 0  # slots bound in between; one that was bound twice counts twice
     provisional: int = 0  # of these, above what would have stayed when the lease ended
-    confirmed: int = 0  # of these, what stays
-    released: int = 0  # and what was stopped, or is about to be
+    confirmed: int = 0  # of these, what stays when leases end
+    released: int = 0  # and what has ended or was stopped, or is about to be
     tenants: dict[str, int] = {}  # slots placed, by tenant
     over: tuple[str, ...] = ()  # tenants that use more than they were offered: none, where nothing was sold twice
     proof: tuple[MergeProof, ...] = ()  # of the tenants that placed something apart, and of those above their offers
     overrides: tuple[MergedOverride, ...] = ()  # that held at some time in between
+    lasting: int = 0  # of those placed, what stays as long as leases go on: its tenant uses more than stays
+    ended: dict[str, int] = {}  # of those released, by tenant, what is not known any more but for this count
+
+
+class EndedApart(Record, frozen=True):
+    """Slots that were bound in the cut that began then, and whose bindings are gone since. Counted by the authority in the entry
+    that removes them, until the report is written."""
+
+    since_time: datetime | None = None
+    tenants: dict[str, int] = {}
+    provisional: int = 0
+
+
+class MergeCheck(Record, frozen=True):
+    """A region's report held against the global plane's own books when it came: of each tenant in its proof what it said to use,
+    and what the global plane charges for it there."""
+
+    healed_time: datetime | None = None  # of the report
+    charged: tuple[MergeProof, ...] = ()
+    over: tuple[str, ...] = ()  # tenants that use more than is charged: none, or quota was sold twice
 
 
 class GrantTermSpec(Record, frozen=True):
@@ -91,6 +111,9 @@ class GrantTermStatus(Record, frozen=True):
     word_time: datetime | None = None  # when it last had a word, where it has started cold or anew since and had none
     cut_time: datetime | None = None  # when it last had a word before it was cut off, now or the last time
     healed_time: datetime | None = None  # and when it had the next; None: it is cut off
+    ended: EndedApart | None = None  # what the next report counts of slots that are gone
+    checked: MergeCheck | None = None  # in the global plane: `merge`, held against what is charged there
+    as_of: int = 0  # in the global plane: the revision of the region's plane that this was said at; 0 in the region itself
 
 
 class GrantTerm(Record, frozen=True):

@@ -80,6 +80,7 @@ class AssignmentStatus(Record, frozen=True):
     conditions: tuple[Condition, ...] = ()
     stood_in: int = 0  # of those that serve, recovery slots: they stand in for another region's
     given_up: tuple[SlotRange, ...] = ()  # for `giveUp`: neither queued nor bound here, and not queued again under this order
+    as_of: int = 0  # in the global plane: the revision of the region's plane that this was said at; 0 in the region itself
 
 
 class Assignment(Record, frozen=True):

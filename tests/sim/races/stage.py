@@ -113,10 +113,18 @@ class Stage:
 
     def hide(self, plural: str, for_s: float) -> None:
         """Changes of that kind reach the region's schedulers only later: what they know of it is history meanwhile."""
-        for server in self.platform.planes[REGION].leaders():
-            for part in server._parts:
-                if isinstance(part, Scheduler) and part.feed is not None:
-                    _hidden(part.feed, plural, self.loop, for_s)
+        for scheduler in self._schedulers():
+            if scheduler.feed is not None:
+                _hidden(scheduler.feed, plural, self.loop, for_s)
+
+    def place_one_by_one(self) -> None:
+        """The region's schedulers decide on one slot at a time and wait until it is bound: placing takes several commits."""
+        for scheduler in self._schedulers():
+            scheduler._settings = replace(scheduler._settings, cycle_slots=1, in_flight=1)
+
+    def _schedulers(self) -> list[Scheduler]:
+        parts = [part for server in self.platform.planes[REGION].leaders() for part in server._parts]
+        return [part for part in parts if isinstance(part, Scheduler)]
 
     def lose(self, region: str) -> None:
         """The whole region goes dark; the checkers count from here."""
