@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from fairlead.api.versions import component
 from fairlead.client.channel import Closed
-from fairlead.model.ids import split_revision
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.answers import AnswerChecker, Sent
 from fairlead.sim.born import BUDGET, TENANTS, ZONES
@@ -29,7 +29,7 @@ API: Final = "/apis/fairlead.dev/v1alpha1"
 TRIES_MAX: Final = 6
 NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail")
 ORDERED: Final = ("hold", "freeze", "zone-avoidance", "repair-approval")
-_CHECKED: Final = ("workloads", "policychannels")  # of the global plane: their revision is a position of its journal
+_CHECKED: Final = ("workloads", "policychannels", "nodes")  # their revision is a position of the journal that they are in
 
 RIGHT: Final = 1  # the policy revision that is meant to be current
 OPEN: Final = {"unschedulable": False, "drain": None}
@@ -169,7 +169,14 @@ class People:
         told = _decode(answer.body)
         version = told.get("metadata", {}).get("resourceVersion", "")
         if told.get("kind") != "Status" and version and key.partition("/")[0] in _CHECKED:
-            self._answers.accepted(sent, key, split_revision(int(version))[1], changes=answer.status == 201, told=told)
+            plane = self._plane_of(key)
+            revision = component(version, list(self._platform.planes).index(plane))
+            self._answers.accepted(sent, key, revision, changes=answer.status == 201, told=told, plane=plane)
+
+    def _plane_of(self, key: str) -> str:
+        """Whose object it is, by its key."""
+        plural, _, name = key.split("/")
+        return next((one for one in self._platform.regions if plural == "nodes" and name.startswith(f"{one}-")), GLOBAL)
 
     async def _try(self, method: str, path: str, body: Any, id: str) -> Answer | None:
         assert self._http is not None
