@@ -74,8 +74,12 @@ class Plane:
         self.addresses: list[str] = []
         self.made: dict[str, PlaneServer] = {}  # program -> the server of its present life
 
+    def vouched(self) -> list[PlaneServer]:
+        """Those that lead and may trust themselves: one that was deposed and has not heard of it only believes to lead."""
+        return [server for server in self.leaders() if server.authority.vouches]
+
     def leaders(self) -> list[PlaneServer]:
-        """Those that believe to lead; for the chaos that aims at leaders and for the check that one does."""
+        """Those that believe to lead; for the chaos that aims at leaders."""
         alive = [program for program in self.servers if program.alive and program.name in self.made]
         return [self.made[program.name] for program in alive if self.made[program.name].authority.leading]
 

@@ -174,10 +174,10 @@ class World:
     async def _heal(self, righted: asyncio.Task[None]) -> None:
         self._healed_s = self.loop.now
         planes = [plane for name, plane in self.platform.planes.items() if name != self.platform.gone]
-        while not all(plane.leaders() for plane in planes) and self.loop.now < self._leaders_by_s():
+        while not all(plane.vouched() for plane in planes) and self.loop.now < self._leaders_by_s():
             await self._second(0.5)
         for plane in planes:
-            if not plane.leaders():
+            if not plane.vouched():
                 self.found("L2", plane.name, f"nobody leads {LEADER_S} s after healing")
         await self._put_right(righted)
         await self._agree()
@@ -221,7 +221,7 @@ class World:
 
     def _leaders_by_s(self) -> float:
         """A batch of a leader that died may land after that, and is then its last sign of life."""
-        last = [self.watches[name].landed_s for name, plane in self.platform.planes.items() if not plane.leaders()]
+        last = [self.watches[name].landed_s for name, plane in self.platform.planes.items() if not plane.vouched()]
         return max([self._healed_s, *last]) + LEADER_S
 
     def _bounds(self) -> None:

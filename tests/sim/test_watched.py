@@ -40,3 +40,20 @@ def test_what_people_do_to_nodes_is_asked_of_the_journal_of_their_region() -> No
         assert [(finding.invariant, finding.plane) for finding in world.findings] == [("S13", GLOBAL)]
 
     in_a_world(work)
+
+
+def test_who_may_not_trust_itself_any_more_does_not_pass_for_the_leader_that_is_asked_for() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        plane = world.platform.planes["us-east"]
+        assert plane.store.program is not None
+        assert plane.vouched() == plane.leaders() != []
+        store = plane.store.program.machine
+        world.platform.network.cut([(server.machine, store) for server in plane.servers])
+        believed = False
+        for _ in range(60):
+            await sleep(0.5)
+            believed |= bool(plane.leaders()) and not plane.vouched()
+        assert believed, "it has not heard that its lease is over"
+        assert plane.vouched() == []
+
+    in_a_world(work)
