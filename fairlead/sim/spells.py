@@ -123,7 +123,7 @@ class Spells:
             return
         every = list(self._platform.machines.all.values())
         machine = every[int(at * len(every))]
-        self._counts["F7"] += 1
+        self._counts["F7"] += how < 0.6 or rate != machine.clock.rate
         if how < 0.25:
             self._tell(f"the wall clock of {machine.name} jumps by {step_s:.0f} s and back, {times} times")
             self._strobe(machine, step_s, every_s, times)
