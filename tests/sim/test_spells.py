@@ -189,6 +189,29 @@ def test_what_people_ask_twice_and_do_wrong_is_counted_when_it_has_arrived() -> 
     in_a_world(work, replace(QUIET, work=replace(QUIET.work, actions=0.01, replays=1.0)))
 
 
+def test_a_server_whose_disk_is_full_leads_on_and_notes_how_far_it_has_seen_its_store_afterwards() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        (leader,) = world.platform.planes["us-east"].vouched()
+        programs = chaos._programs()
+        at = next(n for n, program in enumerate(programs) if program.name == leader.config.name)
+        agents, servers = len(world.platform.agents), len(programs) - len(world.platform.agents)
+        drawn = (at + agents + 0.5) / (agents + servers)
+        assert drawn > 0.5, "not of a store"
+        machine = programs[at].machine
+        await chaos._spells.disk(Fixed(drawn, uniform=10.0))  # type: ignore[arg-type]
+        assert machine.disk_broken
+        noted, struck = machine.read(f"seen of {leader.config.name}"), chaos.counts["F13"]
+        await sleep(9.0)
+        assert chaos.counts["F13"] > struck
+        assert machine.read(f"seen of {leader.config.name}") == noted
+        await sleep(11.0)
+        assert machine.read(f"seen of {leader.config.name}") != noted
+        assert leader in world.platform.planes["us-east"].vouched()
+        assert not world.findings
+
+    in_a_world(work)
+
+
 def test_every_fault_of_a_swarm_is_counted_under_its_id_by_what_happened() -> None:
     scenario = scenario_of(4, "swarm", 2.0)
     faults = Faults(crash=6.0, cut=6.0, slow=20.0, clock=6.0, disk=6.0, store=6.0, reset=6.0, stale=0.5, loss=0.01, unheard=0.3)
