@@ -58,7 +58,7 @@ class Node:
         self.slots: dict[InstanceId, Slot] = {}
         self.provisional: dict[InstanceId, Slot] = {}  # of these, those that end with the lease of a grant
         self._lives: dict[tuple[str, str], list[Slot]] = {}  # the same by slot: a node may carry hundreds
-        self.refused_tokens = 0
+        self.refused_tokens = self.refused_leaders = 0
         self._heard_in = remembered.leader[0]  # the incarnation of the last acknowledgement that counted, of earlier agents too
         self._history = 0  # the incarnation that known positions belong to
         self.listed_in = 0  # the incarnation whose leader was told last what runs here
@@ -81,6 +81,7 @@ class Node:
             self.supersede("a newer session answers for it")
             return False
         if not self.remembered.hear(ack.incarnation, ack.epoch, ack.lease_s):
+            self.refused_leaders += 1
             return False
         if not self.remembered.save_leader():
             self.confirmed = False  # what runs once ends here with the lease: the handshake tells the region why

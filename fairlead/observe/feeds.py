@@ -10,7 +10,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from fairlead.model.ids import split_revision
 from fairlead.model.journal import Blob
+from fairlead.observe.forgotten import Forgotten
 
 Found = Callable[[str, str], None]
 
@@ -26,7 +28,7 @@ class Change(Protocol):
 
 
 class FeedChecker:
-    """For one plane and one incarnation of it."""
+    """For one plane."""
 
     def __init__(self, plurals: Sequence[str], found: Found) -> None:
         self.plurals = tuple(plurals)
@@ -35,6 +37,7 @@ class FeedChecker:
         self._found = found
         self._positions: list[int] = []
         self._effects: dict[int, tuple[str, bytes | None]] = {}
+        self._forgotten = Forgotten()
 
     def committed(self, blob: Blob, first: int) -> None:
         position = first - 1
@@ -45,15 +48,27 @@ class FeedChecker:
                     self._positions.append(position)
                     self._effects[position] = (key, raw)
 
+    def lost(self, incarnation: int, position: int) -> None:
+        """Its store forgot what is behind this position: a follower that was further may be sent back once."""
+        self._forgotten.add(incarnation, position)
+        self.reached = 0
+        self._positions = self._positions[: bisect_right(self._positions, position)]
+        self._effects = {at: self._effects[at] for at in self._positions}
+
     def begins(self, revision: int) -> None:
         """The same follower goes on here, over another connection or at another server: not before where it was."""
+        if self._forgotten.has(revision):
+            return  # at one that has not heard of the loss
         self.checked += 1
         if revision < self.reached:
             self._found("S15", f"a follower that had come to {self.reached} was sent back to {revision}")
         self.reached = max(self.reached, revision)
 
-    def told(self, after: int, changes: Iterable[Change], upto: int) -> None:
-        """A feed that had come to `after` told these and says that it has come to `upto`."""
+    def told(self, before: int, changes: Iterable[Change], now: int) -> None:
+        """A feed that had come to revision `before` told these and says that it has come to `now`, of the same incarnation."""
+        if self._forgotten.has(max(before, now)):
+            return
+        after, upto = split_revision(before)[1], split_revision(now)[1]
         if upto < after:
             self._found("S15", f"a feed went back from {after} to {upto}")
         seen: dict[str, int] = {}

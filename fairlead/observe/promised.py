@@ -15,18 +15,20 @@ from fairlead.model import codec
 from fairlead.model.commands import Accepted, Command, Outcome
 from fairlead.model.ids import split_revision
 from fairlead.model.journal import Blob, decode_outline
+from fairlead.observe.forgotten import Forgotten
 
 Found = Callable[[str, str], None]
 
 
 class PromiseChecker:
-    """For one plane and one incarnation of it."""
+    """For one plane."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
         self.checked = 0
         self._ends: dict[int, bytes] = {}  # the last position of an entry -> its command
         self._told: list[tuple[int, bytes, str]] = []
+        self._forgotten = Forgotten()
 
     def committed(self, blob: Blob, first: int) -> None:
         position = first - 1
@@ -40,8 +42,16 @@ class PromiseChecker:
         """Of commands without an id: a slot's own state is their receipt, and no receipt of theirs moves a position."""
         dry = getattr(command.body, "dry_run", False)
         if isinstance(outcome, Accepted) and not outcome.replayed and command.id is None and not dry:
+            if self._forgotten.has(outcome.revision):
+                return  # by one that has not heard of the loss
             what = f"{type(command.body).__name__} of {command.caller.actor}"
             self._told.append((split_revision(outcome.revision)[1], _digest(codec.encode(command.body)), what))
+
+    def lost(self, incarnation: int, position: int) -> None:
+        """Its store forgot what is behind this position. Until now it was there: what was told by now is asked of that."""
+        self.finish()
+        self._forgotten.add(incarnation, position)
+        self._ends = {end: digest for end, digest in self._ends.items() if end <= position}
 
     def finish(self) -> None:
         for position, digest, what in self._told:

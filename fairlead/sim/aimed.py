@@ -45,22 +45,13 @@ class Aimed:
         if self._left_out() or not planes:
             return
         plane = planes[int(at * len(planes))]
-        name, machines, network = plane.leaders()[0].config.name, self._platform.machines, self._platform.network
+        name, machines = plane.leaders()[0].config.name, self._platform.machines
         agents = [agent for agent in self._platform.agents.values() if agent.node.region == plane.name]
         node = agents[int(node_at * len(agents))].program.machine
         leader = next(program.machine for program in plane.servers if program.name == name)
         others = [m for m in machines.all.values() if m not in (leader, node) and m.name.startswith(f"{plane.name}/")]
-        pairs = [pair for one in (leader, node) for other in others for pair in ((one, other), (other, one))]
-        self._counts["F5"] += 1
         machines.tell("chaos", f"{name} and {node.name} are cut from the rest of their region, for {for_s:.1f} s")
-
-        def rejoin() -> None:
-            for source, target in pairs:
-                network.unblock(source, target)
-
-        for source, target in pairs:
-            network.block(source, target)
-        self._platform.loop.after(for_s, rejoin)
+        self._platform.loop.after(for_s, self._cut_from([leader, node], others))
 
     async def freeze(self, draws: Draws) -> None:
         """An agent stands still for some leases of its node, and what it has started does not (F8)."""
@@ -84,27 +75,15 @@ class Aimed:
         links = [network.link(other, node) for other in others]
         if self._left_out() or not program.alive or any(link.high_s > 1.0 for link in links):
             return
-        self._counts["F4"] += 1
         machines.tell("chaos", f"{node.name} is answered late, and cut off after {late_s:.1f} s, for {for_s:.1f} s")
-        usual = [(link, link.high_s) for link in links]
-        for link in links:
-            link.high_s = ANSWER_S
+        quicken = network.slow(links, ANSWER_S)
 
         def cut() -> None:
-            for other in others if not self._healed() else ():
-                network.block(other, node)
-                network.block(node, other)
-            self._counts["F5"] += not self._healed()
-
-        def rejoin() -> None:
-            for link, high_s in usual:
-                link.high_s = high_s
-            for other in others:
-                network.unblock(other, node)
-                network.unblock(node, other)
+            if not self._healed():
+                self._platform.loop.after(for_s, self._cut_from([node], others))
 
         self._platform.loop.after(late_s, cut)
-        self._platform.loop.after(late_s + for_s, rejoin)
+        self._platform.loop.after(late_s + for_s, quicken)
 
     async def relapse(self, draws: Draws) -> None:
         """All servers of a plane are down while its store fails over to a replica that was behind (F9, F14)."""
@@ -131,7 +110,6 @@ class Aimed:
         agent, machines = young[int(at * len(young))], self._platform.machines
         node, for_s = agent.program.machine, share * self._platform.scenario.node_lease_s
         lost = self._platform.planes[agent.node.region].store.disk.lose_tail(count)
-        self._counts["F5"] += 1
         self._counts["F14"] += bool(lost)
         machines.tell("chaos", f"{agent.node.region} forgets {lost} batches; {node.name} is cut off for {for_s:.1f} s")
         self._platform.loop.after(for_s, self._cut_from([node], [each for each in machines.all.values() if each is not node]))
@@ -149,7 +127,6 @@ class Aimed:
         if self._left_out() or not lost or self._hushed:
             return
         region = others[int(at * len(others))]
-        self._counts["F5"] += 1
         self._platform.machines.tell("chaos", f"{region} is not heard for {for_s:.1f} s")
         self._hushed = True
         self._platform.loop.after(for_s, self._cut_off(region))
@@ -159,22 +136,13 @@ class Aimed:
         self._hushed = False
 
     def _cut_off(self, region: str) -> Callable[[], None]:
-        """From all others; what is returned joins it to them again."""
+        """From all others (F5); what is returned joins it to them again."""
         every = self._platform.machines.all.values()
         own = [machine for machine in every if machine.name.startswith(f"{region}/")]
         return self._cut_from(own, [machine for machine in every if machine not in own])
 
     def _cut_from(self, own: list[Machine], others: list[Machine]) -> Callable[[], None]:
-        network = self._platform.network
-        pairs = [pair for one in own for other in others for pair in ((one, other), (other, one))]
-        for source, target in pairs:
-            network.block(source, target)
-
-        def rejoin() -> None:
-            for source, target in pairs:
-                network.unblock(source, target)
-
-        return rejoin
+        return self._platform.network.cut([pair for one in own for other in others for pair in ((one, other), (other, one))])
 
     async def strand(self, draws: Draws) -> None:
         """A region in which something runs that ends with the lease of its grant is cut off until that lease is long over. When
@@ -185,7 +153,6 @@ class Aimed:
             return
         region = list(found)[int(at * len(found))]
         node = found[region][int(node_at * len(found[region]))]
-        self._counts["F5"] += 1
         over_s = 1.1 * self._platform.scenario.grant_lease_s
         self._platform.machines.tell("chaos", f"{region} is cut off for {for_s:.1f} s, {node.name} goes in {over_s:.1f} s")
 
@@ -212,7 +179,6 @@ class Aimed:
         if self._left_out() or self._stranded or not found:
             return
         region = found[int(at * len(found))]
-        self._counts["F5"] += 1
         self._platform.machines.tell("chaos", f"{region} is cut off without a server for {for_s:.1f} s")
         rejoin = self._cut_off(region)
 

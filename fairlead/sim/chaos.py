@@ -13,6 +13,7 @@ from typing import Final
 from fairlead.sim.aimed import Aimed
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Machine, Program
+from fairlead.sim.network import SPREAD
 from fairlead.sim.platform import Agent, Platform
 from fairlead.sim.scenario import Faults
 from fairlead.sim.spells import CALLS, CLOG_S, Hit, Spells, drawn_loops
@@ -62,7 +63,7 @@ class Chaos:
             rate = getattr(self._faults, name)
             if rate and name in kinds:
                 self._tasks.append(group.create_task(self._repeat(name, rate, kinds[name]), name=f"chaos {name}"))
-        self._lose(self._faults.loss)
+        self._network.lose(self._faults.loss)
 
     async def _repeat(self, name: str, per_minute: float, strike: Callable[[Draws], Awaitable[None]]) -> None:
         draws, number = self._loop.stream(f"chaos {name}"), 0
@@ -81,11 +82,6 @@ class Chaos:
         self.strikes.append(self._striking)
         self._machines.struck(self._striking)
         return False
-
-    def _lose(self, chance: float) -> None:
-        for source in self._machines.all.values():
-            for target in self._machines.all.values():
-                self._network.link(source, target).loss = chance if source is not target else 0.0
 
     def _tell(self, what: str) -> None:
         self._machines.tell("chaos", what)
@@ -213,12 +209,9 @@ class Chaos:
         others = [machine for machine in every if machine is not one]
         other = others[int(second * len(others))]
         others = others if whole < 0.3 else [other]
-        self.counts["F5"] += 1
         self._tell(f"{one.name} is cut from {other.name if whole >= 0.3 else 'all'} ({way:.1f}), for {for_s:.1f} s")
         pairs = [(one, each) for each in others if way < 0.75] + [(each, one) for each in others if way > 0.25]
-        for source, target in pairs:
-            self._network.block(source, target)
-        self._loop.after(for_s, self._rejoin, pairs)
+        self._loop.after(for_s, self._network.cut(pairs))
 
     async def _region(self, draws: Draws) -> None:
         """A whole region goes dark, or is cut off and goes on by itself. One at a time."""
@@ -278,21 +271,12 @@ class Chaos:
         if clogs:
             every = list(self._machines.all.values())
             one = every[int(at * len(every))]
-            near = [m for m in every if m is not one and (m.name, one.name) in self._network.links()] or every
+            near = [m for m in every if (m.name, one.name) in self._network.used()] or every
             self._spells.clog(one, [near[int(end * len(near))] for end in ends], spans_s)
             return
-        links = list(self._network.links().values())
-        link = links[int(at * len(links))]
-        low_s, high_s = link.low_s, link.high_s
-        if high_s > 0.2:
-            return
-        self.counts["F4"] += 1
-        link.high_s = by
-        self._loop.after(for_s, self._quicken, link, low_s, high_s)
-
-    @staticmethod
-    def _quicken(link: object, low_s: float, high_s: float) -> None:
-        link.low_s, link.high_s = low_s, high_s  # type: ignore[attr-defined]
+        links = list(self._network.used().values())
+        if links and (link := links[int(at * len(links))]).high_s <= 0.2:
+            self._loop.after(for_s, self._network.slow([link], by))
 
     async def _reset(self, draws: Draws) -> None:
         at, herd = draws.random(), draws.random()
@@ -366,7 +350,7 @@ class Chaos:
         self._back(self._lost)
         for task in self._tasks:
             task.cancel()
-        self._lose(0.0)
+        self._network.lose(0.0)
         for plane in self._platform.planes.values():
             self._mend(plane.store.faults)
             plane.store.faults.full, plane.store.faults.broken = False, 0.0
@@ -375,7 +359,7 @@ class Chaos:
             self._network.unblock(self._machines.all[source], self._machines.all[target])
             self._network.unclog(self._machines.all[source], self._machines.all[target])
             link = self._network.link(self._machines.all[source], self._machines.all[target])
-            link.high_s = min(link.high_s, link.low_s * 2)
+            link.high_s, link.slowed = min(link.high_s, link.low_s * SPREAD), None
         for twin in self._twins:
             self._end_twin(twin)
         for machine in self._machines.all.values():

@@ -29,11 +29,22 @@ NOT_INJECTED: Final = {
     "F19": "poison input is sent to the real parser by the tests of the API",
 }
 
+# What strikes in several ways of which one alone would fill the count, each with a floor of its own; and what has no id.
+KINDS: Final = {
+    "F11/connection": "a feed ended because its connection broke",
+    "F11/gap": "a feed wanted what memory does not reach back to any more",
+    "F11/server": "a feed ended because its server stopped leading, dropped its memory or goes on with another history",
+    "unavailable": "a store refused a write for sure",
+}
+STRUCK: Final = (*(name for name in FAULTS if name not in NOT_INJECTED), *KINDS)
+
 # Reasons that no seed meets, or that no authority counts, and who shows them instead.
 NOT_MET: Final = {
+    "AgentLeader": "a deposed leader answers no heartbeat (HeartbeatFenced); tests/agent/test_agent_contact.py has one that does",
     "AlreadyDone": "no known seed queues a slot just as its success is counted; tests/authority/test_done.py does",
-    "BeingDeleted": "no known seed queues a slot just as its assignment is to go; tests/authority/test_epochs.py does",
+    "BeingDeleted": "one seed in dozens queues a slot just as its assignment is to go; tests/authority/test_epochs.py does",
     "CutOff": "schedulers know that they are cut off, and do not ask; tests/autonomy does",
+    "FencedOut/session": "no seed met it; tests/agent/test_agent_sessions.py has reports that come after another agent took over",
     "Forbidden": "access rules say it before an authority is asked; tests/security and tests/api do, and S17 asks what they show",
     "Frozen": "the disruption controller sees a freeze before it asks for a drain; tests/authority/test_overrides.py does",
     "IdReused": "nobody uses a key twice for different bodies; tests/authority/test_receipts.py does",
@@ -61,12 +72,14 @@ SAFEGUARDS: Final = {
     "AlreadyExists": "a name is taken once",
     "Conflict": "a change is made to what its author saw",
     "Expired": "what has ended is not gone on with",
+    "Expired/override": "what people ordered is not prolonged after its end",
     "Expired/reservation": "a reservation ends at its expiry",
     "FenceNotPassed": "an Exclusive slot waits until its last copy is certainly gone",
     "FencedOut": "a leased role carries its lease's epoch",
     "GangIncomplete": "a gang is sent whole",
     "GangRefused": "of a gang all members fit or none is bound",
     "GrantExceeded": "a tenant uses no more than it was granted",
+    "HeartbeatFenced": "a leader that may not trust itself acknowledges no heartbeat",
     "InUse": "nothing is deleted while something stands on it",
     "Invalid": "what cannot be is not written",
     "LeaseHeld": "a lease has one holder",
@@ -93,7 +106,6 @@ SAFEGUARDS: Final = {
 
 # Guards that only a directed profile meets: the mixed campaign is not asked for them, one of that profile alone is.
 ELSEWHERE: Final = {
-    "Expired/override": "what people ordered is not prolonged after its end (profile overrides)",
     "OnHold": "what is held is not placed (profile strays)",
     "PolicyLeaseEnded": "policy is judged by under a lease (profile areas)",
     "StaleEvidence": "a decision on what was taken back is not carried out (profile tails)",
@@ -107,7 +119,7 @@ OWN: Final[dict[str, tuple[str, ...]]] = {
     "echoes": ("AgentToken",),
     "exclusive": ("AgentFence",),
     "gangs": ("GangIncomplete", "GangRefused"),
-    "leaders": ("StoreContended", "StoreFenced"),
+    "leaders": ("HeartbeatFenced", "StoreContended", "StoreFenced"),
     "overrides": ("Expired/override",),
     "silent": ("AgentFence",),
     "strays": (
@@ -117,6 +129,7 @@ OWN: Final[dict[str, tuple[str, ...]]] = {
     "tails": ("StaleEvidence", "StoreFenced"),
     "twins": ("AgentFence",),
     "unknown": ("Repeated",),
+    "usurpers": ("HeartbeatFenced",),
 }  # fmt: skip
 
 
@@ -133,7 +146,7 @@ def void_reasons(
     that is directed at, and for nothing else. `checked`: how often each promise was asked, where that is known."""
     out: list[dict[str, Any]] = []
     whole = (
-        ("fault", faults, [name for name in FAULTS if name not in NOT_INJECTED], FAULT_FLOOR),
+        ("fault", faults, list(STRUCK), FAULT_FLOOR),
         ("refusal", refusals, list(SAFEGUARDS), REFUSAL_FLOOR),
         ("promise", checked or {}, [name for name in CHECKED if name not in NOT_COUNTED and checked is not None], CHECK_FLOOR),
     )

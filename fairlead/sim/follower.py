@@ -57,7 +57,7 @@ async def _follow(remote: RemotePlane, checker: FeedChecker, last: int) -> int:
             after = feed.revision
             if split_revision(after)[0] != split_revision(before)[0]:
                 return 0  # another history: positions of the two do not compare
-            checker.told(split_revision(before)[1], changes, split_revision(after)[1])
+            checker.told(before, changes, after)
             last = after
     except Expired:
         return last  # of one that ended at once it is nought: what it wanted is not remembered any more

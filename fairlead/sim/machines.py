@@ -33,6 +33,7 @@ class Machine:
         self._counts = counts if counts is not None else Counter[str]()
         self._durable: dict[str, bytes] = {}
         self._files: dict[str, bytes] = {}
+        self._refused: set[str] = set()  # files that took nothing when they were written last
 
     def file(self, name: str) -> SimFile:
         return SimFile(self, name)
@@ -59,10 +60,12 @@ class Machine:
 
     def write(self, name: str, data: bytes, durable: bool) -> None:
         if self.disk_full or self.disk_broken:
-            self._counts["F13"] += 1
+            self._counts["F13"] += name not in self._refused  # not each attempt: a server tries with every batch
+            self._refused.add(name)
             if self.disk_full:
                 raise OSError(errno.ENOSPC, "no space left on the simulated disk", name)
             raise OSError(errno.EIO, "the simulated disk does not take it", name)
+        self._refused.discard(name)
         self._files[name] = data
         if durable:
             self._durable[name] = data

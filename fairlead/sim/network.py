@@ -8,8 +8,8 @@ fairlead/client/channel.py; the production code above it is unchanged. Breaks no
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from fairlead.client.channel import Closed
@@ -20,6 +20,7 @@ CONNECT_S: Final = 5.0  # fairlead/client/dial.py's
 PING_S: Final = (10.0, 15.0)  # a dialler pings every ten seconds and gives up five seconds later
 KEEPALIVE_S: Final = 60.0  # how long an acceptor believes in an end that says nothing
 RETRANSMIT_S: Final = (0.2, 1.0)  # what a lost packet costs
+SPREAD: Final = 2.0  # between what a link takes at least and at most, where it is well
 UNCLOG_S: Final = 0.2  # at most between two connections, when a clogged link gives what it held
 
 _FIN: Final = object()
@@ -27,10 +28,25 @@ _FIN: Final = object()
 Accept = Callable[["End", Any], Coroutine[Any, Any, None]]  # an end and what the dialler said of itself
 
 
+class Strike:
+    """What was done to some links, counted once: when anything is sent over one of them. Where nobody speaks nothing happens."""
+
+    __slots__ = ("_counts", "_name")
+
+    def __init__(self, counts: Counter[str], name: str) -> None:
+        self._counts = counts
+        self._name = name
+
+    def shows(self) -> None:
+        if self._name:
+            self._counts[self._name] += 1
+            self._name = ""
+
+
 class Link:
     """One direction between two machines."""
 
-    __slots__ = ("blocked", "blocks", "clogged", "held", "high_s", "loss", "low_s", "newest")
+    __slots__ = ("blocked", "blocks", "clogged", "cut", "held", "high_s", "loss", "low_s", "newest", "slowed", "used")
 
     def __init__(self, low_s: float, high_s: float) -> None:
         self.low_s = low_s
@@ -41,6 +57,9 @@ class Link:
         self.blocks = 0  # how often it was blocked, so that a later check knows whether it is the same time
         self.held: list[tuple[Pipe, Any, int]] = []
         self.newest = 0  # number of the newest frame that arrived over it
+        self.used = False  # something was sent over it
+        self.cut: Strike | None = None  # that blocked it
+        self.slowed: Strike | None = None  # that made it slow
 
 
 class Pipe:
@@ -59,7 +78,10 @@ class Pipe:
         if not number:
             network.frames += 1
             number = network.frames
+        self.link.used = True
         if self.link.blocked or self.link.clogged:
+            if self.link.blocked and self.link.cut is not None:
+                self.link.cut.shows()
             self.link.held.append((self, item, number))
             return
         loop = network.loop
@@ -149,6 +171,7 @@ class Network:
         self.frames = 0
         self.ends: dict[Running, dict[End, None]] = {}
         self._links: dict[tuple[str, str], Link] = {}
+        self._loss = 0.0
         self._listeners: dict[tuple[str, str], tuple[Running, Accept]] = {}
         self._draws = self.loop.stream("network")
         machines.on_death.append(self._died)
@@ -163,32 +186,69 @@ class Network:
             near = source.name == target.name
             same = source.name.partition("/")[0] == target.name.partition("/")[0]
             low_s = 0.00002 if near else 0.0002 if same else 0.01 + 0.03 * self._draws.random()
-            found = self._links[source.name, target.name] = Link(low_s, low_s * 2)
+            found = self._links[source.name, target.name] = Link(low_s, low_s * SPREAD)
+            found.loss = 0.0 if near else self._loss
         return found
+
+    def lose(self, chance: float) -> None:
+        """From now on so many packets are lost between machines, also over links that are yet to be used."""
+        self._loss = chance
+        for (source, target), link in self._links.items():
+            link.loss = chance if source != target else 0.0
+
+    def used(self) -> dict[tuple[str, str], Link]:
+        """Those between machines over which something was sent: a fault of any other shows nowhere."""
+        return {ends: link for ends, link in self._links.items() if link.used and ends[0] != ends[1]}
 
     def links(self) -> dict[tuple[str, str], Link]:
         return self._links
 
     def delay(self, link: Link) -> float:
         spread, lost, again = self._draws.random(), self._draws.random(), self._draws.random()
+        if link.slowed is not None:
+            link.slowed.shows()
         delay_s = link.low_s + (link.high_s - link.low_s) * spread
         if lost < link.loss:
             self.machines.counts["F1"] += 1
             delay_s += RETRANSMIT_S[0] + (RETRANSMIT_S[1] - RETRANSMIT_S[0]) * again
         return delay_s
 
-    def block(self, source: Machine, target: Machine) -> None:
+    def cut(self, pairs: Sequence[tuple[Machine, Machine]]) -> Callable[[], None]:
+        """Until what is returned is called (F5, where anybody had something to say)."""
+        strike = Strike(self.machines.counts, "F5")
+        for source, target in pairs:
+            self.block(source, target, strike)
+
+        def rejoin() -> None:
+            for source, target in pairs:
+                self.unblock(source, target)
+
+        return rejoin
+
+    def slow(self, links: Sequence[Link], high_s: float) -> Callable[[], None]:
+        """Until what is returned is called, they take up to so long (F4, where anything was sent)."""
+        strike = Strike(self.machines.counts, "F4")
+        for link in links:
+            link.high_s, link.slowed = high_s, strike
+
+        def quicken() -> None:
+            for link in links:
+                link.high_s, link.slowed = link.low_s * SPREAD, None
+
+        return quicken
+
+    def block(self, source: Machine, target: Machine, strike: Strike | None = None) -> None:
         link = self.link(source, target)
         if source.name == target.name or link.blocked:
             return
-        link.blocked = True
+        link.blocked, link.cut = True, strike
         link.blocks += 1
         self.loop.after(self._draws.uniform(*PING_S), self._pings_lost, link, link.blocks)
 
     def unblock(self, source: Machine, target: Machine) -> None:
         link = self.link(source, target)
         if link.blocked:
-            link.blocked = False
+            link.blocked, link.cut = False, None
             held, link.held = link.held, []  # where it is clogged still, they are held again
             for pipe, item, number in held:
                 pipe.send(item, number)

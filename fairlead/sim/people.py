@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from fairlead.api.versions import component
 from fairlead.client.channel import Closed
-from fairlead.model.ids import split_revision
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.answers import AnswerChecker, Sent
 from fairlead.sim.born import BUDGET, TENANTS, ZONES
@@ -29,7 +29,7 @@ API: Final = "/apis/fairlead.dev/v1alpha1"
 TRIES_MAX: Final = 6
 NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail")
 ORDERED: Final = ("hold", "freeze", "zone-avoidance", "repair-approval")
-_CHECKED: Final = ("workloads", "policychannels")  # of the global plane: their revision is a position of its journal
+_CHECKED: Final = ("workloads", "policychannels", "nodes")  # their revision is a position of the journal that they are in
 
 RIGHT: Final = 1  # the policy revision that is meant to be current
 OPEN: Final = {"unschedulable": False, "drain": None}
@@ -125,7 +125,7 @@ class People:
         for attempt in range(TRIES_MAX):
             twice = self._draws.random() < self._work.replays
             answers = await asyncio.gather(*(self._try(method, path, body, sent.id) for _ in range(1 + twice)))
-            self._counts["F2"] += twice
+            self._counts["F2"] += twice and None not in answers  # both arrived
             if gives_up and not (attempt or twice) and answers[0] is not None and NOT_WRITTEN in answers[0].body:
                 self._settled(sent, answers[0], "")
                 return answers[0]
@@ -151,8 +151,8 @@ class People:
         late_s, fence = self._draws.uniform(3.0, 20.0), self._global_fence()
         await sleep(late_s)
         if not self.stopped and self._global_fence() == fence:
-            self._counts["F2"] += 1
             answer = await again()
+            self._counts["F2"] += answer is not None
             if answer is None or self._global_fence() != fence:
                 self._answers.forget(sent)  # somebody who knows of no refusal may have had it, or will
 
@@ -169,7 +169,14 @@ class People:
         told = _decode(answer.body)
         version = told.get("metadata", {}).get("resourceVersion", "")
         if told.get("kind") != "Status" and version and key.partition("/")[0] in _CHECKED:
-            self._answers.accepted(sent, key, split_revision(int(version))[1], changes=answer.status == 201, told=told)
+            plane = self._plane_of(key)
+            revision = component(version, list(self._platform.planes).index(plane))
+            self._answers.accepted(sent, key, revision, changes=answer.status == 201, told=told, plane=plane)
+
+    def _plane_of(self, key: str) -> str:
+        """Whose object it is, by its key."""
+        plural, _, name = key.split("/")
+        return next((one for one in self._platform.regions if plural == "nodes" and name.startswith(f"{one}-")), GLOBAL)
 
     async def _try(self, method: str, path: str, body: Any, id: str) -> Answer | None:
         assert self._http is not None
@@ -196,26 +203,26 @@ class People:
             node = f"{region}-n{int(node_at * self._platform.scenario.nodes)}"
             if self.stopped:
                 return
+            used = self._platform.is_used(node)
             if what < 0.25:
-                self._count_wrong(self._platform.is_used(node))
-                await self._cordon(node, True)
+                self._count_wrong(used, await self._cordon(node, True))
             elif what < 0.55:
                 await self._cordon(node, False)
             elif what < 0.65:
-                self._count_wrong(self._platform.is_used(node))
-                await self._drain(node)
+                self._count_wrong(used, await self._drain(node))
             elif what < 0.8:
-                self._count_wrong(revision != RIGHT)
-                await self._promote(revision)
+                self._count_wrong(revision != RIGHT, await self._promote(revision))
             elif what < 0.9:
                 await self._order_wrong(order)
-            else:
-                self._count_wrong(self._platform.is_used(node))
-                await self.write("DELETE", f"{API}/nodes/{node}", None, node)  # with work on it: must be refused or drained
+            else:  # with work on it: must be refused or drained
+                answer = await self.write("DELETE", f"{API}/nodes/{node}", None, node)
+                self._count_wrong(used, answer, or_refused=True)
 
-    def _count_wrong(self, wrong: bool) -> None:
-        """F20: of what is in use, or another policy than the right one. Other moves are in order."""
-        self._counts["F20"] += wrong
+    def _count_wrong(self, wrong: bool, answer: Answer | None, *, or_refused: bool = False) -> None:
+        """F20: of what is in use, or another policy than the right one, and done; `or_refused`: or turned down for what it is.
+        Other moves are in order."""
+        done = answer is not None and (answer.status < 300 or (or_refused and answer.status == 409))
+        self._counts["F20"] += wrong and done
 
     async def _order_wrong(self, order: Wrong) -> None:
         """A hold of all that a tenant has, or all zones to be avoided."""
@@ -226,7 +233,7 @@ class People:
             scope["zones"] = [f"{region}-{zone}" for region in self._platform.regions for zone in ZONES]
         self._tell(f"orders {order.kind} of all {order.tenant} has for {order.ttl_s} s")
         answer = await self.write("POST", *_override(name, order.tenant, order.kind, order.ttl_s, scope))
-        self._count_wrong(answer is not None and answer.status < 300)
+        self._count_wrong(True, answer)
         self._wrong.append(f"{API}/namespaces/{order.tenant}/overrides/{name}")
 
     async def _promotions(self) -> None:
@@ -280,19 +287,19 @@ class People:
             for node in nodes if not self.stopped else ():
                 await self._cordon(node, False)
 
-    async def _cordon(self, node: str, yes: bool) -> None:
+    async def _cordon(self, node: str, yes: bool) -> Answer | None:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
         opened = {} if yes else {"drain": None}
-        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes, **opened}}, node)
+        return await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes, **opened}}, node)
 
-    async def _drain(self, node: str) -> None:
+    async def _drain(self, node: str) -> Answer | None:
         self._tell(f"drains {node}")
         order = {"unschedulable": True, "drain": {"reason": "drill"}}  # a node that takes new work does not empty itself
-        await self.write("PATCH", f"{API}/nodes/{node}", {"spec": order}, node)
+        return await self.write("PATCH", f"{API}/nodes/{node}", {"spec": order}, node)
 
-    async def _promote(self, revision: int) -> None:
+    async def _promote(self, revision: int) -> Answer | None:
         self._tell(f"makes policy r{revision} current")
-        await self.write("PATCH", f"{API}/policychannels/default", {"spec": {"current": revision}}, "default")
+        return await self.write("PATCH", f"{API}/policychannels/default", {"spec": {"current": revision}}, "default")
 
     def _tell(self, what: str) -> None:
         self._platform.machines.tell("people", what)

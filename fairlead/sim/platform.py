@@ -15,6 +15,7 @@ from fairlead.agent.host import Host
 from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.settings import AgentSettings, NodeDeclaration
 from fairlead.authority.candidate import Timing
+from fairlead.authority.meters import Meters
 from fairlead.authority.truncation import JournalKept
 from fairlead.client.plane import Expired
 from fairlead.client.remote import RemotePlane
@@ -44,6 +45,25 @@ OFFICE: Final = "office/people"
 STANDBY_LOOK_S: Final = 0.4  # four times as often, as in production, is a fourth of all steps, nearly all to see nothing new
 
 
+# How feeds end, by what they say of it. All are F11; connections break so often that the others would not show in that.
+ENDS: Final = (
+    ("connection broke", "F11/connection"),
+    ("stopped leading", "F11/server"),
+    ("lies ahead of this server", "F11/server"),
+    ("of incarnation", "F11/server"),
+    ("fell too far behind", "F11/server"),  # it has dropped its memory: none is so slow here
+    ("older than the oldest", "F11/gap"),
+    ("is no longer in memory", "F11/gap"),
+)
+NO_FEED: Final = "there is no kind"  # it was refused, by a server that has not read yet who may ask for what
+
+
+def kinds_of(error: Expired) -> list[str]:
+    if NO_FEED in str(error):
+        return []
+    return ["F11", *dict.fromkeys(name for words, name in ENDS if words in str(error))]
+
+
 class CountedPlane(RemotePlane):
     """Counts the feeds that end under whoever follows them (F11): the connection broke, the server stopped leading, memory or the
     journal did not reach back. What is asked for without a connection was no feed."""
@@ -57,11 +77,21 @@ class CountedPlane(RemotePlane):
         end = feed.end
 
         def ended(error: Expired) -> None:
-            self._counts["F11"] += 1
+            self._counts.update(kinds_of(error))
             end(error)
 
         setattr(feed, "end", ended)  # noqa: B010  of this one feed alone
         return feed
+
+
+def _refused_here(meters: Meters) -> dict[str, int]:
+    return {**meters.refusals, "Repeated": meters.replays_total, "HeartbeatFenced": meters.fenced_heartbeats_total}
+
+
+def _refused_by(host: Host) -> dict[str, int]:
+    nodes = host.nodes.values()
+    tokens, leaders = sum(node.refused_tokens for node in nodes), sum(node.refused_leaders for node in nodes)
+    return {"AgentToken": tokens, "AgentLeader": leaders}
 
 
 class Plane:
@@ -74,8 +104,12 @@ class Plane:
         self.addresses: list[str] = []
         self.made: dict[str, PlaneServer] = {}  # program -> the server of its present life
 
+    def vouched(self) -> list[PlaneServer]:
+        """Those that lead and may trust themselves: one that was deposed and has not heard of it only believes to lead."""
+        return [server for server in self.leaders() if server.authority.vouches]
+
     def leaders(self) -> list[PlaneServer]:
-        """Those that believe to lead; for the chaos that aims at leaders and for the check that one does."""
+        """Those that believe to lead; for the chaos that aims at leaders."""
         alive = [program for program in self.servers if program.alive and program.name in self.made]
         return [self.made[program.name] for program in alive if self.made[program.name].authority.leading]
 
@@ -179,8 +213,7 @@ class Platform:
             )  # fmt: skip
             plane.made[running.program.name] = server
             self.made_server(plane, server)
-            meters = server.authority.meters
-            self.tally.watch(running, lambda: {**meters.refusals, "Repeated": meters.replays_total})
+            self.tally.watch(running, lambda: _refused_here(server.authority.meters))
             await server.run()
 
         return main
@@ -259,7 +292,7 @@ class Platform:
             )
             host = Host([declared], PlaneRegion(plane), {"process": SimDriver(instances)}, clock, random, settings)
             self.hosts[running.program.name] = host
-            self.tally.watch(running, lambda: {"AgentToken": sum(node.refused_tokens for node in host.nodes.values())})
+            self.tally.watch(running, lambda: _refused_by(host))
             async with Tasks() as tasks:
                 tasks.start(plane.run(), "plane")
                 tasks.start(host.run(), "host")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from fairlead.client.plane import Change, Feed, Plane
 from fairlead.controllers.runtime import Runtime
 from fairlead.model.commands import Command, LeaseAcquire, LeaseRelease, LeaseRenew, Outcome
 from fairlead.sim.loop import SimLoop, sleep
-from fairlead.sim.machines import Running
+from fairlead.sim.machines import Program, Running
 from fairlead.sim.scenario import Sieve
 
 HOLD_S: Final = 12.0  # a picture of the past lasts longer than any lease is renewed
@@ -80,8 +80,14 @@ class Probe:
         assert isinstance(running, Running)
         program = running.program
         program.kill()
-        self.loop.after(DOWN_S, lambda: None if program.alive else program.start())
+        self.loop.after(DOWN_S, self._start, program)
         await self.loop.create_future()  # nothing of this process runs again
+
+    @staticmethod
+    def _start(program: Program) -> None:
+        """Where its machine has lost power meanwhile, whoever gives that back starts it."""
+        if not program.alive and program.machine.up:
+            program.start()
 
 
 class SievedFeed:
@@ -153,12 +159,27 @@ class SievedPlane:
 
     async def list(self, plural: str) -> Sequence[Change]:
         listed = await self._plane.list(plural)
+        await self._read()
+        self._probe.told(listed, plural)
+        return listed
+
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Change | None:
+        found = await self._plane.get(plural, tenant, name, revision)
+        await self._read()
+        return found
+
+    async def heard(self, since_ms: int) -> Iterable[tuple[str, int]]:
+        """It is asked every second and is no step of anybody's work, so no crash there is one of its own."""
+        heard = await self._plane.heard(since_ms)
+        if self._probe.strikes("stale"):
+            await sleep(HOLD_S)
+        return heard
+
+    async def _read(self) -> None:
         if self._probe.strikes("crash"):
             await self._probe.crash()
         if self._probe.strikes("stale"):
-            await sleep(HOLD_S)  # while the feed goes on: what was deleted meanwhile is in the list
-        self._probe.told(listed, plural)
-        return listed
+            await sleep(HOLD_S)  # while the feed goes on: what was deleted meanwhile is in what was read
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> SievedFeed:
         return SievedFeed(self._plane.follow(plurals, after, nodes=nodes), self._probe)

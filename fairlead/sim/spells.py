@@ -123,7 +123,7 @@ class Spells:
             return
         every = list(self._platform.machines.all.values())
         machine = every[int(at * len(every))]
-        self._counts["F7"] += 1
+        self._counts["F7"] += how < 0.6 or rate != machine.clock.rate
         if how < 0.25:
             self._tell(f"the wall clock of {machine.name} jumps by {step_s:.0f} s and back, {times} times")
             self._strobe(machine, step_s, every_s, times)
@@ -134,7 +134,8 @@ class Spells:
             machine.clock.run_at(rate, self._loop.now)
 
     async def disk(self, draws: Draws) -> None:
-        """Full, or broken: what is written is refused (counted as F13 where it is), or nobody knows whether it is there."""
+        """Of a store, an agent or a server. Full, or broken: what is written is refused (counted as F13 where it is), or nobody
+        knows whether it is there."""
         at, for_s, of_store = draws.random(), draws.uniform(1.0, 20.0), draws.random() < 0.5
         full, chance = draws.random() < 0.5, draws.uniform(0.1, 1.0)
         if self._left_out():
@@ -147,8 +148,9 @@ class Spells:
             setattr(store.faults, what, True if full else chance)
             self._loop.after(for_s, setattr, store.faults, what, False if full else 0.0)
             return
-        agents = list(self._platform.agents.values())
-        machine = agents[int(at * len(agents))].program.machine
+        programs = [agent.program for agent in self._platform.agents.values()]
+        programs += [program for plane in self._platform.planes.values() for program in plane.servers]
+        machine = programs[int(at * len(programs))].machine
         self._tell(f"the disk of {machine.name} is {what}, for {for_s:.1f} s")
         setattr(machine, f"disk_{what}", True)
         self._loop.after(for_s, setattr, machine, f"disk_{what}", False)

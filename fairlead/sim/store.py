@@ -64,7 +64,7 @@ class RecordedDisk(MemoryDisk):
     def __init__(self) -> None:
         super().__init__()
         self.committed: Callable[[Batch], None] = lambda batch: None
-        self.tail_lost: Callable[[int], None] = lambda position: None
+        self.tail_lost: Callable[[int, int], None] = lambda position, incarnation: None
 
     def commit(self, fence: Fence, batch: Batch) -> CommitResult:
         result = super().commit(fence, batch)
@@ -73,9 +73,10 @@ class RecordedDisk(MemoryDisk):
         return result
 
     def lose_tail(self, count: int, *, fence_too: bool = False) -> int:
+        incarnation = self.head.incarnation  # of what is lost: with its fence the head may forget that as well
         lost = super().lose_tail(count, fence_too=fence_too)
         if lost:
-            self.tail_lost(self.head.position)
+            self.tail_lost(self.head.position, incarnation)
         return lost
 
 

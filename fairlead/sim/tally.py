@@ -52,5 +52,7 @@ def guard_of(body: Body, refused: Refused) -> tuple[str, ...]:
     knows whether they were needed."""
     if refused.reason == "Expired":
         return ("Expired/override" if isinstance(body, Put) and body.kind == "Override" else "Expired/reservation",)
+    if refused.reason == "FencedOut":
+        return ("FencedOut/session",) if "session" in refused.facts else ()
     gates = tuple(refused.facts.get("reasons", ()))
     return (f"NoFit/{gates[0]}",) if len(gates) == 1 else ()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fairlead.model.journal import decode_blob
-from fairlead.model.registry import GLOBAL
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.checkers import JournalChecker, Violation
 from fairlead.observe.feeds import FeedChecker
@@ -28,19 +27,19 @@ Found = Callable[[str, str, str], None]  # told the invariant, the plane and wha
 class PlaneWatch:
     """The checkers of one plane, fed with every batch at the moment it becomes durable."""
 
-    def __init__(self, loop: SimLoop, found: Found, plane: Plane) -> None:
+    def __init__(self, loop: SimLoop, found: Found, plane: Plane, answers: AnswerChecker) -> None:
+        """`answers` is one for all planes: what people are told comes through one door."""
         self._loop = loop
         self._report = found
         self.name = plane.name
         self.batches: list[Batch] = []
         self.times: dict[bytes, float] = {}  # when each batch became durable, by its hash
         self.checker = JournalChecker()
-        self.answers = AnswerChecker(lambda invariant, detail: found(invariant, plane.name, detail))
-        self.feeds = FeedChecker(FOLLOWED, self._feed_found)
-        self.promises = PromiseChecker(self._feed_found)
+        self._answers = answers
+        self.feeds = FeedChecker(FOLLOWED, self._told_wrong)
+        self.promises = PromiseChecker(self._told_wrong)
         self.materialised = MaterialisedChecker()
         self.fights = FightChecker(lambda detail: found("X3", plane.name, detail))
-        self.lost_tail = False
         self.behind = False  # its store lost its tail, and nobody has begun to lead on what is left
         self.landed_s = 0.0  # when the last one did
         self._told = 0
@@ -58,25 +57,26 @@ class PlaneWatch:
         self.checker.feed(batch, blob)
         self.fights.committed(blob)
         self.materialised.committed(blob, batch.first)
-        if not self.lost_tail:
-            self.feeds.committed(blob, batch.first)
-            self.promises.committed(blob, batch.first)
-            if self.name == GLOBAL:
-                self.answers.committed(blob, batch.first)
+        self.feeds.committed(blob, batch.first)
+        self.promises.committed(blob, batch.first)
+        self._answers.committed(blob, batch.first, self.name)
         for violation in self.checker.violations[self._told :]:
             self._found(violation)
         self._told = len(self.checker.violations)
 
-    def _feed_found(self, invariant: str, detail: str) -> None:
-        if not self.lost_tail:  # what was told before may not be history any more
-            self._report(invariant, self.name, detail)
+    def _told_wrong(self, invariant: str, detail: str) -> None:
+        self._report(invariant, self.name, detail)
 
     def _found(self, violation: Violation) -> None:
         self._report(violation.invariant, self.name, f"at {violation.position}: {violation.detail}")
 
-    def _tail_lost(self, position: int) -> None:
-        """What the store forgot is no longer history: the checkers go back to where it ends."""
-        self.lost_tail = self.behind = True
+    def _tail_lost(self, position: int, incarnation: int) -> None:
+        """What the store forgot is no longer history: the checkers go back to where it ends, and nobody is held to what was told
+        of the rest in that incarnation."""
+        self.behind = True
+        self.feeds.lost(incarnation, position)
+        self.promises.lost(incarnation, position)
+        self._answers.lost(self.name, incarnation, position)
         self._before += Counter(self.checker.checked)
         self.batches = [batch for batch in self.batches if batch.last <= position]
         self.checker, self.materialised = JournalChecker(), MaterialisedChecker()

@@ -15,6 +15,7 @@ from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.agreement import differences, without_waiting
+from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.differing import Difference, Objects
 from fairlead.observe.escrow import EscrowChecker, RegionNow
 from fairlead.observe.explained import ExplainedChecker
@@ -59,7 +60,9 @@ class World:
         self.scenario = scenario
         self.findings: list[Finding] = []
         self.platform = Platform(loop, scenario, birth)
-        self.watches = {name: PlaneWatch(loop, self.found, plane) for name, plane in self.platform.planes.items()}
+        self.answers = AnswerChecker(lambda invariant, detail: self.found(invariant, GLOBAL, detail))
+        planes = self.platform.planes
+        self.watches = {name: PlaneWatch(loop, self.found, plane, self.answers) for name, plane in planes.items()}
         self.chaos = Chaos(self.platform, Strays(self.platform, lambda plane: self.watches[plane].objects))
         self.remainder = Remainder(self.platform, self.chaos.power_off)
         self.platform.made_server = self._made_server
@@ -68,7 +71,7 @@ class World:
             self._room_for,
         )  # fmt: skip
         self.chaos.on_loss = lambda region, gone: self.losses.struck(region, loop.now) if gone else self.losses.ended(region)
-        self.people = People(self.platform, self.watches[GLOBAL].answers)
+        self.people = People(self.platform, self.answers)
         self._office = self.platform.machines.program("people", self.platform.office, self.people.main)
         for name, plane in self.platform.planes.items():
             main = follower(self.platform, plane, self.watches[name].feeds)
@@ -166,17 +169,15 @@ class World:
                 self.found("S2", watch.name, detail)
             watch.promises.finish()
             watch.objects_have_history()
-        watch = self.watches[GLOBAL]
-        if not watch.lost_tail:
-            watch.answers.finish()
+        self.answers.finish()
 
     async def _heal(self, righted: asyncio.Task[None]) -> None:
         self._healed_s = self.loop.now
         planes = [plane for name, plane in self.platform.planes.items() if name != self.platform.gone]
-        while not all(plane.leaders() for plane in planes) and self.loop.now < self._leaders_by_s():
+        while not all(plane.vouched() for plane in planes) and self.loop.now < self._leaders_by_s():
             await self._second(0.5)
         for plane in planes:
-            if not plane.leaders():
+            if not plane.vouched():
                 self.found("L2", plane.name, f"nobody leads {LEADER_S} s after healing")
         await self._put_right(righted)
         await self._agree()
@@ -220,7 +221,7 @@ class World:
 
     def _leaders_by_s(self) -> float:
         """A batch of a leader that died may land after that, and is then its last sign of life."""
-        last = [self.watches[name].landed_s for name, plane in self.platform.planes.items() if not plane.leaders()]
+        last = [self.watches[name].landed_s for name, plane in self.platform.planes.items() if not plane.vouched()]
         return max([self._healed_s, *last]) + LEADER_S
 
     def _bounds(self) -> None:
@@ -334,7 +335,7 @@ def _verdict(scenario: Scenario, world: World, outcome: sim.Outcome[None], timel
         checked += watch.checked
     checked["S5"] += world.escrow.checked
     checked["S6"] += world.effective.checked
-    checked["S13"] += world.watches[GLOBAL].answers.checked
+    checked["S13"] += world.answers.checked
     checked["S15"] += sum(watch.feeds.checked for watch in world.watches.values())
     checked["S17"] += world.reads.checked
     checked["L1"] += world.waiting.checked

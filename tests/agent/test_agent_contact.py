@@ -130,6 +130,7 @@ async def test_an_acknowledgement_of_a_deposed_leader_counts_for_nothing() -> No
         clock.offset += 15.0
         await until(lambda: made.region.heartbeats > beats + 2)
         assert node.heard_at == heard_at
+        assert node.refused_leaders >= 2
         await until(lambda: not driver.world.running)
 
 

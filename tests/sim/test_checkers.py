@@ -9,17 +9,18 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.model import codec
-from fairlead.model.commands import Caller, Command, Delete, IdempotencyKey
+from fairlead.model.commands import Accepted, Caller, Command, Delete, IdempotencyKey
 from fairlead.model.ids import revision
 from fairlead.model.journal import Blob, Entry, Header
 from fairlead.model.kinds.intent import Workload, WorkloadSpec
 from fairlead.model.kinds.slot import Token
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
-from fairlead.model.registry import KINDS
+from fairlead.model.registry import GLOBAL, KINDS
 from fairlead.observe.answers import AnswerChecker
 from fairlead.observe.feeds import FeedChecker
 from fairlead.observe.intervals import Interval, overlaps, went_back
+from fairlead.observe.promised import PromiseChecker
 from fairlead.sim.follower import begins_at
 from fairlead.wire.json_codec import plain_object
 
@@ -151,6 +152,83 @@ def test_a_change_that_was_acknowledged_and_is_not_what_stands_there_is_found() 
     assert asked(work(replicas=3)) == [], "it found everything as it wanted it"
 
 
+def test_a_key_is_done_once_in_all_planes_and_refused_in_all_of_them() -> None:
+    def work(told: str) -> Callable[[AnswerChecker], None]:
+        def write(checker: AnswerChecker) -> None:
+            sent = checker.send("x")
+            checker.committed(blob(("nodes//n0", b"1"), id="x"), 7, "us-east")
+            if told == "refused":
+                checker.refused(sent)
+                return
+            checker.committed(blob(("workloads/risk/a", b"1"), id="x" if told == "twice" else "y"), 1)
+            checker.accepted(sent, "nodes//n0", 7, changes=False, plane="us-east")
+
+        return write
+
+    assert asked(work("once")) == []
+    assert asked(work("twice")) == ["S13"]
+    assert asked(work("refused")) == ["S13"]
+
+
+def test_positions_of_two_planes_are_not_compared() -> None:
+    def work(checker: AnswerChecker) -> None:
+        checker.committed(blob(("workloads/risk/a", b"1"), id="a"), 9)
+        checker.accepted(checker.send("a"), "workloads/risk/a", 9, changes=True)
+        checker.committed(blob(("nodes//n0", b"1"), id="b"), 2, "us-east")
+        checker.accepted(checker.send("b"), "nodes//n0", 2, changes=False, plane="us-east")
+
+    assert asked(work) == []
+
+
+def test_what_was_told_before_a_store_lost_its_tail_binds_nobody_and_what_was_told_since_does() -> None:
+    def work(at: int, *, again: bool) -> Callable[[AnswerChecker], None]:
+        def told(checker: AnswerChecker) -> None:
+            late = checker.send("late")
+            checker.committed(blob(("workloads/risk/a", b"1"), id="a"), 1)
+            checker.committed(blob(("workloads/risk/b", b"1"), id="b"), 2)
+            checker.accepted(checker.send("b"), "workloads/risk/b", revision(1, 2), changes=True)
+            checker.lost(GLOBAL, 1, 1)
+            checker.accepted(late, "workloads/risk/c", revision(1, 3), changes=True)  # by whoever led before
+            fresh = checker.send("b")
+            if again:
+                checker.committed(blob(("workloads/risk/b", b"1"), id="b"), 2)
+            checker.accepted(fresh, "workloads/risk/b", revision(2, at), changes=True)
+
+        return told
+
+    assert asked(work(2, again=True)) == []
+    assert asked(work(2, again=False)) == ["S13", "S13"], "it is not at its place, and nowhere"
+    assert asked(work(1, again=True)) == ["S13"]
+
+
+def test_what_was_wrong_before_a_loss_is_found_though_it_is_gone() -> None:
+    def work(checker: AnswerChecker) -> None:
+        checker.committed(blob(("workloads/risk/a", b"1"), id="a"), 1)
+        checker.committed(blob(("workloads/risk/a", b"2"), id="a"), 2)
+        checker.accepted(checker.send("a"), "workloads/risk/a", 2, changes=True)
+        checker.lost(GLOBAL, 1, 1)
+
+    assert asked(work) == ["S13"]
+
+
+def test_what_a_component_is_told_after_a_loss_is_asked_again() -> None:
+    def found(told_at: int) -> list[str]:
+        out: list[str] = []
+        checker = PromiseChecker(lambda invariant, detail: out.append(detail))
+        command = Command(Caller("ada", Role.USER), Delete("Workload", "risk", "api"))
+        checker.committed(blob(("workloads/risk/a", b"1")), 1)
+        checker.told(command, Accepted(revision(1, 1)))
+        checker.lost(1, 0)
+        checker.told(command, Accepted(revision(1, 5)))
+        checker.told(command, Accepted(revision(2, told_at)))
+        checker.committed(blob(("leases//x", b"1"), ("workloads/risk/a", b"1")), 1)
+        checker.finish()
+        return out
+
+    assert found(2) == []
+    assert len(found(1)) == 1, "what stood there before the loss does not stand there any more"
+
+
 # --- S15 -------------------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +268,22 @@ def test_a_feed_that_goes_back_is_found_and_a_follower_that_is_sent_back() -> No
     assert len(found) == 1, "a later incarnation is further on, wherever it begins"
     checker.begins(revision(1, 12))
     assert len(found) == 2, "another server knew less than this client had been told"
+
+
+def test_a_feed_is_asked_again_after_a_loss_but_for_what_is_gone() -> None:
+    found: list[str] = []
+    checker = FeedChecker(("workloads",), lambda invariant, detail: found.append(detail))
+    checker.committed(blob(("workloads/risk/a", b"1"), ("workloads/risk/b", b"1")), 1)
+    checker.begins(revision(1, 2))
+    checker.lost(1, 1)
+    checker.told(revision(1, 1), [Told("workloads", "risk", "b", 2, b"1")], revision(1, 2))
+    checker.begins(revision(1, 2))
+    checker.begins(revision(2, 1))
+    assert found == [], "it may be gone, and whoever tells it may not know"
+    checker.committed(blob(("workloads/risk/c", b"1")), 2)
+    checker.told(revision(2, 1), [Told("workloads", "risk", "b", 2, b"1")], revision(2, 2))
+    assert len(found) == 1
+    assert "otherwise" in found[0]
 
 
 def test_a_follower_goes_on_where_it_was_within_one_history() -> None:

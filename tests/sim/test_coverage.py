@@ -11,8 +11,11 @@ from typing import Any, cast
 
 import pytest
 
+from fairlead.client.plane import Expired
 from fairlead.decide.fit import GATES, S6_GATES
-from fairlead.model.commands import Accepted, Bind, BindMany, Put, Refused
+from fairlead.model.commands import Accepted, Bind, BindMany, Put, Refused, Report
+from fairlead.model.kinds.slot import Token
+from fairlead.model.lifecycle import SlotState
 from fairlead.model.refusals import REFUSALS
 from fairlead.ports import SystemClock
 from fairlead.sim import campaign, kept
@@ -20,21 +23,25 @@ from fairlead.sim.coverage import (
     CHECKED,
     ELSEWHERE,
     FAULTS,
+    KINDS,
     NOT_COUNTED,
     NOT_INJECTED,
     NOT_MET,
     OWN,
     SAFEGUARDS,
+    STRUCK,
     floor_of,
     void_reasons,
 )
 from fairlead.sim.machines import Machines
+from fairlead.sim.platform import ENDS, NO_FEED, kinds_of
 from fairlead.sim.profiles import PROFILES
 from fairlead.sim.scenario import Scenario
 from fairlead.sim.tally import Tally, guard_of
 from fairlead.sim.world import Verdict, run_scenario
 
-ENOUGH_FAULTS = dict.fromkeys(FAULTS, 1_000)
+ENOUGH_FAULTS = dict.fromkeys((*FAULTS, *KINDS), 1_000)
+AT_AGENTS = {"AgentFence", "AgentLeader", "AgentToken"}  # what no authority says
 ENOUGH_REFUSALS = dict.fromkeys(SAFEGUARDS, 100)
 
 
@@ -63,17 +70,23 @@ def test_floors_follow_the_number_of_seeds_and_are_never_nothing() -> None:
 
 def test_what_is_not_injected_is_not_asked_for_and_says_why() -> None:
     assert all(name in FAULTS and why for name, why in NOT_INJECTED.items())
-    assert not void_reasons({name: 1_000 for name in FAULTS if name not in NOT_INJECTED}, ENOUGH_REFUSALS, 2_000, 0)
+    assert not void_reasons(dict.fromkeys(STRUCK, 1_000), ENOUGH_REFUSALS, 2_000, 0)
+
+
+def test_one_way_to_strike_does_not_stand_for_the_others() -> None:
+    assert names(void_reasons({**ENOUGH_FAULTS, "F11/gap": 999}, ENOUGH_REFUSALS, 2_000, 0)) == [("fault", "F11/gap")]
+    assert names(void_reasons({**ENOUGH_FAULTS, "unavailable": 0}, ENOUGH_REFUSALS, 2_000, 0)) == [("fault", "unavailable")]
+    assert {name for _, name in ENDS} == {name for name in KINDS if name.startswith("F11/")}
 
 
 def test_every_refusal_that_is_asked_for_is_one_that_can_be_counted() -> None:
-    others = {"AgentFence", "AgentToken", "Repeated", "StoreContended", "StoreFenced"}
+    others = {*AT_AGENTS, "HeartbeatFenced", "Repeated", "StoreContended", "StoreFenced"}
     assert {name.partition("/")[0] for name in SAFEGUARDS} - others <= set(REFUSALS)
     gates = {
         name.partition("/")[2] for name in {*SAFEGUARDS, *(name for own in OWN.values() for name in own)} if "NoFit/" in name
     }
     assert {gate.name for gate in S6_GATES} <= gates <= {gate.name for gate in GATES}
-    assert set(NOT_MET) <= set(REFUSALS) - set(SAFEGUARDS), "what no campaign can meet is not asked of one"
+    assert not set(NOT_MET) & set(SAFEGUARDS), "what no campaign can meet is not asked of one"
 
 
 def test_every_reason_for_a_refusal_is_asked_for_once_or_says_why_not() -> None:
@@ -81,7 +94,7 @@ def test_every_reason_for_a_refusal_is_asked_for_once_or_says_why_not() -> None:
         places = [place for place in (SAFEGUARDS, NOT_MET, ELSEWHERE) if reason in place]
         assert len(places) == 1, f"{reason} is in {len(places)} of the lists of fairlead/sim/coverage.py"
         assert places[0][reason]
-    assert {name.partition("/")[0] for name in (*NOT_MET, *ELSEWHERE)} <= set(REFUSALS)
+    assert {name.partition("/")[0] for name in (*NOT_MET, *ELSEWHERE)} - AT_AGENTS <= set(REFUSALS)
 
 
 def test_what_only_a_directed_profile_meets_names_a_profile_there_is() -> None:
@@ -146,6 +159,37 @@ def test_where_one_reason_has_several_guards_the_answer_says_which() -> None:
     tally.answered(BindMany((bind, bind)), Accepted(1, refused=((0, alone), (1, both))))
     tally.answered(bind, alone)
     assert tally.total() == Counter({"NoFit/zones": 2})
+
+
+def test_a_report_of_a_session_that_is_over_is_not_lost_among_the_leases() -> None:
+    report = Report("risk", "api-0", Token(1, 1, 1), SlotState.STARTING)
+    assert guard_of(report, Refused("FencedOut", "", {"session": 3})) == ("FencedOut/session",)
+    assert guard_of(report, Refused("FencedOut", "", {"epoch": 3, "holder": "x"})) == ()
+
+
+def test_every_profile_is_in_the_mix_but_those_without_faults_of_their_own() -> None:
+    assert set(PROFILES) - set(campaign.MIX) == {"calm", "first", "full"}
+    assert set(campaign.MIX) <= set(PROFILES)
+    timed = sum(profile in campaign.RECOVERS for profile in campaign.MIX)
+    assert len(campaign.MIX) % 2, "each of two jobs gets some of every profile"
+    assert 0.25 < timed / len(campaign.MIX) < 0.4
+
+
+def test_how_a_feed_ended_is_told_by_what_production_says_of_it() -> None:
+    for said in (
+        ("F11/connection", "the connection broke; list again"),
+        ("F11/server", "this server stopped leading; list again from another"),
+        ("F11/server", "this watch fell too far behind; list again"),
+        ("F11/gap", "position 4 is older than the oldest in memory, 9"),
+        ("F11/gap", "revision 4 is no longer in memory"),
+    ):
+        assert kinds_of(Expired(said[1], 0)) == ["F11", said[0]]
+    assert kinds_of(Expired("something else", 0)) == ["F11"]
+    assert kinds_of(Expired("Invalid: follow: there is no kind 'bindings' for this caller", 0)) == [], "it was no feed"
+    root = Path(kept.__file__).parent.parent
+    sources = "".join(path.read_text() for part in ("authority", "client", "compose") for path in (root / part).glob("*.py"))
+    for words in (NO_FEED, *(words for words, _ in ENDS)):
+        assert words in sources, f"nobody says {words!r} any more"
 
 
 def test_each_rule_of_where_a_slot_may_be_is_asked_at_commit_in_the_profile_for_it() -> None:

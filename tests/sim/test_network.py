@@ -243,3 +243,63 @@ def test_a_clog_that_held_nothing_is_not_counted_and_one_under_a_cut_is_held_by_
         assert rig.got == ["late"]
 
     rigged(work)
+
+
+def test_a_cut_is_counted_once_and_only_where_anybody_had_something_to_say() -> None:
+    async def work(rig: Rig) -> None:
+        end, counts = await rig.dial(), rig.machines.counts
+        both = [(rig.here, rig.there), (rig.there, rig.here)]
+        rejoin = rig.network.cut(both)
+        rejoin()
+        await end.send("before")
+        assert counts["F5"] == 0
+        rejoin = rig.network.cut(both)
+        for word in ("held", "too"):
+            await end.send(word)
+        assert counts["F5"] == 1
+        rejoin()
+        await sleep(1.0)
+        assert (rig.got, counts["F5"]) == (["before", "held", "too"], 1)
+
+    rigged(work)
+
+
+def test_a_slow_link_is_counted_when_it_is_used_and_is_as_before_afterwards() -> None:
+    async def work(rig: Rig) -> None:
+        end, counts, link = await rig.dial(), rig.machines.counts, rig.network.link(rig.here, rig.there)
+        usual_s = link.high_s
+        rig.network.slow([link], 4.0)()
+        await end.send("before")
+        assert (link.high_s, counts["F4"]) == (usual_s, 0)
+        quicken = rig.network.slow([link], 4.0)
+        await end.send("late")
+        await end.send("too")
+        quicken()
+        await end.send("after")
+        assert (link.high_s, counts["F4"]) == (usual_s, 1)
+
+    rigged(work)
+
+
+def test_only_links_between_machines_that_have_carried_something_are_used() -> None:
+    async def work(rig: Rig) -> None:
+        other = rig.machines.machine("c/other")
+        rig.network.block(rig.here, other)
+        rig.network.carry(rig.here, rig.here, lambda: None)
+        assert rig.network.used() == {}
+        await rig.dial()
+        assert set(rig.network.used()) == {("a/client", "b/server"), ("b/server", "a/client")}
+
+    rigged(work)
+
+
+def test_a_loss_holds_for_links_that_are_yet_to_be_made() -> None:
+    async def work(rig: Rig) -> None:
+        rig.network.lose(0.5)
+        assert rig.network.links() == {}
+        assert rig.network.link(rig.here, rig.there).loss == 0.5
+        assert rig.network.link(rig.here, rig.here).loss == 0.0
+        rig.network.lose(0.0)
+        assert rig.network.link(rig.here, rig.there).loss == 0.0
+
+    rigged(work)

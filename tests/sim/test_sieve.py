@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from fairlead.controllers.runtime import Runtime
 from fairlead.sim import loop as sim
 from fairlead.sim.loop import SimLoop
-from fairlead.sim.probe import HOLD_S, Probe, SievedPlane
+from fairlead.sim.machines import Machines, Running, for_ever
+from fairlead.sim.probe import DOWN_S, HOLD_S, Probe, SievedPlane
 from fairlead.sim.scenario import Sieve
 from fairlead.sim.sieve import IN_WIDE, MISSED_S, SMALL, WIDE, faults_of, scenario_at, sifted, spread
 from fairlead.sim.world import Verdict, run_scenario
@@ -90,6 +91,12 @@ class FakePlane:
     async def list(self, plural: str) -> Sequence[Any]:
         return [plural]
 
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Any:
+        return plural
+
+    async def heard(self, since_ms: int) -> Sequence[tuple[str, int]]:
+        return [("n0", since_ms)]
+
 
 def test_a_list_may_be_as_old_as_a_feed() -> None:
     async def main(loop: SimLoop) -> tuple[list[float], int]:
@@ -104,6 +111,45 @@ def test_a_list_may_be_as_old_as_a_feed() -> None:
     took, calls = sim.run(main, 1).value
     assert took == [0.0, HOLD_S, 0.0]
     assert calls == 3
+
+
+def test_what_is_read_alone_and_who_was_heard_may_be_as_old() -> None:
+    async def main(loop: SimLoop) -> list[float]:
+        took = []
+        for at in (0, 1):
+            plane = SievedPlane(FakePlane(), Probe(loop, Sieve("x", "stale", at)))  # type: ignore[arg-type]
+            began = loop.now
+            assert await plane.get("nodes", "", "n0")
+            took.append(loop.now - began)
+            assert await plane.heard(7) == [("n0", 7)]
+            took.append(loop.now - began)
+            assert plane._probe.calls == 2
+        return took
+
+    assert sim.run(main, 1).value == [HOLD_S, HOLD_S, 0.0, HOLD_S]
+
+
+def test_a_server_that_was_struck_stays_down_while_its_machine_has_no_power() -> None:
+    async def main(loop: SimLoop) -> tuple[int, int]:
+        machines = Machines(loop)
+        machine = machines.machine("us-east/server-0")
+
+        async def reads(running: Running) -> None:
+            await SievedPlane(FakePlane(), probe).get("nodes", "", "n0")  # type: ignore[arg-type]
+            await for_ever()
+
+        probe = Probe(loop, Sieve("x", "crash", 0))
+        program = machines.program("us-east-0", machine, reads)
+        program.start()
+        await sim.sleep(DOWN_S / 2)
+        machine.up = False
+        await sim.sleep(DOWN_S)
+        dark = program.lives
+        machine.up = True
+        probe._start(program)
+        return dark, program.lives
+
+    assert sim.run(main, 1).value == (1, 2)
 
 
 def test_nothing_strikes_when_all_should_be_at_rest() -> None:

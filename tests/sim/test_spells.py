@@ -7,12 +7,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.model.registry import GLOBAL
 from fairlead.sim import loop as sim
 from fairlead.sim.campaign import scenario_of
 from fairlead.sim.chaos import Chaos
 from fairlead.sim.loop import SimLoop, sleep
 from fairlead.sim.scenario import Faults, Scenario, Work
 from fairlead.sim.spells import Hit, Loop
+from fairlead.sim.walls import unheard
 from fairlead.sim.world import World, run_scenario
 
 QUIET = Scenario(1, "calm", 1, 2, 3, work=Work(2, 20.0, operators=0.0), faults=Faults())
@@ -25,7 +27,8 @@ def in_a_world(work: Callable[[World, Chaos], Coroutine[Any, Any, None]], scenar
         await sleep(15.0)
         await work(world, world.chaos)
 
-    sim.run(main, 1)
+    with unheard():
+        sim.run(main, 1)
 
 
 def test_a_storm_kills_several_programs_again_and_again_and_ends() -> None:
@@ -85,6 +88,126 @@ def test_feeds_that_end_are_counted_and_resets_of_other_connections_are_not() ->
         network.reset(agent)
         await sleep(1.0)
         assert counts["F11"] > before
+
+    in_a_world(work)
+
+
+class Fixed:
+    """Draws that are chosen: of each kind always the same."""
+
+    def __init__(self, random: float = 0.0, uniform: float = 0.0, choice: Any = None) -> None:
+        self._random, self._uniform, self._choice = random, uniform, choice
+
+    def random(self) -> float:
+        return self._random
+
+    def uniform(self, low: float, high: float) -> float:
+        return max(low, self._uniform)
+
+    def randrange(self, low: int, high: int) -> int:
+        return low
+
+    def choice(self, among: Any) -> Any:
+        return self._choice
+
+
+def test_a_process_that_stands_still_is_counted_when_it_begins_to() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        await chaos._pause(Fixed())  # type: ignore[arg-type]
+        await chaos._pause(Fixed())  # type: ignore[arg-type]
+        paused = [program.running for program in chaos._programs() if program.running is not None and program.running.paused]
+        assert (len(paused), chaos.counts["F8"]) == (1, 1)
+
+    in_a_world(work)
+
+
+def test_a_failover_that_lost_nothing_is_no_lost_tail() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        await chaos._lost_tail(Fixed())  # type: ignore[arg-type]
+        assert chaos.counts["F14"] == 1
+        disk = world.platform.planes[GLOBAL].store.disk
+        disk.journal.clear()
+        await chaos._lost_tail(Fixed())  # type: ignore[arg-type]
+        assert chaos.counts["F14"] == 1
+
+    in_a_world(work)
+
+
+def test_a_second_agent_of_a_node_is_counted_and_runs() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        before = len(world.platform.agents)
+        await chaos._twin(Fixed(uniform=5.0))  # type: ignore[arg-type]
+        (twin,) = chaos._twins
+        await sleep(2.0)
+        assert (len(world.platform.agents), chaos.counts["F16"], twin.program.alive) == (before + 1, 1, True)
+        await sleep(5.0)
+        assert not twin.program.alive
+
+    in_a_world(work)
+
+
+def test_a_herd_is_counted_where_all_connections_of_a_process_break_and_not_where_one_does() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        network = world.platform.network
+        before = len(network.all_ends())
+        await chaos._reset(Fixed(0.5))  # type: ignore[arg-type]
+        assert (len(network.all_ends()), chaos.counts["F17"]) == (before - 1, 0)
+        peer = network.all_ends()[0].peer
+        assert peer is not None
+        assert network.ends[peer.process]
+        await chaos._reset(Fixed(0.0))  # type: ignore[arg-type]
+        assert (chaos.counts["F17"], network.ends[peer.process]) == (1, {})
+
+    in_a_world(work)
+
+
+def test_a_clock_that_is_set_to_the_rate_it_has_is_not_counted() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        for rate, counted in ((1.005, 1), (1.005, 1), (0.995, 2)):
+            await chaos._spells.clock(Fixed(0.9, choice=rate))  # type: ignore[arg-type]
+            assert chaos.counts["F7"] == counted
+        await chaos._spells.clock(Fixed(0.5, choice=0.995))  # type: ignore[arg-type]
+        assert chaos.counts["F7"] == 3, "its wall clock is stepped"
+
+    in_a_world(work)
+
+
+def test_what_people_ask_twice_and_do_wrong_is_counted_when_it_has_arrived() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        people, node = world.people, "us-east-n0"
+        servers = [program.machine for program in world.platform.planes[GLOBAL].servers]
+        before = chaos.counts["F2"]
+        rejoin = world.platform.network.cut([(world.platform.office, server) for server in servers])
+        people._count_wrong(True, await people._cordon(node, True))
+        assert (chaos.counts["F20"], chaos.counts["F2"]) == (0, before)
+        rejoin()
+        people._count_wrong(True, await people._cordon(node, True))
+        people._count_wrong(False, await people._cordon(node, False))
+        assert chaos.counts["F20"] == 1
+        assert chaos.counts["F2"] > before
+
+    in_a_world(work, replace(QUIET, work=replace(QUIET.work, actions=0.01, replays=1.0)))
+
+
+def test_a_server_whose_disk_is_full_leads_on_and_notes_how_far_it_has_seen_its_store_afterwards() -> None:
+    async def work(world: World, chaos: Chaos) -> None:
+        (leader,) = world.platform.planes["us-east"].vouched()
+        programs = chaos._programs()
+        at = next(n for n, program in enumerate(programs) if program.name == leader.config.name)
+        agents, servers = len(world.platform.agents), len(programs) - len(world.platform.agents)
+        drawn = (at + agents + 0.5) / (agents + servers)
+        assert drawn > 0.5, "not of a store"
+        machine = programs[at].machine
+        await chaos._spells.disk(Fixed(drawn, uniform=10.0))  # type: ignore[arg-type]
+        assert machine.disk_broken
+        noted, struck = machine.read(f"seen of {leader.config.name}"), chaos.counts["F13"]
+        await sleep(9.0)
+        assert chaos.counts["F13"] > struck
+        assert machine.read(f"seen of {leader.config.name}") == noted
+        await sleep(11.0)
+        assert machine.read(f"seen of {leader.config.name}") != noted
+        assert leader in world.platform.planes["us-east"].vouched()
+        assert not world.findings
 
     in_a_world(work)
 

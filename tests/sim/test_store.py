@@ -150,7 +150,7 @@ def test_whoever_watches_the_disk_is_told_of_every_batch_and_of_a_lost_tail() ->
     async def work(rig: Rig) -> None:
         told: list[Any] = []
         rig.service.disk.committed = lambda batch: told.append(batch.first)
-        rig.service.disk.tail_lost = lambda position: told.append(("lost", position))
+        rig.service.disk.tail_lost = lambda position, incarnation: told.append(("lost", position))
         fence = await rig.lead()
         for batch in rig.batches:
             await rig.store.commit(fence, batch)
