@@ -45,7 +45,7 @@ class Chaos:
         )
         self._spells = Spells(platform, self._left_out, lambda: self.healed, self._start)
         self._power_draws = platform.loop.stream("power")
-        strays.left_out = self._left_out
+        strays.left_out, strays.healed = self._left_out, lambda: self.healed
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -74,12 +74,14 @@ class Chaos:
             self._striking = f"{name}:{number}"
             await strike(draws)
 
-    def _left_out(self) -> bool:
-        """Asked by each strike when it has drawn: one that shrinking found to be needless is drawn, and does nothing."""
-        if self._striking in self._platform.scenario.skips:
+    def _left_out(self, strike: str = "") -> bool:
+        """Asked by each strike when it has drawn: one that shrinking found to be needless is drawn, and does nothing. What is
+        no task of its own names itself."""
+        strike = strike or self._striking
+        if strike in self._platform.scenario.skips:
             return True
-        self.strikes.append(self._striking)
-        self._machines.struck(self._striking)
+        self.strikes.append(strike)
+        self._machines.struck(strike)
         return False
 
     def _lose(self, chance: float) -> None:
