@@ -54,9 +54,9 @@ class Chaos:
             "reset": self._reset, "clock": self._spells.clock, "store": self._store, "store_down": self._store_down,
             "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._spells.disk,
             "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
-            "misplace": self.strays.misplace, "linger": self._aimed.linger, "forget": self._aimed.forget,
-            "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand,
-            "relapse": self._aimed.relapse, "hush": self._hush, "behead": self._aimed.behead,
+            "misplace": self.strays.misplace, "meddle": self.strays.meddle, "linger": self._aimed.linger,
+            "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand, "hush": self._hush,
+            "relapse": self._aimed.relapse, "forget": self._aimed.forget, "behead": self._aimed.behead,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)

@@ -38,6 +38,7 @@ from fairlead.model.lifecycle import LEASED_ROLES, STEPS, Role, SlotState
 from fairlead.model.registry import GLOBAL
 from fairlead.sim.born import TENANTS
 from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.meddling import MEDDLING, Ground
 from fairlead.sim.misplaced import RULES, kept_away, misplaced
 from fairlead.sim.pictures import told_again
 from fairlead.sim.platform import Plane, Platform
@@ -54,6 +55,7 @@ GROUNDS: Final = (
     "",
 )  # what a bind is wrong about; nothing: its node alone
 STEPS_WRONG: Final = ("token", "stranger", "lease")
+LOOKS, LOOK_S = 50, 0.01  # for half a second
 
 _binding: Final = codec.decoder(Binding).decode
 
@@ -86,6 +88,7 @@ class Strays:
         self.left_out: Callable[..., bool] = lambda strike="": False  # shrinking found this one to be needless
         self.healed: Callable[[], bool] = lambda: False
         self._asked: dict[tuple[str, str, str], SchedulingRequest] = {}  # requests that once waited
+        self._before: dict[str, dict[tuple[str, str], SchedulingRequest]] = {}  # by region: as they were seen first
         self._spoilt: Counter[str] = Counter()  # proposals that were to be, by server: each is a strike of its own
         self._bound_in: dict[bytes, list[tuple[int, str, bytes, Binding]]] = {}  # by batch: whoever is told again is told of any
 
@@ -125,6 +128,29 @@ class Strays:
         if bind is not None:
             asked, withdrawn = Enqueue(wrong), Delete("SchedulingRequest", named.namespace, named.name)
             self._send(plane, Command(caller, asked), Command(scheduler, bind), Command(caller, withdrawn))
+
+    async def meddle(self, draws: Draws) -> None:
+        """Commands that ask a single guard, each with what comes of it where that guard is out."""
+        which, first, second, where = (draws.random() for _ in range(4))
+        planes = [plane for plane in self._platform.planes.values() if plane.name != GLOBAL]
+        plane = planes[int(where * len(planes))]
+        objects, before = self.objects(plane.name), self._before.setdefault(plane.name, {})
+        for slot, request in objects.get("schedulingrequests", {}).items():
+            if not request.spec.gang:
+                before.setdefault(slot, request)
+        if self.left_out():
+            return
+        ground = Ground(
+            objects, plane.name, before, lambda role: caller_of(objects, role),
+            lambda request: self._proposal_of(plane, objects, request, second),
+        )  # fmt: skip
+        meddling = MEDDLING[list(MEDDLING)[int(which * len(MEDDLING))]]
+        for _ in range(LOOKS):  # what it is about may be there for some milliseconds at a time
+            commands = meddling(ground, first)
+            if commands:
+                self._send(plane, *commands)
+                return
+            await sleep(LOOK_S)
 
     def spoil(self, plane: Plane, server: PlaneServer) -> None:
         """From now on some proposals of this server's schedulers arrive as if they had been decided on something older, or just
