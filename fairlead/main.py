@@ -353,10 +353,12 @@ class LocalSimulator:
 
         return sieve.sifted(names, patterns, points, out, say, jobs)
 
-    def mutants(self, names: Sequence[str], seeds: int, quick: bool, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    def mutants(
+        self, names: Sequence[str], seeds: int, quick: bool, jobs: int, density: int, say: Callable[[str], None]
+    ) -> dict[str, Any]:
         from fairlead.sim import campaign
 
-        return campaign.mutants(names, seeds, quick, jobs, say)
+        return campaign.mutants(names, seeds, quick, jobs, density, say)
 
     def determinism(self, seeds: list[int], profile: str, minutes: float, say: Callable[[str], None]) -> dict[str, Any]:
         from fairlead.sim import campaign

@@ -98,7 +98,7 @@ def key_of_campaign(params: dict[str, Any]) -> str:
 
 
 def of_mutants(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    lost = [row["name"] for row in rows if not row["found"] or row["control"]]
+    lost = [row["name"] for row in rows if not row["found"] or row["late"] or row["control"]]
     return {"planted": len(rows), "lost": len(lost), "names": lost[:NAMES_MAX]}
 
 

@@ -68,7 +68,7 @@ class JournalChecker:
         self._position = 0
         self._term = (0, 0)  # incarnation and epoch of the newest batch
         self._chain = ChainChecker(self._objects, self._found)
-        self._steps = StepChecker(self._found, self.checked)
+        self._steps = StepChecker(self._objects, self._found, self.checked)
         self._claims = ClaimChecker(self._objects, self._found, self.checked)
         self._leaving = LeavingChecker(self._objects, self._found, self.checked)
         self._places = PlaceChecker(self._objects, self._on_node, self._found)
@@ -201,7 +201,7 @@ class JournalChecker:
                 self._leaving.binding(at, old, new, command.caller.role if command is not None else None)
                 return self._steps.binding(command, old, new)
             case "reservations":
-                return self._steps.reservation(old, new)
+                return self._steps.reservation(command, old, new, self._now_ms)
             case "assignments":
                 self.checked["S1"] += self.moving.assignment(old, new)
                 self._leaving.order(old, new)

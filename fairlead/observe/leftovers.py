@@ -92,7 +92,7 @@ class LeftoverChecker:
             if reservation.spec.budget:
                 continue
             since_ms = seen[uid] = self._reserved.get(uid, _ms(made) if made is not None else now_ms)
-            end_ms = since_ms if end is None else min(_ms(end), since_ms + RESERVED_MS)
+            end_ms = since_ms if end is None or _ms(end) > since_ms + RESERVED_MS else _ms(end)  # else nobody could have it
             if end_ms < now_ms:
                 out[uid] = (f"reservation {tenant}/{name}", end_ms)
         self._reserved = seen

@@ -1,21 +1,23 @@
 """S7 asked of a journal: every step of a slot is an edge of the lifecycle table, made by its owner; where a slot is, what it
 holds and under which token are decided once, when it is placed. With it S1 (one binding a slot), and S9 of the token a step came
-under.
+under, and of the session of the agent that made it.
 
 Owns which slot is bound as what, and which reservations have ended. Fed by JournalChecker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from fairlead.model.commands import Command, Move, Report
-from fairlead.model.kinds.capacity import Reservation
+from fairlead.model.kinds.capacity import Node, Reservation
 from fairlead.model.kinds.work import Binding
 from fairlead.model.lifecycle import AUTHORITY_STEPS, STEPS, Role, SlotState
+
+BATCH_MS: Final = 1_000  # a batch has the time at which it was begun; whoever is judged by the clock may have come later
 
 Found = Callable[[str, str], None]
 
@@ -23,7 +25,8 @@ Found = Callable[[str, str], None]
 class StepChecker:
     """Tell it of every change before it is applied."""
 
-    def __init__(self, found: Found, checked: dict[str, int]) -> None:
+    def __init__(self, objects: Mapping[str, Mapping[tuple[str, str], Any]], found: Found, checked: dict[str, int]) -> None:
+        self._objects = objects
         self._found = found
         self._checked = checked
         self._slots: dict[tuple[str, int], tuple[str, str]] = {}
@@ -46,7 +49,7 @@ class StepChecker:
             return False
         return self._changed(old, new, role)
 
-    def reservation(self, old: Reservation | None, new: Reservation | None) -> bool:
+    def reservation(self, command: Command | None, old: Reservation | None, new: Reservation | None, now_ms: int) -> bool:
         """The same. What is reserved is never changed: it ends, once (S8). But of a room that a budget holds a claimer may take a
         part, and give it back; neither raises anything, as the claimer's binding begins or ends in the same entry."""
         if old is None:
@@ -58,6 +61,10 @@ class StepChecker:
             self._found("S7", f"reservation {new.metadata.name} was changed while it was held")
             return True
         self._checked["S8"] += 1
+        end = old.spec.expiry_time
+        by_repair = command is not None and command.caller.role is Role.REPAIR
+        if by_repair and end is not None and now_ms + BATCH_MS < end.timestamp() * 1000:
+            self._found("S7", f"reservation {old.metadata.name} was ended by repair before it ran out")
         if old.metadata.uid in self._ended:
             self._found("S8", f"reservation {old.metadata.name} ended twice")
         self._ended.add(old.metadata.uid)
@@ -113,6 +120,15 @@ class StepChecker:
             self._found("S7", f"{new.metadata.name} on {old.spec.node} was moved by the agent of {command.caller.node or 'none'}")
         if command is not None and isinstance(command.body, Move | Report) and command.body.token != old.spec.token:
             self._found("S9", f"{new.metadata.name} moved under token {command.body.token}, which is not its own")
+        if command is not None and isinstance(command.body, Report):
+            self._spoke(command.body, old)
+
+    def _spoke(self, said: Report, old: Binding) -> None:
+        """Of an agent whose session was over the newer one knows better: it may run this very life by now."""
+        node: Node | None = self._objects["nodes"].get(("", old.spec.node))
+        if node is not None and 0 < said.session < node.status.session:
+            newer = f"session {node.status.session} speaks for {old.spec.node}"
+            self._found("S9", f"{old.metadata.name} was moved by session {said.session}, and {newer}")
 
 
 def _is_shared(old: Reservation, new: Reservation) -> bool:

@@ -336,9 +336,9 @@ def determinism(seeds: Sequence[int], profile: str, minutes: float, say: Say) ->
 # --- planted bugs ----------------------------------------------------------------------------------------------------------
 
 
-def mutants(names: Sequence[str], seeds: int, quick: bool, jobs: int, say: Say) -> dict[str, Any]:
-    """Each planted bug in its directed profile until a checker finds it, and the same seeds without it."""
+def mutants(names: Sequence[str], seeds: int, quick: bool, jobs: int, density: int, say: Say) -> dict[str, Any]:
+    """Each planted bug in its directed profile until a checker finds it, or in `density` seeds, and the same without it."""
     load = environment()
-    found = hunt.rows(names, seeds, quick, jobs, scenario_of, say)
-    params = {"seeds": seeds, "quick": quick, "jobs": jobs}
+    found = hunt.rows(names, seeds, quick, jobs, scenario_of, say, density)
+    params = {"seeds": seeds, "quick": quick, "jobs": jobs, "density": density}
     return {"name": "sim mutants", "params": params, "environment": load, "results": {"mutants": found}}

@@ -46,7 +46,7 @@ class Chaos:
         )
         self._spells = Spells(platform, self._left_out, lambda: self.healed, self._start)
         self._power_draws = platform.loop.stream("power")
-        strays.left_out = self._left_out
+        strays.left_out, strays.healed = self._left_out, lambda: self.healed
         self.strikes: list[str] = []  # every one that was carried out, as `skips` of a scenario names it
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -55,9 +55,9 @@ class Chaos:
             "reset": self._reset, "clock": self._spells.clock, "store": self._store, "store_down": self._store_down,
             "lost_tail": self._lost_tail, "twin": self._twin, "instance": self._instance, "disk": self._spells.disk,
             "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
-            "misplace": self.strays.misplace, "linger": self._aimed.linger, "forget": self._aimed.forget,
-            "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand,
-            "relapse": self._aimed.relapse, "hush": self._hush, "behead": self._aimed.behead,
+            "misplace": self.strays.misplace, "meddle": self.strays.meddle, "linger": self._aimed.linger,
+            "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand, "hush": self._hush,
+            "relapse": self._aimed.relapse, "forget": self._aimed.forget, "behead": self._aimed.behead,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)
@@ -75,12 +75,14 @@ class Chaos:
             self._striking = f"{name}:{number}"
             await strike(draws)
 
-    def _left_out(self) -> bool:
-        """Asked by each strike when it has drawn: one that shrinking found to be needless is drawn, and does nothing."""
-        if self._striking in self._platform.scenario.skips:
+    def _left_out(self, strike: str = "") -> bool:
+        """Asked by each strike when it has drawn: one that shrinking found to be needless is drawn, and does nothing. What is
+        no task of its own names itself."""
+        strike = strike or self._striking
+        if strike in self._platform.scenario.skips:
             return True
-        self.strikes.append(self._striking)
-        self._machines.struck(self._striking)
+        self.strikes.append(strike)
+        self._machines.struck(strike)
         return False
 
     def _tell(self, what: str) -> None:

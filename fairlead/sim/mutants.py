@@ -21,6 +21,7 @@ from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
 from fairlead.sim import (
     mutants_commits,
+    mutants_gates,
     mutants_leases,
     mutants_moving,
     mutants_placing,
@@ -155,6 +156,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     **mutants_moving.MUTANTS,
     **mutants_running.MUTANTS,
     **mutants_commits.MUTANTS,
+    **mutants_gates.MUTANTS,
     **mutants_taking.MUTANTS,
 }
 
@@ -163,5 +165,5 @@ QUICK: Final = (
     "bind-any-epoch", "no-policy-areas", "no-tenancy", "lease-no-fence", "slot-any-token", "step-any-owner", "asked-again",
     "no-fit", "no-cpu", "no-memory", "evict-any-rank", "released-twice", "watch-drops", "watch-twice", "watch-disorder",
     "reads-all", "takeover-never", "gang-what-fits", "claim-starts-at-once", "report-by-anybody",
-    "lease-from-receipt",
+    "lease-from-receipt", "begun-before", "deleted-alive", "any-session-reports",
 )  # fmt: skip

@@ -129,7 +129,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "what is reserved is bound there, by whoever reserved it", "crowded", ("S8",), _any_holder, 1.0
     ),
     "node-not-ready": Mutant("a node takes work once it has said what it runs, and is heard", "waning", ("S2",), _any_node, 1.0),
-    "no-budgets": Mutant("evictions leave what a disruption budget says", "crowded", ("S19",), _no_budgets, 1.0),
+    "no-budgets": Mutant("evictions leave what a disruption budget says", "crowded", ("S19",), _no_budgets, 1.0, within=10),
     "unlisted-is-empty": Mutant(
         "no Exclusive slot is bound while a node may run it unknown", "lost", ("S12",), _unlisted_is_empty
     ),
@@ -139,6 +139,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ("S12",),
         _forgotten_is_empty,
         0.5,
+        within=20,
     ),
     "report-by-anybody": Mutant("an agent speaks for its own node", "strays", ("S7",), _any_agent, 1.0),
     "gang-what-fits": Mutant("of a gang all fit or none is bound", "gangs", ("S20",), _gang_without_the_refused, 1.0),

@@ -78,19 +78,19 @@ def _believes_on() -> list[Swap]:
 MUTANTS: Final[dict[str, Mutant]] = {
     "grant-lease-without-end": Mutant("a lease ends by its time", "stranded", ("S4",), _endless, 1.0),
     "grant-lease-agents-forget": Mutant(
-        "an agent ends what is above the limit that stays with its lease", "beheaded", ("S5",), _agents_forget, 3.0
+        "an agent ends what is above the limit that stays with its lease", "beheaded", ("S5",), _agents_forget, 3.0, within=12
     ),
     "grant-firm-at-once": Mutant(
-        "what is above the limit that stays is provisional until it is not", "beheaded", ("S5",), _firm_at_once, 3.0
+        "what is above the limit that stays is provisional until it is not", "beheaded", ("S5",), _firm_at_once, 3.0, within=12
     ),
     "policy-lease-without-end": Mutant("policy is judged by under a lease", "leases", ("S6",), _judges_on, 3.0),
     "policy-effective-at-once": Mutant(
         "a policy is effective when no other may be judged by", "leases", ("S6",), _effective_at_once, 3.0
     ),
     "cold-leases-go-on": Mutant(
-        "after a time that nobody has measured no lease is believed in", "stopped", ("S5", "S6"), _believes_on, 3.0
+        "after a time that nobody has measured no lease is believed in", "stopped", ("S5", "S6"), _believes_on, 3.0, within=8
     ),
     "store-forgotten": Mutant(
-        "a server misses what its store lost while it was down", "relapses", ("S5",), _remembers_nothing, 2.0
+        "a server misses what its store lost while it was down", "relapses", ("S5",), _remembers_nothing, 2.0, within=12
     ),
 }

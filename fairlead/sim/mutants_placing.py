@@ -213,7 +213,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "bind-any-generation": Mutant("a placement names the generation", "strays", ("S7",), _any_generation, 1.0),
     "bind-any-policy": Mutant("a placement names the policy in force", "strays", ("S6",), _any_policy, 1.0),
     "bind-any-grant": Mutant("a placement names the grant in force", "strays", ("S4",), _any_grant_version, 1.0),
-    "no-grant": Mutant("the authority checks the grant again", "tight", ("S4",), _no_grant),
+    "no-grant": Mutant("the authority checks the grant again", "tight", ("S4",), _no_grant, within=12),
     "no-fit": Mutant("the authority checks capacity again", "crowded", ("S2", "S3", "S6"), _no_fit, 1.0),
     "no-cpu": Mutant("the authority checks the CPU again", "crowded", ("S2",), lambda: _blind_to("cpu_free", "cpu_unlent"), 1.0),
     "no-memory": Mutant(
@@ -228,7 +228,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-policy-areas": Mutant("the policy's residency is checked at commit", "areas", ("S6",), _any_area_of_the_policy, 1.0),
     "no-zones": Mutant("zones are checked at commit", "areas", ("S6",), lambda: _anywhere("zones"), 1.0),
     "no-regions": Mutant("regions are checked at commit", "areas", ("S6",), lambda: _anywhere("regions"), 1.0),
-    "no-isolation": Mutant("who wants a node alone has it alone", "crowded", ("S6",), _any_neighbour, 1.0),
+    "no-isolation": Mutant("who wants a node alone has it alone", "crowded", ("S6",), _any_neighbour, 1.0, within=12),
     "expired-holds": Mutant("a reservation ends at its expiry, not at clean-up", "crowded", ("S8",), _expired_holds, 1.0),
     "evict-any-rank": Mutant("a victim stands below its evictor", "crowded", ("S19",), _any_rank, 1.0),
     "released-twice": Mutant("a release counts once", "crowded", ("S2", "S4"), _released_twice, 1.0),

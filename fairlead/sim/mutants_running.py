@@ -210,7 +210,9 @@ def _drains_whatever_serves() -> list[Swap]:
 MUTANTS: Final[dict[str, Mutant]] = {
     "agent-any-token": Mutant("an agent refuses a token below one it has seen", "echoes", ("S9",), _agent_takes_any_token, 1.0),
     "agent-no-lease": Mutant("an agent stops Exclusive work when its lease ends", "usurpers", ("S12",), _agent_lease_never_ends),
-    "agent-own-lease": Mutant("the region says how long its word counts", "exclusive", ("S12",), _agent_counts_by_its_own_lease),
+    "agent-own-lease": Mutant(
+        "the region says how long its word counts", "exclusive", ("S12",), _agent_counts_by_its_own_lease, within=10
+    ),
     "lease-from-receipt": Mutant("a lease counts from when it was asked for", "lingering", ("S12",), _counts_from_receipt, 1.0),
     "shim-no-fence": Mutant("a shim ends Exclusive work by itself", "silent", ("S12",), _shim_has_no_fence),
     "agent-starts-at-once": Mutant("a new session waits for the earlier one's lease", "twins", ("S12",), _starts_at_once),
@@ -226,5 +228,5 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-resync": Mutant("a missed event is found by a resync", "first", ("L4",), _no_resync, 1.0),
     "lost-closed-again": Mutant("a node is closed once when it is lost", "silent", ("X3",), _lost_is_closed_again, 2.0),
     "objects-left-behind": Mutant("objects that are far behind are brought up to date", "lagging", ("S13",), _left_behind),
-    "objects-beyond-head": Mutant("objects never pass the head", "tails", ("S18",), _objects_beyond_the_head, 1.0),
+    "objects-beyond-head": Mutant("objects never pass the head", "tails", ("S18",), _objects_beyond_the_head, 1.0, within=40),
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+WITHIN: Final = 5  # most are found in the first seed; traces change with the code, and a seed or two may then show nothing
 
 Swap = tuple[Any, str, Any]  # an owner, its attribute, and what stands there instead
 
@@ -16,3 +18,4 @@ class Mutant(msgspec.Struct, frozen=True):
     invariants: tuple[str, ...]
     swaps: Callable[[], list[Swap]]
     minutes: float = 2.0
+    within: int = WITHIN  # by which seed of its profile it must be found: one that is found later has lost its profile

@@ -17,7 +17,8 @@ REST_S: Final = 300.0  # L4's, of one seed in ten: by its number, so that no dra
 QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
-DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "linger", "misplace", "forget")  # profiles of their own
+# These have profiles of their own.
+DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "linger", "misplace", "forget", "meddle")
 SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
 
@@ -226,6 +227,14 @@ def _areas(scenario: Scenario) -> Scenario:
     return replace(made, work=work, faults=replace(made.faults, misplace=60.0))
 
 
+def _meddlers(scenario: Scenario) -> Scenario:
+    """Requests, reservations and reports as they were long ago, at a region whose slots come, go and fail: one guard is asked by
+    each. Policies change, so that what was reserved may not be bound any more."""
+    made = _strays(scenario)
+    work = replace(made.work, actions=120.0, operators=0.0, promotions=6.0)
+    return replace(made, work=work, faults=Faults(meddle=300.0, spoil=0.3, instance=20.0))
+
+
 def _drains(scenario: Scenario) -> Scenario:
     """Operators who drain, close and delete nodes without end, under services that all say how many must serve."""
     work = replace(scenario.work, workloads=8, actions=30.0, exclusive=0.2, jobs=0.0, operators=40.0, budgets=1.0)
@@ -305,6 +314,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,
+    "denied": lambda s: replace(_tight(s), faults=Faults(meddle=240.0, instance=6.0)),  # asked again for what is used up
     "doubts": _doubts,
     "drains": _drains,
     "echoes": _echoes,
@@ -320,6 +330,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "leases": _leases,
     "lingering": _lingering,
     "lost": _lost,
+    "meddlers": _meddlers,
     "overflow": _overflow,
     "overrides": _overrides,
     "failback": _failback,

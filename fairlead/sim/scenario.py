@@ -40,6 +40,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     linger: float = 0.0  # what is said to a node comes late, and then nothing does any more
     forget: float = 0.0  # a store loses that something was bound, and the node that runs it is not heard for a while
     misplace: float = 0.0  # slots that are asked for and bound where they may not be
+    meddle: float = 0.0  # commands that come in pairs nobody would send, each of which asks a single guard
 
 
 class Work(msgspec.Struct, frozen=True, rename="camel"):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fairlead.model.commands import Bind, BindGang, BindMany, Body, Command, Reserve
 
 ACTOR: Final = "stray"
+PLACEMENTS: Final = (Bind, BindMany, BindGang, Reserve)  # what can be spoilt
 WAYS: Final = 7  # in which a proposal may be spoilt: wrong about one of six things, or late
 TTL_S: Final = 1.0
 HELD_S: Final = 15.0  # as long as some reserve, and bind when they should not any more

@@ -7,6 +7,7 @@ refuse that: what it accepts must be right all the same, and the checkers look a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -37,10 +38,11 @@ from fairlead.model.lifecycle import LEASED_ROLES, STEPS, Role, SlotState
 from fairlead.model.registry import GLOBAL
 from fairlead.sim.born import TENANTS
 from fairlead.sim.loop import Draws, sleep
+from fairlead.sim.meddling import MEDDLING, Ground
 from fairlead.sim.misplaced import RULES, kept_away, misplaced
 from fairlead.sim.pictures import told_again
 from fairlead.sim.platform import Plane, Platform
-from fairlead.sim.spoilt import ACTOR, HELD_S, TTL_S, older, quicker
+from fairlead.sim.spoilt import ACTOR, HELD_S, PLACEMENTS, TTL_S, older, quicker
 from fairlead.store.contract import Batch
 
 GROUNDS: Final = (
@@ -53,6 +55,7 @@ GROUNDS: Final = (
     "",
 )  # what a bind is wrong about; nothing: its node alone
 STEPS_WRONG: Final = ("token", "stranger", "lease")
+LOOKS, LOOK_S = 50, 0.01  # for half a second
 
 _binding: Final = codec.decoder(Binding).decode
 
@@ -82,8 +85,11 @@ class Strays:
     def __init__(self, platform: Platform, objects: Callable[[str], Objects]) -> None:
         self._platform = platform
         self.objects = objects
-        self.left_out: Callable[[], bool] = lambda: False  # shrinking found this one to be needless
+        self.left_out: Callable[..., bool] = lambda strike="": False  # shrinking found this one to be needless
+        self.healed: Callable[[], bool] = lambda: False
         self._asked: dict[tuple[str, str, str], SchedulingRequest] = {}  # requests that once waited
+        self._before: dict[str, dict[tuple[str, str], SchedulingRequest]] = {}  # by region: as they were seen first
+        self._spoilt: Counter[str] = Counter()  # proposals that were to be, by server: each is a strike of its own
         self._bound_in: dict[bytes, list[tuple[int, str, bytes, Binding]]] = {}  # by batch: whoever is told again is told of any
 
     async def strike(self, draws: Draws) -> None:
@@ -123,21 +129,47 @@ class Strays:
             asked, withdrawn = Enqueue(wrong), Delete("SchedulingRequest", named.namespace, named.name)
             self._send(plane, Command(caller, asked), Command(scheduler, bind), Command(caller, withdrawn))
 
+    async def meddle(self, draws: Draws) -> None:
+        """Commands that ask a single guard, each with what comes of it where that guard is out."""
+        which, first, second, where = (draws.random() for _ in range(4))
+        planes = [plane for plane in self._platform.planes.values() if plane.name != GLOBAL]
+        plane = planes[int(where * len(planes))]
+        objects, before = self.objects(plane.name), self._before.setdefault(plane.name, {})
+        for slot, request in objects.get("schedulingrequests", {}).items():
+            if not request.spec.gang:
+                before.setdefault(slot, request)
+        if self.left_out():
+            return
+        ground = Ground(
+            objects, plane.name, before, lambda role: caller_of(objects, role),
+            lambda request: self._proposal_of(plane, objects, request, second),
+        )  # fmt: skip
+        meddling = MEDDLING[list(MEDDLING)[int(which * len(MEDDLING))]]
+        for _ in range(LOOKS):  # what it is about may be there for some milliseconds at a time
+            commands = meddling(ground, first)
+            if commands:
+                self._send(plane, *commands)
+                return
+            await sleep(LOOK_S)
+
     def spoil(self, plane: Plane, server: PlaneServer) -> None:
         """From now on some proposals of this server's schedulers arrive as if they had been decided on something older, or just
         after another scheduler's, who was quicker."""
         chance = self._platform.scenario.faults.spoil
-        authority, draws = server.authority, self._platform.loop.stream(f"spoil {server.config.name}")
+        name = server.config.name
+        authority, draws = server.authority, self._platform.loop.stream(f"spoil {name}")
         submit = authority.submit
 
         async def spoiled(commands: list[Command]) -> list[Outcome]:
             drawn = [(draws.random(), draws.random(), draws.random()) for _ in commands]
+            if self.healed():
+                return await submit(commands)
             hits = any(hit < chance for hit, _, _ in drawn)
             nodes = sorted(name for _, name in self.objects(plane.name).get("nodes", {})) if hits else []
             sent: list[Command] = []
             own: list[int] = []  # where this server's commands are among them
             for command, (hit, which, at) in zip(commands, drawn, strict=True):
-                spoils = hit < chance and bool(nodes)
+                spoils = hit < chance and bool(nodes) and self._spoils(name, command)
                 rival = quicker(command, which, at) if spoils else None
                 if rival is not None:
                     sent.append(rival)
@@ -153,6 +185,12 @@ class Strays:
             told_again(server, self._platform.loop.stream(f"pictures {server.config.name}"), self._platform.machines.counts)
         if chance and plane.name != GLOBAL:
             setattr(authority, "submit", spoiled)  # noqa: B010  of this one server's authority alone
+
+    def _spoils(self, server: str, command: Command) -> bool:
+        if not isinstance(command.body, PLACEMENTS):
+            return False
+        self._spoilt[server] += 1
+        return not self.left_out(f"spoil:{server}:{self._spoilt[server]}")
 
     async def tell_again(self, draws: Draws) -> None:
         """An agent hears of a binding under a token below one it knows: a server that was far behind, or a packet that was."""
@@ -260,7 +298,8 @@ class Strays:
             node = self.objects(plane.name).get("nodes", {}).get(("", found.node))
             if node is None or not node.status.schedulable or node.status.health != "Ready":
                 break
-        self._send(plane, Command(caller, found))
+        if not self.healed():
+            self._send(plane, Command(caller, found))
 
     def _send_late(self, plane: Plane, rival: Command) -> None:
         """Whoever reserved and was slow then binds what it holds no longer: before it is cleared away, with some luck."""
@@ -311,6 +350,8 @@ class Strays:
         async def arrive() -> None:
             if late_s:
                 await sleep(late_s)
+            if late_s and self.healed():
+                return
             for outcome in await authority.submit([*commands]):
                 counts["strays_accepted"] += isinstance(outcome, Accepted)
                 if isinstance(outcome, Refused):

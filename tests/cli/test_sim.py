@@ -21,6 +21,7 @@ class Fake:
             "refusals": {"NoFit": 1}, "violations": violations, "void": void,
         }  # fmt: skip
         self.asked: list[Any] = []
+        self.rows: list[dict[str, Any]] = []
 
     def names(self, of: str) -> list[str]:
         return {"profile": ["mixed", "regions"], "mutant": ["no-fence"], "controller": ["rollout"]}[of]
@@ -48,11 +49,13 @@ class Fake:
         failed = [{"at": 1, "found": ["L4: no"]}] if self.results["violations"] else []
         return {"name": "sim sieve", "results": {"controllers": [row | {"failed": failed}]}}
 
-    def mutants(self, names: Any, seeds: int, quick: bool, jobs: int, say: Any) -> dict[str, Any]:
-        raise AssertionError("no test here asks for it")
+    def mutants(self, names: Any, seeds: int, quick: bool, jobs: int, density: int, say: Any) -> dict[str, Any]:
+        self.asked.append((names, seeds, density))
+        return {"name": "sim mutants", "params": {}, "environment": {}, "results": {"mutants": self.rows}}
 
     def determinism(self, seeds: list[int], profile: str, minutes: float, say: Any) -> dict[str, Any]:
-        raise AssertionError("no test here asks for it")
+        results = {"seeds": len(seeds), "mismatches": self.results["violations"]}
+        return {"name": "sim determinism", "params": {}, "environment": {}, "results": results}
 
 
 def sim(*arguments: object, violations: list[Any] | None = None, void: list[Any] | None = None) -> Ran:
@@ -106,6 +109,54 @@ def test_a_sieve_fails_where_a_point_did_not_come_right() -> None:
     ran = sim("sieve", "--controller", "rollout", "--pattern", "stale", violations=[VIOLATION])
     assert ran.code == CHECK_FAILED
     assert "stale" in ran.out
+
+
+def test_seeds_that_come_out_otherwise_when_they_are_run_again_fail_a_campaign() -> None:
+    fake = Fake([], [])
+    fake.results["mismatches"] = [7]
+    for form in ((), ("--json",)):
+        ran = fairlead("sim", "run", "--seeds", 2, *form, within=world()._replace(simulator=fake))
+        assert ran.code == CHECK_FAILED
+        assert "not deterministic" in ran.err
+        assert "[7]" in ran.err
+
+
+FOUND = {
+    "name": "no-fence", "profile": "strays", "guard": "a fence", "found": True, "found_by": "S9", "seeds_needed": 2, "within": 5,
+    "late": False, "hunted": 2, "showed": 1, "density": 0.5, "control": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({}, OK),
+        ({"found": False, "found_by": "", "seeds_needed": 0, "showed": 0, "density": 0.0}, CHECK_FAILED),
+        ({"seeds_needed": 6, "late": True}, CHECK_FAILED),
+        ({"control": ["L4"]}, CHECK_FAILED),
+    ],
+)
+def test_a_planted_bug_must_be_found_by_the_seed_that_is_stated_in_worlds_that_are_well_without_it(
+    changed: dict[str, Any], code: int, form: tuple[str, ...]
+) -> None:
+    fake = Fake([], [])
+    fake.rows = [FOUND, FOUND | changed]
+    ran = fairlead("sim", "mutants", "no-fence", "--density", 3, *form, within=world()._replace(simulator=fake))
+    assert ran.code == code
+    assert fake.asked == [(("no-fence",), 0, 3)], "without --seeds, as many as are stated for each"
+    if form:
+        assert ran.json["results"]["mutants"] == fake.rows
+    else:
+        assert f"{fake.rows[1]['showed']}/2" in ran.out
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_traces_that_differ_between_interpreters_fail(form: tuple[str, ...]) -> None:
+    assert sim("determinism", "--seeds", 2, *form).code == OK
+    ran = sim("determinism", "--seeds", 2, *form, violations=[{"seed": 7, "why": "its process ended"}])
+    assert ran.code == CHECK_FAILED
+    assert "its process ended" in ran.out
 
 
 @pytest.mark.parametrize(

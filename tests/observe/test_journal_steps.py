@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fairlead.model.commands import Caller, Delete, Reserve
+from msgspec.structs import replace
+
+from fairlead.model.commands import Caller, Delete, ReleaseReservation, Report, Reserve
 from fairlead.model.lifecycle import Role, SlotState
-from tests.observe.forging import BASE, T0, Effect, Forged, binding, by, reservation, to
+from tests.observe.forging import BASE, T0, TOKEN, Effect, Forged, binding, by, gone, lease, node, reservation, to
 
 ROLLOUT = by(Role.ROLLOUT)
 SERVE = to(SlotState.SERVING)
@@ -66,3 +68,29 @@ def test_of_a_budgets_room_one_slot_may_take_a_part_and_give_it_back_and_nothing
     assert found(rest, reservation(budget="eu", owner="api-8")), "only who took it gives it back"
     assert found(room, reservation(cpu=40, on="n2", budget="eu", claimer="api-7")), "and it stays where it was"
     assert found(rest, reservation(cpu=90, budget="eu", claimer="api-7")), "nor does a rest grow"
+
+
+def test_a_reservation_that_repair_ends_before_it_ran_out_is_found() -> None:
+    held, body = reservation(expiry_time=SOON), ReleaseReservation("risk", "api-0", TOKEN)
+
+    def ended(role: Role, at_s: float) -> list[str]:
+        return Forged(*BASE, lease(Role.REPAIR), held).entry(by(role), body, gone(held), at_s=at_s).found
+
+    assert ended(Role.REPAIR, 20) == ["S7"]
+    assert ended(Role.REPAIR, 31) == []
+    assert ended(Role.REPAIR, 29.5) == [], "a batch has the time at which it was begun"
+    assert ended(Role.SCHEDULER, 20) == [], "its own"
+
+
+def test_a_step_by_an_agent_whose_session_is_over_is_found() -> None:
+    key, known = node("n1")
+    known = replace(known, status=replace(known.status, session=7))
+    agent = Caller("n1", Role.AGENT, node="n1")
+
+    def found(session: int) -> list[str]:
+        body = Report("risk", "api-0", TOKEN, SlotState.FAILED, session=session)
+        return Forged(*BASE[1:], (key, known), binding()).entry(agent, body, binding(state=SlotState.FAILED)).found
+
+    assert found(6) == ["S9"]
+    assert found(7) == found(8) == []
+    assert found(0) == [], "it does not say which"

@@ -21,6 +21,9 @@ ASKED = (
 )  # fmt: skip
 
 
+MEDDLED = ("Conflict", "FencedOut", "InUse", "NotOwner", "NotPending", "StaleEpoch", "StaleGrant")
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_a_planted_bug_is_found_by_a_promise_it_breaks(name: str) -> None:
     seeds = range(SEED, SEED + SEEDS_MAX)
@@ -36,7 +39,7 @@ def test_several_processes_find_what_one_does_in_the_order_that_was_asked_for() 
 
 @pytest.mark.parametrize(("profile", "minutes"), WORLDS)
 def test_without_it_the_same_world_breaks_no_promise(profile: str, minutes: float) -> None:
-    missing = set(ASKED) if profile == "crowded" else set()
+    missing = set({"crowded": ASKED, "meddlers": MEDDLED}.get(profile, ()))
     for seed in range(SEED, SEED + SEEDS_MAX):
         verdict = run_scenario(scenario_of(seed, profile, minutes))
         assert not verdict.findings, f"{verdict.findings}: fairlead sim run --profile {profile} --first-seed {seed} --seeds 1"
