@@ -273,7 +273,8 @@ class Chaos:
         if clogs:
             every = list(self._machines.all.values())
             one = every[int(at * len(every))]
-            near = [m for m in every if (m.name, one.name) in self._network.used()] or every
+            used = self._network.used()
+            near = [machine for machine in every if (machine.name, one.name) in used] or every
             self._spells.clog(one, [near[int(end * len(near))] for end in ends], spans_s)
             return
         links = list(self._network.used().values())
