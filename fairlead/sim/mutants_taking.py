@@ -117,7 +117,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "takeover-early": Mutant("a standby waits for the leader's lease", "hasty", ("S12",), _takes_over_early),
     "takeover-never": Mutant("a standby takes over", "first", ("L2",), _never_takes_over, 1.0),
     "doubt-for-ever": Mutant("a commit in doubt is sent again", "doubts", ("L7",), _in_doubt_for_ever, 1.0),
-    "refusal-forgotten": Mutant("what was refused is not done after all", "strays", ("S13",), _refusals_forgotten, 3.0),
+    "refusal-forgotten": Mutant(
+        "what was refused is not done after all", "strays", ("S13",), _refusals_forgotten, 3.0, within=10
+    ),
     "retry-new-id": Mutant("who asks again does so under the same id", "unknown", ("S13",), _new_id_each_time),
     "agent-any-leader": Mutant("an agent believes no leader that was deposed", "usurpers", ("S12",), _any_leader),
     "stale-revives": Mutant("an event from before changes nothing", "echoes", ("L4",), _stale_revives, 0.6),
