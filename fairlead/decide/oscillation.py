@@ -77,13 +77,16 @@ class Oscillation:
         before = values.get(value, _Written(value, (), 0))
         times = (*(ms for ms in before.times_ms if ms > now_ms - WINDOW_MS), now_ms)
         if len(times) < TIMES:
-            fights = before.fights if len(times) > 1 else 0
+            # Whoever was held back for longer than the window has not made peace meanwhile.
+            fights = (
+                before.fights if before.times_ms and now_ms - before.times_ms[-1] <= WINDOW_MS + _held_ms(before.fights) else 0
+            )
             values[value] = _Written(value, times, fights)
             for old in [each for each, w in values.items() if w.times_ms[-1] <= now_ms - DAMP_MAX_MS - WINDOW_MS]:
                 del values[old]
             return None
         self.total += 1
-        until_ms = now_ms + min(DAMP_MAX_MS, DAMP_FIRST_MS << min(before.fights, 10))
+        until_ms = now_ms + _held_ms(before.fights + 1)
         values[value] = _Written(value, times[-1:], before.fights + 1)
         self._damped = {each: ms for each, ms in self._damped.items() if ms > now_ms} | {waits: until_ms}
         return Fight(written, (self._writer, other_writer(metadata, self._writer, f"{written[0]}.{part}")), until_ms)
@@ -95,6 +98,11 @@ class Oscillation:
             self._damped.pop(waits, None)
             return 0
         return until_ms
+
+
+def _held_ms(fights: int) -> int:
+    """For how long it is held back by the last of so many."""
+    return min(DAMP_MAX_MS, DAMP_FIRST_MS << min(fights - 1, 10)) if fights else 0
 
 
 def same_but_for_times(one: Any, other: Any) -> bool:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.decide.queueing import first_epoch
 from fairlead.model.commands import Caller, Delete, Enqueue, Outcome, Put, PutStatus, Report
@@ -130,3 +131,22 @@ async def test_the_checker_finds_a_token_that_was_given_out_before(monkeypatch: 
     assert [(one.invariant, one.detail) for one in checker.violations] == [
         ("S9", f"risk/api-0 was bound under token 1-{first}-1, after 1-{first}-1")
     ]
+
+
+async def test_a_slot_of_a_workload_that_is_gone_does_not_begin_again_under_the_one_that_has_its_name() -> None:
+    """A request of repair, or of the assignment controller, that was long under way."""
+    async with ordered() as world:
+        first = first_epoch(world.order)
+        ok(await world.queue(first))
+        await world.live(first)
+        no(await world.send(Role.REPAIR, former(first + 1)), "StaleGeneration")
+        ok(await world.floor(first))
+        ok(await world.forget())
+        no(await world.send(Role.ASSIGNMENT, former(first_epoch(world.order))), "StaleGeneration")
+
+
+def former(epoch: int) -> Put:
+    """As a workload asked that had the name before."""
+    made = request_of("risk", "api", 0, epoch=epoch)
+    slot = replace(made.spec.slot, uid="u-before")
+    return Put("SchedulingRequest", replace(made, spec=replace(made.spec, slot=slot)))

@@ -54,6 +54,19 @@ def test_it_holds_back_and_longer_each_time_and_then_goes_on() -> None:
     assert second.until_ms - (first.until_ms + 1000 * (TIMES - 2)) == 2 * DAMP_FIRST_MS
 
 
+def test_who_goes_on_after_every_pause_is_held_back_for_five_minutes_in_the_end() -> None:
+    """Also when a pause has become longer than the window in which writes are counted."""
+    found, now_ms, held_s = Oscillation("a"), 0, []
+    for _ in range(8):
+        for number in range(TIMES):
+            fight = found.wrote(KEY, OBJECT, 1, None, now_ms + 1000 * number)
+            if fight is not None:
+                held_s.append((fight.until_ms - now_ms - 1000 * number) // 1000)
+                now_ms = fight.until_ms
+                break
+    assert held_s == [5, 10, 20, 40, 80, 160, 300, 300]
+
+
 def test_different_values_and_slow_repetitions_are_no_fight() -> None:
     found = Oscillation("a")
     assert [found.wrote(KEY, OBJECT, value, None, value) for value in range(50)] == [None] * 50

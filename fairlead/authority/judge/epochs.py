@@ -34,6 +34,15 @@ def refuse_begun_before(ctx: Context, new: SchedulingRequest) -> Refused | None:
     return refuse_done(ctx, new)
 
 
+def refuse_former(ctx: Context, new: SchedulingRequest) -> Refused | None:
+    """Of a workload that was deleted, and made anew under its name: nobody would ever end what begins for it."""
+    order, slot = _order(ctx, new.metadata.namespace, new.spec.slot.workload), new.spec.slot
+    if order is None or new.spec.standing or order.spec.workload_uid == slot.uid:
+        return None
+    detail = f"{new.metadata.name} is asked for by an earlier workload {slot.workload}, which is gone"
+    return Refused("StaleGeneration", detail, {"uid": order.spec.workload_uid})
+
+
 def refuse_done(ctx: Context, new: SchedulingRequest) -> Refused | None:
     """Of a job: what has succeeded and was counted does not run again."""
     order, slot = _order(ctx, new.metadata.namespace, new.spec.slot.workload), new.spec.slot

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.authority.hot import BindingHot
 from fairlead.authority.judge.apart import count_ended
 from fairlead.authority.judge.context import Context, Effect, drop
-from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten
+from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten, refuse_former
 from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.steps import refuse_step
@@ -121,7 +121,7 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
             return refuse_step(caller, None, SlotState.PENDING)
         if new.spec.standing and ctx.state.get("reservations", new.metadata.namespace, new.metadata.name) is not None:
             return Refused("AlreadyBound", f"{new.metadata.name} is held already")
-        return refuse_begun_before(ctx, new) or _refuse_queue(ctx, new)
+        return refuse_former(ctx, new) or refuse_begun_before(ctx, new) or _refuse_queue(ctx, new)
     hot: BindingHot = rec.hot
     if hot.state is not SlotState.RELEASED:
         facts = {"state": hot.state.value, "node": hot.node, "token": hot.token}
@@ -131,7 +131,7 @@ def _refuse_request(ctx: Context, caller: Caller, new: SchedulingRequest, old: S
     if new.spec.epoch != hot.token.epoch + 1:
         wanted = hot.token.epoch + 1
         return Refused("StaleEpoch", f"the next life of {new.metadata.name} has epoch {wanted}", {"epoch": wanted})
-    return refuse_done(ctx, new)
+    return refuse_former(ctx, new) or refuse_done(ctx, new)
 
 
 def _refuse_queue(ctx: Context, new: SchedulingRequest) -> Refused | None:
