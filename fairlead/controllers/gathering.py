@@ -177,6 +177,7 @@ class SlotTables:
             ours=leaving and ours,
             held=leaving and eviction is not None and is_held(eviction),
             lost=node is not None and node.hot.status.health == "Lost",
+            supersedes=hot.supersedes,
         )
 
 

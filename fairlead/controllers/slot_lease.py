@@ -21,7 +21,7 @@ from fairlead.controllers.gathering import is_true
 from fairlead.controllers.mirror import GENERATION, UID
 from fairlead.decide.slot_lease import Copy, caught_up, held_until, lease_of
 from fairlead.model.commands import Accepted, Body, Caller, Command, LeaseAcquire, LeaseRenew, Outcome, Refused
-from fairlead.model.kinds.work import Assignment
+from fairlead.model.kinds.work import Assignment, AssignmentSpec
 from fairlead.model.lifecycle import Role
 from fairlead.ports import Clock
 
@@ -111,6 +111,7 @@ class SlotLease:
     async def _has_caught_up(self) -> bool:
         """What is wanted is read after the lease was given, what there is here after that."""
         above: dict[str, tuple[str, int]] = {}
+        specs: dict[str, AssignmentSpec] = {}
         after = ("", "")
         while True:
             page = await self._above.page("assignments", after=after)
@@ -119,11 +120,12 @@ class SlotLease:
             for key, wanted in _alone(page.items, self._region):
                 if wanted.metadata.deletion_time is None:
                     above[key] = (wanted.metadata.uid, wanted.metadata.generation)
+                    specs[key] = wanted.spec
             after = (page.next_tenant, page.next_name)
             if not page.next_name:
                 break
         here = _alone(await self._own.list("assignments"), self._region)
-        return caught_up(above, {key: _copy(found) for key, found in here})
+        return caught_up(above, {key: _copy(found, specs.get(key, found.spec)) for key, found in here})
 
 
 def _alone(changes: Any, region: str) -> Iterator[tuple[str, Assignment]]:
@@ -134,12 +136,13 @@ def _alone(changes: Any, region: str) -> Iterator[tuple[str, Assignment]]:
             yield f"{change.tenant}/{change.name}", found
 
 
-def _copy(found: Assignment) -> Copy:
+def _copy(found: Assignment, wanted: AssignmentSpec) -> Copy:
+    """A generation says what is wanted within one history of the global plane only: restored, it numbers others the same."""
     meta, status = found.metadata, found.status
     return Copy(
         uid=meta.annotations.get(UID, ""),
         generation=int(meta.annotations.get(GENERATION, "0")),
-        current=status.observed_generation == meta.generation,
+        current=status.observed_generation == meta.generation and found.spec == wanted,
         unwanted=status.unwanted,
         released=meta.deletion_time is not None and is_true(status.conditions, "Released"),
     )

@@ -33,6 +33,10 @@ def wanted(order: AssignmentSpec, slots: Slots, *, deleting: bool = False) -> di
     out.update(dict.fromkeys(spares, order.generation))
     if order.rollout.paused:  # replaces nothing, not even what comes back after a failure
         out.update((index, slot.generation) for index, slot in slots.items() if index in out)
+    for each in order.successors:  # one that was bound for another slot of the world must not run on in this one's name (P11)
+        slot = slots.get(each.index)
+        if slot is not None and slot.request is None and slot.supersedes != each.supersedes:
+            out.pop(each.index, None)
     return out
 
 

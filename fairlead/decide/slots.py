@@ -40,6 +40,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     held: bool = False  # the eviction waits until more of its workload serve
     lost: bool = False  # its node was declared Lost
     request: SchedulingRequest | None = None
+    supersedes: str = ""  # of one that is bound: the slots that it stands in for (P11)
 
     @property
     def serves(self) -> bool:

@@ -35,6 +35,7 @@ class BindingHot(msgspec.Struct, frozen=True, gc=False):
     marks: Marks | None = None
     claimed: str = ""
     provisional: bool = False  # it ends with the lease of its grant, until it is confirmed (P13)
+    supersedes: str = ""  # the slots that it stands in for (P11)
 
 
 class _Slot(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +57,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     marks: Marks | None = None
     claimed: str = ""
     provisional_until_time: datetime | None = None
+    supersedes: str = ""
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -127,6 +129,7 @@ def binding_hot(binding: Binding | _Skimmed) -> BindingHot:
         spec.marks if spec.marks is None else intern_marks(spec.marks),
         spec.claimed,
         spec.provisional_until_time is not None,
+        spec.supersedes,
     )
 
 

@@ -12,7 +12,7 @@ from fairlead.controllers.mirror import GENERATION, UID
 from fairlead.controllers.slot_lease import SlotLease
 from fairlead.model.commands import Accepted, Command, LeaseAcquire, LeaseRenew, Outcome, Refused
 from fairlead.model.ids import Uid
-from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
 from fairlead.model.meta import Metadata
 from tests.authority.planes import FakeClock
 
@@ -136,3 +136,15 @@ async def test_a_region_that_cannot_write_prolongs_nothing_and_goes_on_when_it_c
     planes.vouches = True
     await lease._look()
     assert ([type(body) for body in planes.asked], len(planes.told)) == ([LeaseAcquire, LeaseRenew], 2)
+
+
+async def test_a_copy_that_is_of_the_same_generation_of_another_history_has_not_caught_up() -> None:
+    """The global plane was restored, and has numbered another order the same."""
+    planes = Planes(FakeClock())
+    planes.here = [copy_of(replace(original(), spec=replace(original().spec, slots=(SlotRange(first=0, last=1),))))]
+    keeper = planes.lease()
+    await keeper._look()
+    assert planes.told == []
+    planes.here = [copy_of(original())]
+    await keeper._look()
+    assert len(planes.told) == 1

@@ -9,10 +9,13 @@ from msgspec.structs import replace
 from fairlead.decide.assigning import BLOCK, RECOVERY_FIRST, own_slots, spare_in
 from fairlead.decide.outlooks import Pace, outlook
 from fairlead.decide.recovery import TURN, Regions, Rooms, Service, plan
+from fairlead.decide.rollout import wanted
+from fairlead.decide.slots import Slot
 from fairlead.decide.succession import Alone, Areas, gone, homes_of, may_give_back, name_of, succeed, with_successors
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.recovery import RecoveryOrder, RecoveryOrderSpec, StandIn
-from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus, SlotRange, Successor
+from fairlead.model.lifecycle import SlotState
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
 
@@ -262,3 +265,15 @@ def test_stand_ins_none_of_which_has_a_place_go_where_there_is_room_for_all_of_t
     assert not leave(full._replace(stood_in={"centre": 1})), "one serves"
     assert full.alone is not None
     assert not leave(full._replace(alone=full.alone._replace(taken={"east": 7, "west": 2}))), "west may run nothing yet"
+
+
+def test_what_is_bound_for_one_slot_of_the_world_is_not_wanted_under_an_order_for_another_until_it_is_gone() -> None:
+    index = RECOVERY_FIRST
+    order = AssignmentSpec(
+        "api", "u", 1, "centre", slots=(SlotRange(first=index, last=index),), exclusive="global",
+        successors=(Successor(index=index, supersedes="west/api-7@3"),),
+    )  # fmt: skip
+    for supersedes, want in (("west/api-7@3", {index: 1}), ("east/api-1@2", {})):
+        there = {index: Slot(index, SlotState.SERVING, 1, 1, supersedes=supersedes)}
+        assert wanted(order, there) == want
+    assert wanted(order, {}) == {index: 1}
