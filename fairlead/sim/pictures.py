@@ -8,7 +8,7 @@ controllers. Called by strays.py for each server, before it runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from fairlead.compose.plane import PlaneServer
@@ -18,34 +18,31 @@ from fairlead.sim.loop import Draws
 CHANCE: Final = 0.3  # of a change that replaces another: what is revived is soon replaced again, or found by the next list
 
 
-def told_again(server: PlaneServer, draws: Draws, counts: Counter[str], over: Callable[[], bool] = lambda: False) -> None:
-    """Until `over` says that everything is healed."""
+def told_again(server: PlaneServer, draws: Draws, counts: Counter[str]) -> None:
     new_parts = server._new_parts
 
     def parts() -> Any:
         made = new_parts()
         for part in made:
             if isinstance(part, Picture):
-                _stale(part, draws, counts, over)
+                _stale(part, draws, counts)
         return made
 
     setattr(server, "_new_parts", parts)  # noqa: B010  of this one server alone
 
 
-def _stale(picture: Picture, draws: Draws, counts: Counter[str], over: Callable[[], bool]) -> None:
+def _stale(picture: Picture, draws: Draws, counts: Counter[str]) -> None:
     take_in, list_again, opened = picture._take_in, picture.list_again, picture.open
     told: dict[tuple[str, str, str], Any] = {}
 
     async def taken(changes: Sequence[Any], by_resync: bool = False) -> None:
-        replaced = [
-            told[each.plural, each.tenant, each.name] for each in changes if (each.plural, each.tenant, each.name) in told
-        ]
+        over = [told[each.plural, each.tenant, each.name] for each in changes if (each.plural, each.tenant, each.name) in told]
         await take_in(changes, by_resync)
         for each in changes:
             told[each.plural, each.tenant, each.name] = each
-        if draws.random() < CHANCE and replaced and not over():
+        if draws.random() < CHANCE and over:
             counts["stale_events"] += 1
-            await take_in(replaced)
+            await take_in(over)
 
     async def listed(at_most_s: float) -> None:
         told.clear()
