@@ -56,7 +56,7 @@ NOT_MET: Final = {
     "PluginMissing": "the policies of simulated planes use built-ins alone; tests/authority/test_policy.py names others",
     "QueueFull": "simulated tenants have no limit on what may wait; tests/scheduler/test_admission_limit.py",
     "ReceiptExpired": "connections repeat nothing after its session has gone on; tests/authority/test_receipts.py does",
-    "StaleReport": "a mirror waits for an answer before it says the next; tests/autonomy/test_late_reports.py does not",
+    "StaleReport": "a mirror waits for an answer before it says the next: tests/autonomy/test_late_reports.py",
     "StoreUnavailable": "no judge's: the store has refused the batch. People count it (http_503), and S13 asks what became of it",
     "TooLarge": "nothing that people or strays send is; tests/authority/test_bulk.py",
     "TooFewServe": "the disruption controller mostly sees who serves before it lets one go; tests/authority/test_letting_go.py",

@@ -183,7 +183,7 @@ async def test_a_region_cannot_say_that_it_gave_up_what_it_still_holds() -> None
         for runtime in low.runtimes:
             if runtime.controller.name in ("assignment", "mirror-down"):
                 runtime.stop()
-        await low.order("big", count=2, give_up=1, uid="u-big")
+        await low.order("big", count=2, give_up=1, uid="u-risk-big")
         asker = await low.plane.as_role(Role.ASSIGNMENT, "asker", "asker")
         found: Assignment = low.get("assignments", f"big.{REGION}")
 
