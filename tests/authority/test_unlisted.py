@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.commands import Put, PutStatus
+from fairlead.model.commands import Outcome, Put, PutStatus
 from fairlead.model.kinds.capacity import Node, NodeSpec, NodeStatus
+from fairlead.model.kinds.work import Assignment, AssignmentSpec, AssignmentStatus
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Resources
@@ -67,6 +68,27 @@ async def test_no_exclusive_slot_is_bound_before_every_node_has_said_what_it_run
         assert "n2" in no(await plane.send(scheduler, bind_of("risk", "job-0", "n3")), "FenceNotPassed").detail
         await says(plane, "n2", 2)
         ok(await plane.send(scheduler, bind_of("risk", "job-0", "n3")))
+
+
+async def test_nothing_that_runs_once_in_the_world_is_said_to_be_gone_before_every_node_has_said_what_it_runs() -> None:
+    """The word of it starts the slot in another region."""
+    clock, name = FakeClock(), f"api.{REGION}"
+    async with after_a_loss(clock) as plane:
+        mirror, asks = await plane.as_role(Role.MIRROR), await plane.as_role(Role.ASSIGNMENT)
+        spec = AssignmentSpec("api", "u-risk-api", 1, REGION, exclusive="global")
+        ok(await plane.send(mirror, Put("Assignment", Assignment(Metadata(name=name, namespace="risk"), spec))))
+
+        async def told(unwanted: int) -> Outcome:
+            said = AssignmentStatus(observed_generation=1, unwanted=unwanted)
+            return await plane.send(asks, PutStatus("Assignment", "risk", name, said))
+
+        no(await told(0), "FenceNotPassed")
+        ok(await told(1))
+        for node in ("n1", "n2"):
+            await says(plane, node, 2)
+        await time_passes(plane, clock, fence_s(plane) + 1.0, "n1", "n2", "n3")
+        asks = await plane.as_role(Role.ASSIGNMENT)
+        ok(await told(0))
 
 
 async def test_a_node_that_history_forgot_has_ended_its_own_before_an_exclusive_slot_is_bound() -> None:

@@ -13,7 +13,7 @@ import msgspec
 from fairlead.authority.judge.apart import count_ended
 from fairlead.authority.judge.context import Context, Draft, Effect, Judgement, describe, drop, put
 from fairlead.authority.judge.epochs import refuse_lower_floor
-from fairlead.authority.judge.giving import refuse_given_up
+from fairlead.authority.judge.giving import refuse_given_up, refuse_none_left
 from fairlead.authority.judge.granting import judged_status
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
 from fairlead.authority.judge.letting_go import refuse_let_go
@@ -82,7 +82,7 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus, _: Evidence | None
     if refused is not None:
         return refused
     refused = refuse_stale_report(old, body.status) or _refuse_status(info, caller, old, body)
-    refused = refused or refuse_given_up(ctx, old, body.status)
+    refused = refused or refuse_given_up(ctx, old, body.status) or refuse_none_left(ctx, old, body.status)
     refused = refused or refuse_lower_floor(ctx, old, body.status) or refuse_let_go(ctx, old, body.status)
     if refused is not None:
         return refused
