@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_in_spec
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.gathering import SLOT_INDEXES
+from fairlead.controllers.gathering import SLOT_INDEXES, is_true
 from fairlead.controllers.given import GivenTotals, Waiting
 from fairlead.controllers.overflowing import Moves, Overflowing, Where
 from fairlead.controllers.policies import PoliciesInForce
@@ -197,6 +197,8 @@ class WorkloadController:
             kept = {}
         if kept and single:
             return Choice(kept, "Misconfigured", f"{', '.join(kept)} was written off: delete it, and apply it again"), moves
+        if spec.job is not None and (done := _done_in(assignments)):
+            return Choice({name: n for name, n in now.items() if n and name in done & able}), moves
         slots = 0 if spec.suspend and not mine else max(0, _slots(workload) - sum(kept.values()))
         choice = choose(spec, slots, areas, facts, now)
         choice = choice._replace(counts=choice.counts | kept)
@@ -344,6 +346,13 @@ def _least(workload: Workload, count: int, total: int) -> int:
 
 def _slots(workload: Workload) -> int:
     return slots_of(workload.spec)
+
+
+def _done_in(assignments: Iterable[Assignment]) -> frozenset[str]:
+    """Of a job: regions that say it is complete. What other regions were given of it, while that was not known (or was
+    forgotten), is not wanted any more; nor does it begin anew elsewhere because it may not be there any longer."""
+    told = [a for a in assignments if a.status.observed_generation == a.metadata.generation]
+    return frozenset(a.spec.region for a in told if is_true(a.status.conditions, "Complete"))
 
 
 def _is_known(cache: Cache, assignment: Assignment) -> bool:

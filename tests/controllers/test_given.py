@@ -6,10 +6,13 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.controllers.contract import View
 from fairlead.controllers.workload import WorkloadController
+from fairlead.decide.spans import size
 from fairlead.model import codec
+from fairlead.model.commands import Put
 from fairlead.model.hot import hot_from
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.capacity import Grant, GrantSpec
@@ -143,3 +146,20 @@ def test_what_another_gives_back_wakes_those_that_wait() -> None:
 
 def test_what_is_used_of_a_grant_is_nobody_s_business_here() -> None:
     assert "grants" in WorkloadController.by_spec
+
+
+def test_what_another_region_was_given_of_a_job_that_is_complete_is_not_wanted_any_more() -> None:
+    """The global plane had lost that it was complete, and gave it to another region; then the first one said it again."""
+    world = World()
+    meta = Metadata(name="job", namespace="t", uid=Uid("u-job"), generation=1)
+    world.put("workloads", Workload(meta, WorkloadSpec(job=JOB, resources=ResourceSpec(requests=ONE))))
+    order = AssignmentSpec("job", "u-job", 1, "a", slots=(SlotRange(first=0, last=9),), job=JOB, requests=ONE)
+    world.put("assignments", Assignment(Metadata(name="job.a", namespace="t", generation=1), order, ended("Complete", "False")))
+    spec = replace(order, region="b", slots=())
+    for status, left in ((ended("Complete", "False"), 10), (ended("Complete"), 0)):
+        world.put("assignments", Assignment(Metadata(name="job.b", namespace="t", generation=1), spec, status))
+        bodies = world.controller.reconcile(("t", "job"), world.view, 1000).bodies
+        puts = {
+            body.object.metadata.name: body.object.spec for body in bodies if isinstance(body, Put) and body.kind == "Assignment"
+        }
+        assert size(puts["job.a"].slots if "job.a" in puts else order.slots) == left
