@@ -1,5 +1,6 @@
-"""Seeds in which something was found that is mended: rows of the table in docs/simulation.md that still mean the world in which
-it was found, and that are cheap (some 30 s of one core, all of them). The others are kept by the tests that the table names.
+"""Seeds in which something was found that is mended: rows of the table in docs/simulation-findings.md that still mean the world
+in which it was found, and that are cheap (some 30 s of one core, all of them). The others are kept by the tests that the table
+names.
 
 A seed's steps change with the code, so none of these shows its fault as exactly as its own test does. What it shows is that the
 same work under the same faults, where something was once wrong, is right.

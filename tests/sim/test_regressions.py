@@ -11,7 +11,7 @@ from fairlead.sim import campaign
 from fairlead.sim.world import run_scenario
 from tests.sim.regressions import REGRESSIONS, Regression, world_of
 
-TABLE = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text().partition("What was found and is fixed.")[2]
+TABLE = (Path(__file__).parents[2] / "docs" / "simulation-findings.md").read_text().partition("What was found and is fixed.")[2]
 
 
 @pytest.mark.parametrize("one", REGRESSIONS, ids=lambda one: f"{one.profile}-{one.seed}")
