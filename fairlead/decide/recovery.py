@@ -200,13 +200,13 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
 
 
 def _stays(service: Service, region: str, regions: Regions) -> bool:
-    """Whether what stands in for it there goes on. One that may not be there any more, or finds no place there, leaves when
-    another serves in its place."""
-    if region in service.regions and region not in service.full:
-        return region in regions.healthy or region in regions.unknown
+    """Whether what stands in for it there goes on. Where it may not be any more, finds no place, or is lost, it leaves when
+    another serves in its place: a region that was only thought to be lost would end what it still serves with."""
+    if region in service.regions and region not in service.full and (region in regions.healthy or region in regions.unknown):
+        return True
     able = [r for r in service.regions if r in regions.healthy]
     replaced = any(service.alive.get(r, 0) + service.stood_in.get(r, 0) >= service.minimum for r in able)
-    return region in regions.healthy and not replaced
+    return (region in regions.healthy or region in regions.lost) and not replaced
 
 
 def able_regions(service: Service, regions: Regions) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from fairlead.decide.queueing import first_epoch
 from fairlead.model.commands import (
     Bind,
     Caller,
@@ -235,7 +236,9 @@ def _on_its_own(ground: Ground, at: float, then: Then) -> list[Command]:
     refused: few wait at any moment."""
     known = _pick([request for slot, request in ground.before.items() if ground.order(slot) is not None], at)
     assignment, scheduler = ground.caller(Role.ASSIGNMENT), ground.caller(Role.SCHEDULER)
-    request = misplaced(known, "", int(at * 100)) if known is not None else None
+    order = ground.order((known.metadata.namespace, known.metadata.name)) if known is not None else None
+    # Under an epoch that its assignment may give it: one beyond all that were given out would stay on record.
+    request = misplaced(known, "", int(at * 100), first_epoch(order)) if known is not None and order is not None else None
     bind = ground.proposal(request) if request is not None else None
     if request is None or bind is None or assignment is None or scheduler is None:
         return []

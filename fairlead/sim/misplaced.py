@@ -32,7 +32,7 @@ def kept_away(objects: Mapping[str, Mapping[tuple[str, str], Any]], region: str)
     return frozenset(tenant for rule in rules for tenant in rule.tenants)
 
 
-def misplaced(request: SchedulingRequest, rule: str, number: int) -> SchedulingRequest:
+def misplaced(request: SchedulingRequest, rule: str, number: int, epoch: int = EPOCH) -> SchedulingRequest:
     """The like of a slot that once waited, under an index of its own, which that rule keeps away."""
     spec, place = request.spec, request.spec.ask.placement
     place = {
@@ -42,4 +42,4 @@ def misplaced(request: SchedulingRequest, rule: str, number: int) -> SchedulingR
     }.get(rule, place)
     slot = replace(spec.slot, index=FIRST + number)
     named = Metadata(name=f"{slot.workload}-{slot.index}", namespace=request.metadata.namespace)
-    return SchedulingRequest(metadata=named, spec=replace(spec, slot=slot, epoch=EPOCH, ask=replace(spec.ask, placement=place)))
+    return SchedulingRequest(metadata=named, spec=replace(spec, slot=slot, epoch=epoch, ask=replace(spec.ask, placement=place)))

@@ -122,7 +122,9 @@ def _any_session_reports() -> list[Swap]:
 MUTANTS: Final[dict[str, Mutant]] = {
     "denial-forgotten": Mutant("who was denied quota is denied it again", "denied", ("S4",), _denial_forgotten, 1.0),
     "reserved-again": Mutant("what is reserved is not reserved again elsewhere", "meddlers", ("S7",), _reserved_again, 1.0),
-    "reserved-for-long": Mutant("nobody reserves for longer than he may", "meddlers", ("S10", "L1"), _reserved_for_long, 2.5),
+    "reserved-for-long": Mutant(
+        "nobody reserves for longer than he may", "meddlers", ("S10", "L1"), _reserved_for_long, 2.5, within=20
+    ),
     "reserved-any-grant": Mutant(
         "what is reserved is bound by the grant in force", "meddlers", ("S4",), _reserved_on_any_grant, 1.0
     ),

@@ -81,7 +81,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "an agent ends what is above the limit that stays with its lease", "beheaded", ("S5",), _agents_forget, 3.0, within=12
     ),
     "grant-firm-at-once": Mutant(
-        "what is above the limit that stays is provisional until it is not", "beheaded", ("S5",), _firm_at_once, 3.0, within=12
+        "what is above the limit that stays is provisional until it is not", "beheaded", ("S5",), _firm_at_once, 3.0, within=60
     ),
     "policy-lease-without-end": Mutant("policy is judged by under a lease", "leases", ("S6",), _judges_on, 3.0),
     "policy-effective-at-once": Mutant(

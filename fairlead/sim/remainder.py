@@ -6,16 +6,20 @@ what was on it must be elsewhere or be said to wait. Which kind is the scenario'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from fairlead.sim.machines import Machine
+from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Platform
 
 
 class Remainder:
-    def __init__(self, platform: Platform, power_off: Callable[[Machine], None]) -> None:
+    def __init__(
+        self, platform: Platform, power_off: Callable[[Machine], None], nodes: Callable[[str], Collection[tuple[str, str]]]
+    ) -> None:
+        """`nodes`: those that a region knows of."""
         self._platform = platform
         self._power_off = power_off
+        self._nodes = nodes
         self._draws = platform.loop.stream("remainder")
 
     def freeze(self) -> None:
@@ -25,9 +29,11 @@ class Remainder:
             return
         candidates = {
             "server": [[program.machine] for plane in platform.planes.values() for program in plane.servers],
-            "node": [[agent.program.machine] for agent in platform.agents.values() if "-twin-" not in agent.program.name],
+            "node": [[agent.program.machine] for agent in platform.agents.values() if self._may_go(agent.program)],
             "region": [[one for one in platform.machines.all.values() if one.name.startswith(f"{r}/")] for r in platform.regions],
         }[kind]
+        if not candidates:
+            return
         chosen = candidates[self._draws.randrange(len(candidates))]
         what = chosen[0].name if kind != "region" else chosen[0].name.partition("/")[0]
         platform.gone = what if kind == "region" else ""
@@ -37,3 +43,9 @@ class Remainder:
             machine.broken = True
             if machine.up:
                 self._power_off(machine)
+
+    def _may_go(self, agent: Program) -> bool:
+        """People may have deleted the others. Where nobody is heard, a region suspects itself, and declares nobody lost."""
+        region, _, name = agent.machine.name.partition("/")
+        others = [other for _, other in self._nodes(region) if other != name]
+        return "-twin-" not in agent.name and bool(others)

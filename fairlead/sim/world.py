@@ -64,7 +64,7 @@ class World:
         planes = self.platform.planes
         self.watches = {name: PlaneWatch(loop, self.found, plane, self.answers) for name, plane in planes.items()}
         self.chaos = Chaos(self.platform, Strays(self.platform, lambda plane: self.watches[plane].objects))
-        self.remainder = Remainder(self.platform, self.chaos.power_off)
+        self.remainder = Remainder(self.platform, self.chaos.power_off, lambda r: self.watches[r].objects.get("nodes", {}))
         self.platform.made_server = self._made_server
         self.losses = Losses(
             lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts,

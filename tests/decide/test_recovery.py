@@ -109,7 +109,12 @@ def test_what_was_ordered_in_a_region_that_is_not_heard_for_a_moment_stays_and_i
     assert plan([recovering], unknown("west", lost=("east",)), Rooms({})) == there
     assert plan([recovering], unknown("west", settled=frozenset({"centre"})), Rooms({})) == there, "its own region came back"
     lost = plan([recovering], regions("east", "west"), held(centre=9))
-    assert lost.orders == {("risk", "risk-api"): {"centre": 4}}, "once it is lost it is ordered elsewhere"
+    both = {("risk", "risk-api"): {"west": 2, "centre": 4}}
+    assert lost.orders == both, "once it is lost it is ordered elsewhere, and stays until that serves: it may be back at once"
+    started = recovering._replace(ordered=both["risk", "risk-api"], stood_in={"west": 2, "centre": 3})
+    assert plan([started], regions("east", "west"), Rooms({})).orders == both
+    served = started._replace(stood_in={"west": 2, "centre": 4})
+    assert plan([served], regions("east", "west"), Rooms({})).orders == {("risk", "risk-api"): {"centre": 4}}
 
 
 def test_where_too_few_stand_in_a_region_that_is_not_heard_the_rest_is_ordered_elsewhere() -> None:
@@ -214,7 +219,9 @@ def test_where_it_may_be_is_said_when_that_is_nowhere() -> None:
 def test_a_second_loss_moves_it_on_and_what_is_not_lost_stays() -> None:
     recovering = service(ordered={"west": 2}, regions=NAMES)
     found = plan([recovering], regions("east", "west"), held(centre=9))
-    assert found.orders == {("risk", "risk-api"): {"centre": 4}}
+    assert found.orders == {("risk", "risk-api"): {"west": 2, "centre": 4}}
+    served = recovering._replace(ordered={"west": 2, "centre": 4}, stood_in={"centre": 4})
+    assert plan([served], regions("east", "west"), held()).orders == {("risk", "risk-api"): {"centre": 4}}
 
 
 def test_a_room_that_was_given_away_and_not_claimed_yet_is_not_given_away_again() -> None:
@@ -274,7 +281,7 @@ def test_a_plan_keeps_to_budgets_and_regions_and_says_what_is_missing(
     taken: dict[tuple[str, str], int] = {}
     for each in services:
         orders = found.orders.get(each.key, {})
-        assert not set(orders) & lost
+        assert all(orders[region] == each.ordered.get(region, 0) for region in set(orders) & lost), "nothing new is ordered there"
         for region, count in orders.items():
             fresh = count - each.ordered.get(region, 0)
             assert fresh >= 0
