@@ -73,7 +73,7 @@ def controllers_of(
         (GrantController(region, touch), own, None),
     ]
     if above is not None:
-        here.append((MirrorDown(region, seen), own, above))
+        here.append((MirrorDown(region, seen, config.slot_lease_s), own, above))
         here.append((MirrorUp(region, touch), above, durable))
     return here
 

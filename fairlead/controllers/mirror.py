@@ -24,6 +24,7 @@ from fairlead.decide.leftovers import RELEASED
 from fairlead.decide.overrides import AGE_MS
 from fairlead.decide.partial import Standing, standing, zones_of
 from fairlead.decide.regional import MERGED, MIRROR_UP, ORDERED_UID, is_record, lasts_s, mark_of, record_name, record_of
+from fairlead.decide.slot_lease import TTL_S, honoured_ms
 from fairlead.decide.slots import millis
 from fairlead.model.commands import Delete, Put, PutStatus
 from fairlead.model.ids import revision
@@ -37,6 +38,7 @@ from fairlead.model.registry import KINDS
 UID: Final = MIRRORED_UID
 GENERATION: Final = "fairlead.dev/mirrored-generation"
 FINALIZER: Final = RELEASED
+HISTORY: Final = "fairlead.dev/history"  # on what runs once in the world: the incarnation of the global plane it was copied in
 UP: Final = MIRROR_UP  # and the region: the lease under which it reports; its renewals are the region's sign of life
 
 # In this order: a channel names policies, an assignment its revision.
@@ -91,9 +93,11 @@ class MirrorDown:
     indexes: Indexes = _ORIGINALS
     hears = False
 
-    def __init__(self, region: str, above: Above | None = None) -> None:
+    def __init__(self, region: str, above: Above | None = None, slot_lease_s: float = TTL_S) -> None:
         self._region = region
         self._above = above or Above(region)
+        self._lease_ms = honoured_ms(slot_lease_s)
+        self._history = (0, 0)  # the global plane's, and since when this server knows it
         self.indexes_other: Indexes = _tenant_here(region)
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
@@ -165,6 +169,12 @@ class MirrorDown:
         if source is None or not self._wants(view.other, source):
             return Result(self._gone(view, kind, copy))
         wanted = _copy_of(source.object)
+        if plural == "assignments" and source.object.spec.exclusive:
+            history = view.other_incarnation
+            held_ms = self._held_ms(history, copy, now_ms)
+            if now_ms < held_ms:
+                return Result((), held_ms)
+            wanted = _marked(wanted, HISTORY, str(history))
         if plural == "overrides":
             wanted = _aged(wanted, source.object, copy.object if copy is not None else None, view.other_ms, now_ms)
         if plural in VERSIONED:
@@ -180,6 +190,14 @@ class MirrorDown:
         if before.spec == wanted.spec and before.metadata == meta:
             return Result()
         return Result([Put(kind, replace(wanted, metadata=replace(wanted.metadata, finalizers=before.metadata.finalizers)))])
+
+    def _held_ms(self, history: int, copy: Item | None, now_ms: int) -> int:
+        """Until when an order for what runs once in the world waits, where the global plane has another history than it had: a
+        restored one may say what was so before, while others run that under leases of the history before (S12, P11)."""
+        if self._history[0] != history:
+            self._history = (history, now_ms)
+        known = copy is not None and copy.object.metadata.annotations.get(HISTORY) == str(history)
+        return 0 if known or history <= 1 else self._history[1] + self._lease_ms
 
     def _wants(self, source: Cache, item: Item) -> bool:
         if item.plural in _OF_REGION:

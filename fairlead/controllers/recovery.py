@@ -34,7 +34,7 @@ from fairlead.decide.recovery import (
     ServiceKey,
     plan,
 )
-from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, taken_from
+from fairlead.decide.slot_lease import TTL_S, free_ms, is_slot_lease, lease_of, left_behind, taken_from
 from fairlead.decide.slots import instant
 from fairlead.decide.succession import Alone, blocks_of, gone, homes_of, may_give_back
 from fairlead.decide.turns import is_changing
@@ -236,7 +236,8 @@ class RecoveryController:
         and its assignments name nothing that others stand in for."""
         out: list[Body] = []
         alone = {key: service.alone for key, service in services.items() if service.alone is not None}
-        for region in sorted({name for each in alone.values() for name in each.homes} & regions.lost):
+        lost = {name for each in alone.values() for name in each.homes} & regions.lost
+        for region in sorted(lost | left_behind(leases, view.incarnation)):
             lease = leases.get(region)
             ttl_s = lease.ttl_seconds if lease is not None else TTL_S
             due_ms = free_ms(lease, Role.RECOVERY, ttl_s, view.incarnation, view.since_ms)

@@ -64,6 +64,16 @@ def taken_from(leases: Mapping[str, LeaseSpec], incarnation: int) -> dict[str, i
     }
 
 
+def left_behind(leases: Mapping[str, LeaseSpec], incarnation: int) -> frozenset[str]:
+    """Regions whose lease was taken in another history of the global plane. Nobody gives those back: they are taken anew first,
+    and given back as any other."""
+    return frozenset(
+        region
+        for region, lease in leases.items()
+        if lease.role == Role.RECOVERY.value and lease.holder and lease.incarnation != incarnation
+    )
+
+
 class Copy(NamedTuple):
     """One assignment of globally exclusive slots, as a region has it."""
 

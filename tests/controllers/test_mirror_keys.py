@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fairlead.controllers.contract import View
 from fairlead.controllers.mirror import MirrorDown
+from fairlead.decide.slot_lease import TTL_S, honoured_ms
 from fairlead.model import codec
 from fairlead.model.commands import Delete
 from fairlead.model.hot import hot_from
@@ -80,3 +81,27 @@ def test_a_copy_that_comes_back_when_its_assignment_is_gone_already_is_looked_at
     assert m.tell("revisions", copy) == {KEY}
     (body,) = m.mirror.reconcile(KEY, m.view, 0).bodies
     assert isinstance(body, Delete)
+
+
+def test_after_a_restore_orders_for_what_runs_once_in_the_world_wait_until_leases_of_the_history_before_are_over() -> None:
+    """A backup may say that a slot is here which another region runs by now, under a lease that this plane knows nothing of."""
+    m, key, lease_ms = Mirrored(), ("assignments/risk", "api.r"), honoured_ms(TTL_S)
+    alone = replace(ASSIGNMENT, spec=replace(ASSIGNMENT.spec, exclusive="global"))
+    m.tell("assignments", alone, other=True)
+    (first,) = m.mirror.reconcile(key, m.view, 0).bodies
+    m.tell("assignments", first.object)  # type: ignore[union-attr]
+    m.view.other_incarnation = 2
+    more = replace(alone.spec, slots=(SlotRange(first=0, last=1),))
+    m.tell("assignments", replace(alone, metadata=replace(alone.metadata, generation=2), spec=more), other=True)
+    assert m.mirror.reconcile(key, m.view, 1000) == ((), 1000 + lease_ms)
+    assert m.mirror.reconcile(key, m.view, 999 + lease_ms).bodies == ()
+    (second,) = m.mirror.reconcile(key, m.view, 1000 + lease_ms).bodies
+    assert second.object.spec == more  # type: ignore[union-attr]
+    m.tell("assignments", second.object)  # type: ignore[union-attr]
+    m.tell("assignments", replace(alone, metadata=replace(alone.metadata, generation=3)), other=True)
+    newer = MirrorDown("r")
+    assert len(newer.reconcile(key, m.view, 0).bodies) == 1, "what was copied in this history already follows it at once"
+    m.view.other_incarnation = 3
+    plain = replace(ASSIGNMENT, metadata=replace(ASSIGNMENT.metadata, name="web.r"))
+    m.tell("assignments", plain, other=True)
+    assert len(m.mirror.reconcile(("assignments/risk", "web.r"), m.view, 0).bodies) == 1, "replicas do not wait"

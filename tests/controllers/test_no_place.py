@@ -7,8 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlead.decide.assigning import spare_in
-from fairlead.decide.slot_lease import lease_of
+from fairlead.decide.slot_lease import honoured_ms, lease_of
 from fairlead.decide.succession import with_successors
+from fairlead.model.commands import LeaseAcquire, LeaseRelease
 from fairlead.model.ids import Uid
 from fairlead.model.kinds.capacity import Grant, GrantSpec, HeldShape, Holding, HoldingSpec, HoldingStatus
 from fairlead.model.kinds.intent import PendingReason, RecoveryRule, ResourceSpec, StageCounts, Workload, WorkloadSpec
@@ -241,3 +242,21 @@ def test_what_stands_in_once_in_the_world_stays_where_one_of_them_serves_or_nobo
         rig.follow("a", 1, pending=4 - serving, serving=serving)
         assert rig.stand_ins(2 * RULES.failing_s) == in_a
         assert "find no place" in rig.looks(1).why
+
+
+def test_a_slot_lease_that_was_taken_in_another_history_is_taken_anew_and_given_back() -> None:
+    """The global plane was restored while recovery had the lease of b, which is well again: b would never get it."""
+    rig = OneService()
+    rig.view.incarnation, rig.view.since_ms = 2, rig.now_ms
+
+    def taken(incarnation: int) -> list[Any]:
+        spec = LeaseSpec(Role.RECOVERY.value, "global-0", epoch=4, ttl_seconds=60.0, incarnation=incarnation)
+        rig.put("leases", "", lease_of("b"), Lease(Metadata(name=lease_of("b")), spec))
+        rig.controller._urgent = True
+        bodies = rig.controller.reconcile(("", "all"), rig.view, rig.now_ms).bodies
+        return [body for body in bodies if isinstance(body, LeaseAcquire | LeaseRelease)]
+
+    assert taken(1) == [], "others may count on what they had in that history"
+    rig.now_ms += honoured_ms(60.0)
+    assert taken(1) == [LeaseAcquire(lease_of("b"), Role.RECOVERY, 60.0)]
+    assert taken(2) == [LeaseRelease(lease_of("b"), 4)]
