@@ -193,6 +193,12 @@ def _sole(scenario: Scenario) -> Scenario:
     return replace(made, servers=1, work=work, faults=faults, slot_lease_s=30.0, node_lease_s=10.0, lease_s=5.0)
 
 
+def _restored(scenario: Scenario) -> Scenario:
+    """The same, and stores that lose their tails: planes go on in another history, under leases of the one before."""
+    made = _sole(scenario)
+    return replace(made, faults=replace(made.faults, lost_tail=1.5))
+
+
 def _hints(scenario: Scenario) -> Scenario:
     """What is soft lies, each seed in one of three ways: it may cost, and break nothing."""
     work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.4)
@@ -339,6 +345,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "relapses": _relapses,
     "resets": _resets,
     "silent": _silent,
+    "restored": _restored,
     "sole": _sole,
     "stopped": _stopped,
     "standing": lambda s: replace(_crowded(s), work=replace(_crowded(s).work, critical=0.5, gangs=0.0)),  # rooms are held there

@@ -314,6 +314,7 @@ async def _found_elsewhere(rig: Rig) -> None:
         _not_schedulable,
         _asked_for,
         _found_elsewhere,
+        _grant_shrinks,
     ],
 )
 async def test_room_is_not_held_again_where_its_budget_or_node_has_no_use_for_it(
@@ -330,7 +331,8 @@ async def test_room_is_not_held_again_where_its_budget_or_node_has_no_use_for_it
 
 
 @pytest.mark.parametrize(
-    "meanwhile", [_deleted, _being_deleted, _cordoned, _not_healthy, _not_schedulable, _no_longer_wanted, _expired]
+    "meanwhile",
+    [_deleted, _being_deleted, _cordoned, _not_healthy, _not_schedulable, _no_longer_wanted, _expired, _grant_shrinks],
 )
 async def test_the_rest_of_a_room_goes_with_its_claimer_where_the_room_is_not_held_again(
     meanwhile: Callable[[Rig], Awaitable[None]],

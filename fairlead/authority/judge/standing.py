@@ -92,8 +92,9 @@ def _overdrawn(ctx: Context, body: Bind, rest: Resources) -> bool:
 
 def held_again(ctx: Context, binding: Binding, ahead: int) -> list[Effect]:
     """What a released claimer gives back: the room it took, all or part of it, for its budget. Nothing is held, and no rest,
-    where the budget is gone or asks for no such room, where its node is, or where the budget has found other room meanwhile.
-    `ahead`: effects of the same entry before this one."""
+    where the budget is gone or asks for no such room, where its node is, where the budget has found other room meanwhile, or
+    where the tenant uses more than it may by now: rooms are the first to go then (S4). `ahead`: effects of the same entry before
+    this one."""
     spec, tenant = binding.spec, binding.metadata.namespace
     room: Reservation | None = ctx.state.hot(_RESERVATIONS, tenant, spec.claimed)
     rest = room if room is not None and (room.spec.claimer, room.spec.node) == (binding.metadata.name, spec.node) else None
@@ -103,9 +104,9 @@ def held_again(ctx: Context, binding: Binding, ahead: int) -> list[Effect]:
     holding: Holding | None = ctx.state.hot("holdings", tenant, f"{budget_name}.{ctx.settings.region}")
     shape = shape_at(holding, index, ctx.now_ms)
     account = ctx.ledger.nodes[spec.node]  # of which something is released: it is there
-    if shape is None or not (account.healthy and account.schedulable) or account.cordoned:
-        return [] if rest is None else [drop(_RESERVATIONS, tenant, spec.claimed)]
     given = spec.requests if rest is None else spec.requests + rest.spec.requests
+    if shape is None or not (account.healthy and account.schedulable) or account.cordoned or _over_grant(ctx, tenant, given):
+        return [] if rest is None else [drop(_RESERVATIONS, tenant, spec.claimed)]
     made = Metadata(name=spec.claimed, namespace=tenant, uid=ctx.next_uid(ahead), creation_time=ctx.now)
     again = Reservation(
         metadata=made if rest is None else rest.metadata,
@@ -122,6 +123,12 @@ def held_again(ctx: Context, binding: Binding, ahead: int) -> list[Effect]:
         ),
     )
     return [put(_RESERVATIONS, tenant, spec.claimed, again, again)]
+
+
+def _over_grant(ctx: Context, tenant: str, given: Resources) -> bool:
+    """With what is given back still charged, as it would be if it were held again."""
+    have, used = granted_to(ctx, tenant), ctx.ledger.tenant(tenant).used
+    return have is None or any(used[name] > have.limits.get(name, 0) for name in given.amounts())
 
 
 def _token(ctx: Context) -> Token:
