@@ -3,9 +3,10 @@
 The judge of leases, `succeed`, `gone`, `may_give_back` and `with_successors` of the global plane, and the whole keeper of a
 region's slot lease with `caught_up` are production's; copies, words and agents are only as late as they can be. Who is lost and
 who is well is drawn at will: nobody's safety may rest on that. Clocks are wrong by at most one per cent, messages are lost, late
-and repeated, leaders change, and either side is restored from an older copy. Two things are taken as given here: a
-restored region's nodes say what they run before the region speaks of it (judge/giving.py sees to that), and what a restored global
-plane wants reaches a region when leases of the history before are over there (controllers/mirror.py does). `violation` asks of the true state: no chain runs twice.
+and repeated, leaders change, and either side is restored from an older copy.Two things are taken as given here:
+a restored region's nodes say what they run before the region speaks of it (judge/giving.py sees to that), and what a restored
+global plane wants reaches a region when leases of the history before are over there (controllers/mirror.py does). `violation`
+asks of the true state: no chain runs twice.
 
 `without` names guards to leave out: each makes the model unsafe, and the test must find it.
 """
