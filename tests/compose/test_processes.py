@@ -19,7 +19,10 @@ WORDLESS = [b""]  # what /proc says of one that begins, of one that is dead, and
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+    words = "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE) as child:
+        while words.encode() not in processes._words(child.pid):
+            pass  # it has just begun, and is its parent's program still, or says nothing
         yield child
         child.kill()
 
