@@ -12,7 +12,8 @@ from fairlead.model.commands import PutStatus
 from fairlead.model.kinds.capacity import Node, NodePool, NodePoolSpec, NodePoolStatus
 from fairlead.model.meta import Metadata
 from tests.authority.planes import REGION
-from tests.controllers.test_node_pool import NOW, SPEC, a_node, requests_of
+from tests.controllers.test_node_pool import SPEC
+from tests.controllers.test_node_pool_values import NOW, a_node, requests_of
 
 
 def two_pools(first: NodePoolSpec, *nodes: Node, used: tuple[str, ...] = (), **asked: Any) -> dict[str, int]:
