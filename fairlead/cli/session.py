@@ -263,6 +263,8 @@ def _code(error: ApiError) -> int:
 
 
 def _hint(error: ApiError) -> str:
+    if error.in_doubt_key:
+        return f"an earlier attempt had no answer and may still be carried out: 'fairlead receipt {error.in_doubt_key}' tells"
     reasons = {error.reason, *(cause.reason for cause in error.causes)}
     if "FieldManagerConflict" in reasons:
         return "other managers own these fields: leave them out, or take them over with --force-conflicts"

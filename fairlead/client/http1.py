@@ -16,23 +16,12 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from fairlead.client.local import path_of, short
+from fairlead.client.transport import CannotConnect, Dropped
 
 HEAD_BYTES_MAX: Final = 256 * 1024
 IDLE_MAX: Final = 4  # connections kept for the next request
 CHUNK: Final = 256 * 1024
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-
-
-class CannotConnect(Exception):
-    """Nothing was sent. `untrusted`: somebody is there, and not somebody we trust."""
-
-    def __init__(self, message: str, untrusted: bool = False) -> None:
-        super().__init__(message)
-        self.untrusted = untrusted
-
-
-class Dropped(Exception):
-    """The connection broke, or what came over it was no HTTP, after something may have been sent."""
 
 
 class _Connection(NamedTuple):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 import msgspec
 
-from fairlead.client.http1 import Answer, CannotConnect, Dropped, Exchange, Http
+from fairlead.client.http1 import Http
 from fairlead.client.rest_errors import ApiError, Busy, OutcomeUnknown, Unreachable, error_of
 from fairlead.client.rest_shapes import (
     APPLY_PATCH,
@@ -36,6 +37,7 @@ from fairlead.client.rest_shapes import (
     table_of,
     version_of,
 )
+from fairlead.client.transport import CannotConnect, Dropped, Response, Transport
 from fairlead.ports import Clock, Ids
 
 PAGE: Final = 500  # objects asked for at once, as kubectl does
@@ -62,6 +64,7 @@ class _Answer(NamedTuple):
     status: int
     body: Any
     retry_after: str = ""
+    after_doubt: bool = False  # an attempt before this one had no answer: it may still be under way
 
 
 class _Dropped(Exception):
@@ -78,14 +81,17 @@ class RestClient:
         jitter: Callable[[], float],
         timeout_s: float = 30.0,
         warn: Callable[[str], None] = lambda text: None,
+        carry: Callable[[Link, Mapping[str, str]], Transport] = lambda link, headers: Http(link.server, link.tls, headers),
     ) -> None:
+        """`carry`: makes the way to the server, on which every request has those headers."""
         self.link = link
         self.clock = clock
         self.jitter = jitter
         self._ids = ids
         self._timeout_s = timeout_s
         self._warn = warn
-        self._http: Http | None = None
+        self._carry = carry
+        self._http: Transport | None = None
         self._dated = ("", 0.0)  # the Date of the last answer, and what the clock here said then
 
     def server_wall(self) -> float:
@@ -104,7 +110,7 @@ class RestClient:
         if self.link.token:
             headers["Authorization"] = f"Bearer {self.link.token}"
         try:
-            self._http = Http(self.link.server, self.link.tls, headers)
+            self._http = self._carry(self.link, headers)
         except CannotConnect as error:
             raise self._unreachable(error) from error
         return self
@@ -241,7 +247,9 @@ class RestClient:
                 raise Unreachable(f"{what}: the connection was lost (a dry run, so nothing was changed): {dropped}") from dropped
             return await self._by_receipt(request, what, str(dropped))
         if answer.status >= 400:
-            raise error_of(answer.status, answer.body, answer.retry_after)
+            error = error_of(answer.status, answer.body, answer.retry_after)
+            error.in_doubt_key = key if answer.after_doubt else ""
+            raise error
         return Written(answer.body, answer.status == 201, key)
 
     async def _by_receipt(self, request: _Request, what: str, detail: str) -> Written:
@@ -298,7 +306,7 @@ class RestClient:
                 answer, trouble = None, unreachable
                 continue
             if answer.status not in _LATER or (attempt and _is_region_away(answer)):
-                return answer
+                return answer._replace(after_doubt=bool(in_doubt))
             if _is_in_doubt(answer):
                 in_doubt = error_of(answer.status, answer.body).message
         if in_doubt:
@@ -331,7 +339,7 @@ class RestClient:
         except Dropped as error:
             raise _Dropped(str(error)) from error
 
-    def _open(self, request: _Request) -> Exchange:
+    def _open(self, request: _Request) -> AbstractAsyncContextManager[Response]:
         assert self._http is not None, "use the client as `async with`"
         headers = {"Accept": request.accept}
         if request.body:
@@ -351,7 +359,7 @@ class RestClient:
             return Unreachable(f"{self.link.server} cannot be reached: {error}", hint)
         return Unreachable(f"{self.link.server}: the connection was lost: {error}")
 
-    def _hear_warnings(self, response: Answer) -> None:
+    def _hear_warnings(self, response: Response) -> None:
         for header in response.headers("warning"):
             text = header.split(" ", 2)[-1].strip()
             self._warn(text[1:-1].replace('\\"', '"') if text.startswith('"') else text)

@@ -17,7 +17,10 @@ class Cause(NamedTuple):
 
 
 class ApiError(Exception):
-    """The server answered, and the answer is no. Nothing was changed."""
+    """The server answered, and the answer is no. Nothing was changed, unless there is an `in_doubt_key`: then an earlier attempt
+    of the same write had no answer, may still be under way, and only the receipt of that key will tell."""
+
+    in_doubt_key = ""
 
     def __init__(self, code: int, reason: str, message: str, causes: tuple[Cause, ...] = (), retry_after_s: float = 0.0) -> None:
         super().__init__(message)

@@ -34,7 +34,7 @@ class Sent(msgspec.Struct):
     plane: str = ""  # whose object it was about
     object_key: str = ""
     position: int = 0  # where it was said to be
-    told: str = ""  # "accepted", "refused"; empty: nobody knows
+    told: str = ""  # "accepted", "done" (its receipt says so, and not where), "refused"; empty: nobody knows
     changes: bool = False  # it made something for sure; else it may have found everything as it wanted it
     spec: Any = None  # what it was told that is wanted there now
 
@@ -82,6 +82,11 @@ class AnswerChecker:
         self._newest[plane] = max(self._newest.get(plane, 0), position)
         self.checked += 1
 
+    def done(self, sent: Sent) -> None:
+        """Its answer was lost, and its receipt says that it was accepted; perhaps nothing had to be changed for it."""
+        sent.told = "done"
+        self.checked += 1
+
     def refused(self, sent: Sent) -> None:
         sent.told = "refused"
         self.checked += 1
@@ -114,7 +119,7 @@ class AnswerChecker:
             where, at = there[0] if there else ("", 0)
             if sent.told == "accepted" and there and at <= sent.horizon.get(where, 0):
                 self._found("S14", f"{sent.id} is at {at}, and {sent.horizon[where]} was acknowledged before it was sent")
-            if sent.told == "accepted" and (len(there) > 1 or (not there and sent.changes)):
+            if sent.told in ("accepted", "done") and (len(there) > 1 or (not there and sent.changes)):
                 self._found("S13", f"{sent.id} was acknowledged and is in the journal {len(there)} times: {there}")
             if sent.told == "refused" and there:
                 self._found("S13", f"{sent.id} was refused and is in the journal at {there}")

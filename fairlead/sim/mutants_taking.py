@@ -4,6 +4,7 @@ command comes to; and of those who read. Called by mutants.py.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final
 
 from fairlead.agent.node import Node
@@ -14,12 +15,12 @@ from fairlead.authority.candidate import Candidate
 from fairlead.authority.judge import running
 from fairlead.authority.receipts import Receipts
 from fairlead.authority.term import Term
+from fairlead.client.rest import RestClient
 from fairlead.controllers.cache import Item, Objects, _reindex
 from fairlead.controllers.repair import RepairController
 from fairlead.decide import escrow
 from fairlead.model.lifecycle import SlotState
 from fairlead.observe.answers import ATTEMPT
-from fairlead.sim.people import People
 from fairlead.sim.planting import Mutant, Swap
 
 
@@ -56,14 +57,14 @@ def _refusals_forgotten() -> list[Swap]:
 
 
 def _new_id_each_time() -> list[Swap]:
-    """Whoever asks again does so under another id."""
-    ask, asked = People._try, [0]
+    """The client repeats a write under another key each time."""
+    asked = itertools.count(1)
+    opens = RestClient._open
 
-    async def lax(self: People, method: str, path: str, body: Any, id: str) -> Any:
-        asked[0] += 1
-        return await ask(self, method, path, body, f"{id}{ATTEMPT}{asked[0]}")
+    def lax(self: RestClient, request: Any) -> Any:
+        return opens(self, request._replace(key=f"{request.key}{ATTEMPT}{next(asked)}") if request.key else request)
 
-    return [(People, "_try", lax)]
+    return [(RestClient, "_open", lax)]
 
 
 def _any_leader() -> list[Swap]:

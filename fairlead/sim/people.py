@@ -1,25 +1,23 @@
 """Owns what people do to a simulated platform: create, scale, change and delete work; operators' rightful and wrong moves.
 
-One program in an office, over the real API of the global plane: retries under one Idempotency-Key, sends some requests twice,
-believes nothing it was not told. Remembers what it asked for, so that at the end actual can be held against desired.
+One program in an office, through the production client of the real API (asking.py). When that cannot say what a write came to, it
+is asked for again under the same key, elsewhere; some requests arrive twice. Believes nothing it was not told. Remembers what it
+asked for, so that at the end actual can be held against desired.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from fairlead.api.versions import component
-from fairlead.client.channel import Closed
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.answers import AnswerChecker, Sent
+from fairlead.sim.asking import Ask, Asking, Told
 from fairlead.sim.born import BUDGET, TENANTS, ZONES
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Running
-from fairlead.sim.outside import Answer, SimHttp
 from fairlead.sim.platform import Platform
 from fairlead.sim.scenario import Work
 from fairlead.store.contract import Fence
@@ -33,10 +31,6 @@ _CHECKED: Final = ("workloads", "policychannels", "nodes")  # their revision is 
 
 RIGHT: Final = 1  # the policy revision that is meant to be current
 OPEN: Final = {"unschedulable": False, "drain": None}
-
-NOT_WRITTEN: Final = b'"StoreUnavailable"'  # a definite no of the store's, as the authority says it
-
-_decode = msgspec.json.decode
 
 
 class Wrong(NamedTuple):
@@ -56,7 +50,8 @@ class People:
         self._counts = platform.machines.counts
         self._under_way = 0
         self._number = 0
-        self._http: SimHttp | None = None
+        self._jitter = platform.loop.stream("people's pauses").random
+        self.asking: Asking | None = None
         self.stopped = False
         self.done = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -65,7 +60,7 @@ class People:
         self._life: dict[tuple[str, str], str] = {}  # what is added to a name whose first bearer was deleted
 
     async def main(self, running: Running) -> None:
-        self._http = self._platform.http(running)
+        self.asking = self._platform.asking(running)
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self._users(group))
@@ -108,35 +103,36 @@ class People:
                 self._life[tenant, name.partition("-")[0]] = f"-{seed % 1000}"
             await self.write("DELETE", f"{path}/{name}", None, name)
 
-    async def write(self, method: str, path: str, body: Any, name: str) -> Answer | None:
-        """Until there is an answer that settles it, under one id, at whichever server answers."""
+    async def write(self, method: str, path: str, body: Any, name: str) -> Told | None:
+        """Until there is an answer that settles it, under one key, at whichever server answers."""
         self._under_way += 1
         try:
-            return await self._write(method, path, body, name)
+            return await self._write(Ask(method, path, body), name)
         finally:
             self._under_way -= 1
 
-    async def _write(self, method: str, path: str, body: Any, name: str) -> Answer | None:
+    async def _write(self, ask: Ask, name: str) -> Told | None:
         self._number += 1
         sent = self._answers.send(f"people-{self._number}")
-        tenant, plural = path.split("/")[5:7] if "/namespaces/" in path else ("", path.split("/")[4])
         doubtful = False  # a copy may still be under way: then no refusal of another copy settles it
         gives_up = self._draws.random() < 0.5  # when told for sure that nothing was written
         for attempt in range(TRIES_MAX):
             twice = self._draws.random() < self._work.replays
-            answers = await asyncio.gather(*(self._try(method, path, body, sent.id) for _ in range(1 + twice)))
+            answers = await self._both(ask, sent.id) if twice else [await self._try(ask, sent.id)]
             self._counts["F2"] += twice and None not in answers  # both arrived
-            if gives_up and not (attempt or twice) and answers[0] is not None and NOT_WRITTEN in answers[0].body:
-                self._settled(sent, answers[0], "")
-                return answers[0]
-            settled = [a for a in answers if a is not None and a.status < 500 and a.status != 429]
-            good = [a for a in settled if a.status < 400]
+            known = [told for told in answers if told is not None]
+            doubtful |= len(known) < len(answers) or not all(told.sure for told in known)
+            settled = [told for told in known if told.status < 500 and told.status != 429]
+            if gives_up and known and not (attempt or twice or settled or doubtful):
+                settled = known
+            good = [told for told in settled if told.status < 400]
             doubtful |= len(settled) < len(answers)
             if good or (settled and not doubtful):
-                self._settled(sent, (good or settled)[0], f"{plural}/{tenant}/{name}")
-                if not good and method == "POST" and twice and self._group is not None:
-                    self._group.create_task(self._copy_comes_late(sent, lambda: self._try(method, path, body, sent.id)))
-                return (good or settled)[0]
+                told = (good or settled)[0]
+                self._settled(sent, told, f"{ask.resource.plural}/{ask.tenant}/{name}")
+                if not good and ask.method == "POST" and twice and self._group is not None:
+                    self._group.create_task(self._copy_comes_late(sent, ask))
+                return told
             if settled:
                 return settled[0]
             await sleep(0.2 * (attempt + 1))
@@ -145,13 +141,16 @@ class People:
         self._counts["people_unknown"] += 1
         return None
 
-    async def _copy_comes_late(self, sent: Sent, again: Callable[[], Awaitable[Answer | None]]) -> None:
+    async def _both(self, ask: Ask, key: str) -> list[Told | None]:
+        return list(await asyncio.gather(self._try(ask, key), self._copy(ask, key)))
+
+    async def _copy_comes_late(self, sent: Sent, ask: Ask) -> None:
         """Of a request that was refused for sure: a copy that was long under way must not take effect after all. Whoever leads
         anew knows of no refusals, so nobody else must have begun to lead before it was answered."""
         late_s, fence = self._draws.uniform(3.0, 20.0), self._global_fence()
         await sleep(late_s)
         if not self.stopped and self._global_fence() == fence:
-            answer = await again()
+            answer = await self._copy(ask, sent.id)
             self._counts["F2"] += answer is not None
             if answer is None or self._global_fence() != fence:
                 self._answers.forget(sent)  # somebody who knows of no refusal may have had it, or will
@@ -159,37 +158,38 @@ class People:
     def _global_fence(self) -> Fence:
         return self._platform.planes[GLOBAL].store.disk.head.fence()
 
-    def _settled(self, sent: Sent, answer: Answer, key: str) -> None:
-        if answer.status >= 400:
-            self._counts[f"http_{answer.status}"] += 1
-            if answer.status != 401:
+    def _settled(self, sent: Sent, told: Told, key: str) -> None:
+        if told.status >= 400:
+            self._counts[f"http_{told.status}"] += 1
+            if told.status != 401:
                 self._answers.refused(sent)
             return
         self._counts["people_accepted"] += 1
-        told = _decode(answer.body)
-        version = told.get("metadata", {}).get("resourceVersion", "")
-        if told.get("kind") != "Status" and version and key.partition("/")[0] in _CHECKED:
+        if not told.shown:
+            self._counts["people_by_receipt"] += 1
+            self._answers.done(sent)
+            return
+        version = told.object.get("metadata", {}).get("resourceVersion", "")
+        if told.object.get("kind") != "Status" and version and key.partition("/")[0] in _CHECKED:
             plane = self._plane_of(key)
             revision = component(version, list(self._platform.planes).index(plane))
-            self._answers.accepted(sent, key, revision, changes=answer.status == 201, told=told, plane=plane)
+            self._answers.accepted(sent, key, revision, changes=told.status == 201, told=told.object, plane=plane)
 
     def _plane_of(self, key: str) -> str:
         """Whose object it is, by its key."""
         plural, _, name = key.split("/")
         return next((one for one in self._platform.regions if plural == "nodes" and name.startswith(f"{one}-")), GLOBAL)
 
-    async def _try(self, method: str, path: str, body: Any, id: str) -> Answer | None:
-        assert self._http is not None
-        addresses = self._platform.planes[GLOBAL].addresses
-        address = addresses[self._draws.randrange(len(addresses))]
-        media = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = [("authorization", f"Bearer {self._platform.token}"), ("content-type", media), ("idempotency-key", id)]
-        try:
-            return await self._http.request(
-                address, method, path, headers=headers, body=json_codec.encode(body) if body is not None else b""
-            )
-        except (OSError, Closed, TimeoutError):
-            return None
+    async def _try(self, ask: Ask, key: str) -> Told | None:
+        assert self.asking is not None
+        return await self.asking.write(self._some_server(), ask, key, self._jitter)
+
+    async def _copy(self, ask: Ask, key: str) -> Told | None:
+        assert self.asking is not None
+        return await self.asking.copy(self._some_server(), ask, key)
+
+    def _some_server(self) -> str:
+        return self._draws.choice(self._platform.planes[GLOBAL].addresses)
 
     # --- operators ---------------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class People:
                 answer = await self.write("DELETE", f"{API}/nodes/{node}", None, node)
                 self._count_wrong(used, answer, or_refused=True)
 
-    def _count_wrong(self, wrong: bool, answer: Answer | None, *, or_refused: bool = False) -> None:
+    def _count_wrong(self, wrong: bool, answer: Told | None, *, or_refused: bool = False) -> None:
         """F20: of what is in use, or another policy than the right one, and done; `or_refused`: or turned down for what it is.
         Other moves are in order."""
         done = answer is not None and (answer.status < 300 or (or_refused and answer.status == 409))
@@ -287,17 +287,17 @@ class People:
             for node in nodes if not self.stopped else ():
                 await self._cordon(node, False)
 
-    async def _cordon(self, node: str, yes: bool) -> Answer | None:
+    async def _cordon(self, node: str, yes: bool) -> Told | None:
         self._tell(f"{'cordons' if yes else 'uncordons'} {node}")
         opened = {} if yes else {"drain": None}
         return await self.write("PATCH", f"{API}/nodes/{node}", {"spec": {"unschedulable": yes, **opened}}, node)
 
-    async def _drain(self, node: str) -> Answer | None:
+    async def _drain(self, node: str) -> Told | None:
         self._tell(f"drains {node}")
         order = {"unschedulable": True, "drain": {"reason": "drill"}}  # a node that takes new work does not empty itself
         return await self.write("PATCH", f"{API}/nodes/{node}", {"spec": order}, node)
 
-    async def _promote(self, revision: int) -> Answer | None:
+    async def _promote(self, revision: int) -> Told | None:
         self._tell(f"makes policy r{revision} current")
         return await self.write("PATCH", f"{API}/policychannels/default", {"spec": {"current": revision}}, "default")
 
@@ -320,7 +320,7 @@ class People:
     async def _insist(self, method: str, path: str, body: Any) -> None:
         for number in range(30):
             self._number += 1
-            answer = await self._try(method, path, body, f"right-{self._number}")
+            answer = await self._try(Ask(method, path, body), f"right-{self._number}")
             if answer is not None and (answer.status < 300 or answer.status == 404):
                 return
             await sleep(0.5 + 0.1 * number)

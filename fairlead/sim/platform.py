@@ -29,6 +29,7 @@ from fairlead.model.registry import GLOBAL
 from fairlead.observe.intervals import Interval
 from fairlead.ports import Tasks
 from fairlead.sim import born
+from fairlead.sim.asking import Asking
 from fairlead.sim.driver import FENCE_FILE, Instances, SimDriver, is_job
 from fairlead.sim.loop import SimLoop
 from fairlead.sim.machines import Machine, Machines, Program, Running, SimIds, for_ever
@@ -300,6 +301,10 @@ class Platform:
         return main
 
     # --- others ------------------------------------------------------------------------------------------------------------
+
+    def asking(self, running: Running) -> Asking:
+        ids = SimIds(self.loop.stream(f"ids {running.name}"))
+        return Asking(self.network, running, self.names, self.token, self.machines.clock(running), ids)
 
     def http(self, running: Running) -> SimHttp:
         return SimHttp(self.network, running, self.names)

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.client.http1 import CannotConnect, Dropped, Http
+from fairlead.client.http1 import Http
+from fairlead.client.transport import CannotConnect, Dropped
 
 
 class Scripted:

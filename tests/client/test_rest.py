@@ -187,7 +187,6 @@ async def test_a_lost_answer_is_found_by_repeating_under_the_same_key(api: FakeA
 
 async def test_when_no_repetition_is_answered_the_receipt_decides(api: FakeApi) -> None:
     api.drop_writes = 1
-    api.answers = [("PATCH", 504, {})] * 0
     api.put("workloads", "a", "risk", spec={"replicas": 1})
 
     def lose_the_rest(method: str, plural: str, name: str) -> None:
@@ -209,6 +208,18 @@ async def test_without_a_receipt_the_outcome_is_unknown_and_the_key_is_told(api:
             await client.create(WORKLOADS, "risk", manifest("a"), Write(key="mine"))
     assert raised.value.key == "mine"
     assert ("workloads", "risk", "a") in api.objects, "it had been done"
+
+
+async def test_a_refusal_after_an_attempt_without_an_answer_names_the_key_that_may_still_be_carried_out(api: FakeApi) -> None:
+    api.put("workloads", "w", "risk", spec={})
+    async with connected(api) as client:
+        with pytest.raises(Conflict) as at_once:
+            await client.create(WORKLOADS, "risk", manifest("w"), Write(key="first"))
+        assert at_once.value.in_doubt_key == ""
+        api.answers = [("POST", 504, {})]
+        with pytest.raises(Conflict) as after_doubt:
+            await client.create(WORKLOADS, "risk", manifest("w"), Write(key="second"))
+    assert after_doubt.value.in_doubt_key == "second"
 
 
 async def test_a_refusal_found_by_receipt_is_told_as_that_refusal(api: FakeApi) -> None:

@@ -100,6 +100,16 @@ def test_what_was_acknowledged_and_is_there_twice_is_found() -> None:
     assert asked(work) == ["S13"]
 
 
+def test_what_a_receipt_calls_done_and_is_there_twice_is_found() -> None:
+    def work(checker: AnswerChecker, times: int) -> None:
+        checker.done(checker.send("x"))
+        for at in range(1, times + 1):
+            checker.committed(blob(("workloads/risk/api", b"1"), id="x"), at)
+
+    assert asked(lambda c: work(c, 2)) == ["S13"]
+    assert asked(lambda c: work(c, 1)) == asked(lambda c: work(c, 0)) == [], "perhaps nothing had to be changed"
+
+
 def test_what_was_refused_and_is_there_is_found() -> None:
     def work(checker: AnswerChecker) -> None:
         checker.refused(checker.send("x"))

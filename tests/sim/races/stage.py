@@ -57,7 +57,7 @@ class Stage:
         metadata = {"name": name, "labels": labels or {}}
         body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Workload", "metadata": metadata, "spec": spec}
         answer = await self.world.people.write("POST", f"{API}/namespaces/{TENANT}/workloads", body, name)
-        assert answer is None or answer.status < 300, answer.body
+        assert answer is None or answer.status < 300, answer
 
     async def cordon(self, node: str) -> None:
         await self.world.people._cordon(node, True)

@@ -23,7 +23,7 @@ async def order(stage: Stage, kind: str, name: str, ttl_s: int) -> None:
     body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Override", "metadata": {"name": name}, "spec": spec}
     answer = await stage.world.people.write("POST", f"{NAMESPACE}/overrides", body, name)
     assert answer is not None
-    assert answer.status == 201, answer.body
+    assert answer.status == 201, answer
     await stage.until(lambda: (TENANT, name) in stage.world.watches[REGION].objects.get("overrides", {}))
 
 

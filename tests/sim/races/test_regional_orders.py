@@ -9,9 +9,8 @@ from fairlead.decide.regional import ORDERED_IN
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.quota import MergeReport
 from fairlead.model.registry import GLOBAL
+from fairlead.sim.asking import Ask, Told
 from fairlead.sim.loop import sleep
-from fairlead.sim.outside import Answer
-from fairlead.wire import json_codec
 from tests.sim.races.stage import API, REGION, TENANT, Stage, played
 
 LEASE_S = 120  # of grants and policy: the region may go on by itself for as long
@@ -19,19 +18,20 @@ TTL_S = 40
 NAME, REVOKED = f"{REGION}-stop", f"{REGION}-still"
 
 
-async def ordered_there(stage: Stage, kind: str, name: str, **more: Any) -> Answer:
+async def ordered_there(stage: Stage, kind: str, name: str, **more: Any) -> Told:
     scope = {"tenants": [TENANT], "workloads": ["api"]}
     spec = {"kind": kind, "reason": "incident 7", "ttlSeconds": TTL_S, "scope": scope, **more}
     body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Override", "metadata": {"name": name}, "spec": spec}
-    return await asked_there(stage, "POST", "", json_codec.encode(body))
+    return await asked_there(stage, "POST", "", body)
 
 
-async def asked_there(stage: Stage, method: str, name: str, body: bytes = b"") -> Answer:
+async def asked_there(stage: Stage, method: str, name: str, body: Any = None) -> Told:
     """The region's own server, by somebody in the office."""
-    http, (address, *_) = stage.world.people._http, stage.platform.planes[REGION].addresses
-    assert http is not None
-    headers = [("authorization", f"Bearer {stage.platform.token}"), ("content-type", "application/json")]
-    return await http.request(address, method, f"{API}/namespaces/{TENANT}/overrides{name}", headers=headers, body=body)
+    asking, (address, *_) = stage.world.people.asking, stage.platform.planes[REGION].addresses
+    assert asking is not None
+    told = await asking.write(address, Ask(method, f"{API}/namespaces/{TENANT}/overrides{name}", body), "", lambda: 0.0)
+    assert told is not None
+    return told
 
 
 def reasons(stage: Stage) -> set[str]:
@@ -46,16 +46,16 @@ def test_what_is_ordered_in_a_region_on_its_own_ends_there_and_is_merged_after_h
         await stage.cut(stage.machines(servers=True), above, LEASE_S * 0.75)
         await sleep(LEASE_S / 4)
         lifts = await ordered_there(stage, "emergency-quota", f"{REGION}-more", parameters={"cpu": "1"})
-        assert lifts.status == 422, lifts.body
+        assert lifts.status == 422, lifts
         elsewhere = await ordered_there(stage, "hold", "stop")
-        assert elsewhere.status == 422, elsewhere.body
+        assert elsewhere.status == 422, elsewhere
         said = await ordered_there(stage, "hold", NAME)
-        assert said.status == 201, said.body
+        assert said.status == 201, said
         began = stage.loop.now
         said = await ordered_there(stage, "freeze", REVOKED)
-        assert said.status == 201, said.body
+        assert said.status == 201, said
         said = await asked_there(stage, "DELETE", f"/{REVOKED}")
-        assert said.status == 200, said.body
+        assert said.status == 200, said
         node = stage.bindings("api")[0].spec.node
         stage.world.chaos.power_off(stage.agent_of(node).program.machine)
         await stage.until(lambda: reasons(stage) == {"OnHold"})
