@@ -79,9 +79,14 @@ class Handshake:
         touched: list[Slot] = []
         for node in told:
             slots = node.saw_listing(answer.revision, by_node[node.name])
+            said_in = node.object.status.incarnation if node.object is not None else 0
             for slot in slots:
                 slot.reported = None  # said again: the region may have lost it
                 slot.doubtful = not slot.there and not node.listed
+                # Until this node has said what it runs in a new incarnation, what was bound before and does not run is not begun.
+                before = slot.id.token.incarnation < node.listed_in and said_in < node.listed_in
+                if before and not slot.there:
+                    slot.forgone, slot.message = True, slot.message or "it does not run; its region lost what became of it"
                 if (node.name, (slot.id.tenant, slot.id.name, slot.id.token)) in stops and node.current(slot) is not None:
                     del node.bound[slot.key]
             node.synced = node.listed = True

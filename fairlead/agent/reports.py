@@ -48,10 +48,10 @@ def reports_of(node: Node, slot: Slot, now: float) -> list[Said]:
     status = slot.status(condition)
     if condition == "none" and not slot.message and bound.state is not SlotState.DRAINING:
         return []
-    leaves = bound.state is SlotState.DRAINING or slot.outlived  # whoever hears of it may start it elsewhere
+    leaves = bound.state is SlotState.DRAINING or slot.over  # whoever hears of it may start it elsewhere
     if leaves and node.doubts(slot, now):
         return []
-    if leaves and any(other.there for other in node.lives_of(slot.key) if other is not slot or slot.outlived):
+    if leaves and any(other.there for other in node.lives_of(slot.key) if other is not slot or slot.over):
         return []  # no life of it may be here then, not even a later one
     steps: list[SlotState | None] = list(steps_to_report(bound.state, condition))
     if not steps and slot.reported != status and bound.state is not SlotState.RELEASED:

@@ -59,6 +59,8 @@ class Slot:
         # Bound here before this agent's session or this incarnation, and not found running: another agent may run it.
         self.doubtful = False
         self.outlived = False  # its region believes in it, but a later life of the slot was seen here: this one is over (S9)
+        # Bound here in a history that was lost, and not found running: it may have left since, and its quota be another's (S5).
+        self.forgone = False
         self.due_at = 0.0
         self.timer_at = float("inf")  # when it will be looked at again by itself
         self.started_at = 0.0
@@ -81,6 +83,11 @@ class Slot:
         return self.phase in ("launching", "running", "stopping")
 
     @property
+    def over(self) -> bool:
+        """Its region believes in it, and must hear that it is over: it is not started any more."""
+        return self.outlived or self.forgone
+
+    @property
     def provisional(self) -> bool:
         return self.lasts != math.inf
 
@@ -89,7 +96,8 @@ class Slot:
         return self.phase == "running" and self.startup_passed and self.readiness_passed
 
     def life(self, now: float) -> Life:
-        if self.outlived and not self.there:
+        known = not self.outlived and self.verdict in ("succeeded", "failed")  # what came of it is told again
+        if self.over and not self.there and not known:
             return Life("ended", "failed")
         return Life(self.phase, self.verdict, now >= self.due_at, bool(self.exclusive))
 
@@ -159,7 +167,8 @@ class Slot:
         self.stop_cause = ""
 
     def status(self, condition: Condition) -> InstanceStatus:
-        final = self.exit if condition in ("succeeded", "failed") else None  # of a run before a restart the message tells
+        # Of a run before a restart the message tells; and of one that was stopped, that it was is no verdict about it.
+        final = self.exit if condition in ("succeeded", "failed") and condition == self.verdict else None
         return InstanceStatus(
             ready=self.ready,
             restarts=self.restarts,

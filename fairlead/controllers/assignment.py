@@ -112,7 +112,7 @@ class AssignmentController:
     def _urgent(self, assignment: Assignment, slots: Table, want: dict[int, int], told: Told) -> bool:
         """Somebody waits for it: slots that may be forgotten once their epochs are, a rollout that ended, the last slot gone."""
         before = assignment.status
-        if floor_needed(slots, want, before.epoch_floor) != before.epoch_floor:
+        if floor_needed(assignment.spec, slots, want, before.epoch_floor) != before.epoch_floor:
             return True
         if assignment.metadata.deletion_time is not None and not slots:
             return True

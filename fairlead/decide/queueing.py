@@ -70,14 +70,16 @@ def _terms(order: AssignmentSpec, gang_size: int, stands_in: bool) -> Terms:
     )
 
 
-def floor_needed(slots: Slots, want: dict[int, int], floor: int) -> int:
+def floor_needed(order: AssignmentSpec, slots: Slots, want: dict[int, int], floor: int) -> int:
     """The highest epoch among what will be forgotten. A request that never began a life leaves nothing of its own epoch."""
-    return max([floor, *(_epoch_left(slot) for slot in _to_forget(grouped(slots), want))])
+    return max([floor, *(_epoch_left(slot) for slot in _to_forget(order, grouped(slots), want))])
 
 
-def _to_forget(table: Table, want: dict[int, int]) -> Iterator[Slot]:
+def _to_forget(order: AssignmentSpec, table: Table, want: dict[int, int]) -> Iterator[Slot]:
+    # Of a job, what has ended well is counted first, and goes then (controllers/job.py).
+    over = (_S.RELEASED,) if order.job is not None else (_S.RELEASED, _S.SUCCEEDED)
     for (state, generation), group in table.groups.items():
-        if state is _S.RELEASED:
+        if state in over:
             yield from (group[index] for index in sorted(group.keys() - want.keys()))
         elif state is _S.PENDING:
             # A waiting slot may not go back to an earlier generation in place: it is withdrawn and queued afresh.
@@ -103,7 +105,7 @@ def queue_bodies(assignment: Assignment, slots: Slots, want: dict[int, int], rev
     deleting = assignment.metadata.deletion_time is not None
     out: list[Body] = []
     table = grouped(slots)
-    for slot in _to_forget(table, want):
+    for slot in _to_forget(assignment.spec, table, want):
         if deleting or _epoch_left(slot) <= floor:
             kind = "SchedulingRequest" if slot.state is _S.PENDING else "Binding"
             out.append(Delete(kind, tenant, f"{assignment.spec.workload}-{slot.index}"))
@@ -212,7 +214,7 @@ def status_of(assignment: Assignment, slots: Slots, want: dict[int, int], told: 
         replicas=here,
         pending=pending,
         generations=tuple(sorted({generation for _, generation in grouped(slots).groups} | set(want.values()))),
-        epoch_floor=floor_needed(slots, want, before.epoch_floor),
+        epoch_floor=floor_needed(assignment.spec, slots, want, before.epoch_floor),
         unwanted=_unwanted(slots, want) if order.exclusive else 0,
         conditions=conditions,
         stood_in=_standing_in(slots) if order.recovery is not None or before.stood_in else 0,

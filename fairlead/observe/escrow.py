@@ -39,6 +39,7 @@ class RegionNow(NamedTuple):
     incarnation: int
     now_ms: int | None  # None: nobody leads it, and nothing can be placed
     runs: Runs = _always
+    behind: bool = False  # its store lost history, and nobody has begun to lead on what is left: that will be another incarnation
 
 
 def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: int) -> Resources:
@@ -59,14 +60,18 @@ def spendable(grant: Grant, term: GrantTerm | None, incarnation: int, now_ms: in
     return base if leased else _least(base, status.after)
 
 
-def in_use(objects: Objects, tenant: str, runs: Runs = _always) -> Resources:
+def in_use(objects: Objects, tenant: str, runs: Runs = _always, incarnation: int = 0) -> Resources:
     """What is charged to a tenant: its bindings that hold capacity, and its reservations. A binding that is provisional, or that
-    drains, and whose agent has ended it uses nothing, though its region may not have heard of that, or has lost it."""
-    used = NOTHING
+    drains, and whose agent has ended it uses nothing, though its region may not have heard of that, or has lost it; nor does one
+    of an earlier incarnation that does not run, on a node that has not said yet what it runs in this one: it is not begun."""
+    used, nodes = NOTHING, objects.get("nodes", {})
     for (owner, name), binding in objects.get("bindings", {}).items():
         if owner != tenant or binding.status.state not in HOLDS_CAPACITY:
             continue
         stays = binding.spec.provisional_until_time is None and binding.status.state is not SlotState.DRAINING
+        if stays and binding.spec.token.incarnation < incarnation:
+            node = nodes.get(("", binding.spec.node))
+            stays = node is not None and node.status.incarnation >= incarnation
         if stays or runs(binding.spec.node, owner, name):
             used += binding.spec.requests
     for (owner, _), reservation in objects.get("reservations", {}).items():
@@ -228,7 +233,8 @@ class EscrowChecker:
             if grant is not None and region.now_ms is not None:
                 term = region.objects.get("grantterms", {}).get(("", region.name))
                 may = spendable(grant, term, region.incarnation, region.now_ms)
-            parts[region.name] = _most(in_use(region.objects, tenant, region.runs), may)
+            used = in_use(region.objects, tenant, region.runs, region.incarnation + region.behind)
+            parts[region.name] = _most(used, may)
             total += parts[region.name]
         over = total.exceeding(limits)
         if not over:

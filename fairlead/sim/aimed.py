@@ -129,13 +129,13 @@ class Aimed:
         region = others[int(at * len(others))]
         self._platform.machines.tell("chaos", f"{region} is not heard for {for_s:.1f} s")
         self._hushed = True
-        self._platform.loop.after(for_s, self._cut_off(region))
+        self._platform.loop.after(for_s, self.cut_off(region))
         self._platform.loop.after(for_s, self._heard_again)
 
     def _heard_again(self) -> None:
         self._hushed = False
 
-    def _cut_off(self, region: str) -> Callable[[], None]:
+    def cut_off(self, region: str) -> Callable[[], None]:
         """From all others (F5); what is returned joins it to them again."""
         every = self._platform.machines.all.values()
         own = [machine for machine in every if machine.name.startswith(f"{region}/")]
@@ -156,7 +156,7 @@ class Aimed:
         over_s = 1.1 * self._platform.scenario.grant_lease_s
         self._platform.machines.tell("chaos", f"{region} is cut off for {for_s:.1f} s, {node.name} goes in {over_s:.1f} s")
 
-        rejoin = self._cut_off(region)
+        rejoin = self.cut_off(region)
 
         def back() -> None:
             self._stranded = False
@@ -180,7 +180,7 @@ class Aimed:
             return
         region = found[int(at * len(found))]
         self._platform.machines.tell("chaos", f"{region} is cut off without a server for {for_s:.1f} s")
-        rejoin = self._cut_off(region)
+        rejoin = self.cut_off(region)
 
         def back() -> None:
             self._stranded = False

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fairlead.sim.aimed import Aimed
+from fairlead.sim.backups import Restoring
 from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Machine, Program
 from fairlead.sim.network import SPREAD
@@ -44,6 +45,7 @@ class Chaos:
         self._aimed = Aimed(
             platform, self._left_out, lambda: self.healed, self.power_off, self.power_on, self._start, strays.objects
         )
+        self._restoring = Restoring(platform, self._left_out, lambda: self.healed, self._start, self._aimed.cut_off)
         self._spells = Spells(platform, self._left_out, lambda: self.healed, self._start)
         self._power_draws = platform.loop.stream("power")
         strays.left_out, strays.healed = self._left_out, lambda: self.healed
@@ -58,6 +60,7 @@ class Chaos:
             "misplace": self.strays.misplace, "meddle": self.strays.meddle, "linger": self._aimed.linger,
             "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand, "hush": self._hush,
             "relapse": self._aimed.relapse, "forget": self._aimed.forget, "behead": self._aimed.behead,
+            "backup": self._restoring.strike,
         }  # fmt: skip
         for name in Faults.__struct_fields__:
             rate = getattr(self._faults, name)

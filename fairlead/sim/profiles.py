@@ -18,7 +18,7 @@ QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
 # These have profiles of their own.
-DIRECTED: Final = ("region", "relapse", "hush", "behead", "strand", "linger", "misplace", "forget", "meddle")
+DIRECTED: Final = ("region", "relapse", "backup", "hush", "behead", "strand", "linger", "misplace", "forget", "meddle")
 SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
 
@@ -199,6 +199,18 @@ def _restored(scenario: Scenario) -> Scenario:
     return replace(made, faults=replace(made.faults, lost_tail=1.5))
 
 
+def _backups(scenario: Scenario) -> Scenario:
+    """Planes that are restored from backups while two regions compete for quotas: what was given up since, and what was given?"""
+    made = _grants(scenario)
+    return replace(made, servers=1, work=replace(made.work, actions=90.0), faults=Faults(backup=3.0, crash=1.0, cut=1.0))
+
+
+def _returned(scenario: Scenario) -> Scenario:
+    """The same where slots run once in the world, and regions go dark or are cut off."""
+    made = _sole(scenario)
+    return replace(made, faults=replace(made.faults, backup=1.0))
+
+
 def _hints(scenario: Scenario) -> Scenario:
     """What is soft lies, each seed in one of three ways: it may cost, and break nothing."""
     work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.4)
@@ -317,6 +329,7 @@ def _echoes(scenario: Scenario) -> Scenario:
 
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "areas": _areas,
+    "backups": _backups,
     "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,
@@ -346,6 +359,7 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "resets": _resets,
     "silent": _silent,
     "restored": _restored,
+    "returned": _returned,
     "sole": _sole,
     "stopped": _stopped,
     "standing": lambda s: replace(_crowded(s), work=replace(_crowded(s).work, critical=0.5, gangs=0.0)),  # rooms are held there

@@ -34,6 +34,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     stale: float = 0.0  # chance that a store's tail lacks its newest batches, while a store is faulty
     region: float = 0.0  # a whole region goes dark, or is cut off, for a minute or more
     relapse: float = 0.0  # all servers of a plane are down while its store fails over to a replica that was behind
+    backup: float = 0.0  # a plane is restored from a backup that was made up to a minute and a half before
     hush: float = 0.0  # while a region is gone, another is not heard for long enough to be doubted and too short to be lost
     behead: float = 0.0  # a region that uses more than stays with it is cut off and has no server until long after its lease
     strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease

@@ -7,7 +7,7 @@ hold against SQLite, PostgreSQL and etcd. Never breaks by itself: `StoreFaults` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -22,6 +22,8 @@ from fairlead.store.contract import (
     Contended,
     Fence,
     Fenced,
+    Head,
+    ObjectRow,
     OutcomeUnknown,
     StoreUnreachable,
     Superseded,
@@ -78,6 +80,14 @@ class RecordedDisk(MemoryDisk):
         if lost:
             self.tail_lost(self.head.position, incarnation)
         return lost
+
+    def begin_again(self, head: Head, rows: Sequence[ObjectRow]) -> None:
+        """Another store in its place, filled from a backup. What is still under way to the old one meets the new one's guards,
+        which take nothing of another incarnation."""
+        incarnation = self.head.incarnation
+        self.empty()
+        self.seed(head, {key: (position, raw) for key, position, raw in rows})
+        self.tail_lost(head.position, incarnation)
 
 
 class StoreService:

@@ -146,10 +146,11 @@ class World:
         for name, plane in self.platform.planes.items():
             if name != GLOBAL:
                 # Whoever led before a tail was lost continues what is gone: the store takes nothing from it.
-                leaders = [] if self.watches[name].behind else plane.leaders()
+                watch = self.watches[name]
+                leaders = [] if watch.behind else plane.leaders()
                 now_ms = min((server.authority.plane_ms() for server in leaders), default=None)
-                checker = self.watches[name].checker
-                regions.append(RegionNow(name, self.watches[name].objects, checker.incarnation, now_ms, self.platform.runs))
+                checker, runs = watch.checker, self.platform.runs
+                regions.append(RegionNow(name, watch.objects, checker.incarnation, now_ms, runs, watch.behind))
                 leases.append(RegionLeases(name, checker.leases, checker.incarnation, now_ms))
         for detail in self.effective.look(self.watches[GLOBAL].objects, leases):
             self.found("S6", "", detail)

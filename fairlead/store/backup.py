@@ -79,12 +79,12 @@ async def write_backup(store: Store, path: Path, created_ms: int, told: Progress
                     plane = _plane_name(raw)
             output.frames(rows)
             told(output.rows)
-        header = _header(snapshot, plane, created_ms, output.rows)
+        header = header_of(snapshot, plane, created_ms, output.rows)
         output.finish(header)
     return header
 
 
-def _header(snapshot: Snapshot, plane: str, created_ms: int, rows: int) -> BackupHeader:
+def header_of(snapshot: Snapshot, plane: str, created_ms: int, rows: int) -> BackupHeader:
     head = snapshot.head
     return BackupHeader(
         format=head.format,

@@ -115,10 +115,13 @@ class MemoryDisk:
     """What survives a process. Every method is one atomic step."""
 
     def __init__(self) -> None:
+        self.in_flight: list[InFlight] = []
+        self.empty()
+
+    def empty(self) -> None:
         self.head = EMPTY
         self.journal: list[_Entry] = []
         self.objects: dict[str, tuple[int, bytes]] = {}
-        self.in_flight: list[InFlight] = []
         self._undo: deque[_Undo] = deque(maxlen=UNDO_MAX)
 
     def acquire(self, holder: str, observed: Head) -> Fence | Contended:

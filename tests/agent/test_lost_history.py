@@ -71,18 +71,57 @@ async def moved(clock: FakeClock, drivers: dict[str, SimulatedDriver]) -> AsyncI
                 tasks.cancel()
 
 
-async def test_what_moved_in_lost_history_is_not_started_where_it_was_while_it_runs_where_it_went() -> None:
+async def test_what_moved_in_lost_history_is_over_where_it_was_and_said_to_be_so_when_it_has_ended_where_it_went() -> None:
+    """What its region hears of may be started elsewhere, so it hears nothing before the other copy has certainly ended."""
     clock, drivers = FakeClock(), {"n1": SimulatedDriver(), "n2": SimulatedDriver()}
     async with moved(clock, drivers) as (made, regions):
         assert made.state("alone-0") == "Ready"
         regions["n1"].heal()  # n2 is not heard, and goes on until its lease is over
         began = clock.monotonic()
-        while not drivers["n1"].world.running:
-            assert clock.monotonic() < began + 2 * FENCE_S, "it is bound there, and comes back"
+        while made.state("alone-0") != "Failed":
+            assert clock.monotonic() < began + 2 * FENCE_S, "nobody else can say it"
             clock.offset += 0.5
             await clock.sleep(0.02)
-            assert not all(driver.world.running for driver in drivers.values())
+            assert not drivers["n1"].world.running
         assert clock.monotonic() >= began + FENCE_S
+        assert not drivers["n2"].world.running
+
+
+@pytest.mark.parametrize("execution", ["Replicated", "Exclusive"])
+async def test_what_was_bound_before_history_was_lost_and_does_not_run_is_not_begun(execution: str) -> None:
+    """It may have left since, and its quota may be another region's (S5). What runs is adopted, and goes on."""
+    clock, disk, driver = FakeClock(), MemoryDisk(), SimulatedDriver()
+    async with Tasks() as tasks:
+        async with rig(clock, store=MemoryStore(disk)) as made:
+            region = LocalRegion(made.plane)
+            tasks.start(made.agent({"simulated": driver}, region).run(), "agent")
+            await made.schedulable("n1")
+            for name in ("gone", "here"):
+                await made.place(name, SIMULATED, execution=execution)
+                await made.reaches(f"{name}-0", "Ready")
+            kept = disk.head.position
+            await made.move("gone-0", SlotState.DRAINING, Role.DISRUPTION)
+            await made.reaches("gone-0", "Released")
+            region.cut()
+        while disk.head.position > kept:
+            assert disk.lose_tail(1)
+        disk.set_incarnation(disk.head.fence(), 2)
+        async with running_plane(MemoryStore(disk), clock) as plane:
+            region._plane = AuthorityPlane(plane)
+            after = Rig(plane, {}, tasks)
+            assert after.state("gone-0") == "Ready", "its region knows no better"
+            region.heal()
+            for _ in range(200):
+                clock.offset += 0.5
+                await clock.sleep(0.02)
+                assert id_of("gone-0") not in driver.world.running
+                if after.state("gone-0") == "Failed":
+                    break
+            assert (after.state("gone-0"), after.state("here-0")) == ("Failed", "Ready")
+            assert id_of("here-0") in driver.world.running or execution == "Exclusive", (
+                "an Exclusive one ended when nobody was heard"
+            )
+            tasks.cancel()
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

@@ -81,19 +81,30 @@ def test_what_is_there_in_any_state_is_not_queued_again() -> None:
 def test_a_slot_is_forgotten_only_once_its_epoch_is_on_record() -> None:
     ended = {0: Slot(0, _S.RELEASED, 2, 3)}
     assert bodies(assignment(0, floor=2), ended, {}) == []
-    assert floor_needed(ended, {}, 2) == 3
-    assert floor_needed(ended, {}, 7) == 7  # it never goes down
+    assert floor_needed(assignment(0).spec, ended, {}, 2) == 3
+    assert floor_needed(assignment(0).spec, ended, {}, 7) == 7  # it never goes down
     assert bodies(assignment(0, floor=3), ended, {}) == [Delete("Binding", "t", "api-0")]
     assert bodies(assignment(0, deleting=True), ended, {}) == [Delete("Binding", "t", "api-0")], "nobody comes after it"
+
+
+def test_what_ended_well_by_itself_is_forgotten_like_any_other_of_a_service_and_counted_first_of_a_job() -> None:
+    """A service whose template says `restartPolicy: OnFailure` may end well; it could never be deleted."""
+    ended = {0: Slot(0, _S.SUCCEEDED, 2, 3)}
+    assert floor_needed(assignment(0).spec, ended, {}, 2) == 3
+    assert bodies(assignment(0, floor=3), ended, {}) == [Delete("Binding", "t", "api-0")]
+    assert bodies(assignment(0, deleting=True), ended, {}) == [Delete("Binding", "t", "api-0")]
+    assert bodies(assignment(1), ended, {0: 2}) == [], "while it is wanted it stays"
+    job = JobRule(completions=1)
+    assert bodies(assignment(0, deleting=True, job=job), ended, {}) == []
 
 
 def test_a_request_that_never_began_leaves_only_the_lives_before_it() -> None:
     fresh = {0: Slot(0, _S.PENDING, 2, 1, attempt=0)}
     assert bodies(assignment(0), fresh, {}) == [Delete("SchedulingRequest", "t", "api-0")]
     second = {0: Slot(0, _S.PENDING, 2, 2, attempt=0)}
-    assert (bodies(assignment(0), second, {}), floor_needed(second, {}, 0)) == ([], 1)
+    assert (bodies(assignment(0), second, {}), floor_needed(assignment(0).spec, second, {}, 0)) == ([], 1)
     begun = {0: Slot(0, _S.PENDING, 2, 1, attempt=1)}
-    assert (bodies(assignment(0), begun, {}), floor_needed(begun, {}, 0)) == ([], 1)
+    assert (bodies(assignment(0), begun, {}), floor_needed(assignment(0).spec, begun, {}, 0)) == ([], 1)
 
 
 def test_a_waiting_slot_takes_a_newer_generation_in_place_and_goes_back_by_being_queued_afresh() -> None:
