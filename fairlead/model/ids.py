@@ -28,6 +28,10 @@ def split_revision(value: int) -> tuple[int, int]:
     return value >> POSITION_BITS, value & _POSITION_MASK
 
 
+def incarnation_of(value: int) -> int:
+    return value >> POSITION_BITS
+
+
 def key(plural: str, tenant: str, name: str) -> Key:
     return f"{plural}/{tenant}/{name}"  # type: ignore[return-value]  # Key() is a call
 
