@@ -143,7 +143,6 @@ class _ProposalSpec(_Form, frozen=True):
     grant_version: int
     victims: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    provisional_seconds: float = 0.0
     decision: str = ""
 
 
@@ -173,7 +172,7 @@ async def bind(call: Call) -> Response:
     spec, evidence, key = proposal.spec, proposal.evidence, key_of(call)
     body = Bind(
         call.tenant, call.target.name, spec.epoch, spec.generation, spec.node, spec.policy_revision, spec.grant_version,
-        spec.victims, spec.provisional_seconds, spec.decision, spec.devices,
+        spec.victims, decision=spec.decision, devices=spec.devices,
     )  # fmt: skip
     command = Command(
         caller, body, IdempotencyKey(key, call.digest()) if key else None,
