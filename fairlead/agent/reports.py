@@ -48,7 +48,8 @@ def reports_of(node: Node, slot: Slot, now: float) -> list[Said]:
     status = slot.status(condition)
     if condition == "none" and not slot.message and bound.state is not SlotState.DRAINING:
         return []
-    leaves = bound.state is SlotState.DRAINING or slot.over  # whoever hears of it may start it elsewhere
+    # Whoever hears of it may start it elsewhere.
+    leaves = bound.state is SlotState.DRAINING or slot.over or condition == "failed"
     if leaves and node.doubts(slot, now):
         return []
     if leaves and any(other.there for other in node.lives_of(slot.key) if other is not slot or slot.over):

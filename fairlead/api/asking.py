@@ -8,7 +8,6 @@ the authority like one that came over the channel. Called by the dispatcher.
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -102,12 +101,10 @@ async def _file(call: Call, member: Member, record: EvictionRequest) -> tuple[Ac
 
 
 async def _request(member: Member, record: EvictionRequest) -> Item | None:
-    asked = partial(member.plane.get, _EVICTIONS.plural, record.metadata.namespace, record.metadata.name)
     try:
-        change = await member.ask(asked)
+        return await member.get(_EVICTIONS.plural, record.metadata.namespace, record.metadata.name)
     except Unreachable:
         raise Failure(503, f"{member.name} cannot be reached; the request may stand", retry_after_s=2.0) from None
-    return Item(member, change) if change is not None else None
 
 
 async def _taken_back(call: Call, found: Item) -> bool:
@@ -146,7 +143,6 @@ class _ProposalSpec(_Form, frozen=True):
     grant_version: int
     victims: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    provisional_seconds: float = 0.0
     decision: str = ""
 
 
@@ -176,7 +172,7 @@ async def bind(call: Call) -> Response:
     spec, evidence, key = proposal.spec, proposal.evidence, key_of(call)
     body = Bind(
         call.tenant, call.target.name, spec.epoch, spec.generation, spec.node, spec.policy_revision, spec.grant_version,
-        spec.victims, spec.provisional_seconds, spec.decision, spec.devices,
+        spec.victims, decision=spec.decision, devices=spec.devices,
     )  # fmt: skip
     command = Command(
         caller, body, IdempotencyKey(key, call.digest()) if key else None,
@@ -193,10 +189,9 @@ async def bind(call: Call) -> Response:
     if isinstance(outcome, Unknown):
         cause = {"reason": "OutcomeUnknown", "message": outcome.detail, "field": ""}
         raise Failure(504, f"nobody can say yet whether it is bound: {outcome.detail}; read the binding", causes=[cause])
-    change = await member.ask(partial(member.plane.get, "bindings", call.tenant, call.target.name))
-    if change is None:
+    item = await member.get("bindings", call.tenant, call.target.name)
+    if item is None:
         raise Failure(409, f"{call.target.name} was bound, and is released again")
-    item = Item(member, change)
     return call.answer(served.text(item.body, "Binding", item.resource_version), 201)
 
 

@@ -30,6 +30,7 @@ from fairlead.client.plane import Expired
 from fairlead.client.resources import Unreachable
 from fairlead.decide.overrides import Where, in_force
 from fairlead.decide.slots import instant
+from fairlead.model.ids import incarnation_of
 from fairlead.model.lifecycle import SlotState
 from fairlead.wire.json_codec import API_VERSION, to_plain
 
@@ -204,15 +205,15 @@ async def _slots_of(
         return (ref.workload, ref.uid) == (name, uid)  # one that had this name before may have left some
 
     if index is not None:
-        one = await member.ask(partial(plane.get, plural, tenant, f"{name}-{index}", revision))
-        return [item] if one is not None and one.raw is not None and is_its_own(item := Item(member, one)) else []
+        one = await member.get(plural, tenant, f"{name}-{index}", revision)
+        return [one] if one is not None and one.change.raw is not None and is_its_own(one) else []
     for _ in range(READ_MAX // _PAGE):
         asked = partial(plane.page, plural, tenant, after=after, limit=_PAGE, revision=revision)
         page = await member.ask(asked)
         for change in page.items:
             if not change.name.startswith(prefix):
                 return out
-            item = Item(member, change)
+            item = Item(member, change, incarnation_of(page.revision))
             if is_its_own(item):
                 out.append(item)
         if not page.next_name:
@@ -293,7 +294,7 @@ async def _repairs_wait(member: Member, moment: Moment, binding: Any) -> str:
     if SlotState(binding.status.state) not in (SlotState.UNKNOWN, SlotState.FAILED):
         return ""
     page = await member.ask(partial(member.plane.page, "overrides", None, limit=_PAGE, revision=moment.at(member)))
-    asked = [Item(member, change).served for change in page.items if change.raw is not None]
+    asked = [member.shown(change).served for change in page.items if change.raw is not None]
     now_ms, where = moment.now_ms(member), Where(binding.metadata.namespace, binding.spec.slot.workload, member.name)
     found = in_force((one for one in asked if not one.spec.approver), "repair-approval", now_ms, where)
     return f"{found.metadata.name}: {found.spec.reason}" if found is not None else ""

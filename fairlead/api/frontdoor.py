@@ -18,6 +18,7 @@ from fairlead.api.versions import COMPONENT_BITS, vector_text
 from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import ChangePage, ResourcePlane, Unreachable
 from fairlead.model.commands import Command, Outcome, Refused
+from fairlead.model.ids import incarnation_of
 from fairlead.model.kinds.access import Token
 from fairlead.model.registry import GLOBAL, KINDS, KindInfo
 from fairlead.ports import Clock, Tasks
@@ -101,7 +102,9 @@ class FrontDoor:
                 inner = member.inner_name(info.plural, name)
                 kept = next((c for c in member.remembered(info.plural, tenant) if c.name == inner), None)
                 if kept is not None:
-                    return Item(member, kept, member.age_s(info.plural, tenant)), [member.warning(info.plural, tenant)]
+                    read_in = incarnation_of(member.remembered_at(info.plural, tenant))
+                    shown = Item(member, kept, read_in, member.age_s(info.plural, tenant))
+                    return shown, [member.warning(info.plural, tenant)]
         away = [m.name for m, answer in zip(members, answers, strict=True) if answer is False]
         if away:
             message = f"{', '.join(away)} cannot be reached, and may have {info.plural} {name!r}"
@@ -116,10 +119,9 @@ class FrontDoor:
         inner = member.inner_name(info.plural, name)
         assert inner is not None
         try:
-            change = await member.ask(lambda: member.plane.get(info.plural, tenant, inner, (at or {}).get(member.index, 0)))
+            return await member.get(info.plural, tenant, inner, (at or {}).get(member.index, 0))
         except Unreachable:
             return False
-        return Item(member, change) if change is not None else None
 
     def home_of_new(self, info: KindInfo, name: str, region: str, asked: str = "") -> Member:
         """Where a new object goes. A regional kind says its region, in its spec or as the prefix of its name (P19); `asked` is
@@ -294,7 +296,7 @@ class _Reader:
             if not self.warnings:
                 self._member.has_read(self._info.plural, self._tenant, self.revision, read_from, page)
             for change in page.items:
-                item = Item(self._member, change, age_s)
+                item = Item(self._member, change, incarnation_of(page.revision), age_s)
                 if accepts is not None and not accepts(item):
                     continue
                 if limit and len(items) >= limit:

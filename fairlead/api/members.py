@@ -18,8 +18,8 @@ from fairlead.api.remembering import Memory
 from fairlead.api.versions import component_text
 from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import ChangePage, ResourcePlane, Unreachable
+from fairlead.model.ids import incarnation_of
 from fairlead.model.ids import revision as revision_of
-from fairlead.model.ids import split_revision
 from fairlead.ports import Clock
 
 PATIENCE_S: Final = 3.0  # how long one plane may take to answer before its part of an answer is left out
@@ -31,20 +31,22 @@ T = TypeVar("T")
 
 
 class Item:
-    """One version of one object, and the plane it lies on. `age_s`: it is shown from memory, as of so long ago, because that
-    plane cannot be reached; None: it is as the plane has it."""
+    """One version of one object, and the plane it lies on. `incarnation`: of the plane when it was read; the plane may have begun
+    another since, in which the same position holds something else (P6). `age_s`: it is shown from memory, as of so long ago,
+    because that plane cannot be reached; None: it is as the plane has it."""
 
-    __slots__ = ("_shown", "age_s", "change", "member")
+    __slots__ = ("_shown", "age_s", "change", "incarnation", "member")
 
-    def __init__(self, member: Member, change: Change, age_s: float | None = None) -> None:
+    def __init__(self, member: Member, change: Change, incarnation: int, age_s: float | None = None) -> None:
         self.member = member
         self.change = change
+        self.incarnation = incarnation
         self.age_s = age_s
         self._shown: _Shown | None = None
 
     @property
     def revision(self) -> int:
-        return revision_of(self.member.incarnation, self.change.position)
+        return revision_of(self.incarnation, self.change.position)
 
     @property
     def resource_version(self) -> str:
@@ -58,7 +60,7 @@ class Item:
 
     def opened(self, raw: bytes) -> Item:
         """The same version, with nothing hidden: `raw` is its open form. For one answer; nobody else is shown it."""
-        item = Item(self.member, self.change, self.age_s)
+        item = Item(self.member, self.change, self.incarnation, self.age_s)
         item._shown = _Shown(raw, served.decode_whole(self.change.plural, raw))
         return item
 
@@ -111,7 +113,7 @@ class Member:
 
     @property
     def incarnation(self) -> int:
-        return split_revision(self.revision())[0]
+        return incarnation_of(self.revision())
 
     def revision(self) -> int:
         self._known = max(self._known, self.plane.revision())
@@ -163,6 +165,16 @@ class Member:
             raise
         self._heard = self._clock.monotonic()
         return answer
+
+    async def get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Item | None:
+        """One object by what the plane itself calls it, now or at that revision. Raises as `ask` does."""
+        change = await self.ask(lambda: self.plane.get(plural, tenant, name, revision))
+        if change is None:
+            return None
+        said = getattr(
+            change, "incarnation", 0
+        )  # by a plane in another process: what this side knows of it may be older, or newer
+        return Item(self, change, said or incarnation_of(revision or self.plane.revision()) or self.incarnation)
 
     def begins_list(self, plural: str, tenant: str | None, revision: int) -> None:
         """It is at that revision now, and its objects of a kind are read, of one tenant or of every tenant (None)."""

@@ -118,12 +118,11 @@ async def _last_with(call: Call, item: Item, wanted: int) -> tuple[Item, int]:
     while low < high:
         middle = (low + high) // 2
         try:
-            asked = partial(member.plane.get, plural, metadata.namespace, item.change.name, revision_of(incarnation, middle))
-            change = await member.ask(asked)
+            at = await member.get(plural, metadata.namespace, item.change.name, revision_of(incarnation, middle))
         except Expired as error:
             low, beyond = middle + 1, str(error)
             continue
-        found = Item(member, change) if change is not None and change.raw is not None else None
+        found = at if at is not None and at.change.raw is not None else None
         if found is None or found.served.metadata.uid != metadata.uid or found.served.metadata.generation <= wanted:
             low, best = middle + 1, found or best
         else:

@@ -165,4 +165,6 @@ async def _receipt(request: Request, key: str, identity: Identity, services: Ser
             away.append(member.name)
     if away:
         raise Failure(503, f"{', '.join(away)} cannot say yet what became of it", retry_after_s=1.0)
-    raise Failure(404, f"no command with the Idempotency-Key {key[:80]!r} has taken effect", kind="receipts", name=key)
+    raise Failure(
+        404, f"no command with the Idempotency-Key {key[:80]!r} has taken effect in the last 24 hours", kind="receipts", name=key
+    )

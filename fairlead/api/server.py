@@ -287,14 +287,3 @@ def make_server(
     )
     config.context = tls
     return Server(config)
-
-
-def server_context(certificate: str, key: str, client_ca: str = "", *, require_client: bool = False) -> ssl.SSLContext:
-    """TLS 1.2 or later with the given files. With a CA, clients may prove who they are by certificate; or must."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
-    if client_ca:
-        context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED if require_client else ssl.CERT_OPTIONAL
-    return context

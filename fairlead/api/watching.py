@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -28,8 +27,8 @@ from fairlead.api.versions import parse, vector_text
 from fairlead.api.watches import Watches
 from fairlead.client.plane import Change, Expired, Overloaded
 from fairlead.client.resources import Unreachable
+from fairlead.model.ids import incarnation_of
 from fairlead.model.ids import revision as revision_of
-from fairlead.model.ids import split_revision
 from fairlead.ports import Tasks
 from fairlead.wire.json_codec import encode
 
@@ -147,7 +146,7 @@ class _Stream:
     async def events(self, member: Member, changes: Sequence[Change], upto: int) -> list[bytes]:
         """Up to the first change that cannot be told, which is then neither told nor seen."""
         out: list[bytes] = []
-        incarnation = split_revision(upto)[0]
+        incarnation = incarnation_of(upto)
         for change in changes:
             revision = revision_of(incarnation, change.position)
             if revision <= self.seen[member.index]:
@@ -155,7 +154,8 @@ class _Stream:
             event = None
             if self._tenant is None or change.tenant == self._tenant:
                 try:
-                    event = await self._of_change(member, change, vector_text({**self.seen, member.index: revision}))
+                    version = vector_text({**self.seen, member.index: revision})
+                    event = await self._of_change(member, change, incarnation, version)
                 except Failure as failure:
                     self.failure = failure
                     return out
@@ -165,12 +165,12 @@ class _Stream:
         self.seen[member.index] = max(self.seen[member.index], upto)
         return out
 
-    async def _of_change(self, member: Member, change: Change, version: str) -> bytes | None:
+    async def _of_change(self, member: Member, change: Change, incarnation: int, version: str) -> bytes | None:
         selection = self._selection
         wanted = selection.fields.name
         if wanted is not None and member.outer_name(change.plural, change.name) != wanted:
             return None
-        after = Item(member, change) if change.raw is not None else None
+        after = Item(member, change, incarnation) if change.raw is not None else None
         is_in = after is not None and (self._accepts is None or self._accepts(after))
         key = (member.index, change.tenant, change.name)
         if is_in and selection.by_name_only and self._call.rows is None and key in self._known:
@@ -178,7 +178,7 @@ class _Stream:
             return self._event("MODIFIED", after, version)
         before: Item | None = None
         try:
-            before = await self._before(member, change)
+            before = await self._before(member, change, incarnation)
             was_in = before is not None and (self._accepts is None or self._accepts(before))
         except (Expired, Unreachable, Failure) as error:
             if after is None or key not in self._known:
@@ -197,17 +197,16 @@ class _Stream:
         assert last is not None
         return self._event("DELETED", last, version)
 
-    async def _before(self, member: Member, change: Change) -> Item | None:
+    async def _before(self, member: Member, change: Change, incarnation: int) -> Item | None:
         """The version this change replaced: kept beside it in the plane's own process, asked for from afar. Raises Expired or
         Unreachable, and 429 where the plane has too much to do."""
         previous = getattr(change, "previous", None)
         if previous is not None:
-            return Item(member, previous) if previous.raw is not None else None
+            return Item(member, previous, incarnation) if previous.raw is not None else None
         if getattr(change, "change", None) == 0:  # added, so there was none
             return None
-        revision = revision_of(member.incarnation, change.position) - 1
-        found = await member.ask(partial(member.plane.get, change.plural, change.tenant, change.name, revision))
-        return Item(member, found) if found is not None else None
+        revision = revision_of(incarnation, change.position) - 1
+        return await member.get(change.plural, change.tenant, change.name, revision)
 
 
 def _says_before(change: Change) -> bool:

@@ -212,15 +212,14 @@ def refused(call: Call, refusal: Refused, name: str = "") -> Failure:
 
 async def stored(call: Call, member: Member, accepted: Accepted, tenant: str, name: str) -> Item | None:
     """The object as the command left it; None: it is gone."""
-    plane, plural = member.plane, call.info.plural
+    plural = call.info.plural
     try:
         try:
-            change = await member.ask(lambda: plane.get(plural, tenant, name, accepted.revision))
+            return await member.get(plural, tenant, name, accepted.revision)
         except Expired:
-            change = await member.ask(lambda: plane.get(plural, tenant, name))
+            return await member.get(plural, tenant, name)
     except Failure as failure:  # the plane has too much to do to show it, and has done it: 429 would say otherwise
         raise Unreachable(member.name) from failure
-    return Item(member, change) if change is not None else None
 
 
 def foreseen(call: Call, member: Member, record: Any, item: Item | None, kind: KindInfo | None = None) -> Item:
@@ -232,7 +231,7 @@ def foreseen(call: Call, member: Member, record: Any, item: Item | None, kind: K
     if item is None:
         finalizers = tuple(dict.fromkeys((*given.finalizers, *info.finalizers)))
         metadata = msgspec.structs.replace(given, creation_time=now, generation=1, finalizers=finalizers, managed_fields=entries)
-        raw, position = codec.encode(msgspec.structs.replace(record, metadata=metadata)), 0
+        raw, position, incarnation = codec.encode(msgspec.structs.replace(record, metadata=metadata)), 0, member.incarnation
     else:
         old = stored_record(item, call.services.secrets)
         metadata = msgspec.structs.replace(
@@ -240,8 +239,8 @@ def foreseen(call: Call, member: Member, record: Any, item: Item | None, kind: K
             generation=old.metadata.generation + (record.spec != old.spec), managed_fields=entries or old.metadata.managed_fields,
         )  # fmt: skip
         new = msgspec.structs.replace(old, metadata=metadata, spec=record.spec)
-        raw, position = codec.encode(new), item.change.position
-    return Item(member, Made(info.plural, given.namespace, given.name, position, raw))
+        raw, position, incarnation = codec.encode(new), item.change.position, item.incarnation
+    return Item(member, Made(info.plural, given.namespace, given.name, position, raw), incarnation)
 
 
 def stored_record(item: Item, box: Strongbox | None = None) -> Any:

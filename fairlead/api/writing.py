@@ -308,8 +308,8 @@ async def _write_status(call: Call, changed: Callable[[Any], Any]) -> Response:
         outcome = await send(call, item.member, body)
         if isinstance(outcome, Accepted) and call.dry_run:
             raw = codec.encode(msgspec.structs.replace(stored_record(item, call.services.secrets), status=record.status))
-            shown = Item(item.member, Made(call.info.plural, metadata.namespace, metadata.name, item.change.position, raw))
-            return call.answer(call.form().one(shown, item.resource_version))
+            made = Made(call.info.plural, metadata.namespace, metadata.name, item.change.position, raw)
+            return call.answer(call.form().one(Item(item.member, made, item.incarnation), item.resource_version))
         if isinstance(outcome, Accepted):
             now = await stored(call, item.member, outcome, metadata.namespace, metadata.name)
             return call.answer(call.form().one(now or item, (now or item).resource_version))

@@ -269,7 +269,7 @@ class Candidate:
         self._before, self._own = None, fence
         self._latest = max(self._latest, (fence.incarnation, fence.epoch))
         memory = self.memory
-        memory.ctx.begin(fence.incarnation)
+        memory.begin(fence.incarnation)
         follower = memory.follower
         cold_since_ms = None if follower.seen_at else follower.last_ms
         term = Term(fence, head.hash, sent, self._clock, self._timing.lease_ttl_s, follower.plane_ms(), cold_since_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from fairlead.authority.early import Early
-from fairlead.authority.follower import Follower
+from fairlead.authority.follower import Behind, Follower
 from fairlead.authority.hot import hot_of
 from fairlead.authority.hub import Hub
 from fairlead.authority.judge import Context, Settings
@@ -54,6 +54,16 @@ class PlaneMemory:
 
     async def catch_up(self, head: Head) -> None:
         """Raises Forked when the store's history is not the one in memory."""
+        if self.ready and head.incarnation != self.ctx.incarnation:
+            # What follows is of that one, and would be read, for as long as it takes to get it all, as if it were of this one.
+            raise Behind(f"the plane has begun incarnation {head.incarnation}; memory is of {self.ctx.incarnation}")
         await self.follower.catch_up(head)
         self.ready = True
         self.ctx.begin(head.incarnation)
+
+    def begin(self, incarnation: int) -> None:
+        """Leads, in that incarnation. Whoever follows from one before was told revisions of that one, and lists again (P6)."""
+        if incarnation != self.ctx.incarnation:
+            self.hub.end()
+            self.early.end("the plane has begun a new incarnation; list again")
+        self.ctx.begin(incarnation)

@@ -1,8 +1,8 @@
 """Once and only once (P7): what each command id came to, so that a repetition gets the same answer and changes nothing.
 
-Components number their commands within a session; people send an Idempotency-Key that is kept for 24 hours. Both are stored with
-the effects they belong to, in the same batch. Refusals are remembered in memory for as long as the session may repeat them: a
-late duplicate of a refused command must not take effect after all.
+Components number their commands within a session; people send an Idempotency-Key that is kept for 24 hours, after which nothing
+tells it from a new one (ADR 0041). Both are stored with the effects they belong to, in the same batch. Refusals are remembered in
+memory for as long as the session may repeat them: a late duplicate of a refused command must not take effect after all.
 Called by the pipeline before and after judging.
 """
 

@@ -23,6 +23,7 @@ from fairlead.client.channel import (
     VERSION,
     Channel,
     Closed,
+    ReadRow,
     Row,
     decode,
     encode,
@@ -33,6 +34,7 @@ from fairlead.client.plane import Change, Expired
 from fairlead.client.resources import Unreachable
 from fairlead.model import codec
 from fairlead.model.commands import Command, Refused
+from fairlead.model.ids import incarnation_of
 from fairlead.model.lifecycle import SlotState
 from fairlead.model.registry import KINDS
 from fairlead.observe.sums import AGENT_COUNTERS, AGENT_GAUGES, Sums
@@ -281,10 +283,14 @@ class _Connection:
         page = await self._authority.view(revision).page(plural, after=(tenant, name), limit=PAGE)
         return [page.revision, self._rows(page.items), page.next_tenant, page.next_name]
 
-    async def _get(self, plural: str, tenant: str, name: str, revision: int = 0) -> Row | None:
+    async def _get(self, plural: str, tenant: str, name: str, revision: int = 0) -> ReadRow | None:
         self._known(plural)
         rec = await self._local.get(plural, tenant, name, revision)  # from the archive where memory has forgotten it
-        return None if rec is None or not self._gate.sees(rec) else self._row(rec)
+        if rec is None or not self._gate.sees(rec):
+            return None
+        return ReadRow(
+            rec.plural, rec.tenant, rec.name, rec.position, self._raw(rec), incarnation_of(revision or self._local.revision())
+        )
 
     async def _heard(self, since_ms: int) -> list[tuple[str, int]]:
         return list(await self._local.heard(since_ms)) if self._gate.hears() else []
@@ -371,5 +377,7 @@ class _Connection:
         return [self._row(rec) for rec in recs if self._gate.sees(rec)]
 
     def _row(self, rec: Change) -> Row:
-        raw = self._gate.shows(rec) if rec.plural == "secrets" else rec.raw
-        return Row(rec.plural, rec.tenant, rec.name, rec.position, raw)
+        return Row(rec.plural, rec.tenant, rec.name, rec.position, self._raw(rec))
+
+    def _raw(self, rec: Change) -> bytes | None:
+        return self._gate.shows(rec) if rec.plural == "secrets" else rec.raw

@@ -26,7 +26,10 @@ async def command(session: Session, key: str, form: Format) -> int:
     try:
         found = await session.client.receipt(key)
     except NotFound as error:
-        hint = f"if the write was sent long ago it was not done; send it again with --idempotency-key {key}"
+        hint = (
+            f"if the write was sent more than a minute ago it was not done: send it again with --idempotency-key {key}. "
+            "If more than a day ago, nobody remembers: look at the object first"
+        )
         raise Told(f"there is no receipt {key!r}", hint=hint, code=NOT_FOUND) from error
     outcome = outcome_of(found)
     if not form.is_table:

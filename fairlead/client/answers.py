@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.client.channel import Row
+from fairlead.client.channel import ReadRow, Row
 from fairlead.client.outcomes import decode_outcomes
 from fairlead.model import codec
 from fairlead.model.commands import Outcome
@@ -93,8 +93,8 @@ def nothing(answer: Any) -> None:
     """It was heard; whatever else is said of it does not matter."""
 
 
-def row_or_none(answer: Any) -> Row | None:
-    return None if answer is None else codec.convert(answer, Row)
+def row_or_none(answer: Any) -> ReadRow | None:
+    return None if answer is None else codec.convert(answer, ReadRow)
 
 
 def outcomes_of(count: int) -> Callable[[Any], list[Outcome]]:

@@ -51,6 +51,12 @@ class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
     raw: bytes | None = None
 
 
+class ReadRow(Row, frozen=True, gc=False, array_like=True):
+    """One that was read by its name."""
+
+    incarnation: int = 0  # of the plane, when it was read; 0: by a server that does not say so
+
+
 def encode(frame: list[Any]) -> bytes:
     return codec.encode(frame)
 

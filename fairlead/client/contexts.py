@@ -23,7 +23,6 @@ KIND: Final = "ClientConfig"
 PLACE: Final = "FAIRLEAD_CONFIG"
 CURRENT: Final = "FAIRLEAD_CONTEXT"
 TOKEN: Final = "FAIRLEAD_TOKEN"
-DEFAULT_NAMESPACE: Final = "default"
 LOCAL: Final = Path(".fairlead") / "client.json"  # what `fairlead up` writes where it is started
 
 

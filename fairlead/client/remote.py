@@ -84,7 +84,11 @@ class RemotePlane(Line):
             found = await self._ask("get", plural, tenant, name, revision, read=row_or_none, places=self._reads)
         except (Closed, Ask) as error:
             raise Expired(f"{plural}/{tenant}/{name} could not be read: {error}", 0) from error
-        return None if found is None else change_of(found)
+        if found is None:
+            return None
+        change = change_of(found)
+        change.incarnation = found.incarnation
+        return change
 
     def follow(self, plurals: Sequence[str], after: int, *, nodes: Sequence[str] = ()) -> RemoteFeed:
         number, frame = self._numbered("follow", [[*plurals], after, [*nodes]])

@@ -41,6 +41,7 @@ class RemoteChange(msgspec.Struct, gc=False):
     position: int
     raw: bytes | None
     hot: Any
+    incarnation: int = 0  # of the plane, when it was read by its name; 0: nobody said
 
 
 def change_of(row: Row) -> RemoteChange:

@@ -4,8 +4,8 @@ first, within budgets.
 
 Decides nothing itself (decide/autoscaling.py does). Looks at requests and bindings now and then, and only where a pool has a
 provider: they are too many to follow. A node goes in three steps, each seen before the next: closed to new work, then no longer
-ordered if it is still empty, then deregistered once it is silent. One that somebody else keeps closed stays as long as the pool
-may have so many. Runs in every region plane.
+ordered if it is still empty (the authority asks again), then deregistered once it is silent. One that somebody else keeps closed
+stays as long as the pool may have so many. Runs in every region plane.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from fairlead.client.plane import Plane
 from fairlead.controllers.contract import SweepsOnly
-from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, is_too_late, nodes
+from fairlead.decide.autoscaling import CURED_BY_NODES, Pool, PoolRule, PoolScaling, Waiting, is_too_late, node_name, nodes
 from fairlead.decide.overrides import Where, all_in_force, concerns, stills_pools
 from fairlead.decide.slots import instant, millis
 from fairlead.model.commands import Body, Delete, Put, PutStatus
@@ -138,7 +138,7 @@ def _pool(pool: NodePool, seen: Seen, requests: Sequence[SchedulingRequest], reg
         gone = name not in ordered and CLOSED in node.metadata.annotations and node.status.health in ("Unknown", "Lost")
         if gone and name not in seen.used:
             bodies.append(Delete("Node", "", name, uid=node.metadata.uid))
-    names = [f"{region}-{pool.metadata.name}-{status.numbered + n + 1}" for n in range(verdict.add)]
+    names = [node_name(pool, region, status.numbered + n + 1) for n in range(verdict.add)]
     kept = tuple(name for name in status.ordered if name in ordered)
     new = _after(pool, replace(status, ordered=(*kept, *names)), verdict, _idle(pool, region, empty), len(mine), now_ms)
     if new != status:

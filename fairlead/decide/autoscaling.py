@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from fairlead.model.kinds.capacity import NodePool
 from fairlead.model.kinds.intent import PendingReason
 from fairlead.model.resources import Resources
 
@@ -218,6 +219,19 @@ def _fewer(rule: PoolRule, pool: Pool, surplus: int) -> PoolScaling:
 def _is_hopeless(pool: Pool, waiting: Waiting) -> bool:
     """They are given up before a node that is ordered now takes work: it is not bought for them."""
     return is_too_late(waiting.deadline_s, pool.start_s)
+
+
+def node_name(pool: NodePool, region: str, number: int) -> str:
+    """Of a node that a pool orders. Numbers, and so names, are not used twice."""
+    return f"{region}-{pool.metadata.name}-{number}"
+
+
+def has_let_go(pool: NodePool, region: str, node: str) -> bool:
+    """It has ordered that node, and does so no longer: whoever provides its machine stops it."""
+    number = node.rpartition("-")[2]
+    if not pool.spec.provider or not number.isdecimal() or node in pool.status.ordered:
+        return False
+    return int(number) <= pool.status.numbered and node == node_name(pool, region, int(number))
 
 
 def is_too_late(deadline_s: float | None, start_s: float) -> bool:

@@ -27,7 +27,7 @@ def compile_need(
     extra: tuple[ExtraGate, ...] = (),
 ) -> Need:
     """`max_age_s` is the policy's bound, which an ask may shorten; `areas` are those the policy leaves it, None for all; `uid` is
-    the workload's, which matters where is_per_workload() says so."""
+    the workload's, whose own slots some rules count."""
     classes = topology.classes.verdicts(ask, tenant, areas)
     return Need(
         cpu=ask.requests.cpu,

@@ -144,11 +144,6 @@ def forgotten(before: Account, after: Account, leased_ms: int | None) -> Offer |
     return None
 
 
-def restored(account: Account, version: int) -> Account:
-    """The account in books that were restored. `version` begins a new incarnation's offers, above all that were ever made."""
-    return Account(account.accepted, (*account.offers, Offer(version, NO_AMOUNTS, NO_AMOUNTS)), reported=False)
-
-
 def told(account: Account, during: Amounts, after: Amounts, until_ms: int) -> Account:
     """A region has told a restored plane what it may still use; that is everything it can use. It has lost nothing by it, and
     takes the offers of the new incarnation from now on."""

@@ -74,11 +74,6 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
         """None: this revision does not know the class, and work of it waits (Misconfigured)."""
         return self.classes.get(workload_class)
 
-    def strategy_for(self, workload_class: str, *, gang: bool = False) -> Strategy:
-        """Members of a gang are placed together, whatever their class says."""
-        rules = self.classes.get(workload_class)
-        return "gang" if gang else rules.strategy if rules is not None else "cycle"
-
     def priority_of(self, workload_class: str, priority_class_name: str = "") -> int | None:
         """The named priority class, else that of the workload class. None: the name is not known."""
         if priority_class_name:

@@ -41,7 +41,6 @@ _FULL_SHARE: Final = 4  # with more than a quarter of the rows changed, all are 
 class Plan(msgspec.Struct, frozen=True, gc=False):
     row: int
     victims: tuple[SlotKey, ...]
-    max_priority: int | None  # of the victims; None without any
     broken: tuple[str, ...] = ()  # uids of the workloads whose disruption budget breaks
     devices: tuple[DeviceHold, ...] = ()
 
@@ -317,5 +316,4 @@ class Preemptor:
 
 
 def _plan(found: Found, devices: tuple[DeviceHold, ...]) -> Plan:
-    priority = max([victim.priority for victim in found.victims], default=None)
-    return Plan(found.key[5], tuple([victim.key for victim in found.victims]), priority, found.broken, devices)
+    return Plan(found.key[5], tuple([victim.key for victim in found.victims]), found.broken, devices)

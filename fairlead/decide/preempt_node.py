@@ -6,7 +6,7 @@ leaves in thought and as much as possible is given back. Called by the planner f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -140,9 +140,6 @@ def gain(placed: Placed, dimension: str) -> int:
             return 1
     kind, _, name = dimension.partition(":")
     return 0 if kind == "firm" and placed.borrowed else dict(placed.requests.scalars).get(name, 0)
-
-
-Fits = Callable[[Sequence[Placed]], bool]
 
 
 class _Group(NamedTuple):

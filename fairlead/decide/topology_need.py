@@ -210,9 +210,6 @@ class TopologyNeed:
     def preferred_own(self, row: Row, view: View) -> Any:
         return self.attraction(row, own=True) - CROWDING_WEIGHT * self.crowding(row, own=True)
 
-    def preferred(self, row: Row, view: View) -> Any:
-        return self.preferred_coarse(row, view) + self.preferred_own(row, view)
-
 
 def topology_need(topology: Topology, ask: Ask, tenant: str, uid: str, allowed: bytearray) -> TopologyNeed | None:
     """The rules that apply to this ask now; None, as for most, where there are none. Ask again when `topology.stamp` grew.
@@ -252,12 +249,6 @@ def topology_need(topology: Topology, ask: Ask, tenant: str, uid: str, allowed: 
     text = "has a slot that keeps workloads like this one away"
     hard += [Limit("anti-affinity", r.key, r.counts, 1, text) for r in topology.repelling(tenant, ask.labels)]
     return TopologyNeed(hard, crowds, pulls) if hard or crowds or pulls else None
-
-
-def is_per_workload(ask: Ask) -> bool:
-    """Whether equal asks of two workloads are two needs: some rules count the slots of the workload itself."""
-    place = ask.placement
-    return bool(place.spread or place.max_per_node)
 
 
 def _away(key: str, counts: Counts) -> Limit:

@@ -105,7 +105,7 @@ class Bind(_Wire, frozen=True, tag="bind"):
     policy_revision: int
     grant_version: int
     victims: tuple[str, ...] = ()  # TENANT/NAME of bindings this one replaces (P12)
-    provisional_s: float = 0.0
+    unused: float = 0.0  # until when it was provisional; the grant says that (P13), and an array keeps the place of what has gone
     decision: str = ""
     devices: tuple[str, ...] = ()  # ids the scheduler would like; a hint: the authority takes others if these do not fit
     claims: str = ""  # the standing reservation, of the same tenant, whose room it takes (P12)

@@ -153,7 +153,7 @@ def _of_people() -> tuple[ControllerInfo, ...]:
             "why requests wait, nodes, bindings, overrides: read now and then", 30.0,
             ("NodePool.status", "Node.spec", "Node.delete"),
             "something is bound to a node that was empty, or somebody closes or drains it",
-            "the authority: a node with work on it is not deregistered, and one that has changed since is left as it is",
+            "the authority: a node that is open or has work on it is not let go, and one that has changed since is left as it is",
             "nothing waits that a node would cure, and none is empty for long",
         ),
     )  # fmt: skip

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import NewType
 
 Tenant = NewType("Tenant", str)
-NodeName = NewType("NodeName", str)
-RegionName = NewType("RegionName", str)
 Uid = NewType("Uid", str)
-Actor = NewType("Actor", str)  # who sent a command: a person, a service account, a component's process
 Key = NewType("Key", str)  # PLURAL/TENANT/NAME; the tenant is empty for kinds that belong to no tenant
-Position = NewType("Position", int)  # of one effect in the plane's journal
 Revision = NewType("Revision", int)  # incarnation and position in one integer; grows with every effect
 
 # P6: revision = incarnation * 2^44 + position. 2^44 effects at 10,000 a second last 55 years.
@@ -26,6 +22,10 @@ def revision(incarnation: int, position: int) -> Revision:
 def split_revision(value: int) -> tuple[int, int]:
     """(incarnation, position) of a revision."""
     return value >> POSITION_BITS, value & _POSITION_MASK
+
+
+def incarnation_of(value: int) -> int:
+    return value >> POSITION_BITS
 
 
 def key(plural: str, tenant: str, name: str) -> Key:

@@ -97,7 +97,9 @@ def _table() -> dict[tuple[SlotState | None, SlotState], Step]:
         (_S.READY, _S.STARTING): Step(agent, "binding token; readiness lost or restarted in place"),
         (_S.DRAINING, _S.RELEASED): Step(agent, "binding token; process gone"),
         (_S.UNKNOWN, _S.RELEASED): Step(repair, "fence time passed (Exclusive) or withdrawn from Endpoints (Replicated)"),
-        (_S.FAILED, _S.RELEASED): Step(repair, "fence time passed (Exclusive) or withdrawn from Endpoints (Replicated)"),
+        (_S.FAILED, _S.RELEASED): Step(
+            repair, "none for Exclusive: its agent has said that it ended; else withdrawn from Endpoints"
+        ),
         (_S.RELEASED, _S.PENDING): Step(repair, "slot epoch + 1; desired still wants the slot"),
     }
     for state in (_S.BOUND, _S.STARTING, _S.READY, _S.SERVING):
@@ -106,8 +108,8 @@ def _table() -> dict[tuple[SlotState | None, SlotState], Step]:
         steps[state, _S.UNKNOWN] = Step(node, "lease expired; evidence age")
         steps[_S.UNKNOWN, state] = Step(node, "heard again; same binding token")
     steps[_S.UNKNOWN, _S.DRAINING] = Step(node, "heard again while draining; same binding token")
-    steps[_S.UNKNOWN, _S.FAILED] = Step(node, "heard again; same binding token")
-    steps[_S.UNKNOWN, _S.SUCCEEDED] = Step(node, "heard again; same binding token")
+    steps[_S.UNKNOWN, _S.FAILED] = Step(node, "heard again; same binding token; exit code")
+    steps[_S.UNKNOWN, _S.SUCCEEDED] = Step(node, "heard again; same binding token; exit code")
     steps[_S.DRAINING, _S.UNKNOWN] = Step(node, "lease expired; evidence age")
     return steps
 

@@ -24,7 +24,7 @@ REFUSALS: Final[dict[str, RefusalInfo]] = {
     "Immutable": RefusalInfo(422, "create a new object instead"),
     "TooLarge": RefusalInfo(413, "send less in one command"),
     "InUse": RefusalInfo(409, "release what the facts name first"),
-    "BeingDeleted": RefusalInfo(409, "wait until its finalizers are done"),
+    "BeingDeleted": RefusalInfo(409, "it is on its way out: wait until it is gone"),
     # The caller.
     "Forbidden": RefusalInfo(403, "ask for a role that allows it; `fairlead auth can-i` tells what is missing"),
     "NotOwner": RefusalInfo(403, "only the owner of this step or field may do this"),

@@ -36,10 +36,6 @@ class KindInfo(NamedTuple):
     commands_only: bool = False
 
     @property
-    def authoritative_fields(self) -> tuple[str, ...]:
-        return tuple(self.record.__struct_fields__)[:-1]
-
-    @property
     def spec_fields(self) -> tuple[str, ...]:
         return tuple(_part_of(self.record, "spec").__struct_encode_fields__)
 

@@ -215,7 +215,7 @@ class Cycle:
             if answer is not None and answer.node in snapshot.row_of:
                 pairs = [victim.partition("/") for victim in answer.victims]
                 known = tuple((tenant, name) for tenant, _, name in pairs if (tenant, name) in snapshot.uses)
-                return Plan(snapshot.row_of[answer.node], known, None)
+                return Plan(snapshot.row_of[answer.node], known)
         return None
 
     def _pre_filter(self, run: Run) -> bool:

@@ -43,7 +43,6 @@ class Queue(Places):
         self._wakeups = Wakeups()
         self._stalled: dict[str, int] = {}  # tenant to until when
         self._resync_only = 0
-        self._woken = 0
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -207,7 +206,6 @@ class Queue(Places):
             self._leave(unit)
             self._admit(self._tenants[unit.tenant], unit, now_ms)
             woken += unit.slots
-        self._woken += woken
         return woken
 
     @property
@@ -327,7 +325,7 @@ class Queue(Places):
         oldest_ms = max(0, now_ms - ages[0][0]) if ages else 0
         counts = dict(zip(STATE_NAMES, self._counts, strict=True))
         shown = {reason: slots for reason, slots in reasons.items() if slots}
-        return Meters(counts, shown, oldest_ms, self._resync_only, self._woken, len(self._hopeless))
+        return Meters(counts, shown, oldest_ms, self._resync_only, len(self._hopeless))
 
     # --- standing ----------------------------------------------------------------------------------------------------
 

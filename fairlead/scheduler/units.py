@@ -112,7 +112,6 @@ class Meters(NamedTuple):
     reasons: dict[str, int]
     oldest_age_ms: int
     resync_only_progress_total: int
-    woken_total: int
     hopeless: int
 
 

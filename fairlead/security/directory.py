@@ -107,11 +107,6 @@ class AccessDirectory:
         found: Token | None = self._objects["tokens"].get((tenant, name))
         return found
 
-    def service_account(self, tenant: str, name: str) -> ServiceAccount | None:
-        self._take()
-        found: ServiceAccount | None = self._objects["serviceaccounts"].get((tenant, name))
-        return found
-
     def bindings(self) -> list[AccessBinding]:
         self._take()
         return list(self._objects["accessbindings"].values())

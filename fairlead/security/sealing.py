@@ -102,18 +102,12 @@ class Keyring:
         except (InvalidTag, ValueError, binascii.Error) as error:
             raise CannotOpen(f"secret {tenant}/{name}, key {key}: it was changed, or was sealed for another place") from error
 
-    def seal_data(self, data: Mapping[str, str], tenant: str, name: str) -> dict[str, str]:
-        """A Secret's data on its way in. What is sealed already is kept if it opens here: a client sent back what it had read."""
-        return {key: self.sealed(value, tenant, name, key) for key, value in data.items()}
-
     def sealed(self, value: str, tenant: str, name: str, key: str) -> str:
+        """A value on its way in. What is sealed already is kept if it opens here: a client sent back what it had read."""
         if not is_sealed(value):
             return self.seal(Hidden(value), tenant, name, key)
         plain = self.open(value, tenant, name, key)  # raises for a value of another secret
         return value if key_id(value) == self.current else self.seal(plain, tenant, name, key)
-
-    def open_data(self, data: Mapping[str, str], tenant: str, name: str) -> dict[str, Hidden]:
-        return {key: self.open(value, tenant, name, key) for key, value in data.items()}
 
     def hash_key(self) -> bytes:
         """A key for hashes, of the oldest key."""

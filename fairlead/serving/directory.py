@@ -180,7 +180,6 @@ class Directory:
         self._kept: dict[Name, tuple[int, Picture]] = {}  # with the second they were made in
         self._workloads: dict[str, dict[str, int]] = {}  # tenant -> workload -> how many regions know it
         self._unreadable: set[str] = set()  # regions of which it was said that their endpoints cannot be read
-        self.relists_total = 0
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -233,7 +232,6 @@ class Directory:
             except (msgspec.MsgspecError, ValueError) as error:
                 self._tell_unreadable(region, error)
             tries = 0 if self._tables[region].heard_s != listed else tries + 1
-            self.relists_total += 1
             pauses_s = (*RELIST_S, UNREADABLE_S) if region in self._unreadable else RELIST_S
             await self._clock.sleep(pauses_s[min(tries, len(pauses_s) - 1)] * (0.5 + self._random.random()))
 

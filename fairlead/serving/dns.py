@@ -105,7 +105,6 @@ class DnsServer:
         self._open: dict[str, int] = {}  # TCP connections by client
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = self.settings.port
-        self.answered_total = 0
         self.dropped_total = 0
 
     # --- its life --------------------------------------------------------------------------------------------------------
@@ -179,7 +178,6 @@ class DnsServer:
             answer = Answer(SERVFAIL, authoritative=False)
         if query.edns_bytes is None and answer.rcode > 15:
             answer = Answer(REFUSED, authoritative=False)
-        self.answered_total += 1
         return write_answer(query, answer, _limit(query) if datagram else MESSAGE_BYTES_MAX)
 
     def datagram(self, packet: bytes, sender: tuple[Any, ...]) -> None:

@@ -1,8 +1,6 @@
-"""The endpoints document: one JSON object per workload, for load balancers and scripts. As a file that is replaced whole, and as
-bytes for whoever serves HTTP.
+"""The endpoints document: one JSON object per workload, for load balancers and scripts, in a file that is replaced whole.
 
-Owns its form (docs/endpoints.md), which only grows. Never holds anything the directory does not. Called by the API
-(`endpoints_json`) and started by the root (`Files`).
+Owns its form (docs/endpoints.md), which only grows. Never holds anything the directory does not. Started by the root (`Files`).
 """
 
 from __future__ import annotations
@@ -74,21 +72,11 @@ def _member(row: dict[str, Any]) -> Member:
     return Member(str(row["region"]), int(row["slot"]), str(row["node"]), str(row["address"]), ports)
 
 
-class Documents:
-    def __init__(self, directory: Directory, clock: Clock) -> None:
-        self._directory = directory
-        self._clock = clock
-
-    def endpoints_json(self, tenant: str, workload: str) -> bytes | None:
-        """None: no region knows such a workload. Whoever calls this has decided that the asker may see the tenant."""
-        picture = self._directory.picture(tenant, workload)
-        return None if picture is None else encode(document(picture, self._clock.wall()))
-
-    def index_json(self, names: Iterable[Name]) -> bytes:
-        """How well each region is known, and which workloads there are."""
-        regions = {source.region: _source(source) for source in self._directory.regions()}
-        listed = [f"{tenant}/{workload}" for tenant, workload in sorted(names)]
-        return encode({"format": FORMAT, "time": _instant(self._clock.wall()), "regions": regions, "workloads": listed})
+def index(directory: Directory, names: Iterable[Name], wall_s: float) -> dict[str, Any]:
+    """How well each region is known, and which workloads there are."""
+    regions = {source.region: _source(source) for source in directory.regions()}
+    listed = [f"{tenant}/{workload}" for tenant, workload in sorted(names)]
+    return {"format": FORMAT, "time": _instant(wall_s), "regions": regions, "workloads": listed}
 
 
 class Files:
@@ -96,7 +84,6 @@ class Files:
 
     def __init__(self, directory: Directory, root: Path, clock: Clock) -> None:
         self._directory = directory
-        self._documents = Documents(directory, clock)
         self._root = root
         self._clock = clock
         self._written: dict[Name, tuple[State, ...]] = {}  # with what each says of the regions, in order of name
@@ -113,7 +100,7 @@ class Files:
                 await self._write(sorted(self._owed.union(self._outdated())))
                 swept = swept or self._sweep()
                 with self._told():
-                    self._replace(self._root / INDEX, self._documents.index_json(self._written))
+                    self._replace(self._root / INDEX, encode(index(self._directory, self._written, self._clock.wall())))
                 due_s = self._clock.monotonic() + REFRESH_S
             await self._wait(listener, due_s)
             await self._clock.sleep(GATHER_S)

@@ -8,7 +8,6 @@ asked for, so that at the end actual can be held against desired.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from fairlead.api.versions import component
@@ -378,7 +377,3 @@ def keeps_serving(spec: dict[str, Any], drawn: int, work: Work) -> None:
     may = work.operators and "replicas" in spec and "gang" not in spec and "maxSurge" not in spec["rollout"]
     if may and drawn < work.budgets * 128:
         spec["disruption"] = {"minServing": max(1, spec["replicas"] - drawn % 2)}
-
-
-def names_of(items: Sequence[Any]) -> list[str]:
-    return [item.metadata.name for item in items]

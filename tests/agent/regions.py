@@ -162,7 +162,7 @@ class Rig:
 
     async def place(self, workload: str, template: Template, index: int = 0, *, node: str = "n1", **fields: Any) -> str:
         """Asked for and bound, as the controllers and a scheduler would."""
-        victims, provisional_s = fields.pop("victims", ()), fields.pop("provisional_s", 0.0)
+        victims = fields.pop("victims", ())
         spec = RevisionSpec(
             workload=workload,
             workload_uid=f"u-risk-{workload}",
@@ -174,9 +174,7 @@ class Rig:
         ok(await self.plane.send(self.roles[Role.WORKLOAD], Put("Revision", revision)))
         request = request_of("risk", workload, index, cpu=fields.pop("cpu", 100), memory=fields.pop("memory", GI), **fields)
         ok(await self.plane.send(self.roles[Role.ASSIGNMENT], Put("SchedulingRequest", request, mode="create")))
-        bind = bind_of(
-            "risk", f"{workload}-{index}", node, victims=victims, epoch=fields.get("epoch", 1), provisional_s=provisional_s
-        )
+        bind = bind_of("risk", f"{workload}-{index}", node, victims=victims, epoch=fields.get("epoch", 1))
         ok(await self.plane.send(self.roles[Role.SCHEDULER], bind))
         return f"{workload}-{index}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from fairlead.agent.drivers.contract import Exit, InstanceId, Launch
+from fairlead.authority.judge import placing
 from fairlead.decide.lasting import Granted
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.kinds.capacity import NodeStatus
@@ -282,9 +284,12 @@ async def test_a_slot_that_is_withdrawn_while_it_is_prepared_keeps_no_port() -> 
         assert not host._launcher._ports._taken
 
 
-async def test_what_is_confirmed_while_it_is_started_does_not_end_at_the_time_it_was_started_with() -> None:
+async def test_what_is_confirmed_while_it_is_started_does_not_end_at_the_time_it_was_started_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its shim was given an end, and would keep to it whatever its agent knows."""
-
+    # As if it were above what stays of a grant, which is confirmed a moment later.
+    monkeypatch.setattr(placing, "provisional_until", lambda ctx, *_: ctx.now + timedelta(hours=1))
     async with rig() as made:
         driver = simulated()
         said: list[float] = []
@@ -309,7 +314,7 @@ async def test_what_is_confirmed_while_it_is_started_does_not_end_at_the_time_it
         node = host.nodes["n1"]
         node.settle = lambda ack, sent: []  # type: ignore[method-assign]  # by its binding, not by a heartbeat's answer
         node.grants = Granted(default=made.plane.clock.monotonic() + 3600.0)
-        name = await made.place("api", SIMULATED, provisional_s=3600.0)
+        name = await made.place("api", SIMULATED)
         await prepared.wait()
         slot = node.slots[id_of(name)]
         await until(lambda: not slot.provisional)

@@ -14,8 +14,7 @@ import pytest
 
 from fairlead.agent.drivers import shim
 from fairlead.agent.drivers.contract import Chunk, Exit, MountedFile
-from fairlead.agent.drivers.directories import Directories, Kept, make_passable, open_below
-from fairlead.agent.drivers.process import _parse_exit
+from fairlead.agent.drivers.directories import Directories, Kept, make_passable, open_below, parse_exit
 from fairlead.agent.drivers.shim import Log, leave_word
 from fairlead.ports import SystemClock
 from tests.agent.processes import as_root, driven, instance, sh
@@ -126,7 +125,7 @@ def test_how_a_run_ended_is_told_in_room_that_was_kept_for_it(tmp_path: Path, mo
     leave_word(folder, f"3 exited 12.000 {message}\n")
     os.close(folder)
     assert blocks * 512 >= 4096
-    assert _parse_exit(run) == Exit(3, "exited", message)
+    assert parse_exit(run) == Exit(3, "exited", message)
 
 
 @pytest.mark.parametrize("short", [False, True])
@@ -144,7 +143,7 @@ def test_the_end_of_a_run_is_written_again_until_the_disk_takes_it(
     monkeypatch.setattr(os, "write", late)
     monkeypatch.setattr(time, "sleep", slept.append)
     leave_word(folder, "0 exited 12.000 done\n")
-    assert _parse_exit(tmp_path) == Exit(0, "exited", "done")
+    assert parse_exit(tmp_path) == Exit(0, "exited", "done")
     assert len(slept) == 3
     monkeypatch.setattr(os, "write", full)
     leave_word(folder, "1 exited 12.000 never\n")

@@ -414,6 +414,24 @@ def test_what_drains_and_runs_alone_is_not_said_to_be_gone_while_an_earlier_agen
     assert [said.to for said in reports_of(node, slot, 20.0)] == gone
 
 
+@pytest.mark.parametrize("execution", ["Exclusive", "Replicated"])
+def test_what_failed_here_and_runs_alone_is_not_said_to_have_failed_while_another_agent_may_run_it_again(execution: str) -> None:
+    """It ended here, another agent of the node's name began it anew, and this one is back: whoever hears that it failed starts it
+    elsewhere at once (S12)."""
+    node = Node(NodeDeclaration("n1", "r"), AgentSettings(), Remembered(), 0.0)
+    slot = node.add(life("api-0", 1))
+    slot.adopt(1, {}, Template(command=("serve",), restart_policy="Never"), 0.0)
+    slot.end(Exit(3, "exited"), 1.0)
+    spec = BindingSpec(SlotRef("api", "w1", 0), "n1", Token(1, 1, 1), 1, execution=execution)  # type: ignore[arg-type]
+    for at, (state, told) in enumerate(((SlotState.STARTING, SlotState.FAILED), (SlotState.UNKNOWN, None)), 7):
+        binding = Binding(Metadata(name="api-0", namespace="risk"), spec, BindingStatus(state=state))
+        change = SimpleNamespace(tenant="risk", name="api-0", position=at, raw=codec.encode(binding))
+        assert node.saw_listing(revision(1, 9), [change]) == [slot]
+        slot.doubtful, node.sole_at = True, 20.0
+        assert [said.to for said in reports_of(node, slot, 19.9)] == ([] if execution == "Exclusive" else [told])
+        assert [said.to for said in reports_of(node, slot, 20.0)] == [told]
+
+
 def test_an_agent_that_comes_again_counts_no_restart_against_a_slot_that_may_be_weeks_old() -> None:
     def verdicts(runs: int, max_restarts: int) -> list[str]:
         """Of a slot adopted in its so-manieth run, after each crash of half a minute."""

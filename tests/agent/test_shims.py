@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.agent.drivers import process
+from fairlead.agent.drivers import process, processes
 from fairlead.agent.drivers.contract import Exit, Started
-from fairlead.agent.drivers.process import SHIM_MARKER
+from fairlead.agent.drivers.process import SHIM_MARKER, ProcessDriver
 from fairlead.agent.drivers.processes import _marked
 from fairlead.agent.drivers.watched import Watched, watch_child
 from fairlead.agent.probes import Target, ask
 from fairlead.model.kinds.intent import Exec, Probe
-from fairlead.ports import Tasks
-from tests.agent.processes import Driven, alive, driven, instance, sh, until
+from fairlead.ports import SystemClock, Tasks
+from tests.agent.processes import Driven, alive, driven, instance, settings_of, sh, until
 
 TARGET = Target(instance(), "127.0.0.1", {})
 LATE = "#!/bin/sh\nexec sleep 300\n"
@@ -155,6 +155,66 @@ async def test_a_start_of_which_something_may_be_left_is_not_said_to_be_over(
         assert not start.done()
         left = False
         assert (await start).cause == "unstartable"
+
+
+async def test_a_run_without_its_shim_is_not_said_to_be_over_while_something_of_it_may_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that waits for a disk or a device outlives a kill for as long as that takes (S12)."""
+    looks, left = 0, True
+
+    def killed(*args: Any) -> int | None:
+        nonlocal looks
+        looks += 1
+        return None if left else processes.kill_marked(*args)
+
+    monkeypatch.setattr(process, "KILL_POLL_S", 0.001)
+    async with driven(tmp_path) as made:
+        got = await made.start(sh("sleep 300"))
+        assert isinstance(got, Started)
+        with monkeypatch.context() as patched:
+            patched.setattr(process, "kill_marked", killed)
+            os.kill(got.pid, signal.SIGKILL)
+            await until(lambda: looks > 3)
+            assert made.driver.status(instance()) == "running"
+            left = False
+            assert (await made.end()).cause == "lost"
+        assert made.driver.status(instance()) == "gone"
+
+
+async def test_an_agent_that_comes_again_waits_until_nothing_is_left_of_a_run_without_its_shim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def killed(*args: Any) -> int | None:
+        nonlocal looks
+        looks += 1
+        return None if looks < 3 else processes.kill_marked(*args)
+
+    monkeypatch.setattr(process, "KILL_POLL_S", 0.001)
+    monkeypatch.setattr(process, "kill_marked", killed)
+    first = ProcessDriver(settings_of(tmp_path), SystemClock())
+    await first.adopt(lambda *_: None)
+    got = await first.start(sh("sleep 300"))
+    assert isinstance(got, Started)
+    await first.close()
+    os.kill(got.pid, signal.SIGKILL)
+    wait_zombie(got.pid)
+    second = ProcessDriver(settings_of(tmp_path), SystemClock())
+    (found,) = await second.adopt(lambda *_: None)
+    assert found.exit is not None
+    assert (found.exit.cause, looks) == ("lost", 3)
+    await second.forget(instance())
+    await second.close()
+
+
+async def test_whoever_is_killed_and_stays_is_told_apart_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "kill_found", lambda *_: {1})
+    assert processes.kill_marked((), list) is None
+    found = [{1, 2}, {2}, set[int]()]
+    monkeypatch.setattr(processes, "kill_found", lambda *_: found.pop(0))
+    assert processes.kill_marked((), list) == 2
 
 
 async def test_a_child_that_cannot_be_watched_is_ended_and_reaped(monkeypatch: pytest.MonkeyPatch) -> None:

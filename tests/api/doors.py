@@ -360,6 +360,12 @@ def write_certificates(folder: Path) -> tuple[Path, Path, Path]:
     return paths
 
 
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
 @contextlib.asynccontextmanager
 async def listening(app: Starlette, tls: ssl.SSLContext | None, connections_max: int = CONNECTIONS_MAX) -> AsyncIterator[Server]:
     server = make_server(app, tls=tls, connections_max=connections_max)

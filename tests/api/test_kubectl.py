@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api.server import server_context
 from fairlead.model.commands import Put, PutStatus
 from fairlead.model.kinds.intent import WorkloadStatus
 from fairlead.model.kinds.ledger import Event, EventSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Condition, Metadata
-from tests.api.doors import Door, kubeconfig, listening, open_door, own_tenant_only, write_certificates
+from tests.api.doors import Door, kubeconfig, listening, open_door, own_tenant_only, server_context, write_certificates
 from tests.authority.planes import OPERATOR, ok
 
 WORKLOAD = """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.server import Server, server_context
+from fairlead.api.server import Server
 from tests.api.doors import (
     GROUP,
     Door,
@@ -19,6 +19,7 @@ from tests.api.doors import (
     listening,
     node,
     open_door,
+    server_context,
     workload,
     write_certificates,
 )

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from fairlead.api import calls, room, server
-from fairlead.api.server import make_server, server_context
-from tests.api.doors import GROUP, call, listening, open_door, workload, write_certificates
+from fairlead.api.server import make_server
+from tests.api.doors import GROUP, call, listening, open_door, server_context, workload, write_certificates
 
 WORKLOADS = f"{GROUP}/namespaces/risk/workloads"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]

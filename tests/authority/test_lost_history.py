@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from fairlead.authority.building import Deposed
 from fairlead.authority.candidate import PATIENCE, Candidate, Timing
 from fairlead.authority.follower import Behind
+from fairlead.authority.hub import Expired
 from fairlead.authority.judge import Settings
 from fairlead.authority.term import CLOCK_RATE_ERROR
 from fairlead.store.contract import Committed, Fence, Fenced, Head
@@ -212,3 +213,39 @@ async def test_one_who_is_deposed_again_while_it_waits_lets_go(place: Place) -> 
     with pytest.raises(Deposed):
         await two.take_over(got, sent)
     assert place.clock.now == at, "as soon as it hears of it"
+
+
+async def test_a_standby_drops_what_it_has_of_an_incarnation_that_is_over_before_it_reads_on(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    fence = await place.lead(one)
+    await two._keep_warm(await place.store.head())
+    watch = two.memory.hub.watch("nodes", 0)
+    assert isinstance(await place.store.set_incarnation(fence, 2), Committed)
+    await two._keep_warm(await place.store.head())
+    assert not two.memory.ready, "what comes now would be read as of the incarnation before"
+    with pytest.raises(Expired):
+        watch.take_nowait()
+    await two._keep_warm(await place.store.head())
+    assert (two.memory.ready, two.memory.ctx.incarnation) == (True, 2)
+
+
+async def test_whoever_followed_a_standby_lists_again_when_it_leads_in_a_new_incarnation(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    await place.store.resign(await place.lead(one))
+    await two._keep_warm(await place.store.head())
+    watch, early = two.memory.hub.watch("nodes", 0), two.memory.early.follow(["nodes"], 0)
+    two.lost_history(1)
+    assert (await place.lead(two)).incarnation == 2
+    for feed in (watch, early):
+        with pytest.raises(Expired):
+            feed.take_nowait()
+    assert two.memory.hub.watch("nodes", 0).take_nowait() == []
+
+
+async def test_whoever_followed_a_standby_goes_on_when_it_leads_in_the_same_one(place: Place) -> None:
+    one, two = await place.server("one"), await place.server("two")
+    await place.store.resign(await place.lead(one))
+    await two._keep_warm(await place.store.head())
+    watch = two.memory.hub.watch("nodes", 0)
+    assert (await place.lead(two)).incarnation == 1
+    assert watch.take_nowait() == []

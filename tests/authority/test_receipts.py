@@ -72,13 +72,17 @@ async def test_a_receipt_can_be_asked_for_and_survives_a_restart_and_a_new_leade
         assert ok(await put_tenant(plane, "risk", "k1")).replayed
 
 
-async def test_keys_are_forgotten_after_a_day() -> None:
+async def test_keys_are_forgotten_after_a_day_and_are_new_ones_then() -> None:
+    """Nothing tells a text that was used long ago from one that never was (ADR 0041)."""
     clock = FakeClock()
     async with running_plane(clock=clock) as plane:
         ok(await put_tenant(plane, "risk", "k1"))
         clock.offset += KEY_RETENTION_MS / 1000 + 5
         while plane.authority.receipt("ada", "k1") is not None:
             await clock.sleep(0.05)
+        ok(await plane.send(OPERATOR, Delete("Tenant", "", "risk")))
+        assert not ok(await put_tenant(plane, "risk", "k1")).replayed
+        assert plane.authority.view().get("tenants", "", "risk") is not None
 
 
 async def test_a_key_is_not_forgotten_by_a_start_whose_wall_clock_is_days_ahead() -> None:

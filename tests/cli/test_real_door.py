@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.server import server_context
 from fairlead.cli import frame
 from fairlead.client import contexts
 from fairlead.client.resources import Unreachable
 from fairlead.model.commands import Unknown
-from tests.api.doors import listening, open_door, own_tenant_only, write_certificates
+from tests.api.doors import listening, open_door, own_tenant_only, server_context, write_certificates
 from tests.cli.talks import talk
 
 MANIFEST = """

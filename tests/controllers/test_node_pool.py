@@ -12,11 +12,14 @@ from fairlead.authority.local import LocalPlane
 from fairlead.client.providing import Providing
 from fairlead.controllers.node_pool import CLOSED, NodePoolController
 from fairlead.controllers.runtime import Runtime, RuntimeSettings
+from fairlead.decide.autoscaling import has_let_go
 from fairlead.model.commands import Body, Delete, Put, PutStatus
 from fairlead.model.kinds.capacity import (
     DrainOrder,
+    Node,
     NodePool,
     NodePoolSpec,
+    NodePoolStatus,
     NodeStatus,
 )
 from fairlead.model.kinds.policy import Override, OverrideScope, OverrideSpec
@@ -285,6 +288,59 @@ async def test_what_somebody_orders_of_a_node_while_it_is_looked_at_stands(order
         assert pools.found("nodes", name).spec == mine.spec
         await pools.look()
         assert pools.found("nodes", name).spec == mine.spec, "the next look knows of it"
+
+
+def _opened(pools: Pools, name: str) -> Node:
+    node: Node = pools.found("nodes", name)
+    return replace(node, spec=replace(node.spec, unschedulable=False))
+
+
+async def test_a_machine_stays_whose_node_is_opened_between_the_look_and_the_order_that_it_shall_go() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        name = await _closed_when_empty(pools, clock)
+        bodies = await pools.sweep()
+        assert [body.status.ordered for body in bodies if isinstance(body, PutStatus)] == [()]
+        ok(await plane.send(OPERATOR, Put("Node", _opened(pools, name))))
+        caller = await plane.as_role(Role.AUTOSCALER)
+        for body in bodies:
+            no(await plane.send(caller, body), "Conflict")
+        assert pools.ordered == (name,)
+        plane.authority.heartbeat([(name, 1)])
+        await pools.waiting(1, "WaitingForCapacity", start=9)
+        ok(await plane.send(await plane.as_role(Role.SCHEDULER), bind_of("risk", "api-9", name)))
+        node = pools.found("nodes", name)
+        ok(await plane.send(OPERATOR, Put("Node", replace(node, spec=replace(node.spec, unschedulable=True)))))
+        for body in bodies:
+            no(await plane.send(caller, body), "InUse")
+        await pools.look()
+        assert (pools.ordered, pools.provider.stopped) == ((name,), [])
+
+
+async def test_a_node_whose_machine_was_let_go_is_not_opened_again_nor_does_it_come_back() -> None:
+    clock = FakeClock()
+    async with running_plane(clock=clock) as plane:
+        pools = await _pools(plane, clock)
+        name = await _closed_when_empty(pools, clock)
+        await pools.look()
+        assert pools.ordered == ()
+        opened = _opened(pools, name)
+        assert "burst has let" in no(await plane.send(OPERATOR, Put("Node", opened)), "BeingDeleted").detail
+        node = await plane.as_role(Role.NODE)
+        ok(await plane.send(node, PutStatus("Node", "", name, NodeStatus(health="Lost", session=1))))
+        await pools.look()
+        again = replace(opened, metadata=Metadata(name=name))
+        no(await plane.send(agent_of(name), Put("Node", again)), "BeingDeleted")
+        unpooled = replace(again, spec=replace(again.spec, pool=""))
+        ok(await plane.send(agent_of(name), Put("Node", unpooled)))
+
+
+def test_what_a_pool_has_let_go_is_what_it_numbered_and_does_not_order() -> None:
+    pool = NodePool(Metadata(name="burst"), SPEC, NodePoolStatus(ordered=("eu-burst-2",), numbered=3))
+    names = ("eu-burst-1", "eu-burst-2", "eu-burst-3", "eu-burst-4", "eu-burst-01", "eu-burst-x", "us-burst-1", "eu-burst")
+    assert [name for name in names if has_let_go(pool, "eu", name)] == ["eu-burst-1", "eu-burst-3"]
+    assert not has_let_go(replace(pool, spec=replace(SPEC, provider="")), "eu", "eu-burst-1"), "nobody stops it"
 
 
 async def test_a_pool_that_may_have_fewer_is_drained_within_budgets_before_a_machine_goes() -> None:

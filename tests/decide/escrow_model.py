@@ -1,8 +1,9 @@
-"""Two regions and a global plane that share a quota and one exclusive slot, in true time.
+"""Two regions and a global plane that share a quota, in true time.
 
 Everything between them can be lost, late or repeated; clocks run wrong by at most one per cent; either side may be restored from
 an older copy. The decisions are those of fairlead/decide/escrow.py. `violation` asks of the true state, which no part of the
-model can see: what runs and what could be placed without asking never exceed the quota, and the slot never runs twice.
+model can see: what runs and what could be placed without asking never exceed the quota. What runs once in the world has a
+model of its own (slot_lease_model.py), as hostile as this one: its leases are asked for apart from grants.
 
 `without` names guards to leave out: each makes the model unsafe, and the test must find it.
 """
@@ -19,7 +20,6 @@ from fairlead.decide.escrow import Account, Amounts, Offer, Standing
 
 QUOTA = 100
 LEASE_MS = 10_000
-SLOT_TTL_MS = 4_000
 RHO = 10  # per mille, the most a clock may be wrong
 REGIONS = ("east", "west")
 INCARNATION = 1 << 32  # versions of a later incarnation are above all of an earlier one
@@ -28,7 +28,6 @@ GUARDS = frozenset({
     "holder counts from when it asked", "holder counts on less", "giver counts on more", "only the last question is answered",
     "shrink counts when taken", "over-use refuses an offer", "lease goes with its offer", "limit after is charged",
     "a restored global asks first", "a restored global grows nothing", "a restored region waits", "provisional work ends",
-    "a slot waits for its lease", "a restored global waits for slot leases",
 })  # fmt: skip
 
 
@@ -55,7 +54,6 @@ class Ask(NamedTuple):
     version: int
     may_use: Amounts
     after: Amounts
-    has_slot: int  # the slot's epoch, where this region holds it
 
 
 class Answer(NamedTuple):
@@ -64,7 +62,6 @@ class Answer(NamedTuple):
     number: int
     of: int  # incarnation of global
     offer: Offer | None  # None: "say first what you stand on"
-    slot_epoch: int = 0  # above 0: the slot is this region's, leased with this answer
 
 
 class Global(msgspec.Struct):
@@ -72,9 +69,6 @@ class Global(msgspec.Struct):
 
     incarnation: int = 1
     accounts: dict[str, Account] = {}
-    slot_region: str = "east"
-    slot_epoch: int = 1
-    slot_until_ms: int = 0
 
 
 class Placed(msgspec.Struct):
@@ -90,8 +84,6 @@ class Region(msgspec.Struct):
     standing: Standing = Standing()
     number: int = 0
     sent_ms: int = 0
-    slot_epoch: int = 0
-    slot_end_ms: int = 0
 
 
 class World:
@@ -102,10 +94,8 @@ class World:
         self.plane = Global(accounts={region: Account() for region in REGIONS})
         self.regions = {region: Region() for region in REGIONS}
         self.running: dict[str, list[Placed]] = {region: [] for region in REGIONS}
-        self.slot_ends: dict[str, int | None] = dict.fromkeys(REGIONS)  # where it runs, until when on that node's clock
         self.wires: list[Ask | Answer] = []
         self.wished = dict.fromkeys(REGIONS, (0, 0))
-        self.no_slots_before_ms = 0
         self.copies: dict[str, list[Global | Region]] = {"global": [], **{region: [] for region in REGIONS}}
         self.incarnations = 1
 
@@ -122,9 +112,6 @@ class World:
             now = self.clocks[f"node-{region}"].ms
             if self.guarded("provisional work ends"):
                 self.running[region] = [p for p in self.running[region] if p.ends_ms is None or now < p.ends_ms]
-            ends = self.slot_ends[region]
-            if ends is not None and now >= ends:
-                self.slot_ends[region] = None
 
     def now(self, who: str) -> int:
         return self.clocks[who].ms
@@ -143,7 +130,7 @@ class World:
         may_use, after = escrow.limit(it.standing, it.sent_ms), it.standing.after
         if not it.standing.confirmed:
             may_use, after = used, firm  # all it has is what its nodes run
-        self.wires.append(Ask(region, it.incarnation, it.number, it.knows, it.standing.version, may_use, after, it.slot_epoch))
+        self.wires.append(Ask(region, it.incarnation, it.number, it.knows, it.standing.version, may_use, after))
 
     def take_answer(self, answer: Answer) -> None:
         it = self.regions[answer.region]
@@ -168,9 +155,6 @@ class World:
             it.standing = standing
         elif not self.guarded("lease goes with its offer"):
             it.standing = msgspec.structs.replace(it.standing, end_ms=end_ms)
-        if answer.slot_epoch >= max(1, it.slot_epoch):
-            it.slot_epoch = answer.slot_epoch
-            it.slot_end_ms = max(it.slot_end_ms, asked_ms + escrow.holder_ms(SLOT_TTL_MS, shortened))
 
     def place(self, region: str, amount: int) -> bool:
         it = self.regions[region]
@@ -189,11 +173,6 @@ class World:
         for placed in self.running[region]:
             if placed.ends_ms is not None and left_ms > 0 and self.regions[region].standing.confirmed:
                 placed.ends_ms = max(placed.ends_ms, self.now(f"node-{region}") + left_ms)
-
-    def start_slot(self, region: str) -> None:
-        left_ms = self.regions[region].slot_end_ms - self.now(region)
-        if left_ms > 0:
-            self.slot_ends[region] = self.now(f"node-{region}") + left_ms
 
     # --- the global plane
 
@@ -216,15 +195,7 @@ class World:
         room = escrow.room_for({"cpu": QUOTA}, self.books(), ask.region, now)
         answered = escrow.answer(self.books()[ask.region], {"cpu": during}, {"cpu": after}, room, until_ms)
         plane.accounts[ask.region] = answered
-        epoch = self._lease_slot(ask, now, lengthened)
-        self.wires.append(Answer(ask.region, ask.incarnation, ask.number, plane.incarnation, answered.newest, epoch))
-
-    def _lease_slot(self, ask: Ask, now: int, lengthened: int) -> int:
-        plane = self.plane
-        if plane.slot_region != ask.region or now < self.no_slots_before_ms:
-            return 0
-        plane.slot_until_ms = max(plane.slot_until_ms, now + escrow.giver_ms(SLOT_TTL_MS, lengthened))
-        return plane.slot_epoch
+        self.wires.append(Answer(ask.region, ask.incarnation, ask.number, plane.incarnation, answered.newest))
 
     def books(self) -> dict[str, Account]:
         """The accounts as the guards in force leave them."""
@@ -236,14 +207,6 @@ class World:
             if not self.guarded("a restored global grows nothing"):
                 accounts[region] = msgspec.structs.replace(account, reported=True)
         return accounts
-
-    def move_slot(self) -> None:
-        plane = self.plane
-        now = self.now("global")
-        if self.guarded("a slot waits for its lease") and now < max(plane.slot_until_ms, self.no_slots_before_ms):
-            return
-        plane.slot_region = "west" if plane.slot_region == "east" else "east"
-        plane.slot_epoch += 1
 
     # --- restores
 
@@ -259,11 +222,8 @@ class World:
         if isinstance(older, Global):
             older.incarnation = self.incarnations
             version = self.incarnations * INCARNATION
-            older.accounts = {region: escrow.restored(account, version) for region, account in older.accounts.items()}
+            older.accounts = {region: restored(account, version) for region, account in older.accounts.items()}
             self.plane = older
-            if self.guarded("a restored global waits for slot leases"):
-                self.no_slots_before_ms = self.now("global") + escrow.giver_ms(SLOT_TTL_MS, RHO)
-            older.slot_epoch += self.incarnations * 1000
         else:
             older.incarnation = self.incarnations
             older.standing = msgspec.structs.replace(older.standing, confirmed=not self.guarded("a restored region waits"))
@@ -278,5 +238,9 @@ class World:
             sums[region] = max(self.used(region)[1].get("cpu", 0), spendable)
         if sum(sums.values()) > QUOTA:
             return f"running and spendable are {sums}, together more than {QUOTA}"
-        twice = [region for region in REGIONS if self.slot_ends[region] is not None]
-        return f"the slot runs in {twice}" if len(twice) > 1 else ""
+        return ""
+
+
+def restored(account: Account, version: int) -> Account:
+    """The account in books that were restored. `version` begins a new incarnation's offers, above all that were ever made."""
+    return Account(account.accepted, (*account.offers, Offer(version, {}, {})), reported=False)

@@ -1,4 +1,4 @@
-"""Escrow as a model in true time (P13, P11, P6), and its arithmetic."""
+"""Escrow as a model in true time (P13, P6), and its arithmetic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from fairlead.decide import escrow
 from fairlead.decide.escrow import Account, Offer, Standing
-from tests.decide.escrow_model import GUARDS, QUOTA, REGIONS, Answer, World
+from tests.decide.escrow_model import GUARDS, QUOTA, REGIONS, Answer, World, restored
 
 REGION = st.sampled_from(REGIONS)
 AMOUNT = st.integers(1, 60)
@@ -67,14 +67,6 @@ class Escrow(RuleBasedStateMachine):
         if self.world.running[region]:
             self.world.running[region].pop()
 
-    @rule(region=REGION)
-    def the_slot_starts(self, region: str) -> None:
-        self.world.start_slot(region)
-
-    @rule()
-    def the_slot_moves(self) -> None:
-        self.world.move_slot()
-
     @rule(who=st.sampled_from(["global", *REGIONS]))
     def a_backup_is_taken(self, who: str) -> None:
         self.world.copy(who)
@@ -124,7 +116,7 @@ def walk(without: frozenset[str], seed: int, steps: int = 250) -> str:
     world, draw = World(without), random.Random(seed)
     for _ in range(steps):
         region = draw.choice(REGIONS)
-        what = draw.randrange(24)
+        what = draw.randrange(22)
         if what < 5:
             talk(world, region)
         elif what < 8:
@@ -158,16 +150,10 @@ def _seldom(world: World, draw: random.Random, region: str, what: int) -> None:
     elif what == 17 and world.running[region]:
         world.running[region].pop(draw.randrange(len(world.running[region])))
     elif what == 18:
-        world.move_slot()
-        talk(world, world.plane.slot_region)
-        world.start_slot(world.plane.slot_region)
-    elif what == 19:
-        world.start_slot(region)
-    elif what == 20:
         world.clocks[draw.choice(list(world.clocks))].rate = draw.choice([990, 1010])
-    elif what in (21, 22):
+    elif what in (19, 20):
         world.copy(who)
-    elif what == 23:
+    elif what == 21:
         world.restore(who, draw.randrange(3))
 
 
@@ -214,7 +200,7 @@ def test_an_answer_gives_what_there_is_room_for_and_the_same_again_is_no_new_off
 
 
 def test_while_a_restored_plane_has_not_heard_from_all_nothing_grows_and_what_was_told_goes_on() -> None:
-    accounts = {name: escrow.restored(Account(1, (Offer(1, cpu(20), cpu(20), 100),)), 1000) for name in ("east", "west")}
+    accounts = {name: restored(Account(1, (Offer(1, cpu(20), cpu(20), 100),)), 1000) for name in ("east", "west")}
     assert escrow.room_for(cpu(100), accounts, "east", 0) == {}
     accounts["east"] = escrow.told(accounts["east"], cpu(45), cpu(10), until_ms=50)
     assert escrow.room_for(cpu(100), accounts, "east", 0) == cpu(45)

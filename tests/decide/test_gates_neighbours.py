@@ -189,7 +189,8 @@ def test_soft_rules_refuse_nothing_and_rate_coarse_and_own_apart(fleet: Fleet) -
     assert [topology.preferred_coarse(row, NOW) for row in rows[:3]] == [-10, -10, 30]
     assert [topology.preferred_own(row, NOW) for row in rows] == [0, -7, 0, 0]
     columns: Any = fleet.columns()
-    assert topology.preferred(columns, NOW).tolist() == [topology.preferred(row, NOW) for row in rows]
+    for preferred in (topology.preferred_coarse, topology.preferred_own):
+        assert preferred(columns, NOW).tolist() == [preferred(row, NOW) for row in rows]
 
 
 def test_columns_of_counters_are_bounded_and_made_again_when_asked_for(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_the_built_in_revision_is_number_0_and_has_the_four_classes() -> None:
     best_effort = policy.rules_of("best-effort")
     assert best_effort is not None
     assert best_effort.may_borrow
-    assert [policy.strategy_for(name) for name in policy.classes] == ["cycle", "cycle", "cycle", "probe"]
+    assert [rules.strategy for rules in policy.classes.values()] == ["cycle", "cycle", "cycle", "probe"]
     assert [rules.may_borrow for rules in policy.classes.values()] == [False, False, False, True]
 
 
@@ -138,13 +138,6 @@ def test_scores_that_would_rate_all_nodes_alike_are_left_out_of_the_ranking() ->
     assert rules is not None
     need: Any = None
     assert [score.name for score, _ in rules.ranked_by(need)] == ["cost"]
-
-
-def test_a_gang_is_placed_as_a_gang_whatever_its_class_says() -> None:
-    policy = built_in_policy()
-    assert policy.strategy_for("best-effort") == "probe"
-    assert policy.strategy_for("best-effort", gang=True) == "gang"
-    assert policy.strategy_for("unheard-of") == "cycle"
 
 
 def test_a_workload_may_ask_for_fresher_nodes_than_its_class_never_for_staler_ones() -> None:

@@ -24,7 +24,7 @@ def test_an_exclusive_device_changes_hands() -> None:
     world.put(0, "second", devices=whole("g1"), priority=3)
     world.put(1, "third", devices=(*whole("g0"), *whole("g1")), priority=4)
     plan = world.plan(need_of(devices=(DeviceNeed("gpu", (), 1, 0),)))
-    assert plan == Plan(0, (("t", "second"),), 3, (), whole("g1"))
+    assert plan == Plan(0, (("t", "second"),), (), whole("g1"))
 
 
 def test_the_victims_of_a_share_are_those_on_one_device() -> None:
@@ -87,7 +87,7 @@ def test_what_a_large_victim_leaves_over_is_not_sold_before_it_is_gone() -> None
     world.columns["cpu_free"][0] += 4
     world.columns["cpu_unlent"][0] += 4
     world.changed.append(0)
-    assert world.plan(need_of(cpu=3)) == Plan(0, (), None)
+    assert world.plan(need_of(cpu=3)) == Plan(0, ())
     assert world.plan(need_of(cpu=4)) == NoPlan({"room": 1})
 
 

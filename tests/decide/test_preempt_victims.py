@@ -69,7 +69,7 @@ def test_who_is_not_needed_stays() -> None:
 def test_a_need_that_fits_asks_nobody_to_leave() -> None:
     world = World(2, cpu=2)
     world.put(0, "s", cpu=2)
-    assert world.plan(need_of()) == Plan(1, (), None)
+    assert world.plan(need_of()) == Plan(1, ())
 
 
 # --- who may be a victim -------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_only_a_class_the_policy_names_breaks_a_budget_and_the_plan_says_which()
     assert world.victims(need_of(), policy=critical) == (1, ["unprotected"]), "breaking none comes first"
     world.leave(("t", "unprotected"))
     world.put(1, "mate", priority=9)
-    assert world.plan(need_of(), policy=critical) == Plan(0, (("t", "web-0"),), 0, ("web",))
+    assert world.plan(need_of(), policy=critical) == Plan(0, (("t", "web-0"),), ("web",))
     assert world.plan(need_of()) == NoPlan({"room": 1, "budgets": 1})
 
 

@@ -52,7 +52,6 @@ def test_each_kind_has_planes_owners_and_a_clean_up(info: KindInfo) -> None:
     assert bool(info.status_owners) != (info.kind in WITHOUT_STATUS_OWNER)
     assert len(info.clean_up) > 4
     assert info.record.__struct_fields__ == ("metadata", "spec", "status")
-    assert info.authoritative_fields == ("metadata", "spec")
     assert info.spec_fields
     assert "conditions" in info.status_fields
 

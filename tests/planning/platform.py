@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from fairlead.api.app import make_app
 from fairlead.api.frontdoor import FrontDoor
-from fairlead.api.server import server_context
 from fairlead.authority.judge import Settings
 from fairlead.client.plane import Plane
 from fairlead.compose.config import PlaneConfig
@@ -32,7 +31,7 @@ from fairlead.model.resources import Resources
 from fairlead.planning.planner import TrialPlanner
 from fairlead.ports import Tasks
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
-from tests.api.doors import Cuttable, Door, authenticate, listening, own_tenant_only, write_certificates
+from tests.api.doors import Cuttable, Door, authenticate, listening, own_tenant_only, server_context, write_certificates
 from tests.authority.planes import GI, OPERATOR, PlaneForTest, ok, running_plane
 from tests.controllers.running import RegionRig
 

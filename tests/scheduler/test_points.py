@@ -216,7 +216,7 @@ def test_a_post_filter_proposes_victims_before_the_built_in_one_does() -> None:
 def test_a_bind_extension_says_which_commands_are_sent() -> None:
     class Slowly:
         def bind(self, placements: Sequence[Placement]) -> list[Bind]:
-            return [Bind(p.tenant, p.name, 1, 1, p.node, 0, 1, provisional_s=5.0) for p in placements]
+            return [Bind(p.tenant, p.name, 1, 1, p.node, 0, 1, decision="slowly") for p in placements]
 
     table, points = table_of(None, binds=(Slowly(),))
     (run,) = points.admit(table.decide(request("a-0")), table.snapshot)
@@ -224,7 +224,7 @@ def test_a_bind_extension_says_which_commands_are_sent() -> None:
     assert made is not None
     (bind,) = made
     assert isinstance(bind, Bind)
-    assert bind.provisional_s == 5.0
+    assert bind.decision == "slowly"
     plain = Table(snapshot_of(node("n0")))
     (run,) = plain.decide(request("a-0"))
     assert Points(plain.cycle).commands_for(run) is None

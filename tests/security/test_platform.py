@@ -61,7 +61,7 @@ def test_a_secret_is_nowhere_in_the_clear_but_in_the_file_of_the_process_that_ne
 
     shown = planes.ask("rita", "GET", path_of("secrets", "risk", "db"))
     assert shown.json["spec"]["data"] == {"password": WORD}, "whoever may get it sees it"
-    sealed = Keyring.load(planes.keys, SystemIds()).seal_data({"password": WORD}, "risk", "db")["password"]
+    sealed = Keyring.load(planes.keys, SystemIds()).sealed(WORD, "risk", "db", "password")
     planes.wait(lambda: stored(planes, sealed), "the sealed secret is in both planes and in their histories")
     backup, again = planes.directory / "global.backup", planes.directory / "restored.db"
     for words in (("backup", f"sqlite:{planes.directory}/global.db", str(backup)), ("restore", str(backup), f"sqlite:{again}")):
@@ -151,10 +151,10 @@ def test_kubectl_finds_a_secret_as_it_was_applied_and_changes_nothing_the_second
 def test_a_new_key_seals_everything_anew_without_a_restart(planes: TwoPlanes) -> None:
     assert planes.ask("rita", "POST", path_of("secrets", "risk"), secret("old", k=WORD)).status == 201
     ring = Keyring.load(planes.keys, SystemIds())
-    before = ring.seal_data({"k": WORD}, "risk", "old")["k"]
+    before = ring.sealed(WORD, "risk", "old", "k")
     new = ring.rotated()
     new.save(planes.keys)
-    after = new.seal_data({"k": WORD}, "risk", "old")["k"]
+    after = new.sealed(WORD, "risk", "old", "k")
     assert key_id(after) == new.current != key_id(before)
     assert after.startswith(PREFIX)
     planes.wait(lambda: stored_in(planes, after), "the secret is sealed under the new key")

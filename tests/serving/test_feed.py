@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.ports import Tasks
 from fairlead.serving.directory import Directory
-from fairlead.serving.feed import Documents, Files, document, members_in
+from fairlead.serving.feed import Files, document, members_in
 from fairlead.sim.loop import SimLoop, run
 from tests.serving.planes import FakePlane, SimClock, endpoints, member, picture
 
@@ -220,17 +220,5 @@ def test_a_name_that_leads_elsewhere_is_written_nowhere(tmp_path: Path) -> None:
         planes["east"].put(endpoints("risk", "../../evil", 1, (0,)))
         await asyncio.sleep(8.0)
         assert not list(tmp_path.rglob("*evil*"))
-
-    written(tmp_path, script)
-
-
-def test_the_api_gets_the_same_document_or_nothing(tmp_path: Path) -> None:
-    async def script(files: Files, planes: Planes) -> None:
-        documents = Documents(files._directory, files._clock)
-        text = documents.endpoints_json("risk", "api")
-        assert text is not None
-        assert json.loads(text) | {"time": ""} == read(tmp_path, "risk/api.json") | {"time": ""}
-        assert documents.endpoints_json("risk", "other") is None
-        assert documents.endpoints_json("other", "api") is None
 
     written(tmp_path, script)

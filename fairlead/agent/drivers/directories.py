@@ -26,7 +26,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairlead.agent.drivers.contract import Chunk, InstanceId, MountedFile, Stream, parse_instance_id
+from fairlead.agent.drivers.contract import Chunk, Exit, InstanceId, MountedFile, Stream, parse_instance_id
 from fairlead.ports import KeptFile, write_all
 
 log = logging.getLogger(__name__)
@@ -278,3 +278,25 @@ class Directories:
                 data += file.read(min(limit - len(data), until - at))
                 at = first + len(data)
         return Chunk(first, bytes(data), at)
+
+
+def parse_exit(folder: Path) -> Exit | None:
+    """What a shim wrote into the directory of its run; None: nothing, or not all of it."""
+    try:
+        code, cause, _, *message = (folder / "exit").read_text().rstrip("\n").split(" ", 3)
+    except (OSError, ValueError):
+        return None
+    return msgspec.convert({"code": int(code), "cause": cause, "message": message[0] if message else ""}, Exit)
+
+
+def send_order(folder: Path, order: str) -> bool:
+    """False: there is no shim to hear it. One that is ending will be told to be gone."""
+    try:
+        fd = os.open(folder / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(fd, order.encode())
+        finally:
+            os.close(fd)
+    except OSError:
+        return False
+    return True

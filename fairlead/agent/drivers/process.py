@@ -27,7 +27,7 @@ from fairlead.agent.drivers.capabilities import lacking
 from fairlead.agent.drivers.cgroups import Cgroups, Group, detect
 from fairlead.agent.drivers.clearing import Clearing
 from fairlead.agent.drivers.contract import Adopted, Cause, Chunk, Ended, Exit, InstanceId, Launch, Started, Stream
-from fairlead.agent.drivers.directories import Directories, Kept
+from fairlead.agent.drivers.directories import Directories, Kept, parse_exit, send_order
 from fairlead.agent.drivers.processes import boot_id, kill_found, kill_marked, open_same
 from fairlead.agent.drivers.watched import Watched, watch_child
 from fairlead.ports import Clock, write_all
@@ -111,7 +111,7 @@ class ProcessDriver:
             running = self._find(folder)
             if running is not None:
                 self._watch(kept, folder, Watched(*running, child=False))
-            end = None if running is not None else self._read_exit(kept, folder)
+            end = None if running is not None else await self._wait_exit(kept, folder)
             lasts = self._dirs.lasts(kept.id)
             found.append(Adopted(kept.id, kept.run, kept.ports, end, kept.exclusive, kept.template, lasts))
         for aside in self._dirs.aside():
@@ -144,17 +144,17 @@ class ProcessDriver:
             await self._end(kept, shim)
             return Exit(127, "unstartable", f"it was not started within {START_LIMIT_S:g} s")
         if shim.look():  # it ended before anybody could look
-            return self._read_exit(kept, folder)
+            return await self._wait_exit(kept, folder)
         self._watch(kept, folder, shim)
         return Started(shim.pid)
 
     async def stop(self, id: InstanceId, grace_s: float) -> None:
         if id in self._runs:
-            self._order(self._runs[id].folder, f"stop {grace_s:.3f}\n")
+            send_order(self._runs[id].folder, f"stop {grace_s:.3f}\n")
 
     async def kill(self, id: InstanceId, cause: Cause) -> None:
         if id in self._runs:
-            self._order(self._runs[id].folder, f"kill {cause}\n")
+            send_order(self._runs[id].folder, f"kill {cause}\n")
 
     async def prolong(self, id: InstanceId, lasts: float) -> None:
         if id not in self._runs:
@@ -184,7 +184,7 @@ class ProcessDriver:
             os.close(ready)
             async with asyncio.timeout(START_LIMIT_S + timeout_s):
                 await shim.gone.wait()
-            return _parse_exit(folder) or Exit(1, "lost", "the probe left no word")
+            return parse_exit(folder) or Exit(1, "lost", "the probe left no word")
         except TimeoutError:
             return Exit(137, "timeout")
         except OSError as error:
@@ -338,7 +338,7 @@ class ProcessDriver:
         """Its shim clears the whole tree away, if it is there already. Whoever asked does not wait for that."""
         if shim.gone.is_set():
             return
-        if self._order(folder, "kill timeout\n"):
+        if send_order(folder, "kill timeout\n"):
             asyncio.get_running_loop().call_later(PROBE_KILL_S, shim.kill)
         else:
             shim.kill()
@@ -361,39 +361,33 @@ class ProcessDriver:
         shim.then = partial(self._gone, kept.id)
 
     def _gone(self, id: InstanceId) -> None:
-        run = self._runs.pop(id)
-        self._ended(id, run.kept.run, self._read_exit(run.kept, run.folder))
+        run = self._runs.get(id)
+        if run is None:
+            return  # this agent has ended since it looked last
+        exit = self._read_exit(run.kept, run.folder)
+        if exit is None:
+            asyncio.get_running_loop().call_later(KILL_POLL_S, self._gone, id)
+        else:
+            del self._runs[id]
+            self._ended(id, run.kept.run, exit)
+
+    async def _wait_exit(self, kept: Kept, folder: Path) -> Exit:
+        while (found := self._read_exit(kept, folder)) is None:
+            await self._clock.sleep(KILL_POLL_S)
+        return found
 
     def _marks(self, kept: Kept) -> tuple[str, str]:
         mine = f"{self._marker}/{kept.id.text}"
         return f"{MARKER}={mine}", f"{SHIM_MARKER}={mine}"
 
-    def _read_exit(self, kept: Kept, folder: Path) -> Exit:
-        """What the shim wrote; without a word of it, whatever is left of the tree is killed first."""
-        found = _parse_exit(folder)
+    def _read_exit(self, kept: Kept, folder: Path) -> Exit | None:
+        """What the shim wrote; without a word of it, whatever is left of the tree is killed first. None: some may still be left,
+        and what may still run is not said to be over (S12)."""
+        found = parse_exit(folder)
         if found is None:
             killed = kill_marked(self._marks(kept), lambda: self._cgroups.pids(kept.id.text))
+            if killed is None:
+                return None
             found = Exit(137, "lost", f"its shim is gone; {killed} processes were left and are killed")
         self._cgroups.remove(kept.id.text)
         return found
-
-    @staticmethod
-    def _order(folder: Path, order: str) -> bool:
-        """False: there is no shim to hear it. One that is ending will be told to be gone."""
-        try:
-            fd = os.open(folder / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.write(fd, order.encode())
-            finally:
-                os.close(fd)
-        except OSError:
-            return False
-        return True
-
-
-def _parse_exit(folder: Path) -> Exit | None:
-    try:
-        code, cause, _, *message = (folder / "exit").read_text().rstrip("\n").split(" ", 3)
-    except (OSError, ValueError):
-        return None
-    return msgspec.convert({"code": int(code), "cause": cause, "message": message[0] if message else ""}, Exit)

@@ -38,15 +38,16 @@ def open_same(pid: int, started: int | None) -> int | None:
     return pidfd
 
 
-def kill_marked(marks: tuple[str, ...], also: Callable[[], list[int]]) -> int:
-    """Kills every process whose environment bears one of the marks, and those `also` names, until none is left."""
+def kill_marked(marks: tuple[str, ...], also: Callable[[], list[int]]) -> int | None:
+    """Kills every process whose environment bears one of the marks, and those `also` names, until none is left. How many those
+    were; None: some may be left, such as one that the kernel does not let go yet."""
     killed: set[int] = set()
     for _ in range(PASSES_MAX):
         found = kill_found(marks, also)
         if not found:
-            break
+            return len(killed)
         killed |= found
-    return len(killed)
+    return None
 
 
 def kill_found(marks: tuple[str, ...], also: Callable[[], list[int]]) -> set[int]:

@@ -78,19 +78,16 @@ def refuse_cut_off(ctx: Context, workload_class: str, revision: int) -> Refused 
     return Refused("CutOff", f"{ctx.settings.region} has no word from the global plane; {workload_class} work waits for it")
 
 
-def provisional_until(
-    ctx: Context, body: Bind, ask: Resources, devices: tuple[DeviceHold, ...], asked_for: datetime | None
-) -> datetime | None:
+def provisional_until(ctx: Context, body: Bind, ask: Resources, devices: tuple[DeviceHold, ...]) -> datetime | None:
     """By when a slot that is bound now must have stopped, unless the lease goes on: where it is above what stays."""
     have = granted_to(ctx, body.tenant)
     if have is None or not have.leased:
-        return asked_for
+        return None
     charge = ask.amounts() | device_charge(ctx.ledger.nodes[body.node], devices)
     used = _beside_held(ctx, body, charge)
     if not shortage(used, charge, staying(have.grant, ctx.incarnation)):
-        return asked_for
-    until = instant(max(ctx.now_ms, have.in_force.end_ms - stop_ms(have.grant.spec)))
-    return min(until, asked_for) if asked_for is not None else until
+        return None
+    return instant(max(ctx.now_ms, have.in_force.end_ms - stop_ms(have.grant.spec)))
 
 
 def _beside_held(ctx: Context, body: Bind, charge: Mapping[str, int]) -> Mapping[str, int]:

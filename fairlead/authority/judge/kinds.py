@@ -13,6 +13,7 @@ from fairlead.authority.judge.context import Context, Effect, drop
 from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, refuse_forgotten, refuse_former
 from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
+from fairlead.authority.judge.pooled import refuse_opened, using
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.decide import escrow
@@ -161,6 +162,9 @@ def _refuse_newer_request(new: SchedulingRequest, old: SchedulingRequest) -> Ref
 
 
 def _refuse_node(ctx: Context, caller: Caller, new: Node, old: Node | None) -> Refused | None:
+    refused = refuse_opened(ctx, new, old)
+    if refused is not None:
+        return refused
     if caller.role is Role.AUTOSCALER and (
         old is None or replace(new.spec, unschedulable=old.spec.unschedulable, drain=old.spec.drain) != old.spec
     ):
@@ -217,13 +221,10 @@ def _refuse_binding_delete(caller: Caller, rec: Rec) -> Refused | None:
 def _refuse_node_delete(ctx: Context, caller: Caller, rec: Rec) -> Refused | None:
     if caller.role not in (Role.OPERATOR, Role.BREAK_GLASS, Role.AUTOSCALER):
         return Refused("NotOwner", f"nodes are deregistered by operators, not by {caller.role.value}")
-    account = ctx.ledger.nodes.get(rec.name)
-    if account is None:
-        return None
-    using = [b.key for b in account.bindings if b.hot.state not in _FINISHED] + [r.key for r in account.reservations]
-    if using:
-        facts = {"count": len(using), "first": using[:10]}
-        return Refused("InUse", f"{rec.name} still carries {len(using)} slots; drain it first", facts)
+    there = using(ctx, rec.name)
+    if there:
+        facts = {"count": len(there), "first": there[:10]}
+        return Refused("InUse", f"{rec.name} still carries {len(there)} slots; drain it first", facts)
     return None
 
 

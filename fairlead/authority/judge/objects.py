@@ -18,6 +18,7 @@ from fairlead.authority.judge.granting import judged_status
 from fairlead.authority.judge.kinds import refuse_delete, refuse_put, side_effects_of_put
 from fairlead.authority.judge.letting_go import refuse_let_go
 from fairlead.authority.judge.mending import is_done
+from fairlead.authority.judge.pooled import refuse_order
 from fairlead.authority.judge.reported import in_order, refuse_stale_report
 from fairlead.authority.state import RECEIPTS, Rec
 from fairlead.decide.admission import OBJECT_BYTES_MAX, faults
@@ -84,6 +85,7 @@ def put_status(ctx: Context, caller: Caller, body: PutStatus, _: Evidence | None
     refused = refuse_stale_report(old, body.status) or _refuse_status(info, caller, old, body)
     refused = refused or refuse_given_up(ctx, old, body.status) or refuse_none_left(ctx, old, body.status)
     refused = refused or refuse_lower_floor(ctx, old, body.status) or refuse_let_go(ctx, old, body.status)
+    refused = refused or refuse_order(ctx, old, body.status)
     if refused is not None:
         return refused
     status = judged_status(ctx, caller, info, old, in_order(old, body.status))

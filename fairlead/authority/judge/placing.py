@@ -375,8 +375,6 @@ def _binding_spec(
     ctx: Context, body: Bind, request: SchedulingRequest, token: Token, devices: tuple[DeviceHold, ...], after: tuple[str, ...]
 ) -> BindingSpec:
     spec = request.spec
-    until = ctx.now + timedelta(seconds=body.provisional_s) if body.provisional_s > 0 else None
-    until = provisional_until(ctx, body, spec.ask.requests, devices, until)
     return BindingSpec(
         slot=spec.slot,
         node=body.node,
@@ -391,7 +389,7 @@ def _binding_spec(
         grant_version=body.grant_version,
         borrowed=spec.may_borrow,
         start_after=after,
-        provisional_until_time=until,
+        provisional_until_time=provisional_until(ctx, body, spec.ask.requests, devices),
         decision=body.decision,
         supersedes=spec.supersedes,
         marks=marks_for(spec.ask),

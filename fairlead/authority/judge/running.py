@@ -25,6 +25,7 @@ _BINDINGS, _INSTANCES = "bindings", "instances"
 CONFIRMED: Final = "Confirmed"  # the reason of a Move to the state a slot is in
 
 _AGENT, _RELEASED, _UNKNOWN = Role.AGENT, SlotState.RELEASED, SlotState.UNKNOWN
+_ENDED: Final = frozenset({SlotState.FAILED, SlotState.SUCCEEDED})
 
 
 def report(ctx: Context, caller: Caller, body: Report, evidence: Evidence | None) -> Judgement:
@@ -68,8 +69,8 @@ def move(ctx: Context, caller: Caller, body: Move, evidence: Evidence | None) ->
     if not may_step(hot.state, body.to, caller.role) or caller.role is _AGENT:
         return refuse_step(caller, hot.state, body.to)
     binding: Binding = found.decode()
-    if hot.state is _UNKNOWN and body.to is _RELEASED:
-        refused = _not_proven_gone(ctx, binding)
+    if body.to is _RELEASED or (hot.state is _UNKNOWN and body.to in _ENDED):
+        refused = _not_proven_gone(ctx, binding) if body.to is _RELEASED else _not_said_to_have_ended(ctx, binding)
         if refused is not None:
             return refused
     if body.to is SlotState.DRAINING:
@@ -159,8 +160,11 @@ def _instance(ctx: Context, body: Report, hot: BindingHot, ahead: int) -> Effect
 
 
 def _not_proven_gone(ctx: Context, binding: Binding) -> Refused | None:
-    """Exclusive: the fence time has passed since it was last heard. Replicated: no traffic is sent to it any more."""
+    """Exclusive: the fence time has passed since it was last heard, or it is Failed: then its agent has said that nothing of it
+    runs (ADR 0040). Replicated: no traffic is sent to it any more."""
     spec, step = binding.spec, binding.status.last_transition
+    if spec.execution == "Exclusive" and binding.status.state is SlotState.FAILED:
+        return None
     if spec.execution == "Exclusive":
         since_ms = max(to_ms(step.time) if step else ctx.now_ms, ctx.leader_since_ms)
         left_s = since_ms / 1000 + ctx.fence_s(ctx.now_ms) - ctx.now_ms / 1000
@@ -172,3 +176,13 @@ def _not_proven_gone(ctx: Context, binding: Binding) -> Refused | None:
     if endpoints is not None and any(e.slot == spec.slot.index for e in endpoints.spec.endpoints):
         return Refused("FenceNotPassed", f"{binding.metadata.name} still receives traffic; withdraw it from Endpoints first")
     return None
+
+
+def _not_said_to_have_ended(ctx: Context, binding: Binding) -> Refused | None:
+    """Of a slot whose node is heard again: only its agent knows that its process ended, and says with which code."""
+    metadata = binding.metadata
+    rec = ctx.state.get(_INSTANCES, metadata.namespace, metadata.name)
+    instance: Instance | None = rec.decode() if rec is not None else None
+    if instance is not None and instance.spec.token == binding.spec.token and instance.status.exit_code is not None:
+        return None
+    return Refused("FenceNotPassed", f"the agent of {binding.spec.node} has not said that {metadata.name} ended")
