@@ -6,14 +6,16 @@ by the recovery controller, in each look for every service.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from fairlead.decide.folding import not_bound
 from fairlead.decide.idle import Since, Tried, idle_for, idle_since, tried
 from fairlead.decide.overflow import waiting
+from fairlead.decide.proving import ServedThroughout
 from fairlead.decide.recovery import Regions, Service
 from fairlead.model.kinds.work import Assignment
 
+PROVEN_MS: Final = 10_000  # two looks: without a probe a program that cannot live serves for a moment each time it is started
 Mark = tuple[str, str, Literal["own", "all", "serving"]]  # workload uid, region; what there was too little of, and of what
 
 
@@ -24,6 +26,8 @@ class NoPlace:
         self._before = self._since
         self._idle: dict[tuple[str, str], Since] = {}  # workload uid, region: what was ordered there and does not serve
         self._idle_before = self._idle
+        self._served: dict[tuple[str, str], ServedThroughout] = {}  # of what stands in there
+        self._served_before = self._served
         self._tried: dict[tuple[str, str], Tried] = {}  # where what stood in did not come up, as long as the order lasts
         self._tried_before = self._tried
 
@@ -31,6 +35,7 @@ class NoPlace:
         """A look begins. What nobody asks for in it is forgotten: the service is gone, or is not recovered any more."""
         self._before, self._since = self._since, {}
         self._idle_before, self._idle = self._idle, {}
+        self._served_before, self._served = self._served, {}
         self._tried_before, self._tried = self._tried, {}
 
     def seen(
@@ -68,7 +73,7 @@ class NoPlace:
         for assignment in mine:
             region, key = assignment.spec.region, (uid, assignment.spec.region)
             if region in regions.healthy:
-                since = idle_since(self._idle_before.get(key, ()), _not_serving(service, region), now_ms)
+                since = idle_since(self._idle_before.get(key, ()), self._not_serving(service, key, now_ms), now_ms)
                 if since:
                     self._idle[key] = since
                 if count := idle_for(since, self._after_ms, now_ms):
@@ -81,18 +86,22 @@ class NoPlace:
                 spent.add(region)
         return service._replace(idle=idle, spent=frozenset(spent))
 
+    def _not_serving(self, service: Service, key: tuple[str, str], now_ms: int) -> int:
+        """Of what was ordered there, where its minimum does not serve."""
+        region = key[1]
+        if not service.ordered.get(region):
+            return 0
+        serving = service.stood_in.get(region, 0)
+        served = self._served[key] = self._served_before.get(key) or ServedThroughout(0, 0, now_ms)
+        stands_in = serving - served.look(serving, PROVEN_MS, now_ms).lacking
+        reached = service.alive.get(region, 0) + stands_in >= service.minimum
+        return 0 if reached else max(0, service.ordered[region] - stands_in)
+
     def _lasts(self, mark: Mark, lacking: int, now_ms: int) -> bool:
         if lacking <= 0:
             return False
         since_ms = self._since[mark] = self._before.get(mark, now_ms)
         return now_ms - since_ms >= self._after_ms
-
-
-def _not_serving(service: Service, region: str) -> int:
-    """Of what was ordered there, where its minimum does not serve."""
-    stood_in = service.stood_in.get(region, 0)
-    reached = service.alive.get(region, 0) + stood_in >= service.minimum
-    return 0 if reached else max(0, service.ordered.get(region, 0) - stood_in)
 
 
 def _placeless(service: Service, assignment: Assignment, given: int, beside: int = 0) -> int:

@@ -207,10 +207,10 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
 def _stays(service: Service, region: str, regions: Regions) -> bool:
     """Whether what stands in for it there goes on. Where it may not be any more, finds no place, does not come up, or is lost, it
     leaves when another serves in its place: a region that was only thought to be lost would end what it still serves with."""
-    vain = region in service.full or region in service.idle
-    if region in service.regions and not vain and (region in regions.healthy or region in regions.unknown):
+    vain = service.full | service.idle.keys()
+    if region in service.regions and region not in vain and (region in regions.healthy or region in regions.unknown):
         return True
-    able = [r for r in service.regions if r in regions.healthy]
+    able = [r for r in service.regions if r in regions.healthy and r not in vain]
     replaced = any(service.alive.get(r, 0) + service.stood_in.get(r, 0) >= service.minimum for r in able)
     return (region in regions.healthy or region in regions.lost) and not replaced
 

@@ -41,6 +41,21 @@ def test_what_ends_again_and_again_has_no_place_now_and_then_and_is_idle_all_the
     assert rig.looks(1).regions == {"a": 4, "c": 4}
 
 
+def test_what_serves_for_a_moment_each_time_it_is_started_is_idle_all_the_same() -> None:
+    """Without a probe a program that cannot live is taken to serve until it dies."""
+    rig = taken_by_a()
+    for _ in range(12):
+        rig.assigned("a", stands_in=STANDS_IN, serving=4)
+        rig.looks(2)
+        rig.assigned("a", stands_in=STANDS_IN, bound=4)
+        rig.looks(5)
+    both = {"a": 4, "c": 4}
+    assert rig.looks(1).regions == both
+    rig.assigned("a", stands_in=STANDS_IN, serving=4)
+    assert rig.looks(1).regions == both, "nor is that a reason to let it go"
+    assert rig.looks(15).regions == both, "and what serves again stays, with what was ordered meanwhile"
+
+
 def test_what_stands_in_beside_slots_that_serve_is_not_counted_on_either() -> None:
     rig = OneService()
     own = SlotRange(first=0, last=1)
@@ -64,7 +79,9 @@ def test_one_of_several_that_does_not_come_up_gets_another_room_of_its_region_an
     assert rig.looks(MINUTE - 2).regions == {"a": 5}, "the fifth has its minute"
     assert rig.looks(4).regions == {"a": 5, "c": 4}, "once more is enough"
     rig.assigned("a", stands_in=five, serving=4, bound=5)
-    assert rig.looks(1).regions == {"a": 5, "c": 4}, "both stay: nobody knows which is needed when b is back"
+    rig.looks(15)
+    rig.assigned("c", stands_in=STANDS_IN, serving=4)
+    assert rig.looks(15).regions == {"a": 5, "c": 4}, "its minimum serves there again: what serves is not let go"
 
 
 def test_where_nothing_fits_elsewhere_it_gets_other_rooms_of_its_region_once_and_what_is_missing_is_said() -> None:
