@@ -19,6 +19,7 @@ from fairlead.sim.loop import Draws, SimLoop, sleep
 from fairlead.sim.machines import Machine, Running
 
 FENCE_POLL_S: Final = 0.5  # fairlead/agent/drivers/shim.py's
+BARREN_LOOK_S: Final = 1.0
 FENCE_FILE: Final = "fence"
 START_S: Final = (0.05, 2.0)
 JOB_S: Final = (1.0, 25.0)  # after which the run of a job ends by itself
@@ -51,6 +52,7 @@ class Instances:
         self.refused: Callable[[str], None] = lambda name: None  # told when a fence ends a run
         self.done: Callable[[Launch, int], None] = lambda launch, code: None  # told when a job's run has come to its end
         self._jobs = loop.stream(f"jobs {machine.name}")
+        self.barren = False  # what is started here does not come up
 
     def begin(self, launch: Launch) -> None:
         interval = Interval(
@@ -135,6 +137,8 @@ class SimDriver:
         pause_s = instances.draws.uniform(*START_S)
         instances.begin(launch)  # a starting process is a running one
         await sleep(pause_s)
+        while instances.barren and instances.runs[launch.id].interval.end is None:
+            await sleep(BARREN_LOOK_S)
         return Started()
 
     async def stop(self, id: InstanceId, grace_s: float) -> None:
