@@ -19,7 +19,6 @@ from fairlead.sim.loop import Draws, SimLoop, sleep
 from fairlead.sim.machines import Machine, Running
 
 FENCE_POLL_S: Final = 0.5  # fairlead/agent/drivers/shim.py's
-BARREN_LOOK_S: Final = 1.0
 FENCE_FILE: Final = "fence"
 START_S: Final = (0.05, 2.0)
 JOB_S: Final = (1.0, 25.0)  # after which the run of a job ends by itself
@@ -105,6 +104,13 @@ class Instances:
     def crash(self, run: _Run) -> None:
         self.end(run, Exit(1, "exited"))
 
+    def fail(self, id: InstanceId) -> Exit:
+        """It ended while it was started: whoever starts it is told so, and nobody else."""
+        run, exit = self.runs[id], Exit(1, "exited")
+        if run.interval.end is None:
+            run.interval.end, run.exit = self._loop.now, exit
+        return exit
+
     def power_lost(self) -> None:
         """Everything ends at once, and nobody is told."""
         self.told = lambda *_: None
@@ -137,9 +143,7 @@ class SimDriver:
         pause_s = instances.draws.uniform(*START_S)
         instances.begin(launch)  # a starting process is a running one
         await sleep(pause_s)
-        while instances.barren and instances.runs[launch.id].interval.end is None:
-            await sleep(BARREN_LOOK_S)
-        return Started()
+        return instances.fail(launch.id) if instances.barren else Started()
 
     async def stop(self, id: InstanceId, grace_s: float) -> None:
         run = self._instances.runs.get(id)
