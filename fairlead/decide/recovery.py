@@ -263,6 +263,10 @@ def _succeed(
         found.short[service.key] = _placeless(service, sorted(service.waits))
     elif service.idle:
         found.short[service.key] = _idle(service)
+    elif going := [one.region for one in ordered.stand_ins if one.leaving and one.home in regions.lost]:
+        # They run nowhere until their region has said that they are gone, which may take it long.
+        where = ", ".join(sorted(set(going)))
+        found.short[service.key] = Short(len(going), f"{len(going)} have to leave {where} before they are ordered elsewhere")
 
 
 def _stuck(service: Service, alone: Alone, most: int) -> frozenset[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from fairlead.decide.slot_lease import lease_of
+from fairlead.model.kinds.ledger import Lease, LeaseSpec
 from fairlead.model.kinds.work import SlotRange
+from fairlead.model.lifecycle import Role
+from fairlead.model.meta import Metadata
 from tests.controllers.test_breaker import RULES
 from tests.controllers.test_no_place import STANDS_IN, OneService, Sole
 
@@ -157,6 +161,8 @@ def test_what_runs_once_in_the_world_and_does_not_come_up_leaves_first_and_is_tr
     rig.follow("a", 1, bound=4)
     assert rig.stand_ins(MINUTE - 1) == in_a
     assert rig.stand_ins(2) == leaving, "c has room for all, and none of them serves"
+    found = rig.looks(1)
+    assert (found.missing, found.why) == (4, "4 have to leave a before they are ordered elsewhere")
     rig.follow("b", 0)
     rig.follow("a", 1)
     in_c = [("c", slot, False) for slot in range(4)]
@@ -179,3 +185,15 @@ def test_what_runs_once_in_the_world_stays_where_one_of_them_serves_or_nobody_el
         rig.follow("a", 1, bound=4, serving=serving)
         assert rig.stand_ins(2 * MINUTE) == in_a
         assert "have not come up" in rig.looks(1).why
+
+
+def test_what_leaves_because_its_home_is_back_is_not_missing() -> None:
+    rig = Sole()
+    rig.stand_ins()
+    rig.follow("b", 0)
+    rig.follow("a", 1, serving=4)
+    rig.health("b", "Healthy")
+    held = LeaseSpec(role=Role.MIRROR.value, holder="b-0", epoch=8, incarnation=rig.view.incarnation)
+    rig.put("leases", "", lease_of("b"), Lease(Metadata(name=lease_of("b")), held))
+    assert rig.stand_ins(RULES.failback_s + 1) == [("a", slot, True) for slot in range(4)]
+    assert rig.looks(1).missing == 0
