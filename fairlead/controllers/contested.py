@@ -1,8 +1,9 @@
 """What a controller wrote, shown to the detector of fights: every spec, and every status that says again what it said before.
 
 Owns what of a command is compared, and what waits while a fight is damped: the key it was written for; of a sweep, which has
-none of its own, the object. The memory and the verdict are decide/oscillation.py's. Called by the runtime with everything that
-took effect, which is hundreds of statuses a second: of these only the last one of each object is kept, and looked at again.
+none of its own, the object; where slots are moved to and fro, overflow of that workload. The memory and the verdict are
+decide/oscillation.py's. Called by the runtime with everything that took effect, which is hundreds of statuses a second: of these
+only the last one of each object is kept, and looked at again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlead.controllers.cache import Cache, Name
+from fairlead.controllers.contract import View
 from fairlead.decide.oscillation import Fight, Key, Oscillation
 from fairlead.model import codec
 from fairlead.model.commands import Body, Put, PutStatus
@@ -24,12 +26,16 @@ SWEEP: Final[Name] = ("", "sweep")  # what a sweep came to is sent under this ke
 _STATUS: Final = 0  # stands for whatever status it was: `repeats` has compared it
 
 
-def contested(fights: Oscillation, cache: Cache, key: Name, body: Body, now_ms: int) -> Fight | None:
+def contested(fights: Oscillation, view: View, key: Name, body: Body, now_ms: int) -> Fight | None:
     """What two writers undo for each other, if this is that."""
     written = _written(body)
     if written is None:
         return None
-    waits, seen = written if key == SWEEP else key, _metadata(cache, *written)
+    if isinstance(body, Put) and body.kind == "Assignment" and (fight := fights.moved(body.object, now_ms)) is not None:
+        # Not the key: what recovery orders for this workload goes on.
+        view.moves_held = {each: ms for each, ms in view.moves_held.items() if ms > now_ms} | {fight.object[1:]: fight.until_ms}
+        return fight
+    waits, seen = written if key == SWEEP else key, _metadata(view.cache, *written)
     if isinstance(body, PutStatus):
         if body.kind in _COMPLETED or not fights.repeats(written, body.status):
             return None

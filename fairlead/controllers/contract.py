@@ -34,6 +34,7 @@ class View:
         self.other_incarnation = 1  # of the second plane, when what is known of it was read
         self.since_ms = 0  # when this holder began: what it has not observed for a full lease it does not judge
         self.incarnation = 1
+        self.moves_held: dict[Name, int] = {}  # workload -> until when none of it goes to another region for want of room
 
     def revision(self, item: Item) -> int:
         """The resourceVersion of an item, for writes that must not lose another's."""

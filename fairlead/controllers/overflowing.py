@@ -13,6 +13,7 @@ from fairlead.controllers.cache import Name
 from fairlead.decide.admission.workload import execution_of
 from fairlead.decide.assigning import RegionFacts, own_slots
 from fairlead.decide.overflow import (
+    Plan,
     Seen,
     Shares,
     Waits,
@@ -72,8 +73,12 @@ class Overflowing:
         self._waits.forget(key)
         self.shares.forget(key)
 
-    def look(self, workload: Workload, assignments: Sequence[Assignment], where: Where, after_ms: int, now_ms: int) -> Moves:
-        """What was given up is taken in any case: nobody else will ever queue it."""
+    def look(
+        self, workload: Workload, assignments: Sequence[Assignment], where: Where, after_ms: int, now_ms: int,
+        held_until_ms: int = 0,
+    ) -> Moves:  # fmt: skip
+        """What was given up is taken in any case: nobody else will ever queue it. `held_until_ms`: nobody else is asked
+        before."""
         key = (workload.metadata.namespace, workload.metadata.name)
         given = {a.spec.region: spans for a in assignments if (spans := given_up(a))}
         if not after_ms or not may_overflow(workload.spec):
@@ -85,7 +90,8 @@ class Overflowing:
         seen = self._seen(workload, key, assignments, where, now_ms)
         if given:
             return Moves(given, {}, frozenset(each.name for each in seen if each.name in given or not takes(each, now_ms)))
-        decided = plan(seen, after_ms, now_ms)
+        held = now_ms < held_until_ms and not any(each.asked for each in seen)  # who was asked may be answering
+        decided = Plan({}, held_until_ms) if held else plan(seen, after_ms, now_ms)
         full = frozenset(each.name for each in seen if is_full(each, after_ms, now_ms) or each.name in decided.asks)
         return Moves(given, decided.asks, full, decided.wake_ms, decided.taken_back)
 

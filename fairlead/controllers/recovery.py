@@ -179,7 +179,7 @@ class RecoveryController:
                 changing=frozenset(a.spec.region for a in mine if is_changing(a)),
             )
             service = _as_placed(service, spec.placement, avoiding)
-            service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms)
+            service = self._no_place.seen(service, workload.metadata.uid, mine, regions, now_ms, current)
             given = _given_up(service, given_up)
             restless = self._restless(service, workload.metadata.uid, given, before, now_ms)
             service = service._replace(failing=service.failing | given, restless=restless)

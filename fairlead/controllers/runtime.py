@@ -365,7 +365,7 @@ class Runtime(Leased):
 
     def _note(self, key: Name, body: Body, now_ms: int) -> None:
         """What two writers undo for each other is said, with both names, and done less often."""
-        fight = contested(self.fights, self.view.cache, key, body, now_ms)
+        fight = contested(self.fights, self.view, key, body, now_ms)
         if fight is not None:
             self.meters.fought(key, fight.words)
             log.warning("%s; %s waits %d s", fight.words, self._lease, (fight.until_ms - now_ms) // 1000)

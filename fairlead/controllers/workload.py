@@ -137,7 +137,7 @@ class WorkloadController:
             return self._misconfigured(key, workload, assignments, policy.revision, now_ms)
         revision, new = revision_for(workload, priority, [item.hot for item in cache.by("revisions", "workload", key)])
         bodies: list[Body] = [Put("Revision", revision, mode="create")] if new else []
-        choice, moves = self._choose(cache, workload, assignments, policy, now_ms)
+        choice, moves = self._choose(view, workload, assignments, policy, now_ms)
         self._waiting.note(key, any(a.spec.give_up or waiting(a.status) for a in assignments))
         generation = revision.spec.generation
         order: RecoveryOrder | None = cache.get("recoveryorders", *key)
@@ -176,9 +176,9 @@ class WorkloadController:
         return [Put("Workload", replace(workload, metadata=replace(workload.metadata, finalizers=left)))]
 
     def _choose(
-        self, cache: Cache, workload: Workload, assignments: list[Assignment], policy: CompiledPolicy, now_ms: int
+        self, view: View, workload: Workload, assignments: list[Assignment], policy: CompiledPolicy, now_ms: int
     ) -> tuple[Choice, Moves]:
-        spec, tenant = workload.spec, workload.metadata.namespace
+        cache, spec, tenant = view.cache, workload.spec, workload.metadata.namespace
         labels = tuple(sorted(workload.metadata.labels.items()))
         areas = policy.residency_areas(spec.placement.residency, tenant, labels)
         mine = {a.spec.region: a for a in assignments}
@@ -186,7 +186,9 @@ class WorkloadController:
         able = frozenset(may_carry(spec, areas, facts))
         where = Where(facts, able, _silent(cache), lambda region: self._is_crowded(cache, workload, region))
         rules = policy.rules_of(spec.workload_class)
-        moves = self.overflowing.look(workload, assignments, where, rules.overflow_after_ms if rules is not None else 0, now_ms)
+        after_ms = rules.overflow_after_ms if rules is not None else 0
+        held_ms = view.moves_held.get((tenant, workload.metadata.name), 0)
+        moves = self.overflowing.look(workload, assignments, where, after_ms, now_ms, held_ms)
         facts = {name: each._replace(full=name in moves.full) for name, each in facts.items()}
         now = {name: moves.left(a) for name, a in mine.items()}
         # What a region had that was written off is placed elsewhere, under other numbers, if it may be anywhere. Not so what

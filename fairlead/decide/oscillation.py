@@ -4,8 +4,9 @@ A write takes effect only where something else stood there, so whoever writes th
 a minute is being contradicted. A status follows the world, which may well go back and forth: there only the same value twice in a
 row counts, without its times. Owns the memory and how long to hold back; names both as far as the object tells, or who else may
 write there: no change says who made it. Pure: the time comes in. Called by the runtime of controllers with everything they wrote.
-What is made and removed under one name again and again, and steps of slots, are not looked at. So it sees no slot that is moved
-to and fro: what bounds that are the movers' own rules (docs/scheduling.md, Moves that make room).
+What is made and removed under one name again and again, and steps of slots, are not looked at. Slots that are moved to and fro
+between regions are to_and_fro.py's to notice, and counted here; within a region what bounds that are the movers' own rules
+(docs/scheduling.md, Moves that make room).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from fairlead.decide.slots import millis
+from fairlead.decide.to_and_fro import ToAndFro
 from fairlead.model.controllers import CONTROLLERS
+from fairlead.model.kinds.work import Assignment
 from fairlead.model.meta import Metadata
 
 WINDOW_MS: Final = 60_000
@@ -32,11 +35,14 @@ class Fight(NamedTuple):
     object: Key
     writers: tuple[str, str]  # who noticed, and who else wrote
     until_ms: int  # it holds back until then
+    moves: bool = False  # they write nothing of each other's: they move slots of the object between regions
 
     @property
     def words(self) -> str:
         kind, tenant, name = self.object
         where = f"{tenant}/{name}" if tenant else name
+        if self.moves:
+            return f"{self.writers[0]} and {self.writers[1]} move slots of {kind} {where} to and fro between regions"
         return f"{self.writers[0]} and {self.writers[1]} write {kind} {where} back and forth"
 
 
@@ -52,7 +58,17 @@ class Oscillation:
         self._seen: OrderedDict[tuple[Key, str], dict[int, _Written]] = OrderedDict()
         self._said: OrderedDict[Key, Any] = OrderedDict()  # the status it wrote last
         self._damped: dict[Waits, int] = {}  # -> when it may look, or write, again
+        self._moves = ToAndFro()
         self.total = 0
+
+    def moved(self, assignment: Assignment, now_ms: int) -> Fight | None:
+        """An Assignment took effect. Only who carries out what all movers decide sees all regions: mirrors copy one of them."""
+        spec = assignment.spec
+        held = self._moves.assigned(spec, now_ms) if self._writer == "workload" else None
+        if held is None:
+            return None
+        self.total += 1
+        return Fight(("Workload", assignment.metadata.namespace, spec.workload), held.movers, held.until_ms, moves=True)
 
     def repeats(self, written: Key, status: Any) -> bool:
         """A status took effect. True: it is what was written there before, so somebody else has written in between."""

@@ -53,7 +53,7 @@ def outlook(lost: str, services: Iterable[Service], regions: Regions, rooms: Roo
         new = {region: count - service.ordered.get(region, 0) for region, count in orders.items()}
         short = planned.short.get(service.key) or planned.unsure.get(service.key)
         missing = sum(each[service.key].missing for each in (planned.short, planned.unsure) if service.key in each)
-        reached = {r: counted(service, r) + orders.get(r, 0) for r in able_regions(service, gone)}
+        reached = {r: counted(service, r) + orders.get(r, 0) - service.idle.get(r, 0) for r in able_regions(service, gone)}
         best = max(reached, key=lambda r: (reached[r], r), default="")
         fresh = sum(count for count in new.values() if count > 0)
         detect_s = pace.detect_s if service.alone is None else max(pace.detect_s, pace.fence_s)

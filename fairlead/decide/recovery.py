@@ -11,8 +11,10 @@ region where too few have served for a while only those that serve count, and am
 stays until the service is well without it: the last copy is never removed first. Nor is it ordered anew elsewhere while nobody
 knows how the region is that it was ordered in: it is soon heard again, or lost. In a region that may not carry the service any
 more, or has had no place for it for a while, it stays until another serves in its place: nothing goes back and forth between
-regions none of which has room. A service that is exclusive everywhere is the exception: its stand-ins each name one slot, and go
-before it or another comes in their place (succession.py).
+regions none of which has room. So does what has a place and has not come up for a while: as many are ordered once more, on other
+rooms of that region if some serve there, else in another one, and in so many regions at most, for a generation that comes up
+nowhere is not to take every room there is. A service that is exclusive everywhere is the exception: its stand-ins each name one
+slot, and go before it or another comes in their place (succession.py).
 
 A room is no promise where the service's own placement may forbid it: so many slots on one node, an even spread, zones that it is
 to avoid. It is ordered all the same, for it may do, and what waits is told; but a region where it is sure goes first, and
@@ -35,6 +37,7 @@ from fairlead.model.resources import Resources
 
 ServiceKey = tuple[str, str]  # tenant, workload
 Place = tuple[str, str]  # budget, region
+TRIES_MAX: Final = 3  # regions in which it does not come up at once: a minute each, within the five that are promised
 TURN: Final = "several regions are silent at once, so slots are ordered a few at a time: its turn comes"
 
 
@@ -60,6 +63,8 @@ class Service(NamedTuple):
     zone_skew: int = 0  # of its slots in one zone, at most so many more than in the emptiest; 0: any number
     mute: frozenset[str] = frozenset()  # healthy regions in which too few of its own have served for a while: only these count
     unsure: Mapping[str, str] = MappingProxyType({})  # regions in which no room can be promised to it, and why
+    idle: Mapping[str, int] = MappingProxyType({})  # of what was ordered, how many have not served for a while, by region
+    spent: frozenset[str] = frozenset()  # regions that have nothing of it now, and where what stood in did not come up
 
 
 class Regions(NamedTuple):
@@ -200,19 +205,32 @@ def plan(services: Iterable[Service], regions: Regions, rooms: Rooms, at_most: i
 
 
 def _stays(service: Service, region: str, regions: Regions) -> bool:
-    """Whether what stands in for it there goes on. Where it may not be any more, finds no place, or is lost, it leaves when
-    another serves in its place: a region that was only thought to be lost would end what it still serves with."""
-    if region in service.regions and region not in service.full and (region in regions.healthy or region in regions.unknown):
+    """Whether what stands in for it there goes on. Where it may not be any more, finds no place, does not come up, or is lost, it
+    leaves when another serves in its place: a region that was only thought to be lost would end what it still serves with."""
+    vain = service.full | service.idle.keys()
+    if region in service.regions and region not in vain and (region in regions.healthy or region in regions.unknown):
         return True
-    able = [r for r in service.regions if r in regions.healthy]
+    able = [r for r in service.regions if r in regions.healthy and r not in vain]
     replaced = any(service.alive.get(r, 0) + service.stood_in.get(r, 0) >= service.minimum for r in able)
     return (region in regions.healthy or region in regions.lost) and not replaced
 
 
 def able_regions(service: Service, regions: Regions) -> tuple[str, ...]:
     """Where it may be given slots."""
-    shut = service.failing | service.full
-    return tuple(region for region in service.regions if region in regions.healthy and region not in shut)
+    shut = service.failing | service.full | service.spent | frozenset(r for r in service.idle if _is_exhausted(service, r))
+    able = tuple(region for region in service.regions if region in regions.healthy and region not in shut)
+    if len(service.idle) < TRIES_MAX:
+        return able
+    return tuple(region for region in able if service.ordered.get(region))
+
+
+def _is_exhausted(service: Service, region: str) -> bool:
+    """What does not come up there was ordered there once more already, in vain as well. Where none of it serves that is not even
+    tried if it runs once in the world, or if a second region was tried in vain: it is hardly the rooms."""
+    if not service.stood_in.get(region) and (service.alone is not None or len(service.idle) > 1):
+        return True
+    ordered, need = service.ordered.get(region, 0), max(0, service.minimum - counted(service, region))
+    return ordered > need > ordered - service.idle[region]
 
 
 def _succeed(
@@ -243,16 +261,22 @@ def _succeed(
         found.short[service.key] = Short(ordered.missing, TURN if waits else _why(service, ordered.region))
     elif service.waits:
         found.short[service.key] = _placeless(service, sorted(service.waits))
+    elif service.idle:
+        found.short[service.key] = _idle(service)
+    elif going := [one.region for one in ordered.stand_ins if one.leaving and one.home in regions.lost]:
+        # They run nowhere until their region has said that they are gone, which may take it long.
+        where = ", ".join(sorted(set(going)))
+        found.short[service.key] = Short(len(going), f"{len(going)} have to leave {where} before they are ordered elsewhere")
 
 
 def _stuck(service: Service, alone: Alone, most: int) -> frozenset[str]:
-    """Regions none of whose stand-ins has had a place for a while, where another has room for all of them. Nobody says which of
-    several wait, and one that serves would be ended before its next runs: so all of them, or none."""
-    there = {region: sum(one.region == region and not one.leaving for one in alone.stand_ins) for region in sorted(service.full)}
+    """Regions none of whose stand-ins has had a place for a while, or none has come up, where another has room for all of them.
+    Nobody says which of several wait, and one that serves would be ended before its next runs: so all of them, or none."""
+    vain = {region: service.waits.get(region, 0) for region in service.full}
+    vain |= {region: max(count, vain.get(region, 0)) for region, count in service.idle.items()}
+    there = {region: sum(one.region == region and not one.leaving for one in alone.stand_ins) for region in sorted(vain)}
     return frozenset(
-        region
-        for region, count in there.items()
-        if count <= min(most, service.waits.get(region, 0)) and not service.stood_in.get(region)
+        region for region, count in there.items() if count <= min(most, vain[region]) and not service.stood_in.get(region)
     )
 
 
@@ -275,12 +299,21 @@ def _placeless(service: Service, where: Iterable[str]) -> Short:
     return Short(sum(waits.values()), f"{said} find no place")
 
 
+def _idle(service: Service) -> Short:
+    """What was ordered and has not come up."""
+    said = ", ".join(f"{count} of those in {region}" for region, count in sorted(service.idle.items()))
+    return Short(sum(service.idle.values()), f"{said} have not come up for a while")
+
+
 def _why(service: Service, region: str) -> str:
     if not region and service.full:
         return f"{', '.join(sorted(service.full))} have no place for what was ordered there; no other may carry it"
+    if not region and service.idle:
+        return f"{_idle(service).why}; no other may carry it, or {TRIES_MAX} regions were tried"
     if not region:
         return f"no healthy region may carry it (it may be in {', '.join(service.regions) or 'none'})"
-    return f"budget {service.budget!r} holds no more in {region}" if service.budget else "it names no recovery budget"
+    budget = f"budget {service.budget!r} holds no more in {region}" if service.budget else "it names no recovery budget"
+    return f"{_idle(service).why}; {budget}" if service.idle else budget
 
 
 def _take_owed(services: Iterable[Service], standing: Standing, claimed: Mapping[Place, int]) -> None:
@@ -314,7 +347,8 @@ def _recover(
         return
     candidates = able_regions(service, regions)
     if not candidates:
-        there = [service.alive.get(region, 0) + service.stood_in.get(region, 0) for region in sorted(service.full)]
+        vain = sorted({*service.full, *service.idle})
+        there = [service.alive.get(region, 0) + service.stood_in.get(region, 0) for region in vain]
         missing = service.minimum - min(service.minimum - 1, max(there, default=0))
         found.short[service.key] = Short(missing, _why(service, ""))
         if kept:
@@ -323,14 +357,16 @@ def _recover(
     choices = []
     for region in candidates:
         need = max(0, service.minimum - counted(service, region))
-        have = min(kept.get(region, 0), need)
+        idle = service.idle.get(region, 0)
+        have = max(0, min(kept.get(region, 0) - idle, need))
         free = standing.room((service.budget, region), service.shape) if service.budget else 0
         more = min(need - have, free)
         # Where some of it was ordered before, what is sure is not asked again: it does not go elsewhere with the rest.
         sure = more if have else standing.sure(service, region, more)
         doubt = (region in service.mute, region in service.changing)
-        choices.append((need - have - sure, need - have - more, not have, need, doubt, region, more))
-    _, missing, _, _, _, region, more = min(choices)
+        bleak = idle > 0 and not service.stood_in.get(region)  # other rooms of it come after other regions
+        choices.append((need - have - sure, need - have - more, bleak, not have, need, doubt, region, more))
+    _, missing, _, _, _, _, region, more = min(choices)
     now = ration.within(more)  # where it goes is decided on what there is, whatever may be ordered of that in this look
     if now:
         ration.take(now)

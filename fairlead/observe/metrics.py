@@ -174,8 +174,8 @@ _COMPONENTS: Final = Group(
         Metric("controller_restarts_total", _C, "restarts", "How often it started over from a list.", ("controller",)),
         Metric("controller_reconciles_total", _C, "looks", "Keys looked at.", ("controller",)),
         Metric("controller_commands_total", _C, "commands", "Commands sent.", ("controller",)),
-        Metric("controller_oscillation_total", _C, "fights", "Writes that another kept undoing; its last error names both, "
-               "and it waits before it writes again.", ("controller",)),
+        Metric("controller_oscillation_total", _C, "fights", "Writes that another kept undoing, and slots that two moved "
+               "to and fro between regions; its last error names both, and it waits before it goes on.", ("controller",)),
         Metric("controller_pauses_total", _C, "pauses", "How often it found that it had stood still, and began to listen anew "
                "before it judges who is silent.", ("controller",)),
         Metric("controller_errors_total", _C, "looks", "Looks that ended in an error.", ("controller",)),

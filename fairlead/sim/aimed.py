@@ -20,6 +20,7 @@ from fairlead.sim.machines import Machine, Program
 from fairlead.sim.platform import Agent, Platform
 
 ANSWER_S: Final = 1.95  # an agent waits two seconds for the answer to a heartbeat
+BARREN_S: Final = (300.0, 400.0)  # longer than a service may lack its minimum (L5)
 YOUNG_S: Final = 1.5  # in which a busy region commits some forty batches
 
 Switch = Callable[[Machine], None]
@@ -131,6 +132,23 @@ class Aimed:
         self._hushed = True
         self._platform.loop.after(for_s, self.cut_off(region))
         self._platform.loop.after(for_s, self._heard_again)
+
+    async def barren(self, draws: Draws, lost: str) -> None:
+        """While one region is gone nothing that is started in another comes up: what serves there goes on."""
+        at, for_s = draws.random(), draws.uniform(*BARREN_S)
+        others = [region for region in self._platform.regions if region != lost]
+        if self._left_out() or not lost or self._platform.barren:
+            return
+        region = others[int(at * len(others))]
+        self._counts["barren"] += 1
+        self._platform.machines.tell("chaos", f"nothing comes up in {region} for {for_s:.1f} s")
+        self._bear(region, barren=True)
+        self._platform.loop.after(for_s, lambda: self._bear(region, barren=False))
+
+    def _bear(self, region: str, *, barren: bool) -> None:
+        for agent in self._platform.agents.values():
+            if agent.node.region == region:
+                agent.instances.barren = barren
 
     def _heard_again(self) -> None:
         self._hushed = False

@@ -59,6 +59,7 @@ class Chaos:
             "region": self._region, "stray": self.strays.strike, "stale_event": self.strays.tell_again,
             "misplace": self.strays.misplace, "meddle": self.strays.meddle, "linger": self._aimed.linger,
             "usurp": self._aimed.usurp, "freeze": self._aimed.freeze, "strand": self._aimed.strand, "hush": self._hush,
+            "barren": self._barren,
             "relapse": self._aimed.relapse, "forget": self._aimed.forget, "behead": self._aimed.behead,
             "backup": self._restoring.strike,
         }  # fmt: skip
@@ -220,7 +221,7 @@ class Chaos:
 
     async def _region(self, draws: Draws) -> None:
         """A whole region goes dark, or is cut off and goes on by itself. One at a time."""
-        at, dark, for_s = draws.random(), draws.random() < 0.6, draws.uniform(45.0, 360.0)
+        at, dark, for_s = draws.random(), draws.random() < 0.6, draws.uniform(*self._platform.scenario.region_s)
         if self._left_out() or self._lost:
             return
         region = self._platform.regions[int(at * len(self._platform.regions))]
@@ -243,6 +244,9 @@ class Chaos:
 
     async def _hush(self, draws: Draws) -> None:
         await self._aimed.hush(draws, self._lost)
+
+    async def _barren(self, draws: Draws) -> None:
+        await self._aimed.barren(draws, self._lost)
 
     def _light(self, region: str, machines: list[Machine]) -> None:
         for machine in machines:
@@ -366,6 +370,8 @@ class Chaos:
             self._network.unclog(self._machines.all[source], self._machines.all[target])
             link = self._network.link(self._machines.all[source], self._machines.all[target])
             link.high_s, link.slowed = min(link.high_s, link.low_s * SPREAD), None
+        for agent in self._platform.agents.values():
+            agent.instances.barren = False
         for twin in self._twins:
             self._end_twin(twin)
         for machine in self._machines.all.values():

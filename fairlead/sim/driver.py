@@ -51,6 +51,7 @@ class Instances:
         self.refused: Callable[[str], None] = lambda name: None  # told when a fence ends a run
         self.done: Callable[[Launch, int], None] = lambda launch, code: None  # told when a job's run has come to its end
         self._jobs = loop.stream(f"jobs {machine.name}")
+        self.barren = False  # what is started here does not come up
 
     def begin(self, launch: Launch) -> None:
         interval = Interval(
@@ -103,6 +104,13 @@ class Instances:
     def crash(self, run: _Run) -> None:
         self.end(run, Exit(1, "exited"))
 
+    def fail(self, id: InstanceId) -> Exit:
+        """It ended while it was started: whoever starts it is told so, and nobody else."""
+        run, exit = self.runs[id], Exit(1, "exited")
+        if run.interval.end is None:
+            run.interval.end, run.exit = self._loop.now, exit
+        return exit
+
     def power_lost(self) -> None:
         """Everything ends at once, and nobody is told."""
         self.told = lambda *_: None
@@ -135,7 +143,7 @@ class SimDriver:
         pause_s = instances.draws.uniform(*START_S)
         instances.begin(launch)  # a starting process is a running one
         await sleep(pause_s)
-        return Started()
+        return instances.fail(launch.id) if instances.barren else Started()
 
     async def stop(self, id: InstanceId, grace_s: float) -> None:
         run = self._instances.runs.get(id)

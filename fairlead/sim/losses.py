@@ -34,11 +34,13 @@ class Losses:
     def __init__(
         self, planes: Callable[[str], Objects], regions: tuple[str, ...], counts: Counter[str],
         room_for: Callable[[str, Any, Objects], str] = lambda region, request, objects: "",
+        barren: Callable[[], frozenset[str]] = frozenset,
     ) -> None:  # fmt: skip
         self._planes = planes
         self._regions = regions
         self._counts = counts
         self._room_for = room_for
+        self._barren = barren  # regions in which nothing comes up: their rooms are worth nothing
         self._losses: list[_Loss] = []
         self._kept: dict[Key, Workload] = {}  # services that recovered, as long as nobody changes them
         self.recovered_s: list[float] = []
@@ -161,7 +163,7 @@ class Losses:
         budget = self._planes("").get("recoverybudgets", {}).get((key[0], workload.spec.recovery.budget_name))
         if budget is None:
             return ""
-        gone, minimum = {loss.region for loss in self._losses} | {lost}, workload.spec.recovery.min_serving
+        gone, minimum = {loss.region for loss in self._losses} | {lost} | self._barren(), workload.spec.recovery.min_serving
         there = {region: self._serving(key, region) for region in self._regions if region not in gone}
         for region, serving in there.items():
             needs = minimum - (sum(there.values()) if workload.spec.exclusive == "global" else serving)

@@ -10,8 +10,8 @@ from typing import Any, Final
 from fairlead.agent.over_plane import PlaneRegion
 from fairlead.agent.region import Ack
 from fairlead.authority.judge import leases
+from fairlead.controllers import no_place, regions_seen, slot_lease, workload
 from fairlead.controllers import recovery as controller
-from fairlead.controllers import regions_seen, slot_lease, workload
 from fairlead.controllers.slot_lease import SlotLease
 from fairlead.decide import recovery
 from fairlead.decide.recovery import Plan, Regions
@@ -76,10 +76,15 @@ def _doubt_is_death() -> list[Swap]:
     return [(regions_seen, "Regions", lambda *seen: Regions(*seen)._replace(unknown=frozenset()))]
 
 
+def _a_place_is_enough() -> list[Swap]:
+    return [(no_place, "idle_for", lambda since, while_ms, now_ms: 0)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "recovery-removes-first": Mutant("what stands in stays until its service is well", "failback", ("L5",), _removes_first, 8.0),
     "stand-in-doubted": Mutant("what stands in stays while its region is doubted", "hushed", ("L5",), _doubt_is_death, 8.0),
     "recovery-same-slots": Mutant("what stands in is new slots", "failback", ("S1", "L5"), _same_slots, 8.0),
+    "stand-in-idle": Mutant("what stands in and does not come up is ordered anew", "barren", ("L5",), _a_place_is_enough, 8.0),
     "recovery-never": Mutant("a service that lost its region is given slots", "failback", ("L5",), _recovers_nothing, 9.0),
     "slot-lease-endless": Mutant("a region's slot lease ends", "sole", ("S12",), _region_never_lapses, 5.0),
     "slot-lease-taken-early": Mutant("a slot lease is taken after its end", "sole", ("S12",), _taken_at_once, 5.0),

@@ -276,6 +276,11 @@ class Platform:
         runs = [run for agent in self.agents.values() for run in agent.instances.runs.values()]
         return any(run.interval.end is None and is_job(run.launch) for run in runs)
 
+    @property
+    def barren(self) -> frozenset[str]:
+        """Regions in which nothing that is started comes up."""
+        return frozenset(agent.node.region for agent in self.agents.values() if agent.instances.barren)
+
     def _agent_main(self, declared: NodeDeclaration, instances: Instances) -> Callable[[Running], Awaitable[Any]]:
         async def main(running: Running) -> None:
             machine, clock = running.machine, self.machines.clock(running)

@@ -18,7 +18,9 @@ QUIET_S: Final = 30.0
 AGAIN_S: Final = 300.0  # a region that was asked for slots in vain is asked again after this: where there is no room, rest waits
 
 # These have profiles of their own.
-DIRECTED: Final = ("region", "relapse", "backup", "hush", "behead", "strand", "linger", "misplace", "forget", "meddle")
+DIRECTED: Final = (
+    "region", "relapse", "backup", "hush", "barren", "behead", "strand", "linger", "misplace", "forget", "meddle"
+)  # fmt: skip
 SWARM: Final = tuple(name for name in Faults.__struct_fields__ if name not in DIRECTED)
 
 
@@ -185,6 +187,14 @@ def _hushed(scenario: Scenario) -> Scenario:
     return replace(made, faults=Faults(region=0.5, hush=4.0))
 
 
+def _barren(scenario: Scenario) -> Scenario:
+    """Regions that go for longer than a service may lack its minimum, while in another nothing that is started comes up: what
+    stands in there must be ordered in the third. Too many services, and it had no room for all."""
+    made = _failback(scenario)
+    work = replace(made.work, workloads=4)
+    return replace(made, region_s=(330.0, 400.0), faults=Faults(region=1.5, barren=8.0), work=work)
+
+
 def _sole(scenario: Scenario) -> Scenario:
     """Services whose slots run once in the world, in regions that go dark or are cut off, on clocks that run wrong."""
     made = _regions(scenario)
@@ -330,6 +340,7 @@ def _echoes(scenario: Scenario) -> Scenario:
 PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "areas": _areas,
     "backups": _backups,
+    "barren": _barren,
     "beheaded": _beheaded,
     "calm": _calm,
     "crowded": _crowded,

@@ -36,6 +36,7 @@ class Faults(msgspec.Struct, frozen=True, rename="camel"):
     relapse: float = 0.0  # all servers of a plane are down while its store fails over to a replica that was behind
     backup: float = 0.0  # a plane is restored from a backup that was made up to a minute and a half before
     hush: float = 0.0  # while a region is gone, another is not heard for long enough to be doubted and too short to be lost
+    barren: float = 0.0  # while a region is gone, nothing that is started in another one comes up
     behead: float = 0.0  # a region that uses more than stays with it is cut off and has no server until long after its lease
     strand: float = 0.0  # a region that uses more than stays with it is cut off until long after its lease
     linger: float = 0.0  # what is said to a node comes late, and then nothing does any more
@@ -88,6 +89,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     node_lease_s: float = 15.0
     grant_lease_s: int = 600
     slot_lease_s: float = 60.0
+    region_s: tuple[float, float] = (45.0, 360.0)  # for so long a region is gone
     ring: int = 400  # changes that memory reaches back: small, so that followers fall behind
     journal_s: float = 60.0
     dedicated: bool = False  # the last node of each region is one tenant's

@@ -68,7 +68,7 @@ class World:
         self.platform.made_server = self._made_server
         self.losses = Losses(
             lambda plane: self.watches[plane or GLOBAL].objects, self.platform.regions, self.platform.machines.counts,
-            self._room_for,
+            self._room_for, lambda: self.platform.barren,
         )  # fmt: skip
         self.chaos.on_loss = lambda region, gone: self.losses.struck(region, loop.now) if gone else self.losses.ended(region)
         self.people = People(self.platform, self.answers)

@@ -51,6 +51,13 @@ def test_the_loss_is_what_was_waited_for_and_not_a_coincidence(lost: Verdict) ->
     assert any(seconds > 10 for seconds in lost.recovered_s)
 
 
+def test_services_are_back_in_time_though_nothing_comes_up_in_the_region_that_takes_over_first() -> None:
+    verdict = run_scenario(scenario_of(2, "barren", 8.0))
+    assert verdict.findings == []
+    assert verdict.counts["barren"] >= 1
+    assert max(verdict.recovered_s) > RECOVERED_S / 5, "some waited for a minute where they did not come up"
+
+
 KEY = ("risk", "api")
 
 
@@ -155,9 +162,9 @@ def short(held: int, health: Literal["Ready", "Lost"] = "Ready", claimed: int = 
     return now  # type: ignore[return-value]
 
 
-def looked(now: dict[str, Objects], place: str = "") -> tuple[list[str], Counter[str]]:
+def looked(now: dict[str, Objects], place: str = "", barren: frozenset[str] = frozenset()) -> tuple[list[str], Counter[str]]:
     counts: Counter[str] = Counter()
-    losses = Losses(lambda plane: now[plane], ("east", "west"), counts, lambda region, request, objects: place)
+    losses = Losses(lambda plane: now[plane], ("east", "west"), counts, lambda region, request, objects: place, lambda: barren)
     losses.struck("east", 0.0)
     return losses.look(RECOVERED_S + 1), counts
 
@@ -174,6 +181,10 @@ def test_rooms_that_a_budget_should_hold_and_nodes_have_place_for_are_rooms() ->
     assert looked(short(0), place="n")[0]
     assert not looked(short(0, claimed=2), place="n")[0], "all of them are claimed"
     assert not looked(short(2, "Lost"), place="n")[0], "all of them are held, where they are worth nothing"
+
+
+def test_rooms_in_which_nothing_comes_up_are_none() -> None:
+    assert looked(short(2), barren=frozenset({"west"})) == ([], Counter(excused_no_budget=1))
 
 
 def test_the_rest_of_a_claimed_room_is_no_room() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -14,18 +13,18 @@ from fairlead.authority.judge.epochs import refuse_begun_before, refuse_done, re
 from fairlead.authority.judge.offers import refuse_grant, refuse_grant_delete
 from fairlead.authority.judge.overriding import refuse_new_region, refuse_override, refuse_override_delete, refuse_record
 from fairlead.authority.judge.pooled import refuse_opened, using
+from fairlead.authority.judge.regions import refuse_region_delete, some
 from fairlead.authority.judge.steps import refuse_step
 from fairlead.authority.state import Rec
 from fairlead.decide import escrow
 from fairlead.decide.access_agent import others_part
-from fairlead.decide.assigning import is_unsettled
 from fairlead.decide.built_in_policy import BUILT_IN
 from fairlead.decide.granting import account_of, honoured_ms
 from fairlead.decide.policy import CompiledPolicy
 from fairlead.model.commands import MISSING, Caller, Refused
 from fairlead.model.ids import key
 from fairlead.model.kinds.capacity import Grant, Node
-from fairlead.model.kinds.intent import Region, Tenant, Workload
+from fairlead.model.kinds.intent import Tenant, Workload
 from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState, may_step
 from fairlead.model.registry import REGION, KindInfo
@@ -37,7 +36,6 @@ _OF_A_TENANT: Final = (
     "workloads", "autoscalers", "quotas", "recoverybudgets", "overrides", "configs", "secrets", "serviceaccounts", "tokens",
 )  # fmt: skip
 _PEOPLE: Final = frozenset({Role.USER, Role.OPERATOR, Role.BREAK_GLASS})
-_NAMED_MAX: Final = 3
 _QUEUE_FULL_RETRY_S: Final = 1.0  # a round of the scheduler is over by then
 
 
@@ -199,7 +197,7 @@ def refuse_delete(ctx: Context, caller: Caller, info: KindInfo, rec: Rec, old: A
         owners = ", ".join(sorted(role.value for role in info.spec_owners))
         return Refused("NotOwner", f"a {info.kind} belongs to {owners}, not to {caller.role.value}")
     if info.plural == "regions":
-        return _refuse_region_delete(ctx, rec, old)
+        return refuse_region_delete(ctx, rec, old)
     if info.plural == "quotas":
         return _refuse_quota_delete(ctx, rec)
     if info.plural == "grants":
@@ -238,44 +236,10 @@ def _refuse_tenant_delete(ctx: Context, rec: Rec) -> Refused | None:
     left = {plural: names for plural in _OF_A_TENANT if (names := sorted(r.name for r in ctx.state.live(plural, rec.name)))}
     if not left:
         return None
-    told = "; ".join(f"{len(names)} {plural} ({_some(names)})" for plural, names in left.items())
+    told = "; ".join(f"{len(names)} {plural} ({some(names)})" for plural, names in left.items())
     return Refused(
         "InUse", f"tenant {rec.name} still has {told}: delete them first", {"left": {p: len(n) for p, n in left.items()}}
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
-
-
-def _refuse_region_delete(ctx: Context, rec: Rec, old: Region) -> Refused | None:
-    """To delete one that is lost is to write it off. Of one that is there, what runs would go on unseen, on quota that others
-    get: also what is leaving, and rooms that are held. One that was never heard has run nothing."""
-    if ctx.settings.plane == REGION or old.status.health == "Lost":
-        return None
-    there = [each for each in ctx.state.live("assignments") if each.hot.spec.region == rec.name]
-    named = sorted(each.key for each in there if each.hot.spec.slots)
-    leaving = sorted(each.key for each in there if not each.hot.spec.slots and old.status.health and is_unsettled(each.hot))
-    grants = ((tenant, ctx.state.hot("grants", tenant, rec.name)) for tenant in ctx.state.tenants_of("grants"))
-    charged = sorted(tenant for tenant, grant in grants if grant is not None and any(grant.status.used.amounts().values()))
-    why = [
-        f"{len(names)} {what} ({_some(names)}): {how}"
-        for names, what, how in (
-            (named, "workloads have slots there", "take it out of what they allow (placement.regions.allowed) first"),
-            (leaving, "have slots that are still leaving", "wait until the region has said that none are left"),
-            (
-                charged,
-                "tenants are charged there",
-                "wait until it says that they use nothing; budgets hold rooms where they name it",
-            ),
-        )
-        if names
-    ]
-    if not why:
-        return None
-    found = [*named, *leaving, *charged]
-    detail = f"{rec.name} is {old.status.health or 'not judged yet'}. {'; '.join(why)}. One that is Lost may be deleted as it is"
-    return Refused("InUse", detail, {"count": len(found), "first": found[:10]})
 
 
 def _refuse_quota_delete(ctx: Context, rec: Rec) -> Refused | None:
