@@ -21,6 +21,7 @@ from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
 from fairlead.sim import (
     mutants_commits,
+    mutants_deciding,
     mutants_gates,
     mutants_leases,
     mutants_moving,
@@ -156,6 +157,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     **mutants_moving.MUTANTS,
     **mutants_running.MUTANTS,
     **mutants_commits.MUTANTS,
+    **mutants_deciding.MUTANTS,
     **mutants_gates.MUTANTS,
     **mutants_taking.MUTANTS,
 }

@@ -2,7 +2,7 @@
 
 The same interface as the local platform's agents (fairlead/compose/local_nodes.py), driven by the same comparison
 (fairlead/client/providing.py) in the region's leader. A machine outlives the server that ordered it. Used where a platform is
-made elastic; campaigns are not.
+made elastic.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class SimNodes:
                 name=name, region=self._region, pool=pool.metadata.name, allocatable=pool.spec.node, max_slots=pool.spec.max_slots
             )
         )  # fmt: skip
-        machine.program.start()
+        if machine.program.machine.up and not machine.program.alive:  # it has no power, or came back by itself meanwhile
+            machine.program.start()
 
     async def stop(self, pool: str, name: str) -> None:
         self._machines[name].program.kill()
