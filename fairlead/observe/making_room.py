@@ -22,7 +22,7 @@ from fairlead.model.resources import NOTHING, Resources
 REQUESTER: Final = "defragmenter"
 HOUR_MS: Final = 3_600_000
 DEADLINE_MS: Final = 120_000  # of a request, from when it was asked for
-LATE_MS: Final = 3_000  # between a look and the commit of what follows from it
+LATE_MS: Final = 1_500  # between a look and the commit of what follows from it
 WAITS: Final = ("WaitingForCapacity", "NoMatchingCapacity")
 COSTS: Final = {"critical": 8, "standard": 4, "batch": 2, "best-effort": 1}
 DEAREST: Final = 8

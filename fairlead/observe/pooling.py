@@ -152,8 +152,8 @@ class PoolChecker:
         return [name for name, node in mine if name not in pool.status.ordered and CLOSED in node.metadata.annotations]
 
     def _uses(self, node: str) -> int:
-        bound: int = sum(b.spec.node == node and b.status.state in HOLDS_CAPACITY for b in self._objects["bindings"].values())
-        return bound + sum(one.spec.node == node for one in self._objects["reservations"].values())
+        bound = [one for one in self._objects["bindings"].values() if one.status.state in HOLDS_CAPACITY]
+        return sum(one.spec.node == node for one in (*bound, *self._objects["reservations"].values()))
 
     def _tell(self, name: str, details: Iterable[str]) -> None:
         for detail in details:

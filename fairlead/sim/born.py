@@ -45,7 +45,7 @@ NODE_ROOM: Final = Resources(16_000, 64 * GI)
 TIGHT_ROOM: Final = Resources(1_200, 5 * GI // 2)
 GRANT: Final = Resources(24_000, 64 * GI, [("gpu", 4)])
 TIGHT_GRANT: Final = Resources(1_800, 64 * GI, [("gpu", 4)])  # two tenants want less than three nodes have, and more than this
-ELASTIC_GRANT: Final = Resources(2_000, 64 * GI, [("gpu", 4)])  # of two tenants: more than two nodes have
+ELASTIC_GRANT: Final = Resources(2_400, 64 * GI, [("gpu", 4)])  # of two tenants: more than two nodes have
 
 BUDGET: Final = "critical"
 LARGEST: Final = Resources(400, GI >> 1)  # that a workload asks for

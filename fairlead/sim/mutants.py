@@ -167,5 +167,6 @@ QUICK: Final = (
     "bind-any-epoch", "no-policy-areas", "no-tenancy", "lease-no-fence", "slot-any-token", "step-any-owner", "asked-again",
     "no-fit", "no-cpu", "no-memory", "evict-any-rank", "released-twice", "watch-drops", "watch-twice", "watch-disorder",
     "reads-all", "takeover-never", "gang-what-fits", "claim-starts-at-once", "report-by-anybody",
-    "lease-from-receipt", "begun-before", "deleted-alive", "any-session-reports",
+    "lease-from-receipt", "begun-before", "deleted-alive", "any-session-reports", "canary-for-all", "scales-beyond",
+    "moves-at-once",
 )  # fmt: skip

@@ -47,7 +47,7 @@ def _buys_again() -> list[Swap]:
 def _buys_beyond() -> list[Swap]:
     """As many nodes are ordered as what waits would fill."""
     nodes = autoscaling.nodes
-    return [(node_pool, "nodes", lambda rule, pool, waiting: nodes(rule._replace(maximum=9), pool, waiting))]
+    return [(node_pool, "nodes", lambda rule, pool, waiting: nodes(rule._replace(maximum=3 * rule.maximum), pool, waiting))]
 
 
 def _canary_for_all() -> list[Swap]:
@@ -116,5 +116,5 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "rollback-restarts": Mutant("a rollback moves nothing", "canary", ("B3",), _rollback_restarts),
     "moves-again": Mutant("who was moved stays for an hour", "fragmented", ("B4",), _moves_again, 6.0),
     "moves-at-once": Mutant("one plan at a time", "fragmented", ("B4",), _moves_at_once, 6.0),
-    "moves-into-queue": Mutant("who moves has another place", "fragmented", ("B4",), _moves_into_the_queue, 6.0),
+    "moves-into-queue": Mutant("who moves has another place", "fragmented", ("B4",), _moves_into_the_queue, 6.0, within=10),
 }

@@ -257,7 +257,7 @@ def _gangs(scenario: Scenario) -> Scenario:
 def _elastic(scenario: Scenario) -> Scenario:
     """Less room than is asked for, pools that order machines for it, a service that follows a load, and people who change what
     pools may have, while servers and machines come and go. An empty machine takes a minute to be gone for good."""
-    work = replace(scenario.work, workloads=3, actions=25.0, exclusive=0.1, jobs=0.0, operators=2.0, resizes=1.0)
+    work = replace(scenario.work, workloads=3, actions=25.0, exclusive=0.1, jobs=0.0, operators=2.0, resizes=4.0)
     made = replace(scenario, regions=1, servers=2, nodes=2, work=work, elastic=True, tight=True, node_lease_s=6.0, lease_s=5.0)
     return replace(made, settle_s=150.0, faults=Faults(crash=1.0, cut=1.0, instance=2.0, power=0.5, store=1.0))
 
