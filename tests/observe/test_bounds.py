@@ -320,6 +320,9 @@ def test_no_policy_no_moves_and_none_of_what_runs_once() -> None:
     assert off.found == ["B4"]
     once = pieces(binding(0, "n1", 200, execution="Exclusive"))
     assert once.entry(DISRUPTION, WROTE, asked(0, "defragmenter", 10, 1), at_s=10).found == ["B4"]
+    path, whole = order()
+    gang = pieces((path, replace(whole, spec=replace(whole.spec, gang=True))))
+    assert gang.entry(DISRUPTION, WROTE, asked(0, "defragmenter", 10, 1), at_s=10).found == ["B4"]
 
 
 def test_one_plan_at_a_time_until_what_moves_has_a_place_and_nobody_twice_in_an_hour() -> None:
@@ -342,9 +345,9 @@ def test_one_plan_at_a_time_until_what_moves_has_a_place_and_nobody_twice_in_an_
 def test_a_plan_has_as_many_moves_and_an_hour_as_many_as_the_policy_says() -> None:
     def plan(*indices: int, **rules: Any) -> list[str]:
         forged = pieces(**rules)
-        return forged.entry(DISRUPTION, WROTE, *(asked(each, "defragmenter", 10, 1) for each in indices), at_s=10).found
+        return forged.entry(DISRUPTION, WROTE, *(asked(each, "defragmenter", 10, 1) for each in indices), at_s=10).details
 
     assert plan(0, 1) == []
-    assert plan(0, 1, max_moves=1) == ["B4"]
-    assert plan(0, 1, per_hour=1) == ["B4"]
-    assert plan(0, 3) == ["B4"], "of two nodes"
+    assert ["2 moves at a cost" in one for one in plan(0, 1, max_moves=1)] == [True]
+    assert ["2th move within an hour" in one for one in plan(0, 1, per_hour=1)] == [True]
+    assert plan(0, 3) == ["one plan moves slots of n1, n2"]
