@@ -16,6 +16,7 @@ from fairlead.model.commands import Caller, Command, Put
 from fairlead.model.kinds.capacity import Node, NodePool, NodeSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
+from fairlead.sim.driver import Instances
 from fairlead.sim.machines import Program
 
 PROVIDER: Final = Caller("provider simulated", Role.OPERATOR)
@@ -26,6 +27,7 @@ class Machine(Protocol):
 
     node: NodeDeclaration
     program: Program
+    instances: Instances
 
 
 class SimNodes:
@@ -56,4 +58,7 @@ class SimNodes:
             machine.program.start()
 
     async def stop(self, pool: str, name: str) -> None:
-        self._machines[name].program.kill()
+        """With what runs on it: a node that was lost may be let go before its agent has heard that anything is over."""
+        machine = self._machines[name]
+        machine.program.kill()
+        machine.instances.power_lost()

@@ -145,3 +145,12 @@ def test_a_machine_that_came_back_by_itself_is_not_started_again_nor_one_without
         return len(starts)
 
     assert [start(alive=False, up=True), start(alive=True, up=True), start(alive=False, up=False)] == [1, 0, 0]
+
+
+def test_a_machine_that_is_stopped_takes_what_runs_on_it_with_it() -> None:
+    ended: list[str] = []
+    program = SimpleNamespace(kill=lambda: ended.append("agent"))
+    machine = SimpleNamespace(program=program, instances=SimpleNamespace(power_lost=lambda: ended.append("instances")))
+    nodes = providing.SimNodes(cast(Any, {"b-1": machine}), cast(Any, None), "r", cast(Any, None))
+    asyncio.run(nodes.stop(born.BURST, "b-1"))
+    assert ended == ["agent", "instances"]
