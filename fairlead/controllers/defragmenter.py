@@ -4,15 +4,15 @@ Decides nothing itself (decide/defragmenting.py does) and moves nothing: it file
 controller judges by their workloads' budgets and which give up after two minutes; the slots come back through the queue. Off
 unless the policy in force asks for it. One plan at a time, and no other before what the last one moved has left and has a place.
 What was asked in the last hour is remembered, and read from the requests, which are kept for an hour: a new holder waits a minute
-and then counts on. It does not count those that somebody else has written anew. A slot that was moved stays for an hour. Runs in
-every region plane.
+and then counts on; it does not know of those that somebody else has written anew, which the holder that asked for them still
+counts. A slot that was moved stays for an hour. Runs in every region plane.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -58,6 +58,8 @@ WAITS: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity"})
 _KEY: Final[Name] = ("", "moves")
 _PLAIN: Final = Placement()
 
+Life = tuple[str, str, str]  # a slot's tenant, its name, and the workload's uid
+
 
 class DefragmenterController:
     name = "defragmenter"
@@ -74,6 +76,7 @@ class DefragmenterController:
     def __init__(self, region: str) -> None:
         self._region = region
         self._asked_ms: deque[int] = deque()  # in the last hour, by this holder
+        self._moved_ms: dict[Life, int] = {}  # the same, by whom it asked
 
     def keys(self, view: View, item: Item, other: bool) -> Iterable[Name]:
         return (_KEY,) if item.plural in ("schedulerpolicies", "policychannels") else ()
@@ -95,13 +98,22 @@ class DefragmenterController:
             self._asked_ms.popleft()
         by_others = [at for item in asked if (at := asked_ms(item.hot)) > now_ms - HOUR_MS and at not in self._asked_ms]
         left = rules.per_hour - len(self._asked_ms) - len(by_others)
-        rooms = _rooms(cache, rules, now_ms) if left > 0 else []
+        rooms = _rooms(cache, rules, now_ms, self._stay(cache, now_ms)) if left > 0 else []
         found = plan(rooms, _asks(cache), rules, left) if rooms else None
         if found is None:
             return again
         log.info("%d slots of %s are to move, at a cost of %d: %s", len(found.moves), found.node, found.cost, found.why)
         self._asked_ms.extend(now_ms for _ in found.moves)
-        return Result([_request(cache, found, slot, policy.revision, now_ms) for slot in found.moves], now_ms + LOOK_MS)
+        bodies = [_request(cache, found, slot, policy.revision, now_ms) for slot in found.moves]
+        self._moved_ms |= {_life(body.object): now_ms for body in bodies}
+        return Result(bodies, now_ms + LOOK_MS)
+
+    def _stay(self, cache: Cache, now_ms: int) -> frozenset[Life]:
+        """Those whom it has asked within the hour and whose request is somebody else's by now, as a rollout's: whether they have
+        moved is not written there any more."""
+        self._moved_ms = {life: at_ms for life, at_ms in self._moved_ms.items() if at_ms > now_ms - HOUR_MS}
+        ours = {_life(item.hot) for item in cache.all("evictionrequests") if item.hot.spec.requester == REQUESTER}
+        return frozenset(self._moved_ms.keys() - ours)
 
 
 def _is_under_way(cache: Cache, item: Item) -> bool:
@@ -152,7 +164,11 @@ def _is_plain(ask: Ask) -> bool:
     return anywhere == _PLAIN and not ask.devices and not ask.ports and ask.isolation == "Shared"
 
 
-def _rooms(cache: Cache, rules: Defragmentation, now_ms: int) -> list[Room]:
+def _life(request: EvictionRequest) -> Life:
+    return request.metadata.namespace, request.metadata.name, request.spec.slot.uid
+
+
+def _rooms(cache: Cache, rules: Defragmentation, now_ms: int, stay: Collection[Life]) -> list[Room]:
     pools: dict[str, NodePool] = {item.name: item.hot for item in cache.all("nodepools")}
     sizes: dict[str, int] = {}
     nodes: list[Node] = []
@@ -171,22 +187,21 @@ def _rooms(cache: Cache, rules: Defragmentation, now_ms: int) -> list[Room]:
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         pool = pools.get(node.spec.pool)
         spare = pool is not None and bool(pool.spec.provider) and sizes[node.spec.pool] > pool.spec.min_nodes
-        out.append(_room(cache, node, here[node.metadata.name], held.get(node.metadata.name, []), spare, rules, now_ms))
+        costs = [(item, _cost(cache, item, rules, now_ms, stay)) for item in here[node.metadata.name]]
+        out.append(_room(node, costs, held.get(node.metadata.name, []), spare))
     return out
 
 
-def _room(
-    cache: Cache, node: Node, here: list[Item], held: list[Resources], spare: bool, rules: Defragmentation, now_ms: int
-) -> Room:
+def _room(node: Node, here: list[tuple[Item, int | None]], held: list[Resources], spare: bool) -> Room:
+    """`here`: each with what it costs to move it; None: it stays."""
     free, slots, movable, fixed = node.spec.allocatable, node.spec.max_slots, [], 0
     for requests in held:
         free, slots = free - requests, slots - 1
-    for item in here:
+    for item, cost in here:
         hot: BindingHot = item.hot
         if hot.state not in HOLDS_CAPACITY:
             continue
         free, slots = free - hot.requests, slots - 1
-        cost = _cost(cache, item, hot, rules, now_ms)
         if cost is None:
             fixed += 1
         else:
@@ -194,15 +209,15 @@ def _room(
     return Room(node.metadata.name, _kind(node.spec.pool, node.spec.taints), free, slots, movable, fixed + len(held), spare)
 
 
-def _cost(cache: Cache, item: Item, hot: BindingHot, rules: Defragmentation, now_ms: int) -> int | None:
+def _cost(cache: Cache, item: Item, rules: Defragmentation, now_ms: int, stay: Collection[Life]) -> int | None:
     """Of moving this slot; None: it stays. What is exclusive, a job's or a gang's would lose its work or its fellows; what has a
     rule about places is the scheduler's to level; what was moved lately would go to and fro."""
-    key = workload_of(item)
+    key, hot = workload_of(item), item.hot
     order, revision = assignment_of(cache, key), revision_of(cache, key, hot.generation)
     if order is None or revision is None or hot.state is not SlotState.SERVING or hot.borrowed or hot.claimed:
         return None
     before: EvictionRequest | None = cache.get("evictionrequests", *item.key)
-    if before is not None and has_moved(before, now_ms):
+    if (before is not None and has_moved(before, now_ms)) or (item.tenant, item.name, hot.workload_uid) in stay:
         return None
     spec, ask = order.spec, revision.spec.ask
     if spec.job is not None or spec.gang or spec.suspend or revision.spec.execution != "Replicated" or not _is_plain(ask):

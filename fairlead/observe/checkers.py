@@ -23,6 +23,7 @@ from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import HOLDS_CAPACITY, LEASED_ROLES, Role, SlotState
 from fairlead.model.registry import KINDS
 from fairlead.model.resources import SHARE_WHOLE, Resources
+from fairlead.observe.bounds import BoundsChecker
 from fairlead.observe.chained import ChainChecker
 from fairlead.observe.claims import ClaimChecker
 from fairlead.observe.decided import DecidedChecker
@@ -59,7 +60,8 @@ class Violation(msgspec.Struct, frozen=True):
 class JournalChecker:
     """Feed it every batch of one plane, in order, from the beginning; or from a point whose state it is told first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bounds: bool = False) -> None:
+        """`bounds`: asks for those of the components that decide by themselves as well (bounds.py)."""
         self.violations: list[Violation] = []
         self.checked: dict[str, int] = defaultdict(int)
         self._objects: dict[str, dict[tuple[str, str], Any]] = defaultdict(dict)
@@ -83,6 +85,7 @@ class JournalChecker:
         self._decided = DecidedChecker(self._objects, self._found)
         self._body: Body | None = None  # of the entry's command
         self._actor = ""  # who sent it
+        self._bounds = BoundsChecker(self._objects, self._found, self.checked) if bounds else None
 
     @property
     def objects(self) -> dict[str, dict[tuple[str, str], Any]]:
@@ -123,11 +126,15 @@ class JournalChecker:
             self._found("S9", f"batch {batch.first} is of term {term}, and {self._term} has begun")
         if term[0] < self._term[0]:
             self._found("S16", f"batch {batch.first} is of incarnation {term[0]}, and {self._term[0]} has begun")
+        if self._bounds is not None and term != self._term:
+            self._bounds.led_anew()
         self._term = max(term, self._term)
         for entry in blob.entries:
             self._entry(entry, blob.header.incarnation)
             self._decided.entry_ended(self._body, blob.header.time_ms, self._actor)
         self._leftovers.batch_ended(blob.header.time_ms)
+        if self._bounds is not None:
+            self._bounds.batch_ended(blob.header.time_ms)
 
     def _found(self, invariant: str, detail: str) -> None:
         self.violations.append(Violation(invariant, self._position, detail))
@@ -160,6 +167,8 @@ class JournalChecker:
                 asked = ""
             self._versions.wrote(object_key, self._position, raw is None)
             self._between_planes(plural, (tenant, name), old, new, incarnation, role)
+            if self._bounds is not None:
+                self._bounds.changed(plural, (tenant, name), old, new, self._now_ms, role)
             if plural not in _ASKED:
                 self._steps.generation(plural, old, new)
                 self._apply(plural, tenant, name, new)

@@ -14,6 +14,7 @@ from fairlead.model.kinds.intent import LabelExpression, Region
 from fairlead.model.kinds.policy import PolicyChannel, ResidencyRule, SchedulerPolicy
 from fairlead.model.kinds.work import Ask
 from fairlead.model.lifecycle import HOLDS_CAPACITY, SlotState
+from fairlead.observe.shares import in_force
 
 Found = Callable[[str, str], None]
 Objects = dict[str, dict[tuple[str, str], Any]]
@@ -72,11 +73,9 @@ class PlaceChecker:
         bounds = [areas for areas in bounds if areas]
         revision = placed.spec.policy_revision
         channel: PolicyChannel | None = self._objects["policychannels"].get(("", "default"))
-        in_force = {0} if channel is None else {channel.spec.current}
-        if channel is not None and channel.spec.canary is not None:
-            in_force.add(channel.spec.canary.revision)
-        if revision not in in_force:
-            return [f"it was placed under policy revision {revision}; in force: {sorted(in_force)}"]
+        decides = in_force(channel.spec, placed.metadata.namespace, node.spec.region) if channel is not None else 0
+        if revision != decides:
+            return [f"it was placed under policy revision {revision}; in force for it is {decides}"]
         policy: SchedulerPolicy | None = self._objects["schedulerpolicies"].get(("", f"r{revision}"))
         if policy is not None:
             rules = (rule for rule in policy.spec.residency if _binds(rule, placed.metadata.namespace, dict(ask.labels)))

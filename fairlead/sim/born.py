@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from fairlead.agent.settings import NodeDeclaration
 from fairlead.model.kinds.access import SYSTEM_TENANT, AccessBinding, AccessBindingSpec, Subject, Token, TokenSpec
 from fairlead.model.kinds.capacity import (
@@ -21,7 +23,14 @@ from fairlead.model.kinds.capacity import (
     RecoveryBudgetSpec,
 )
 from fairlead.model.kinds.intent import Autoscaler, AutoscalerSpec, Quota, QuotaSpec, Region, RegionSpec, Tenant, TenantSpec
-from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, ResidencyRule, SchedulerPolicy, SchedulerPolicySpec
+from fairlead.model.kinds.policy import (
+    Defragmentation,
+    PolicyChannel,
+    PolicyChannelSpec,
+    ResidencyRule,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+)
 from fairlead.model.meta import Metadata
 from fairlead.model.resources import Device, Resources
 from fairlead.ports import Ids
@@ -36,10 +45,14 @@ NODE_ROOM: Final = Resources(16_000, 64 * GI)
 TIGHT_ROOM: Final = Resources(1_200, 5 * GI // 2)
 GRANT: Final = Resources(24_000, 64 * GI, [("gpu", 4)])
 TIGHT_GRANT: Final = Resources(1_800, 64 * GI, [("gpu", 4)])  # two tenants want less than three nodes have, and more than this
+ELASTIC_GRANT: Final = Resources(2_400, 64 * GI, [("gpu", 4)])  # of two tenants: more than two nodes have
 
 BUDGET: Final = "critical"
 LARGEST: Final = Resources(400, GI >> 1)  # that a workload asks for
 SCALED: Final = ("risk", "index")  # the service whose replicas follow its load, where there is one
+BURST: Final = "burst"  # the pool that orders machines, where regions are elastic
+BURST_MAX: Final = 3
+MOVES: Final = Defragmentation(max_moves=2, per_hour=8)  # few an hour: all are over before a run must come to rest
 
 Born = list[tuple[str, Any]]
 
@@ -57,11 +70,13 @@ class Birth(NamedTuple):
     regions: tuple[str, ...]
     tenants: tuple[TenantBorn, ...]
     elastic: bool = False
+    fragmented: bool = False
 
 
-def usual(regions: int, *, tight: bool, critical: bool, elastic: bool = False) -> Birth:
-    quota = (TIGHT_GRANT if tight else GRANT).times(regions)
-    return Birth(REGIONS[:regions], tuple(TenantBorn(name, quota, 12 if critical else 0) for name in TENANTS), elastic)
+def usual(regions: int, *, tight: bool, critical: bool, elastic: bool = False, fragmented: bool = False) -> Birth:
+    quota = (ELASTIC_GRANT if tight and elastic else TIGHT_GRANT if tight else GRANT).times(regions)
+    tenants = tuple(TenantBorn(name, quota, 12 if critical else 0) for name in TENANTS)
+    return Birth(REGIONS[:regions], tenants, elastic, fragmented)
 
 
 def pool_of(region: str) -> str:
@@ -86,12 +101,9 @@ def global_objects(birth: Birth, ids: Ids) -> tuple[Born, str]:
             budget = RecoveryBudgetSpec(shapes=(BudgetShape(requests=tenant.room, count=tenant.rooms),))
             made.append(("RecoveryBudget", RecoveryBudget(Metadata(name=BUDGET, namespace=name), budget)))
     if birth.elastic:
-        rule = AutoscalerSpec(SCALED[1], max_replicas=6, up_wait_seconds=5.0, down_window_seconds=20.0)
+        rule = AutoscalerSpec(SCALED[1], max_replicas=6, up_wait_seconds=10.0, down_window_seconds=20.0)
         made.append(("Autoscaler", Autoscaler(Metadata(name=SCALED[1], namespace=SCALED[0]), rule)))
-    for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
-        residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()
-        policy = SchedulerPolicySpec(revision=revision, spread="Zone", residency=residency)
-        made.append(("SchedulerPolicy", SchedulerPolicy(Metadata(name=f"r{revision}"), policy)))
+    made += _policies(birth.fragmented)
     made.append(("PolicyChannel", PolicyChannel(Metadata(name="default"), PolicyChannelSpec(current=1))))
     minted = tokens.mint(ids, SYSTEM_TENANT)
     subject = Subject(name="ada")
@@ -102,15 +114,27 @@ def global_objects(birth: Birth, ids: Ids) -> tuple[Born, str]:
     return made, minted.text.reveal_bytes().decode()
 
 
-def region_objects(region: str, nodes: Sequence[NodeDeclaration], elastic: bool = False) -> Born:
-    """A region's pools, and its nodes as an operator approved them."""
+def _policies(fragmented: bool) -> Born:
+    made: Born = []
+    for revision, areas in ((1, ()), (2, ("us", "eu")), (3, ("eu",))):
+        residency = (ResidencyRule(tenants=("risk",), areas=areas),) if areas else ()
+        policy = SchedulerPolicySpec(revision=revision, spread="Zone", residency=residency)
+        if fragmented:
+            policy = replace(policy, spread="Node", packing="Balance", defragmentation=MOVES)
+        made.append(("SchedulerPolicy", SchedulerPolicy(Metadata(name=f"r{revision}"), policy)))
+    return made
+
+
+def region_objects(region: str, nodes: Sequence[NodeDeclaration], elastic: bool = False, tight: bool = False) -> Born:
+    """A region's pools, and its nodes as an operator approved them. Where there is little room, what is ordered is as small."""
     made: Born = [("NodePool", NodePool(Metadata(name=pool_of(region)), NodePoolSpec()))]
     if elastic:
         burst = NodePoolSpec(
-            provider="simulated", min_nodes=1, max_nodes=3, node=Resources(4_000, 16 * GI), start_seconds=5.0,
-            up_wait_seconds=5.0, idle_seconds=5.0,
+            provider="simulated", min_nodes=0 if tight else 1, max_nodes=BURST_MAX, start_seconds=5.0,
+            node=TIGHT_ROOM if tight else Resources(4_000, 16 * GI), up_wait_seconds=25.0 if tight else 5.0,
+            idle_seconds=12.0 if tight else 5.0,
         )  # fmt: skip
-        made.append(("NodePool", NodePool(Metadata(name="burst"), burst)))
+        made.append(("NodePool", NodePool(Metadata(name=BURST), burst)))
     if any(node.pool != pool_of(region) for node in nodes):
         made.append(("NodePool", NodePool(Metadata(name=dedicated_of(region)), NodePoolSpec(allowed_tenants=TENANTS[-1:]))))
     for node in nodes:
@@ -122,14 +146,15 @@ def region_objects(region: str, nodes: Sequence[NodeDeclaration], elastic: bool 
     return made
 
 
-def declared(region: str, number: int, tight: bool, dedicated: bool = False) -> NodeDeclaration:
+def declared(region: str, number: int, tight: bool, dedicated: bool = False, plain: bool = False) -> NodeDeclaration:
+    """`plain`: without devices, as nodes are whose work may be moved for room."""
     return NodeDeclaration(
         name=f"{region}-n{number}",
         region=region,
         zone=f"{region}-{ZONES[number % len(ZONES)]}",
         pool=dedicated_of(region) if dedicated else pool_of(region),
         allocatable=TIGHT_ROOM if tight else NODE_ROOM,
-        devices=(Device(id="gpu-0", model="sim"), Device(id="gpu-1", model="sim")),
+        devices=() if plain else (Device(id="gpu-0", model="sim"), Device(id="gpu-1", model="sim")),
         address=f"{region}-n{number}",
         max_slots=64,
     )

@@ -23,6 +23,20 @@ NOT_COUNTED: Final = {
     "S16": "asked with S9, of every write of a leased role; it has a meaning only where a store has lost its tail",
 }
 
+# What the components did that decide by themselves, counted by the checkers of their bounds (fairlead/observe/bounds.py): one of
+# them that did nothing was not tested.
+ACTED: Final = {
+    "B1/up": "an autoscaler added replicas",
+    "B1/down": "an autoscaler took replicas back",
+    "B2/up": "nodes were ordered for a pool",
+    "B2/down": "a pool let nodes go",
+    "B3/tried": "a slot was placed under a canary",
+    "B3/back": "a canary was taken back because its time was over",
+    "B4": "a slot was asked to move for room",
+    "B4/room": "a plan was made when nothing else had changed, and its sums were asked",
+}
+ACTED_FLOOR: Final = 20  # a few a seed of the profiles that are directed at them, and some forty of those in so many
+
 FAULTS: Final = tuple(f"F{number}" for number in range(1, 21))
 NOT_INJECTED: Final = {
     "F18": "there is one version of each format; tests/sim/test_formats.py keeps the fixture of the present one",
@@ -113,6 +127,13 @@ ELSEWHERE: Final = {
     "StandingGone": "what has its room reserved claims no other (profile strays)",
 }
 
+# The same of those that act: each must have, in a campaign of its own profile.
+ACTS_IN: Final[dict[str, tuple[str, ...]]] = {
+    "canary": ("B3/tried", "B3/back"),
+    "elastic": ("B1/up", "B1/down", "B2/up", "B2/down"),
+    "fragmented": ("B4", "B4/room"),
+}
+
 # What a profile is directed at: a campaign of it alone that has not met these shows nothing of them.
 OWN: Final[dict[str, tuple[str, ...]]] = {
     "areas": ("NoFit/regions", "NoFit/residency", "NoFit/zones", "PolicyLeaseEnded"),
@@ -150,8 +171,12 @@ def void_reasons(
         ("fault", faults, list(STRUCK), FAULT_FLOOR),
         ("refusal", refusals, list(SAFEGUARDS), REFUSAL_FLOOR),
         ("promise", checked or {}, [name for name in CHECKED if name not in NOT_COUNTED and checked is not None], CHECK_FLOOR),
+        ("component", checked or {}, list(ACTED) if checked is not None else [], ACTED_FLOOR),
     )
-    own = (("refusal", refusals, list(OWN.get(directed, ())), REFUSAL_FLOOR),)
+    own = (
+        ("refusal", refusals, list(OWN.get(directed, ())), REFUSAL_FLOOR),
+        ("component", checked or {}, list(ACTS_IN.get(directed, ())), ACTED_FLOOR),
+    )
     for kind, counted, names, floor in own if directed else whole:
         least = floor_of(floor, seeds)
         for name in names:

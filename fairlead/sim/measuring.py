@@ -14,22 +14,28 @@ from fairlead.client.channel import Closed
 from fairlead.decide.loads import LOAD
 from fairlead.sim.born import SCALED
 from fairlead.sim.loop import SimLoop, sleep
-from fairlead.sim.machines import EPOCH_S, Running, for_ever
+from fairlead.sim.machines import Running, for_ever
 from fairlead.sim.outside import SimHttp
 from fairlead.wire import json_codec
 
 EVERY_S: Final = 4.0
+WRONG_S: Final = 10.0
+LASTS: Final = 14  # reports of one load at most: some stay for longer than the window in which fewer replicas are thought of
 LOADS: Final = (100, 650, 700, 1500)  # thousandths: idle, as it should be twice, and too much
 
 
 def measuring(
-    http: Callable[[Running], SimHttp], addresses: Sequence[str], token: str, loop: SimLoop, until_s: float
-) -> Callable[[Running], Awaitable[Any]]:
+    http: Callable[[Running], SimHttp], addresses: Sequence[str], token: str, loop: SimLoop, until_s: float,
+    plane_s: Callable[[], float],
+) -> Callable[[Running], Awaitable[Any]]:  # fmt: skip
+    """`plane_s`: what the global plane's clock shows. The meter's is set by it, and is some seconds wrong: one that is a minute
+    behind reports nothing that is believed."""
     path = f"/apis/{json_codec.API_VERSION}/namespaces/{SCALED[0]}/autoscalers/{SCALED[1]}"
     headers = [("authorization", f"Bearer {token}"), ("content-type", "application/merge-patch+json")]
 
     async def main(running: Running) -> None:
         draws, client = loop.stream("loads"), http(running)
+        wrong_s, load, left = draws.uniform(-WRONG_S, WRONG_S), 0, 0
 
         async def reports(load: str | None) -> bool:
             body = json_codec.encode({"metadata": {"annotations": {LOAD: load}}})
@@ -40,8 +46,11 @@ def measuring(
             return answer.status < 300
 
         while loop.now < until_s:
-            when = datetime.fromtimestamp(EPOCH_S + loop.now, tz=UTC).isoformat()
-            await reports(f"{draws.choice(LOADS)}@{when}")
+            when = datetime.fromtimestamp(plane_s() + wrong_s, tz=UTC).isoformat()
+            if not left:
+                load, left = draws.choice(LOADS), draws.randrange(1, LASTS)
+            left -= 1
+            await reports(f"{load}@{when}")
             await sleep(EVERY_S)
         while not await reports(None):  # at rest nobody is told anything that somebody would have to write down
             await sleep(1.0)

@@ -21,6 +21,7 @@ from fairlead.scheduler import holding
 from fairlead.scheduler.holding import Holding
 from fairlead.sim import (
     mutants_commits,
+    mutants_deciding,
     mutants_gates,
     mutants_leases,
     mutants_moving,
@@ -156,6 +157,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     **mutants_moving.MUTANTS,
     **mutants_running.MUTANTS,
     **mutants_commits.MUTANTS,
+    **mutants_deciding.MUTANTS,
     **mutants_gates.MUTANTS,
     **mutants_taking.MUTANTS,
 }
@@ -165,5 +167,6 @@ QUICK: Final = (
     "bind-any-epoch", "no-policy-areas", "no-tenancy", "lease-no-fence", "slot-any-token", "step-any-owner", "asked-again",
     "no-fit", "no-cpu", "no-memory", "evict-any-rank", "released-twice", "watch-drops", "watch-twice", "watch-disorder",
     "reads-all", "takeover-never", "gang-what-fits", "claim-starts-at-once", "report-by-anybody",
-    "lease-from-receipt", "begun-before", "deleted-alive", "any-session-reports",
+    "lease-from-receipt", "begun-before", "deleted-alive", "any-session-reports", "canary-for-all", "scales-beyond",
+    "moves-at-once",
 )  # fmt: skip

@@ -19,12 +19,15 @@ from fairlead.sim.loop import Draws, sleep
 from fairlead.sim.machines import Running
 from fairlead.sim.platform import Platform
 from fairlead.sim.scenario import Work
+from fairlead.sim.trying import Trying, put_right
 from fairlead.store.contract import Fence
 from fairlead.wire import json_codec
 
 API: Final = "/apis/fairlead.dev/v1alpha1"
 TRIES_MAX: Final = 6
 NAMES: Final = ("api", "index", "score", "feed", "batch", "cache", "edge", "mail")
+LARGE: Final = ("700m", "1Gi")  # more than half of a small node
+SMALL: Final = (("100m", "256Mi"), ("200m", "256Mi"))  # beside those
 ORDERED: Final = ("hold", "freeze", "zone-avoidance", "repair-approval")
 _CHECKED: Final = ("workloads", "policychannels", "nodes")  # their revision is a position of the journal that they are in
 
@@ -68,6 +71,8 @@ class People:
             if self._work.closes:
                 group.create_task(self._closes())
             group.create_task(self._promotions())
+            for task in Trying(self._platform, self.write, self._tell, lambda: self.stopped).tasks():
+                group.create_task(task())
             await self.done.wait()  # its connections end with it
 
     # --- users -------------------------------------------------------------------------------------------------------------
@@ -312,6 +317,8 @@ class People:
             for number in range(self._platform.scenario.nodes):
                 await self._insist("PATCH", f"{API}/nodes/{region}-n{number}", {"spec": OPEN})
         await self._insist("PATCH", f"{API}/policychannels/default", {"spec": {"current": RIGHT}})
+        for path, patch in put_right(self._platform.scenario, self._platform.regions):
+            await self._insist("PATCH", path, patch)
         for path in self._wrong:
             await self._insist("DELETE", path, None)
         self.done.set()
@@ -333,14 +340,17 @@ def _override(name: str, tenant: str, kind: str, ttl_s: int, scope: dict[str, An
 
 def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
     exclusive, jobs = work.exclusive, work.jobs
-    cpu, gpus = f"{100 * (1 + kind % 4)}m", kind % 3 == 0 and name.startswith(NAMES[0])
+    cpu, memory, gpus = f"{100 * (1 + kind % 4)}m", "512Mi", kind % 3 == 0 and name.startswith(NAMES[0]) and not work.large
+    large = kind % 10 < work.large * 10
+    if work.large:
+        (cpu, memory), replicas = (LARGE, min(replicas, 3)) if large else (SMALL[kind % 2], replicas)
     replicas = min(replicas, 2) if gpus else replicas
     spec: dict[str, Any] = {
         "replicas": replicas,
         "template": {"command": ["serve", name]},
         "rollout": {"minReadySeconds": 1},  # as without a probe, and quick: several regions in turn end within L4's bounds
         "resources": {
-            "requests": {"cpu": cpu, "memory": "512Mi"},
+            "requests": {"cpu": cpu, "memory": memory},
             **({"devices": [{"resource": "gpu", "count": 1}]} if gpus else {}),
         },
     }
@@ -366,7 +376,7 @@ def workload(name: str, replicas: int, kind: int, work: Work) -> dict[str, Any]:
         spec["isolation"] = "TenantExclusive"
     if "job" not in spec and kind % 10 < work.gangs * 10:
         spec["gang"] = True
-    if kind % 5 == 0:
+    if kind % 5 == 0 and not large:  # it would evict what could be moved
         spec["priorityClassName"] = "critical-service"
     return {"apiVersion": json_codec.API_VERSION, "kind": "Workload", "metadata": {"name": name}, "spec": spec}
 

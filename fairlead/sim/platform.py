@@ -32,7 +32,7 @@ from fairlead.sim import born
 from fairlead.sim.asking import Asking
 from fairlead.sim.driver import FENCE_FILE, Instances, SimDriver, is_job
 from fairlead.sim.loop import SimLoop
-from fairlead.sim.machines import Machine, Machines, Program, Running, SimIds, for_ever
+from fairlead.sim.machines import EPOCH_S, Machine, Machines, Program, Running, SimIds, for_ever
 from fairlead.sim.measuring import measuring
 from fairlead.sim.network import Network
 from fairlead.sim.outside import SimDialling, SimHttp, SimOutside
@@ -127,8 +127,9 @@ class Platform:
         self.loop = loop
         self.scenario = scenario
         birth = birth or born.usual(
-            scenario.regions, tight=scenario.tight, critical=scenario.work.critical > 0, elastic=scenario.elastic
-        )
+            scenario.regions, tight=scenario.tight, critical=scenario.work.critical > 0, elastic=scenario.elastic,
+            fragmented=scenario.fragmented,
+        )  # fmt: skip
         self.machines = Machines(loop)
         self.network = Network(self.machines)
         self.tally = Tally(self.machines)
@@ -152,7 +153,8 @@ class Platform:
                 self._add_agent(region, number)
         self.office = self.machines.machine(OFFICE)
         if scenario.elastic:
-            meter = measuring(self.http, self.planes[GLOBAL].addresses, self.token, self.loop, scenario.rough_s)
+            addresses, until_s = self.planes[GLOBAL].addresses, scenario.rough_s
+            meter = measuring(self.http, addresses, self.token, self.loop, until_s, self._global_s)
             self.machines.program("meter", self.office, meter)
 
     def start(self) -> None:
@@ -221,11 +223,12 @@ class Platform:
 
     def _born_in(self, region: str) -> born.Born:
         nodes = [self._declared(region, number) for number in range(self.scenario.nodes)]
-        return born.region_objects(region, nodes, self.scenario.elastic)
+        return born.region_objects(region, nodes, self.scenario.elastic, self.scenario.tight)
 
     def _declared(self, region: str, number: int) -> NodeDeclaration:
         dedicated = self.scenario.dedicated and number == self.scenario.nodes - 1
-        return born.declared(region, number, self.scenario.tight, dedicated)
+        small = self.scenario.tight or self.scenario.fragmented
+        return born.declared(region, number, small, dedicated, plain=self.scenario.fragmented)
 
     def runs(self, node: str, tenant: str, name: str) -> bool:
         """Whether anything of a slot truly runs on a node, under whichever agent."""
@@ -248,6 +251,11 @@ class Platform:
         name = declared.name
         machine = self.machines.machine(f"{region}/{name}")
         self.add_agent_program(name, machine, declared)
+
+    def _global_s(self) -> float:
+        """What the global plane's clock shows, by the second hand of whoever leads it; while nobody does, what is true."""
+        shown_ms = [server.authority.plane_ms() for server in self.planes[GLOBAL].leaders()]
+        return max(shown_ms) / 1000 if shown_ms else EPOCH_S + self.loop.now
 
     def _machine_of(self, declared: NodeDeclaration) -> Agent:
         return self.add_agent_program(declared.name, self.machines.machine(f"{declared.region}/{declared.name}"), declared)

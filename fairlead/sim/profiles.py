@@ -276,6 +276,30 @@ def _gangs(scenario: Scenario) -> Scenario:
     return replace(scenario, regions=1, servers=2, nodes=4, schedulers=2, faults=faults, work=work)
 
 
+def _elastic(scenario: Scenario) -> Scenario:
+    """Less room than is asked for, pools that order machines for it, a service that follows a load, and people who change what
+    pools may have, while servers and machines come and go. An empty machine takes a minute to be gone for good."""
+    work = replace(scenario.work, workloads=3, actions=25.0, exclusive=0.1, jobs=0.0, operators=2.0, resizes=4.0)
+    made = replace(scenario, regions=1, servers=2, nodes=2, work=work, elastic=True, tight=True, node_lease_s=6.0, lease_s=5.0)
+    return replace(made, settle_s=150.0, faults=Faults(crash=1.0, cut=1.0, instance=2.0, power=0.5, store=1.0))
+
+
+def _canary(scenario: Scenario) -> Scenario:
+    """Policy revisions that are tried on some tenants and in some regions, promoted, taken back or left to their end, while work
+    starts and servers crash or are cut off."""
+    work = replace(scenario.work, workloads=6, actions=60.0, exclusive=0.1, jobs=0.1, operators=0.0, canaries=8.0)
+    made = replace(scenario, regions=2, servers=2, nodes=3, work=work, lease_s=5.0)
+    return replace(made, faults=Faults(crash=1.0, cut=2.0, instance=6.0, store=1.0, spoil=0.1))
+
+
+def _fragmented(scenario: Scenario) -> Scenario:
+    """Small work spread over small nodes, large slots that wait beside it, and a policy that lets some of it be moved. A move is
+    looked for every half minute, and by a new leader after a minute: rest comes late."""
+    work = replace(scenario.work, workloads=5, actions=15.0, exclusive=0.1, jobs=0.0, operators=1.0, budgets=0.5, large=0.3)
+    made = replace(scenario, regions=1, servers=2, nodes=6, work=work, fragmented=True, lease_s=5.0)
+    return replace(made, settle_s=300.0, faults=Faults(crash=0.3, cut=0.5, instance=1.0, store=0.5))
+
+
 def _usurpers(scenario: Scenario) -> Scenario:
     """Leaders that lose their store and not their nodes: whom may a node believe, and for how long?"""
     work = replace(scenario.work, workloads=5, exclusive=1.0, jobs=0.0, actions=20.0, operators=0.0)
@@ -343,13 +367,16 @@ PROFILES: Final[dict[str, Callable[[Scenario], Scenario]]] = {
     "barren": _barren,
     "beheaded": _beheaded,
     "calm": _calm,
+    "canary": _canary,
     "crowded": _crowded,
     "denied": lambda s: replace(_tight(s), faults=Faults(meddle=240.0, instance=6.0)),  # asked again for what is used up
     "doubts": _doubts,
     "drains": _drains,
     "echoes": _echoes,
+    "elastic": _elastic,
     "exclusive": _exclusive,
     "first": _first,
+    "fragmented": _fragmented,
     "full": _full,
     "gangs": _gangs,
     "grants": _grants,

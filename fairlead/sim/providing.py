@@ -2,7 +2,7 @@
 
 The same interface as the local platform's agents (fairlead/compose/local_nodes.py), driven by the same comparison
 (fairlead/client/providing.py) in the region's leader. A machine outlives the server that ordered it. Used where a platform is
-made elastic; campaigns are not.
+made elastic.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fairlead.model.commands import Caller, Command, Put
 from fairlead.model.kinds.capacity import Node, NodePool, NodeSpec
 from fairlead.model.lifecycle import Role
 from fairlead.model.meta import Metadata
+from fairlead.sim.driver import Instances
 from fairlead.sim.machines import Program
 
 PROVIDER: Final = Caller("provider simulated", Role.OPERATOR)
@@ -26,6 +27,7 @@ class Machine(Protocol):
 
     node: NodeDeclaration
     program: Program
+    instances: Instances
 
 
 class SimNodes:
@@ -52,7 +54,11 @@ class SimNodes:
                 name=name, region=self._region, pool=pool.metadata.name, allocatable=pool.spec.node, max_slots=pool.spec.max_slots
             )
         )  # fmt: skip
-        machine.program.start()
+        if machine.program.machine.up and not machine.program.alive:  # it has no power, or came back by itself meanwhile
+            machine.program.start()
 
     async def stop(self, pool: str, name: str) -> None:
-        self._machines[name].program.kill()
+        """With what runs on it: a node that was lost may be let go before its agent has heard that anything is over."""
+        machine = self._machines[name]
+        machine.program.kill()
+        machine.instances.power_lost()

@@ -62,6 +62,9 @@ class Work(msgspec.Struct, frozen=True, rename="camel"):
     closes: float = 0.0  # all nodes of a region are closed, a minute, each time for longer than slots wait there
     everywhere: float = 0.0  # share of Exclusive services whose slots run once in the world, not once in a region
     gangs: float = 0.0  # share of services whose slots start together or not at all
+    canaries: float = 0.0  # policy revisions that are tried on a part, a minute; each is promoted, taken back or left to its end
+    large: float = 0.0  # share of services whose slots are as large as most of a small node
+    resizes: float = 0.0  # changes of how many nodes a pool may have, a minute
     budgets: float = 0.25  # share of services that say how many must serve, whatever is drained, where operators drain
 
 
@@ -94,6 +97,7 @@ class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     journal_s: float = 60.0
     dedicated: bool = False  # the last node of each region is one tenant's
     elastic: bool = False  # regions order machines for what waits, and a service is scaled by its load
+    fragmented: bool = False  # small nodes without devices, work spread over them, and a policy that moves some of it for room
     tight: bool = False  # there is less room than is asked for: what waits with a reason is excused at the end
     faults: Faults = Faults()
     work: Work = Work()

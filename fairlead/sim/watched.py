@@ -34,7 +34,7 @@ class PlaneWatch:
         self.name = plane.name
         self.batches: list[Batch] = []
         self.times: dict[bytes, float] = {}  # when each batch became durable, by its hash
-        self.checker = JournalChecker()
+        self.checker = JournalChecker(bounds=True)
         self._answers = answers
         self.feeds = FeedChecker(FOLLOWED, self._told_wrong)
         self.promises = PromiseChecker(self._told_wrong)
@@ -79,7 +79,7 @@ class PlaneWatch:
         self._answers.lost(self.name, incarnation, position)
         self._before += Counter(self.checker.checked)
         self.batches = [batch for batch in self.batches if batch.last <= position]
-        self.checker, self.materialised = JournalChecker(), MaterialisedChecker()
+        self.checker, self.materialised = JournalChecker(bounds=True), MaterialisedChecker()
         for batch in self.batches:
             blob = decode_blob(batch.blob)
             self.checker.feed(batch, blob)

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any, Final
 
 from fairlead.compose.plane import PlaneServer
+from fairlead.controllers.node_pool import CLOSED
 from fairlead.model.commands import Command, Outcome
 from fairlead.model.hot import forget_shared
 from fairlead.model.registry import GLOBAL
@@ -198,9 +199,10 @@ class World:
         self._righted_s = self.loop.now
 
     def _wrong(self) -> list[str]:
-        """Nodes that are closed still, and the policy that should not be in force."""
+        """Nodes that are closed still, but those that a pool lets go, and the policy that should not be in force."""
         there = [watch.objects.get("nodes", {}) for name, watch in self.watches.items() if name != self.platform.gone]
-        closed = [f"{name} is closed" for nodes in there for (_, name), node in nodes.items() if node.spec.unschedulable]
+        shut = [node for nodes in there for node in nodes.values() if node.spec.unschedulable]
+        closed = [f"{node.metadata.name} is closed" for node in shut if CLOSED not in node.metadata.annotations]
         channels = self.watches[GLOBAL].objects.get("policychannels", {}).values()
         return closed + [f"policy r{one.spec.current} is current" for one in channels if one.spec.current != 1]
 

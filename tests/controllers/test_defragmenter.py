@@ -184,6 +184,17 @@ def test_a_slot_that_was_moved_stays_for_an_hour_and_one_that_was_only_asked_may
     assert len(expired.asked()) == 1
 
 
+def test_a_slot_that_was_moved_stays_for_an_hour_though_a_rollout_has_asked_it_to_leave_since() -> None:
+    region = Region()
+    (name,) = region.asked()
+    for index in range(5):
+        if f"api-{index}" != name:
+            kept(region, index, NOW)
+    kept(region, int(name[-1]), NOW, requester="rollout-controller")
+    assert region.asked(NOW + HOUR_MS - 1) == []
+    assert len(region.asked(NOW + HOUR_MS)) == 1
+
+
 def test_no_other_plan_is_made_before_what_moves_has_left_and_has_a_place() -> None:
     """A request ends when its slot drains, which may take minutes."""
     region = Region(Defragmentation(per_hour=9))

@@ -84,7 +84,7 @@ class Forged:
     """A region's journal after `rows` were there."""
 
     def __init__(self, *rows: Effect) -> None:
-        self.checker = JournalChecker()
+        self.checker = JournalChecker(bounds=True)
         self.next = len(rows) + 1
         self._previous = b"\0" * 32
         self.checker.begin([(key, n + 1, codec.encode(one)) for n, (key, one) in enumerate(rows)], _ms(0))

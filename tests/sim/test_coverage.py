@@ -20,6 +20,7 @@ from fairlead.model.refusals import REFUSALS
 from fairlead.ports import SystemClock
 from fairlead.sim import campaign, kept
 from fairlead.sim.coverage import (
+    ACTED,
     CHECKED,
     ELSEWHERE,
     FAULTS,
@@ -105,7 +106,7 @@ def test_what_only_a_directed_profile_meets_names_a_profile_there_is() -> None:
 
 
 def test_a_campaign_in_which_a_promise_was_hardly_asked_is_void() -> None:
-    enough = dict.fromkeys(CHECKED, 1_000)
+    enough = dict.fromkeys((*CHECKED, *ACTED), 1_000)
     assert not void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 0, checked=enough)
     thin = void_reasons(ENOUGH_FAULTS, ENOUGH_REFUSALS, 2_000, 0, checked={**enough, "S20": 999})
     assert names(thin) == [("promise", "S20")]

@@ -1,0 +1,160 @@
+"""B2 asked of a region's journal: what the node autoscaler orders of a pool is within what it promises (docs/autoscaling.md).
+
+Nodes within the pool's limits, those that are on their way out counted; more only for what waits for capacity that such a node
+has, and not again before the wait is over; no name twice. A node is closed when it has been empty for long enough, and let go
+when it is closed and empty; others only where there are more than there may be. What people changed some seconds ago may not have
+been seen yet. Own sums; shares nothing with who decides but the model. Fed by bounds.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from fairlead.model.kinds.capacity import Node, NodePool
+from fairlead.model.lifecycle import HOLDS_CAPACITY
+from fairlead.model.resources import Resources
+
+CURED: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity", "TopologyBlocked"})
+CLOSED: Final = "fairlead.dev/scaled-down"  # on a node that the autoscaler lets go
+LOOK_MS: Final = 12_000  # in which there is a look: what was on a node for less may not have been seen there
+LATE_MS: Final = 5_000  # between a look, which takes several reads, and the commit of what follows from it
+
+Found = Callable[[str, str], None]
+Objects = dict[str, dict[tuple[str, str], Any]]
+Slot = tuple[str, str]
+
+
+class Limits(NamedTuple):
+    """The lowest and the highest that people allowed lately."""
+
+    least: tuple[int, int]
+    most: tuple[int, int]
+
+
+class PoolChecker:
+    """Tell it of every change before it is applied."""
+
+    def __init__(self, objects: Objects, found: Found, checked: dict[str, int]) -> None:
+        self._objects = objects
+        self._found = found
+        self._checked = checked
+        self._raised_ms: dict[str, int] = {}
+        self._names: set[str] = set()  # that were ordered, ever
+        self._curable: dict[Slot, Resources] = {}  # what each slot asks that waits for capacity
+        self._until_ms: dict[Slot, int] = {}  # of those among them that wait for it no longer
+        self._holders: dict[str, set[tuple[str, Slot]]] = {}  # what is on each node
+        self._began_ms: dict[str, int] = {}  # since when something is
+        self._emptied_ms: dict[str, int] = {}  # when the last slot left a node, of those that were there for a look
+        self._before: dict[str, list[tuple[int, int, int]]] = {}  # until when a pool might have how few, and how many
+
+    # --- whoever writes it ---------------------------------------------------------------------------------------------------
+
+    def waits(self, slot: Slot, old: Any, new: Any, now_ms: int) -> None:
+        if new is not None and new.status.reason in CURED:
+            self._curable[slot] = new.spec.ask.requests
+            self._until_ms.pop(slot, None)
+        elif slot in self._curable:
+            self._until_ms.setdefault(slot, now_ms)
+
+    def used(self, plural: str, at: Slot, old: Any, new: Any, now_ms: int) -> None:
+        """Bindings and reservations."""
+        for one, there in ((old, False), (new, True)):
+            if one is None or (plural == "bindings" and one.status.state not in HOLDS_CAPACITY):
+                continue
+            name, holders = one.spec.node, self._holders.setdefault(one.spec.node, set())
+            if there and not holders:
+                self._began_ms.setdefault(name, now_ms)
+            (holders.add if there else holders.discard)((plural, at))
+        for name in {one.spec.node for one in (old, new) if one is not None}:
+            if name in self._began_ms and not self._holders.get(name) and now_ms - self._began_ms.pop(name) > LOOK_MS:
+                self._emptied_ms[name] = now_ms
+
+    def limits(self, name: str, old: NodePool, new: NodePool, now_ms: int) -> None:
+        spec = old.spec
+        if (spec.min_nodes, spec.max_nodes) != (new.spec.min_nodes, new.spec.max_nodes):
+            self._before.setdefault(name, []).append((now_ms, spec.min_nodes, spec.max_nodes))
+
+    # --- what the autoscaler writes ------------------------------------------------------------------------------------------
+
+    def ordered(self, name: str, old: NodePool, new: NodePool, now_ms: int) -> None:
+        added = [node for node in new.status.ordered if node not in old.status.ordered]
+        gone = [node for node in old.status.ordered if node not in new.status.ordered]
+        self._checked["B2/up"] += len(added)
+        self._checked["B2/down"] += len(gone)
+        if added:
+            self._tell(name, self._added(name, old, added, now_ms))
+        if gone:
+            self._tell(name, self._let_go(name, old, len(new.status.ordered), gone, now_ms))
+
+    def closed(self, old: Node, new: Node | None, now_ms: int) -> None:
+        pool: NodePool | None = self._objects["nodepools"].get(("", old.spec.pool))
+        if new is None or pool is None or CLOSED in old.metadata.annotations or CLOSED not in new.metadata.annotations:
+            return
+        name, limits = old.metadata.name, self._limits(old.spec.pool, pool, now_ms)
+        if self._there(pool) - len(self._leaving(pool)) > limits.most[0]:
+            return  # there are more than there may be: then those go as well that have something on them
+        idle_s = (now_ms - self._emptied_ms.get(name, 0)) / 1000
+        if used := self._uses(name):
+            self._tell(old.spec.pool, [f"{name} was closed with {used} slots on it; there may be {limits.most[0]} nodes"])
+        elif old.status.health != "Lost" and idle_s < pool.spec.idle_seconds - LATE_MS / 1000:
+            self._tell(old.spec.pool, [f"{name} was closed {idle_s:.1f} s after it had become empty"])
+
+    def _added(self, name: str, pool: NodePool, added: list[str], now_ms: int) -> Iterable[str]:
+        if again := sorted(self._names.intersection(added)):
+            yield f"{', '.join(again)} was ordered before"
+        self._names.update(added)
+        limits, there, last_ms = self._limits(name, pool, now_ms), self._there(pool), self._raised_ms.get(name)
+        self._raised_ms[name] = now_ms
+        if there + len(added) > limits.most[1]:
+            yield f"{len(added)} nodes were ordered beside {there}; there may be {limits.most[1]}"
+        if there - len(self._leaving(pool)) < limits.least[1]:
+            return  # so many are had whatever waits
+        for slot in [each for each, until_ms in self._until_ms.items() if now_ms - until_ms > LATE_MS]:
+            del self._curable[slot], self._until_ms[slot]
+        waits = sum(not ask.exceeding(pool.spec.node) for ask in self._curable.values())
+        if waits < len(added):
+            yield f"{len(added)} nodes were ordered while {waits} slots waited for capacity that such a node has"
+        if last_ms is not None and now_ms - last_ms < pool.spec.up_wait_seconds * 1000 - LATE_MS and not self._in_haste():
+            yield f"nodes were ordered {(now_ms - last_ms) / 1000:.1f} s after the last ones"
+
+    def _let_go(self, name: str, pool: NodePool, left: int, gone: list[str], now_ms: int) -> Iterable[str]:
+        nodes = {node: self._objects["nodes"].get(("", node)) for node in gone}
+        for node, found in nodes.items():
+            if found is not None and CLOSED not in found.metadata.annotations:
+                yield f"{node} was let go before it was closed"
+            if used := self._uses(node):
+                yield f"{node} was let go with {used} slots on it"
+        lost = any(found is not None and found.status.health == "Lost" for found in nodes.values())
+        if left < self._limits(name, pool, now_ms).least[0] and not lost:
+            yield f"{left} nodes are left; there must be {pool.spec.min_nodes}"
+
+    # --- sums ----------------------------------------------------------------------------------------------------------------
+
+    def _in_haste(self) -> bool:
+        """A job that is given up soon does not wait for what the last addition brings."""
+        return any(one.spec.deadline_time is not None for one in self._objects["schedulingrequests"].values())
+
+    def _limits(self, name: str, pool: NodePool, now_ms: int) -> Limits:
+        lately = [each[1:] for each in self._before.get(name, ()) if now_ms - each[0] < LATE_MS]
+        few, many = zip(*lately, (pool.spec.min_nodes, pool.spec.max_nodes), strict=True)
+        return Limits((min(few), max(few)), (min(many), max(many)))
+
+    def _names_in(self, pool: NodePool) -> dict[str, Node]:
+        return {name: node for (_, name), node in self._objects["nodes"].items() if node.spec.pool == pool.metadata.name}
+
+    def _there(self, pool: NodePool) -> int:
+        """With those that are on their way, in or out."""
+        return len({*self._names_in(pool), *pool.status.ordered})
+
+    def _leaving(self, pool: NodePool) -> list[str]:
+        mine = self._names_in(pool).items()
+        return [name for name, node in mine if name not in pool.status.ordered and CLOSED in node.metadata.annotations]
+
+    def _uses(self, node: str) -> int:
+        bound = [one for one in self._objects["bindings"].values() if one.status.state in HOLDS_CAPACITY]
+        return sum(one.spec.node == node for one in (*bound, *self._objects["reservations"].values()))
+
+    def _tell(self, name: str, details: Iterable[str]) -> None:
+        for detail in details:
+            self._found("B2", f"pool {name}: {detail}")
