@@ -19,7 +19,7 @@ from fairlead.sim.world import Verdict
 # What no simulated program loads, by how the paths begin: a change there leaves a campaign what it was.
 NOT_SIMULATED: Final = (
     "cli/", "compose/chaos.py", "compose/local.py", "compose/up.py", "drills/", "main.py", "observe/dashboards.py",
-    "observe/otel", "store/backup.py", "store/compact.py", "store/etcd", "store/postgres", "store/snapshot.py", "store/sqlite",
+    "observe/otel", "store/compact.py", "store/etcd", "store/postgres", "store/sqlite",
     "store/verify.py",
 )  # fmt: skip
 

@@ -131,7 +131,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "restored-incarnation": Mutant(
         "a restore begins a new incarnation",
         "backups",
-        ("S5", "S9", "S12", "S16"),
+        ("S12",),
         _restores_into_the_same_incarnation,
         4.0,
         within=12,
