@@ -83,8 +83,8 @@ BASE = (node("n1"), node("n2"), grant(), *map(lease, ROLES))
 class Forged:
     """A region's journal after `rows` were there."""
 
-    def __init__(self, *rows: Effect) -> None:
-        self.checker = JournalChecker(bounds=True)
+    def __init__(self, *rows: Effect, bounds: bool = False) -> None:
+        self.checker = JournalChecker(bounds=bounds)
         self.next = len(rows) + 1
         self._previous = b"\0" * 32
         self.checker.begin([(key, n + 1, codec.encode(one)) for n, (key, one) in enumerate(rows)], _ms(0))

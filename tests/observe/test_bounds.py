@@ -69,7 +69,7 @@ def scaler(wanted: int = 0, most: int = 6) -> Effect:
 
 
 def scaled(before: Effect, after: Effect, at_s: float = 0) -> Forged:
-    return Forged(*BASE, *ROLES, scaler(), before).entry(SCALER, WROTE, after, at_s=at_s)
+    return Forged(*BASE, *ROLES, scaler(), before, bounds=True).entry(SCALER, WROTE, after, at_s=at_s)
 
 
 def test_replicas_are_added_within_bounds_where_those_ordered_before_serve() -> None:
@@ -86,9 +86,9 @@ def test_replicas_are_added_within_bounds_where_those_ordered_before_serve() -> 
 
 def test_an_autoscaler_sets_nothing_but_replicas_and_only_of_what_it_is_for() -> None:
     assert scaled(service(4, 4), service(5, 4, suspend=True)).found == ["B1"]
-    alone = Forged(*BASE, *ROLES, service(4, 4)).entry(SCALER, WROTE, service(5, 4))
+    alone = Forged(*BASE, *ROLES, service(4, 4), bounds=True).entry(SCALER, WROTE, service(5, 4))
     assert alone.found == ["B1"]
-    by_hand = Forged(*BASE, *ROLES, scaler(), service(4, 4)).entry(PEOPLE, WROTE, service(40, 4))
+    by_hand = Forged(*BASE, *ROLES, scaler(), service(4, 4), bounds=True).entry(PEOPLE, WROTE, service(40, 4))
     assert "B1" not in by_hand.found, "people may order what they like"
 
 
@@ -102,7 +102,7 @@ def test_replicas_are_not_added_again_before_the_wait_is_over() -> None:
 
 def test_replicas_go_down_to_the_most_that_was_wanted_in_the_window() -> None:
     def wanted(*amounts: int) -> Forged:
-        forged = Forged(*BASE, *ROLES, scaler(), service(5, 5))
+        forged = Forged(*BASE, *ROLES, scaler(), service(5, 5), bounds=True)
         for at_s, amount in enumerate(amounts):
             forged.entry(SCALER, WROTE, scaler(amount), at_s=at_s * 10)
         return forged.entry(SCALER, WROTE, service(3, 5), at_s=len(amounts) * 10)
@@ -134,7 +134,7 @@ def waits(reason: str, index: int = 0) -> Effect:
 
 
 def fleet(*rows: Effect) -> Forged:
-    return Forged(*BASE, *ROLES, *rows)
+    return Forged(*BASE, *ROLES, *rows, bounds=True)
 
 
 def test_nodes_are_ordered_for_what_waits_for_them_and_for_nothing_else() -> None:
