@@ -26,7 +26,7 @@ from fairlead.sim.world import run_scenario
 from tests.sim.test_coverage import ENOUGH_FAULTS, ENOUGH_REFUSALS, names
 
 
-@pytest.mark.parametrize(("profile", "seed", "minutes"), [("canary", 1, 1.5), ("elastic", 1, 3.0), ("fragmented", 1, 5.0)])
+@pytest.mark.parametrize(("profile", "seed", "minutes"), [("canary", 1, 1.5), ("elastic", 1, 3.0), ("fragmented", 4, 5.0)])
 def test_each_of_them_acts_in_the_profile_that_is_directed_at_it(profile: str, seed: int, minutes: float) -> None:
     verdict = run_scenario(scenario_of(seed, profile, minutes))
     assert not verdict.findings
