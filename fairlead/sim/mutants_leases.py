@@ -1,6 +1,6 @@
 """Owns the planted bugs of leases. Of grants: a region that spends on, and agents that let run what is above the limit that
 stays. Of policy and residency: a region that judges on when it may not, and a global plane that says too early that nobody does.
-Of planes that were restored: books that are believed, and a history that goes on as if nothing was lost. Called by mutants.py.
+Of planes that were restored: a history that goes on as if nothing was lost. Called by mutants.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from fairlead.agent.slot import Slot
 from fairlead.authority import authority, remembering
 from fairlead.authority.judge import policies
 from fairlead.authority.judge.policies import Policies
@@ -78,11 +77,6 @@ def _believes_on() -> list[Swap]:
     return [(authority, "lapsed_leases", lambda ctx, term: [])]
 
 
-def _believes_its_books() -> list[Swap]:
-    """A restored plane takes what its backup says of grants for what regions have, before they have said it."""
-    return [(granting, "is_reported", lambda grant, incarnation: True)]
-
-
 def _restores_into_the_same_incarnation() -> list[Swap]:
     """A restored plane goes on in the incarnation of its backup. A server that has seen more would notice: that is out, too."""
 
@@ -90,11 +84,6 @@ def _restores_into_the_same_incarnation() -> list[Swap]:
         return replace(restored_head(header, incarnation_at_least), incarnation=header.incarnation)
 
     return [(backups, "restored_head", same), *_remembers_nothing()]
-
-
-def _begins_what_is_over() -> list[Swap]:
-    """An agent starts whatever a restored region lists, also what has left since the backup was made."""
-    return [(Slot, "over", property(lambda self: self.outlived))]
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
@@ -111,22 +100,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "cold-leases-go-on": Mutant(
         "after a time that nobody has measured no lease is believed in", "stopped", ("S5", "S6"), _believes_on, 3.0, within=8
-    ),
-    "restored-books-believed": Mutant(
-        "in restored books nothing grows before every region has said what it has",
-        "backups",
-        ("S5",),
-        _believes_its_books,
-        4.0,
-        within=12,
-    ),
-    "restored-bindings-begun": Mutant(
-        "what was bound in a lost history and does not run is not begun",
-        "backups",
-        ("S5",),
-        _begins_what_is_over,
-        6.0,
-        within=20,
     ),
     "restored-incarnation": Mutant(
         "a restore begins a new incarnation",
