@@ -170,7 +170,7 @@ class RaceRig:
             if not later and not calm:
                 calm = True
                 await world.calm()
-            if calm and not world.waiting:
+            if calm and not world.waiting and self._reports[-1].exists():  # whoever came back has come, on a busy machine too
                 return
             await asyncio.sleep(TICK_S)
 
