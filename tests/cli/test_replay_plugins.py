@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +97,14 @@ async def test_a_history_is_judged_and_decided_again_with_the_gates_that_are_ins
     (other,) = placed["fork"]["differences"]
     assert (other["then"]["node"], other["forked"]["node"]) == ("large", "small")
     assert run(tmp_path, "replay", history, "--fork", "policy=1", "--json") == OK
+
+
+def test_the_command_itself_finds_what_is_installed(packages: Path, history: str) -> None:
+    path = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH", ""))))
+    words = [sys.executable, "-m", "fairlead.main", "replay", history, "--verify"]
+    environment = {**os.environ, "PYTHONPATH": path, "FAIRLEAD_EVIDENCE": str(packages / "evidence")}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (OK, ""), done.stdout
 
 
 async def test_where_it_is_broken_that_is_said_and_what_it_decided_then_comes_out_otherwise(
