@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.cli.drill import Drills
     from fairlead.observe.audit import History
     from fairlead.observe.evidence import Evidence
+    from fairlead.plugins import Loaded
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Store, StoreError
     from fairlead.store.etcd_client import Tls
@@ -207,10 +208,16 @@ def archived_batches(directory: str) -> History:
     return Whole(Path(directory))
 
 
-def decided_again(path: Path, fork: str) -> dict[str, Any]:
+def decided_again(path: Path, fork: str, plugins: Loaded | None = None) -> dict[str, Any]:
     from fairlead.compose import replaying
 
-    return replaying.decided_again(path, fork)
+    return replaying.decided_again(path, fork, plugins)
+
+
+def plugins() -> Loaded:
+    from fairlead.plugins import load_plugins
+
+    return load_plugins()
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -383,6 +390,7 @@ def main() -> None:
             simulator=LocalSimulator(),
             archived=archived_batches,
             decided_again=decided_again,
+            plugins=plugins,
             evidence=_evidence,
         )
     )

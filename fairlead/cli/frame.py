@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairlead.cli.sim import Simulator
     from fairlead.observe.audit import History
     from fairlead.observe.evidence import Evidence
+    from fairlead.plugins import Loaded
     from fairlead.ports import Clock, Ids
     from fairlead.store.contract import Store
     from fairlead.store.export import Plane
@@ -80,7 +81,8 @@ class World(NamedTuple):
     programs: Programs | None = None
     simulator: Simulator | None = None
     archived: Callable[[str], History] | None = None  # an archive's batches, from the beginning
-    decided_again: Callable[[Path, str], dict[str, Any]] | None = None  # an exported history, and a fork of it
+    decided_again: Callable[[Path, str, Loaded | None], dict[str, Any]] | None = None  # an exported history, and a fork of it
+    plugins: Callable[[], Loaded] | None = None  # what is installed for policies to name; None: nothing
     evidence: Callable[[], Evidence] | None = None  # where this command line leaves what `fairlead review` looks at
 
 

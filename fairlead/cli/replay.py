@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from fairlead.cli import keeping
 from fairlead.cli.frame import CHECK_FAILED, OK, Told, World
 from fairlead.cli.history import about_plain
 from fairlead.cli.output import json_option, put_json
+
+if TYPE_CHECKING:
+    from fairlead.plugins import Loaded
 
 SHOWN_MAX = 20  # differences
 
@@ -39,13 +42,15 @@ def command(world: World, file: str, verify: bool, fork: str, as_json: bool) -> 
 
     Compared are the effects of every command, by hash and one by one, and the hash of every object at the end. In a region's
     history every placement is also decided again by the scheduler. --fork shows what another policy would have decided in each
-    case, on the state of that moment, and which gate or score makes the difference.
+    case, on the state of that moment, and which gate or score makes the difference. Plug-ins that its policies name must be
+    installed here too.
     """
     assert world.decided_again is not None, "the composition root knows the scheduler"
     begun = keeping.begin(world)
-    results = judged_again(Path(file))
+    plugins = _installed(world)
+    results = judged_again(Path(file), plugins)
     try:
-        results["placements"] = world.decided_again(Path(file), fork)
+        results["placements"] = world.decided_again(Path(file), fork, plugins)
     except (ValueError, OSError) as error:
         raise Told(str(error)) from error
     if verify:
@@ -95,14 +100,25 @@ def _choice(one: dict[str, Any]) -> str:
     return f"{one['node']}{victims}" if one.get("node") else f"waits: {one.get('reason', '')}"
 
 
-def judged_again(path: Path) -> dict[str, Any]:
+def _installed(world: World) -> Loaded | None:
+    """What a server that is started here would have; what it would leave out is said."""
+    found = world.plugins() if world.plugins is not None else None
+    for fault in found.faults if found is not None else ():
+        click.echo(f"left out: {fault}", err=True)
+    return found
+
+
+def judged_again(path: Path, plugins: Loaded | None = None) -> dict[str, Any]:
     from fairlead.authority.judge import Settings
     from fairlead.authority.replay import Replay
+    from fairlead.plugins import NO_PLUGINS
     from fairlead.store.export import read_export, state_hash
 
     exported = read_export(path)
     about = exported.about
-    again = Replay(Settings(plane=about.plane, region=about.region, node_lease_s=about.node_lease_s))
+    registry = (plugins or NO_PLUGINS).registry
+    settings = Settings(plane=about.plane, region=about.region, node_lease_s=about.node_lease_s, plugins=registry)
+    again = Replay(settings)
     again.begin(exported.rows, about.position, about.epoch, about.leader_since_ms)
     again.feed(exported.batches)
     then, now = again.hashes

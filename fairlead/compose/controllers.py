@@ -31,6 +31,7 @@ from fairlead.controllers.touch import Touch
 from fairlead.controllers.workload import WorkloadController
 from fairlead.decide.loads import Loads
 from fairlead.decide.nodes import NodeRules
+from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.model.registry import GLOBAL
 from fairlead.planning.copied import Copy
 from fairlead.planning.trial import Seat
@@ -40,18 +41,19 @@ Placed = tuple[Controller, Plane, Plane | None]
 
 
 def controllers_of(
-    config: PlaneConfig, own: P, durable: P, peers: Mapping[str, P], loads: Loads | None = None
+    config: PlaneConfig, own: P, durable: P, peers: Mapping[str, P], loads: Loads | None = None, plugins: Registry = BUILT_INS
 ) -> list[tuple[Controller, P, P | None]]:
     """Each with the plane it writes and the second one it looks at. `own` may tell of what is not durable yet; `durable` is the
-    same plane for who writes to another. `loads`: of services whose replicas say how busy they are."""
+    same plane for who writes to another. `loads`: of services whose replicas say how busy they are.
+    `plugins`: what policies may name."""
     if config.plane == "global":
         return [
             (OverrideController("override-global"), own, None),
             (PolicyController(config.grant_lease_s), own, None),
             (AutoscalerController(loads), own, None),
-            (WorkloadController(), own, None),
+            (WorkloadController(plugins), own, None),
             (RegionController(), own, None),
-            (RecoveryController(), own, None),
+            (RecoveryController(registry=plugins), own, None),
             (GarbageGlobalController(), own, None),
             (QuotaController(config.grant_lease_s), own, None),
         ]
@@ -82,4 +84,4 @@ def tried_on(copy: Copy, copies: Mapping[str, Copy]) -> Iterable[Seat]:
     """The same, for a trial: nobody starts these, they are stepped."""
     region = "" if copy.is_global else copy.name
     config = PlaneConfig(plane="global" if copy.is_global else "region", store="", data="", region=region)
-    return controllers_of(config, copy, copy, copies)
+    return controllers_of(config, copy, copy, copies, plugins=copy.plugins)

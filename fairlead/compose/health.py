@@ -1,7 +1,7 @@
 """/livez, /healthz, /readyz and what they say. Nothing here needs a name or a token, so nothing here says anything about objects.
 
-A peer that is away, a controller that is stalled and a store that takes no batch are listed and do not make a server unready: it
-still answers, and one bad object must not take a plane out of service. A store that is silent does.
+A peer that is away, a controller that is stalled, a plug-in that was left out and a store that takes no batch are listed and do
+not make a server unready: it still answers, and one bad object must not take a plane out of service. A store that is silent does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from fairlead.client.leased import Leased
+from fairlead.plugins import Loaded
 
-_TOLD_ONLY = ("peer-", "controller-", "writes")
+_TOLD_ONLY = ("peer-", "controller-", "writes", "plug-ins")
 
 
 class Checked(Protocol):
@@ -41,6 +42,13 @@ def writing(unwritable_s: float | None, wall_s: float) -> tuple[str, bool, str]:
         return "writes", True, "are taken"
     since = datetime.fromtimestamp(wall_s - unwritable_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return "writes", False, f"nobody can write since {since}: the store does not answer or takes nothing"
+
+
+def loading(plugins: Loaded) -> tuple[str, bool, str]:
+    """Which are there for policies to name, and which should be; why not is in the server's log."""
+    taken, left_out = (", ".join(sorted({each.name for each in some})) for some in (plugins.taken, plugins.left_out))
+    words = f"left out: {left_out}; why is in this server's log" if left_out else ""
+    return "plug-ins", not left_out, "; ".join(filter(None, (taken, words))) or "none are installed"
 
 
 def health_routes(server: Checked) -> list[Route]:

@@ -330,6 +330,7 @@ class ServerMetrics:
         if decisions is not None:
             page.put("decisions_total", decisions.decisions_total)
             page.put("decisions_dropped_total", decisions.decisions_dropped_total)
+            page.put("decision_write_errors_total", decisions.decision_write_errors_total)
 
 
 def metrics_route(metrics: ServerMetrics, authenticate: Authenticate, authorise: Authorise) -> Route:

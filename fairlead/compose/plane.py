@@ -39,7 +39,7 @@ from fairlead.compose.config import PlaneConfig, read_config
 from fairlead.compose.controllers import Placed, controllers_of, tried_on
 from fairlead.compose.forwarding import ForwardingPlane
 from fairlead.compose.guards import LastUses, Resealing, joining_of, oidc_of, strongbox_of
-from fairlead.compose.health import health_routes, standing, writing
+from fairlead.compose.health import health_routes, loading, standing, writing
 from fairlead.compose.log_slots import LogSource
 from fairlead.compose.logs import log_route
 from fairlead.compose.metrics import ServerMetrics, metrics_route
@@ -55,6 +55,7 @@ from fairlead.decide.access import Identity
 from fairlead.model.registry import GLOBAL
 from fairlead.observe.patrol import Patrol
 from fairlead.planning.planner import TrialPlanner
+from fairlead.plugins import NO_PLUGINS, Loaded, load_plugins
 from fairlead.ports import Clock, Ids, Random, Tasks, system_random
 from fairlead.scheduler.scheduler import Scheduler, SchedulerSettings
 from fairlead.security.directory import AccessDirectory
@@ -80,7 +81,7 @@ class Part(Endless, Protocol):
 class PlaneServer:
     def __init__(
         self, config: PlaneConfig, store: Store, clock: Clock, ids: Ids, random: Random, *, outside: Outside | None = None,
-        timing: Timing | None = None,
+        timing: Timing | None = None, plugins: Loaded = NO_PLUGINS,
     ) -> None:  # fmt: skip
         faults = config.faults()
         if faults:
@@ -90,12 +91,14 @@ class PlaneServer:
         self._clock = clock
         self._ids = ids
         self._random = random
+        self._plugins = plugins
         self._stop = asyncio.Event()
         self._outside = outside or Here(config)
         self.address = config.address or self._outside.address
         settings = Settings(
-            plane=config.plane, region=config.region or GLOBAL, address=self.address, node_lease_s=config.node_lease_s
-        )
+            plane=config.plane, region=config.region or GLOBAL, address=self.address, node_lease_s=config.node_lease_s,
+            plugins=plugins.registry,
+        )  # fmt: skip
         timing = timing or Timing(lease_ttl_s=config.lease_ttl_s, renew_s=config.lease_ttl_s * 0.3, poll_s=0.1)
         history = self._outside.history(store, clock)
         self._strongbox = strongbox_of(config, ids)
@@ -218,7 +221,7 @@ class PlaneServer:
 
         scraper = Scraper(plane, self._regions(), self._clock, self._outside.fetch) if self.config.plane == "global" else None
         parts += [scraper] if scraper is not None else []
-        placed: list[Placed] = controllers_of(self.config, early, plane, self.peers, scraper)
+        placed: list[Placed] = controllers_of(self.config, early, plane, self.peers, scraper, self._plugins.registry)
         placed.append((leftovers_of(self.config, self.ledger), early, None))
         for controller, writes, other in placed:
             shown = picture_of(other) if other is not None else None
@@ -263,7 +266,8 @@ class PlaneServer:
         for part in config.partitions():
             name = f"scheduler-{part.index}"
             settings = SchedulerSettings(name=name, region=config.region, partition=part, of_term=True)
-            made.append(Scheduler(plane, self._clock, self._random, settings, decisions=self.decisions))
+            registry = self._plugins.registry
+            made.append(Scheduler(plane, self._clock, self._random, settings, registry=registry, decisions=self.decisions))
         return made
 
     # --- HTTP ------------------------------------------------------------------------------------------------------------
@@ -295,7 +299,7 @@ class PlaneServer:
         ]
         return make_app(
             FrontDoor(planes, self._clock), authenticator, access, clock=self._clock, ids=self._ids, random=self._random,
-            routes=routes, secrets=self._strongbox, planner=TrialPlanner(tried_on, self._clock),
+            routes=routes, secrets=self._strongbox, planner=TrialPlanner(tried_on, self._clock, self._plugins.registry),
         )  # fmt: skip
 
     async def _serve(self, channel: Channel, who: Identity) -> None:
@@ -320,6 +324,7 @@ class PlaneServer:
             ("leader", bool(self.authority.leader_address), "leads" if self.authority.leading else self.authority.leader_address),
             ("access", self._directory.ready, "roles and tokens are known" if self._directory.ready else "not read yet"),
             ("seed", self._seeded or self._follows, "what the plane is born with"),
+            loading(self._plugins),
         ]
         checks += [
             (f"peer-{name}", peer.connected, "connected" if peer.connected else "not reached")
@@ -373,6 +378,11 @@ async def serve(path: Path, open_store: OpenStore, clock: Clock, ids: Ids, seal_
     log_to_stderr(program="server", plane=config.plane, region=config.region)
     if seal_keys:
         config = replace(config, seal_keys=seal_keys)
-    server = PlaneServer(config, open_store(config.store), clock, ids, system_random())
+    plugins = load_plugins()
+    for fault in plugins.faults:
+        log.error("left out: %s", fault)
+    for name, package in plugins.taken:
+        log.info("policies may name %s, of %s", name, package)
+    server = PlaneServer(config, open_store(config.store), clock, ids, system_random(), plugins=plugins)
     stop_on_signals(server.stop)
     await server.run()

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlead.decide.plugins import Registry
 from fairlead.decide.policy import CompiledPolicy, compile_policy
 from fairlead.model import codec
 from fairlead.model.journal import decode_blob
 from fairlead.model.kinds.policy import SchedulerPolicy
 from fairlead.model.registry import GLOBAL
+from fairlead.plugins import NO_PLUGINS, Loaded
 from fairlead.scheduler.forking import Fork
 from fairlead.scheduler.picture import Choice
 from fairlead.store.export import Exported, read_export
@@ -26,7 +28,7 @@ LISTED_MAX: Final = 1_000
 _policy: Final = codec.decoder(SchedulerPolicy)
 
 
-def decided_again(path: Path, fork: str) -> dict[str, Any]:
+def decided_again(path: Path, fork: str, plugins: Loaded | None = None) -> dict[str, Any]:
     """What the scheduler decides now where it decided then; `fork` is empty, or policy=REVISION, policy=FILE or
     policy=built-in. Raises ValueError where that names nothing, BadExport where the file is none."""
     exported = read_export(path)
@@ -34,9 +36,10 @@ def decided_again(path: Path, fork: str) -> dict[str, Any]:
         if fork:
             raise ValueError(f"{path} is a history of the global plane, where nothing is placed; export a region's")
         return {}
-    again = Fork(exported.about.region)
+    registry = (plugins or NO_PLUGINS).registry
+    again = Fork(exported.about.region, registry)
     if fork:
-        again.fork(_forked(path, fork))
+        again.fork(_forked(path, fork, registry))
     again.begin(exported.rows)
     again.feed(exported.batches)
     recorded, now = again.hashes
@@ -77,7 +80,7 @@ def _plain(choice: Choice) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(choice).items() if value}
 
 
-def _forked(path: Path, fork: str) -> SchedulerPolicy | None:
+def _forked(path: Path, fork: str, registry: Registry) -> SchedulerPolicy | None:
     what, _, wanted = fork.partition("=")
     if what != "policy" or not wanted:
         raise ValueError(f"--fork {fork}: say policy=REVISION, policy=FILE or policy={BUILT_IN}")
@@ -85,7 +88,7 @@ def _forked(path: Path, fork: str) -> SchedulerPolicy | None:
         return None
     text = wanted.removeprefix("r")
     found = _of_history(read_export(path), int(text)) if text.isdecimal() else _of_file(Path(wanted))
-    compiled = compile_policy(found.spec)
+    compiled = compile_policy(found.spec, registry)
     if not isinstance(compiled, CompiledPolicy):
         raise ValueError(f"policy {wanted} cannot be used: {'; '.join(f'{one.path}: {one.message}' for one in compiled)}")
     return found

@@ -128,6 +128,7 @@ _SCHEDULER: Final = Group(
         Metric("preemption_victims", _H, "slots", "Victims of one claim.", ("scheduler",)),
         Metric("decisions_total", _C, "slots", "Attempts written to the record of decisions."),
         Metric("decisions_dropped_total", _C, "slots", "Attempts that were not, because the disk was too slow or full."),
+        Metric("decision_write_errors_total", _C, "writes", "Times the disk refused to write them; it is tried again."),
     ),
 )  # fmt: skip
 

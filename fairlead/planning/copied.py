@@ -14,6 +14,7 @@ from fairlead.authority.judge import Context, Settings, judge
 from fairlead.authority.state import Rec, State
 from fairlead.client.plane import Change
 from fairlead.controllers.cache import Item, Objects
+from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.model.commands import Accepted, Body, Caller, Command, LeaseAcquire, Outcome, Refused
 from fairlead.model.ids import split_revision
 from fairlead.model.kinds.capacity import Node
@@ -43,12 +44,13 @@ Told = tuple[Item | None, Item | None]  # one object before and after a change
 class Copy:
     """One plane as it was at `revision`."""
 
-    def __init__(self, name: str, revision: int, now_ms: int, settings: Settings | None = None) -> None:
+    def __init__(self, name: str, revision: int, now_ms: int, plugins: Registry = BUILT_INS) -> None:
         self.name = name
+        self.plugins = plugins  # what its policies may name: the judges' and the placer's alike
         self.revision_read = revision
         self.state = State(hot_of)
         plane = "global" if name == GLOBAL else "region"
-        self.ctx = Context(self.state, settings or Settings(plane=plane, region=name))
+        self.ctx = Context(self.state, Settings(plane=plane, region=name, plugins=plugins))
         self.objects = Objects()
         self.fresh: list[Rec] = []  # changes that nobody has looked at yet
         self._rows: list[tuple[str, int, bytes]] = []

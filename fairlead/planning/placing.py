@@ -11,7 +11,6 @@ from typing import Final
 
 from fairlead.authority.state import Rec
 from fairlead.client.plane import Plane
-from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.model.commands import Command, Outcome, Refused
 from fairlead.model.lifecycle import Role
 from fairlead.planning.copied import HEARD_MS, Copy
@@ -28,8 +27,8 @@ _ROUND_SLOTS: Final = 128  # decided before the loop may be given back
 class Placer(Scheduler):
     """A scheduler that nobody runs: it is stepped. What it submits is judged before the step ends."""
 
-    def __init__(self, copy: Copy, plane: Plane, clock: Clock, random: Random, registry: Registry = BUILT_INS) -> None:
-        super().__init__(plane, clock, random, SchedulerSettings(name="plan", region=copy.name), registry=registry)
+    def __init__(self, copy: Copy, plane: Plane, clock: Clock, random: Random) -> None:
+        super().__init__(plane, clock, random, SchedulerSettings(name="plan", region=copy.name), registry=copy.plugins)
         self._copy = copy
         self._caller = copy.lease("plan", Role.SCHEDULER)
         self._set_now()

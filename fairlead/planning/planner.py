@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fairlead.client.planning import Busy, PlanBase, Planned, PlanRefused, Readable, Step, TooLarge, Unblocked
 from fairlead.client.resources import Unreachable
+from fairlead.decide.plugins import BUILT_INS, Registry
 from fairlead.model.registry import GLOBAL, KINDS, REGION
 from fairlead.planning.copied import LEFT_OUT, Copy
 from fairlead.planning.looking import GROUND, Look, marks_of
@@ -30,8 +31,10 @@ OBJECTS_MAX: Final = 200_000  # of all planes together; a larger platform is pla
 
 
 class TrialPlanner:
-    def __init__(self, roster: Roster, clock: Clock) -> None:
+    def __init__(self, roster: Roster, clock: Clock, plugins: Registry = BUILT_INS) -> None:
+        """`plugins`: what the policies of the planes may name, as this server has it."""
         self._roster = roster
+        self._plugins = plugins
         self._clock = clock
         self._turn = asyncio.Lock()  # each trial holds a copy of everything: one at a time
         self._waiting = 0
@@ -96,7 +99,7 @@ class TrialPlanner:
             try:
                 if not plane.connected:
                     raise Unreachable(name)
-                copy = Copy(name, plane.revision(), plane.plane_ms())
+                copy = Copy(name, plane.revision(), plane.plane_ms(), self._plugins)
                 count += await self._read(plane, copy, only, OBJECTS_MAX - count)
             except Unreachable:
                 unreachable.append(name)

@@ -50,13 +50,21 @@ class Gentle:
     name, tier, text, points = "example.gentle", Tier.HINT, "lets everything pass", Extensions(permits=(Anybody(),))
 
 
-EVEN, LATE, GENTLE = Even(), Late(), Gentle()
+class Sly:
+    @property
+    def name(self):
+        raise KeyError("ask somebody else")
+
+
+EVEN, LATE, GENTLE, SLY = Even(), Late(), Gentle(), Sly()
 """
 ENTRY_POINTS = """
 [fairlead.gates]
 example.even = fairlead_example:EVEN
 example.lost = fairlead_example:NOT_THERE
 example.torn = fairlead_torn:GATE
+example.left = fairlead_left:GATE
+example.sly = fairlead_example:SLY
 
 [fairlead.scores]
 example.late = fairlead_example:LATE
@@ -71,14 +79,15 @@ example.gentle = fairlead_example:GENTLE
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
     """What is found when a distribution with these modules and entry points is installed."""
     (tmp_path / "fairlead_example.py").write_text(MODULE)
-    (tmp_path / "fairlead_torn.py").write_text("raise RuntimeError('its licence has run out')\n")
+    (tmp_path / "fairlead_torn.py").write_text("raise RuntimeError('its licence\\n  has run out ' + 'and ' * 1000)\n")
+    (tmp_path / "fairlead_left.py").write_text("raise SystemExit('this machine is not for me')\n")
     info = tmp_path / "fairlead_example-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fairlead-example\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    yield_modules = ("fairlead_example", "fairlead_torn")
+    yield_modules = ("fairlead_example", "fairlead_torn", "fairlead_left")
     for name in yield_modules:
         monkeypatch.delitem(sys.modules, name, raising=False)
     found = load_plugins()
@@ -97,11 +106,42 @@ def test_an_installed_distribution_adds_its_gates_scores_and_extensions(loaded: 
 
 
 def test_a_broken_plug_in_is_reported_and_does_not_keep_the_others_out(loaded: Loaded) -> None:
-    assert len(loaded.faults) == 3
-    lost, torn, wrong = loaded.faults
-    assert lost.startswith("gate plug-in 'example.lost': fairlead_example:NOT_THERE cannot be loaded: AttributeError: ")
-    assert torn == "gate plug-in 'example.torn': fairlead_torn:GATE cannot be loaded: RuntimeError: its licence has run out"
-    assert wrong == "score plug-in 'example.even': a score may rank, never authorise; a hard invariant is a gate"
+    assert len(loaded.faults) == 5
+    left, lost, sly, torn, wrong = loaded.faults
+    todo = "repair or uninstall that package, then start again"
+    assert left == (
+        "gate plug-in 'example.left': it cannot be loaded: SystemExit: this machine is not for me "
+        f"(entry point fairlead_left:GATE of fairlead-example 1.0): {todo}"
+    )
+    assert lost.startswith("gate plug-in 'example.lost': it cannot be loaded: AttributeError: ")
+    assert "ask somebody else" in sly
+    assert torn.startswith("gate plug-in 'example.torn': it cannot be loaded: RuntimeError: its licence has run out and")
+    assert all(len(line) < 600 and "\n" not in line and line.endswith(todo) for line in loaded.faults)
+    assert wrong == (
+        "score plug-in 'example.even': a score may rank, never authorise; a hard invariant is a gate "
+        f"(entry point fairlead_example:EVEN of fairlead-example 1.0): {todo}"
+    )
+
+
+def test_who_was_taken_and_who_was_left_out_is_said_by_name_and_package(loaded: Loaded) -> None:
+    assert [each.name for each in loaded.taken] == ["example.even", "example.late", "example.gentle"]
+    assert [each.name for each in loaded.left_out] == [
+        "example.left",
+        "example.lost",
+        "example.sly",
+        "example.torn",
+        "example.even",
+    ]
+    assert {each.package for each in (*loaded.taken, *loaded.left_out)} == {"fairlead-example 1.0"}
+
+
+def test_a_package_that_says_nothing_of_itself_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nameless.dist-info").mkdir()
+    (tmp_path / "nameless.dist-info" / "entry_points.txt").write_text("[fairlead.gates]\nexample.x = not_there:X\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    (line,) = load_plugins().faults
+    assert "(entry point not_there:X of a package without a name)" in line
 
 
 def _need(**fields: Any) -> Need:

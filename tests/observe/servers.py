@@ -75,11 +75,11 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, *, plane: str = "region") -> AsyncIterator[Served]:
+async def served(folder: Path, *, plane: str = "region", **more: Any) -> AsyncIterator[Served]:
     """With a tenant `risk` that has a grant, in a region; leading, its components at work."""
     region = REGION if plane == "region" else ""
     config = PlaneConfig(plane=plane, store="memory:", data=str(folder), region=region, lease_ttl_s=5.0)  # type: ignore[arg-type]
-    server = PlaneServer(config, MemoryStore(MemoryDisk()), SystemClock(), SystemIds(), random.Random(1))
+    server = PlaneServer(config, MemoryStore(MemoryDisk()), SystemClock(), SystemIds(), random.Random(1), **more)
     async with Tasks() as tasks, aiohttp.ClientSession() as http:
         running = tasks.start(server.run(), "server")
         made = Served(server, http)

@@ -18,6 +18,7 @@ from fairlead.observe.sums import CERTIFICATE_END, HEARD_S, Sums
 from fairlead.ports import SystemClock
 from fairlead.scheduler.scheduler import Scheduler
 from fairlead.security.tls import Ends
+from fairlead.store.decisions.log import DecisionLog
 from tests.observe.servers import REGION, Served, served
 from tests.observe.work import a_node, an_order
 
@@ -73,6 +74,16 @@ async def test_a_bound_slot_shows_in_the_figures_and_nobodys_name_does(tmp_path:
         assert one(found, "loop_stall_seconds_count") > 0
         text = (await s.get("/metrics", token))[2]
         assert [name for name in ("oak", "walnut", "risk", "some-metrics-reader") if name in text] == []
+
+
+async def test_decisions_that_were_made_dropped_and_refused_by_the_disk_are_told_apart(tmp_path: Path) -> None:
+    async with served(tmp_path) as s:
+        log = s.server.decisions
+        assert isinstance(log, DecisionLog)
+        log.meters.decisions_total, log.meters.decisions_dropped_total, log.meters.decision_write_errors_total = 70, 20, 3
+        found = await scraped(s, await s.token("metrics-reader"))
+        names = ("decisions_total", "decisions_dropped_total", "decision_write_errors_total")
+        assert [one(found, name) for name in names] == [70, 20, 3]
 
 
 async def test_requests_are_counted_by_verb_resource_and_code(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.client.planning import Busy, Planned, PlanRefused, Readable, Step, TooLarge
 from fairlead.client.resources import ChangePage, Unreachable
 from fairlead.compose.controllers import tried_on
+from fairlead.decide.plugins import BUILT_INS
+from fairlead.decide.scores import Tier
 from fairlead.model import codec
+from fairlead.model.kinds.policy import PolicyChannel, PolicyChannelSpec, SchedulerPolicy, SchedulerPolicySpec, WorkloadClass
 from fairlead.model.kinds.slot import SlotRef, Token, Transition
 from fairlead.model.kinds.work import Binding, BindingSpec, BindingStatus
 from fairlead.model.lifecycle import SlotState
@@ -58,6 +63,37 @@ async def test_the_same_plan_of_the_same_state_says_the_same() -> None:
     assert sum(row.bound_after for row in first.workloads[0].regions) == 64
     assert [(row.reason, row.count) for row in first.pending] == [("WaitingForCapacity", 6)]
     assert first.settled
+
+
+class NoRoom:
+    """A plug-in's gate: four slots of these leave what they must on each node, and no more."""
+
+    name, tier, text = "example.no-room", Tier.INVARIANT, "12 CPU stay free on every node"
+
+    def check(self, need: Any, row: Any, view: Any) -> Any:
+        return need.cpu + 12_000 <= row.cpu_free
+
+    def why(self, need: Any, row: Any, view: Any) -> str:
+        return "12 CPU must stay free"
+
+
+async def test_a_policy_that_names_a_plug_in_is_tried_with_it_and_refused_without() -> None:
+    plugins, _ = BUILT_INS.with_plugins([("gates", NoRoom.name, NoRoom())])
+    classes = (WorkloadClass(name="odd", priority_class_name="standard"),)
+    spec = SchedulerPolicySpec(revision=1, gates=(NoRoom.name,), workload_classes=classes)
+    ask = workload("more", 70)
+    steps = [
+        put(GLOBAL, "SchedulerPolicy", SchedulerPolicy(Metadata(name="r1"), spec)),
+        put(GLOBAL, "PolicyChannel", PolicyChannel(Metadata(name="default"), PolicyChannelSpec(current=1))),
+        put(GLOBAL, "Workload", replace(ask, spec=replace(ask.spec, workload_class="odd"))),
+    ]
+    found, _ = await TrialPlanner(tried_on, SystemClock(), plugins).plan(planes(), steps)
+    assert isinstance(found, Planned), found
+    # The workload controller knows the class, which only this revision has; scheduler and judges go by its gate.
+    assert sum(row.bound_after for row in found.workloads[0].regions) == 16
+    refused, _ = await TrialPlanner(tried_on, SystemClock()).plan(planes(), steps)
+    assert isinstance(refused, PlanRefused)
+    assert (refused.at, refused.refused.reason) == (0, "PluginMissing")
 
 
 async def test_no_change_is_no_difference() -> None:

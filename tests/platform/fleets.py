@@ -144,8 +144,9 @@ class Fleet:
     """The servers of one plane. They are called a, b, c, and so are their addresses."""
 
     def __init__(
-        self, folder: Path, pki: Pki, store: str, *, region: str = "", names: str = "abc", peers: Sequence[Any] = (), **more: Any
-    ) -> None:
+        self, folder: Path, pki: Pki, store: str, *, region: str = "", names: str = "abc", peers: Sequence[Any] = (),
+        environment: dict[str, str] | None = None, **more: Any,
+    ) -> None:  # fmt: skip
         self.pki = pki
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.addresses = {name: f"https://127.0.0.1:{port}" for name, port in self.ports.items()}
@@ -165,7 +166,7 @@ class Fleet:
             }  # fmt: skip
             path = folder / f"{name}.json"
             path.write_text(json.dumps(config))
-            self.servers[name] = Program(["server", "--config", str(path)], folder / f"{name}.log")
+            self.servers[name] = Program(["server", "--config", str(path)], folder / f"{name}.log", environment)
 
     def said(self) -> str:
         return "\n".join(f"--- {name}\n{server.said()}" for name, server in self.servers.items())
