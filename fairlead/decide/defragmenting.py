@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fairlead.decide.disruption import is_open
+from fairlead.decide.disruption import concerns, is_open
 from fairlead.decide.slots import millis
+from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.policy import Defragmentation
 from fairlead.model.kinds.work import EvictionRequest
 from fairlead.model.resources import Resources
@@ -23,6 +24,7 @@ COSTS: Final[Mapping[str, int]] = {"critical": 8, "standard": 4, "batch": 2, "be
 REQUESTER: Final = "defragmenter"
 HOUR_MS: Final = 3_600_000
 DEADLINE_MS: Final = 120_000  # of a request to move
+LEFT_MS: Final = 15_000  # that who was moved keeps off the node it left: half of what work that fits may wait (L1)
 UNKNOWN_COST: Final = 8  # of a class that the policy does not name: as dear as the dearest
 
 
@@ -139,6 +141,11 @@ def asked_ms(request: EvictionRequest) -> int:
 def is_let_go(request: EvictionRequest) -> bool:
     """It was granted: the slot has left its node, or is on its way out. That may take minutes after the request has ended."""
     return not is_open(request) and any(each.type == "Done" and each.reason == "Evicted" for each in request.status.conditions)
+
+
+def made_room(request: EvictionRequest | None, hot: BindingHot) -> bool:
+    """This life of the slot ended because defragmentation asked for it."""
+    return request is not None and request.spec.requester == REQUESTER and is_let_go(request) and concerns(request, hot)
 
 
 def has_moved(request: EvictionRequest, now_ms: int) -> bool:
