@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fairlead.decide.disruption import concerns, is_open
+from fairlead.decide.disruption import concerns, is_approved, is_open
 from fairlead.decide.slots import millis
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.policy import Defragmentation
@@ -144,8 +144,11 @@ def is_let_go(request: EvictionRequest) -> bool:
 
 
 def made_room(request: EvictionRequest | None, hot: BindingHot) -> bool:
-    """This life of the slot ended because defragmentation asked for it."""
-    return request is not None and request.spec.requester == REQUESTER and is_let_go(request) and concerns(request, hot)
+    """This life of the slot, which has ended, was let go because defragmentation asked for it. Its process may be gone before the
+    request says that it is done."""
+    if request is None or request.spec.requester != REQUESTER or not concerns(request, hot):
+        return False
+    return is_let_go(request) or (is_open(request) and is_approved(request))
 
 
 def has_moved(request: EvictionRequest, now_ms: int) -> bool:

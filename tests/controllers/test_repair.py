@@ -160,6 +160,7 @@ def test_the_next_life_begins_at_once_after_a_loss_and_after_a_pause_when_it_fai
     ("requester", "reason", "epoch", "left"),
     [
         ("defragmenter", "Evicted", 2, "n"),
+        ("defragmenter", "", 2, "n"),  # approved; its process was gone before the request was done
         ("defragmenter", "Evicted", 1, ""),  # a life before this one
         ("defragmenter", "GaveUp", 2, ""),
         ("rollout", "Evicted", 2, ""),
@@ -169,7 +170,7 @@ def test_the_request_of_a_slot_that_was_moved_for_room_names_the_node_it_left(
     requester: str, reason: str, epoch: int, left: str
 ) -> None:
     ref = SlotRef(workload="api", uid="u", index=0)
-    done = Condition("Done", "True", 1, instant(NOW), reason)
+    done = Condition("Done" if reason else "Approved", "True", 1, instant(NOW), reason)
     asked = EvictionRequest(
         Metadata(name="api-0", namespace="t", generation=1),
         EvictionRequestSpec(slot=ref, reason="x", requester=requester, epoch=epoch),
