@@ -72,6 +72,17 @@ def plan(rooms: Sequence[Room], asks: Iterable[Asked], rules: Defragmentation, l
     return min(found, key=_dearness, default=None)
 
 
+def stands(node: str, leaving: Sequence[Movable], rooms: Sequence[Room], asks: Iterable[Asked]) -> bool:
+    """Whether a plan that was made before still does what it was made for: those that have yet to leave fit elsewhere, and when
+    they have left something that waits fits there, or the node can go."""
+    room = next((each for each in rooms if each.name == node), None)
+    if room is None or not _fit_elsewhere(room, rooms, list(leaving)):
+        return False
+    for slot in leaving:
+        room = room._replace(free=room.free + slot.requests, slots_free=room.slots_free + 1)
+    return room.may_go or any(room.kind in kinds and _holds(room, ask) for ask, kinds in asks)
+
+
 def _dearness(made: Plan) -> tuple[int, int, str]:
     return made.cost, len(made.moves), made.node
 
