@@ -119,7 +119,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "canary-for-all": Mutant("a canary decides for those it is tried on", "canary", ("S6",), _canary_for_all),
     "canary-cut-short": Mutant("a canary has its time", "canary", ("B3",), _canary_cut_short),
     "rollback-restarts": Mutant("a rollback moves nothing", "canary", ("B3",), _rollback_restarts),
-    "moves-again": Mutant("who was moved stays for an hour", "fragmented", ("B4",), _moves_again, 6.0),
+    "moves-again": Mutant("who was moved stays for an hour", "fragmented", ("B4",), _moves_again, 6.0, within=10),
     "moves-and-back": Mutant("who was moved keeps off the node it left", "fragmented", ("B4",), _moves_and_back, 6.0, within=10),
     "moves-at-once": Mutant("one plan at a time", "fragmented", ("B4",), _moves_at_once, 6.0),
     "moves-into-queue": Mutant("who moves has another place", "fragmented", ("B4",), _moves_into_the_queue, 6.0, within=10),
