@@ -3,6 +3,7 @@
 Decides nothing itself (decide/defragmenting.py does) and moves nothing: it files EvictionRequests, which the disruption
 controller judges by their workloads' budgets and which give up after two minutes; the slots come back through the queue. Off
 unless the policy in force asks for it. One plan at a time, and no other before what the last one moved has left and has a place.
+While a budget holds a move up it is looked at every second, and taken back when it has no place to go or makes no room any more.
 What was asked in the last hour is remembered, and read from the requests, which are kept for an hour: a new holder waits a minute
 and then counts on; it does not know of those that somebody else has written anew, which the holder that asked for them still
 counts. A slot that was moved stays for an hour. Runs in every region plane.
@@ -35,10 +36,11 @@ from fairlead.decide.defragmenting import (
     has_moved,
     is_let_go,
     plan,
+    stands,
 )
-from fairlead.decide.disruption import concerns, is_open
+from fairlead.decide.disruption import concerns, is_approved, is_open
 from fairlead.decide.slots import instant
-from fairlead.model.commands import Put
+from fairlead.model.commands import Delete, Put
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.capacity import Node, NodePool, Taint
 from fairlead.model.kinds.intent import Placement, RegionRule, Residency
@@ -52,6 +54,7 @@ from fairlead.model.resources import Resources
 log = logging.getLogger(__name__)
 
 LOOK_MS: Final = 30_000
+LOOK_AGAIN_MS: Final = 1_000  # while a budget holds a move up: two minutes at most
 SETTLE_MS: Final = 60_000  # of a new holder: moves of the one before may still be under way
 SLOTS_MAX: Final = 20_000  # in a region: a look adds up all of them at once, some 40 ms of the loop
 WAITS: Final = frozenset({"WaitingForCapacity", "NoMatchingCapacity"})
@@ -92,7 +95,9 @@ class DefragmenterController:
             return Result()
         again = Result((), now_ms + LOOK_MS)
         asked = [item for item in cache.all("evictionrequests") if item.hot.spec.requester == REQUESTER]
-        if any(_is_under_way(cache, item) for item in asked) or now_ms < view.since_ms + SETTLE_MS:
+        if any(_is_under_way(cache, item) for item in asked):
+            return self._look_again(view, rules, asked, now_ms)
+        if now_ms < view.since_ms + SETTLE_MS:
             return again
         while self._asked_ms and self._asked_ms[0] <= now_ms - HOUR_MS:
             self._asked_ms.popleft()
@@ -106,7 +111,27 @@ class DefragmenterController:
         self._asked_ms.extend(now_ms for _ in found.moves)
         bodies = [_request(cache, found, slot, policy.revision, now_ms) for slot in found.moves]
         self._moved_ms |= {_life(body.object): now_ms for body in bodies}
-        return Result(bodies, now_ms + LOOK_MS)
+        return Result(bodies, now_ms + LOOK_AGAIN_MS)
+
+    def _look_again(self, view: View, rules: Defragmentation, asked: Iterable[Item], now_ms: int) -> Result:
+        """A budget may hold a move up for two minutes. Until it is approved it is taken back when there is no place for it any
+        more, or no room made by it; the commit is refused where it was approved meanwhile."""
+        cache = view.cache
+        leaving = [item for item in asked if _has_to_leave(cache, item)]
+        held_up = [item for item in leaving if is_open(item.hot) and not is_approved(item.hot)]
+        if not held_up:
+            return Result((), now_ms + LOOK_MS)
+        bound = [found for item in leaving if (found := cache.item("bindings", *item.key)) is not None]
+        moves = [Movable(each.tenant, each.name, each.hot.requests, 0) for each in bound]
+        rooms, asks = _rooms(cache, rules, now_ms, ()), _asks(cache)
+        if len({each.hot.node for each in bound}) == 1 and stands(bound[0].hot.node, moves, rooms, asks):
+            return Result((), now_ms + LOOK_AGAIN_MS)
+        log.info("%d slots are not to move any more: there is no place for them, or no room made", len(held_up))
+        for item in held_up:
+            self._moved_ms.pop(_life(item.hot), None)
+        return Result(
+            [Delete("EvictionRequest", *item.key, expected_revision=view.revision(item)) for item in held_up], now_ms + LOOK_MS
+        )
 
     def _stay(self, cache: Cache, now_ms: int) -> frozenset[Life]:
         """Those whom it has asked within the hour and whose request is somebody else's by now, as a rollout's: whether they have
@@ -124,6 +149,14 @@ def _is_under_way(cache: Cache, item: Item) -> bool:
     bound = cache.item("bindings", *item.key)
     drains = bound is not None and concerns(request, bound.hot) and bound.hot.state in HOLDS_CAPACITY
     return drains or cache.item("schedulingrequests", *item.key) is not None
+
+
+def _has_to_leave(cache: Cache, item: Item) -> bool:
+    """This life of the slot is on its node, and is asked or on its way."""
+    bound = cache.item("bindings", *item.key)
+    if bound is None or not concerns(item.hot, bound.hot) or bound.hot.state not in HOLDS_CAPACITY:
+        return False
+    return is_open(item.hot) or is_let_go(item.hot)
 
 
 def _policy(cache: Cache) -> SchedulerPolicySpec | None:

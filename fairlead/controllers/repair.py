@@ -11,22 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from fairlead.controllers.above import Above, Listed
 from fairlead.controllers.cache import Cache, Indexes, Item, Name, workload_of
 from fairlead.controllers.contract import Result, View
 from fairlead.controllers.gathering import SLOT_INDEXES, SLOT_OBJECTS, assignment_of, revision_of, slots_of
+from fairlead.decide.defragmenting import LEFT_MS, made_room
 from fairlead.decide.disruption import concerns, is_open
 from fairlead.decide.jobs import counted
 from fairlead.decide.overrides import Where, ends_ms
 from fairlead.decide.queueing import request_for
 from fairlead.decide.repairs import approval_awaited
-from fairlead.decide.slots import RUNNING, Slot, millis
+from fairlead.decide.slots import RUNNING, Slot, instant, millis
 from fairlead.decide.wanting import wanted
 from fairlead.model.commands import Body, Move, Put
 from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.policy import Override
 from fairlead.model.kinds.slot import SlotRef
-from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, EvictionRequestSpec
+from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, EvictionRequestSpec, SchedulingRequest
 from fairlead.model.lifecycle import Role, SlotState
 from fairlead.model.meta import Metadata
 
@@ -62,6 +65,15 @@ def _request(key: Name, item: Item) -> Put:
         slot=ref, reason="repair: its assignment is gone", requester=REQUESTER, epoch=hot.token.epoch
     )  # fmt: skip
     return Put("EvictionRequest", EvictionRequest(metadata=Metadata(name=item.name, namespace=key[0]), spec=spec))
+
+
+def _kept_off(cache: Cache, request: SchedulingRequest, now_ms: int) -> SchedulingRequest:
+    """Of a slot that was moved to make room: its request says where, so that it does not take that room itself."""
+    key = (request.metadata.namespace, request.metadata.name)
+    bound = cache.item("bindings", *key)
+    if bound is None or not made_room(cache.get("evictionrequests", *key), bound.hot):
+        return request
+    return replace(request, spec=replace(request.spec, left_node=bound.hot.node, left_until_time=instant(now_ms + LEFT_MS)))
 
 
 def _broken(item: Item) -> Name | None:
@@ -158,7 +170,8 @@ class RepairController:
                     continue
                 revision = revision_of(cache, key, want[slot.index])
                 if revision is not None:
-                    bodies.append(Put("SchedulingRequest", request_for(assignment, revision, slot.index, slot.epoch + 1)))
+                    request = request_for(assignment, revision, slot.index, slot.epoch + 1)
+                    bodies.append(Put("SchedulingRequest", _kept_off(cache, request, now_ms)))
         return Result(bodies, min(wakes, default=None))
 
     def _is_its_turn(self, slot: Name, now_ms: int) -> bool:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fairlead.decide.disruption import is_open
+from fairlead.decide.disruption import concerns, is_approved, is_open
 from fairlead.decide.slots import millis
+from fairlead.model.hot import BindingHot
 from fairlead.model.kinds.policy import Defragmentation
 from fairlead.model.kinds.work import EvictionRequest
 from fairlead.model.resources import Resources
@@ -23,6 +24,7 @@ COSTS: Final[Mapping[str, int]] = {"critical": 8, "standard": 4, "batch": 2, "be
 REQUESTER: Final = "defragmenter"
 HOUR_MS: Final = 3_600_000
 DEADLINE_MS: Final = 120_000  # of a request to move
+LEFT_MS: Final = 15_000  # that who was moved keeps off the node it left: half of what work that fits may wait (L1)
 UNKNOWN_COST: Final = 8  # of a class that the policy does not name: as dear as the dearest
 
 
@@ -68,6 +70,17 @@ def plan(rooms: Sequence[Room], asks: Iterable[Asked], rules: Defragmentation, l
             return min(found, key=_dearness)
     found = [made for room in rooms if room.may_go and (made := _emptied(room, rooms, rules, most)) is not None]
     return min(found, key=_dearness, default=None)
+
+
+def stands(node: str, leaving: Sequence[Movable], rooms: Sequence[Room], asks: Iterable[Asked]) -> bool:
+    """Whether a plan that was made before still does what it was made for: those that have yet to leave fit elsewhere, and when
+    they have left something that waits fits there, or the node can go."""
+    room = next((each for each in rooms if each.name == node), None)
+    if room is None or not _fit_elsewhere(room, rooms, list(leaving)):
+        return False
+    for slot in leaving:
+        room = room._replace(free=room.free + slot.requests, slots_free=room.slots_free + 1)
+    return room.may_go or any(room.kind in kinds and _holds(room, ask) for ask, kinds in asks)
 
 
 def _dearness(made: Plan) -> tuple[int, int, str]:
@@ -139,6 +152,14 @@ def asked_ms(request: EvictionRequest) -> int:
 def is_let_go(request: EvictionRequest) -> bool:
     """It was granted: the slot has left its node, or is on its way out. That may take minutes after the request has ended."""
     return not is_open(request) and any(each.type == "Done" and each.reason == "Evicted" for each in request.status.conditions)
+
+
+def made_room(request: EvictionRequest | None, hot: BindingHot) -> bool:
+    """This life of the slot, which has ended, was let go because defragmentation asked for it. Its process may be gone before the
+    request says that it is done."""
+    if request is None or request.spec.requester != REQUESTER or not concerns(request, hot):
+        return False
+    return is_let_go(request) or (is_open(request) and is_approved(request))
 
 
 def has_moved(request: EvictionRequest, now_ms: int) -> bool:

@@ -117,9 +117,18 @@ def queue_bodies(assignment: Assignment, slots: Slots, want: dict[int, int], rev
         for index in sorted({*_otherwise(group, want, generation), *(restated & group.keys())}):
             revision = revision_of(want[index]) if want[index] >= generation else None
             if revision is not None:
-                out.append(Put("SchedulingRequest", request_for(assignment, revision, index, group[index].epoch, together)))
+                made = request_for(assignment, revision, index, group[index].epoch, together)
+                out.append(Put("SchedulingRequest", _as_before(made, group[index].request)))
     out += _enqueues(assignment, slots, want, revision_of, together)
     return out
+
+
+def _as_before(made: SchedulingRequest, before: SchedulingRequest | None) -> SchedulingRequest:
+    """With what neither its order nor its generation says: where it was before."""
+    if before is None or not before.spec.left_node:
+        return made
+    left = before.spec
+    return replace(made, spec=replace(made.spec, left_node=left.left_node, left_until_time=left.left_until_time))
 
 
 def _together(assignment: Assignment, slots: Slots, want: dict[int, int]) -> int:

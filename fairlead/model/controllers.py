@@ -181,7 +181,8 @@ def _of_leaving() -> tuple[ControllerInfo, ...]:
         ),
         ControllerInfo(
             "defragmenter", r.DISRUPTION, REGION, "asks few slots to move where a large one would fit then, or a node could go",
-            "nodes, bindings, requests, revisions, the policy in force", fresh, ("EvictionRequest.spec",),
+            "nodes, bindings, requests, revisions, the policy in force", fresh,
+            ("EvictionRequest.spec", "EvictionRequest.delete"),
             "something is bound where a slot was to go", "the disruption controller about budgets; the scheduler about places",
             "nothing large waits that moves would make room for, within what the policy allows",
         ),

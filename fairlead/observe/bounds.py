@@ -41,6 +41,8 @@ class BoundsChecker:
                     self._room.changed(now_ms)
                 if new is None:
                     self._room.unasked(at)
+                elif old is None:
+                    self._room.queued(at, new, now_ms)
             case "reservations":
                 self._pools.used(plural, at, old, new, now_ms)
                 self._room.changed(now_ms)
@@ -71,7 +73,7 @@ class BoundsChecker:
             self._room.changed(now_ms)
         if old is None and new is not None:
             self._trials.placed(new)
-            self._room.bound(at, new)
+            self._room.bound(at, new, now_ms)
 
     def led_anew(self) -> None:
         """A term begins."""

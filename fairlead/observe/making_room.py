@@ -3,7 +3,8 @@
 Only where the policy in force asks for moves; one plan at a time until what it moves has left and has a place; of one node, as
 many moves and as dear as that policy says, and as many in an hour whoever leads; nobody twice within an hour; nobody who is
 exclusive, a job's, a gang's or borrows. Where nothing has changed for some seconds: something waits that fits when they have left
-and did not before, and each of them fits on another node that is in use. That budgets hold is S19's (leaving.py). Own memory and
+and did not before, and each of them fits on another node that is in use. Who was moved is not back on the node it left within ten
+seconds: fifteen are promised, and what is decided may be committed later. That budgets hold is S19's (leaving.py). Own memory and
 sums; shares nothing with who decides but the model. Fed by bounds.py.
 """
 
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from fairlead.model.kinds.capacity import Node, NodePool
 from fairlead.model.kinds.policy import Defragmentation
-from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, Revision
+from fairlead.model.kinds.work import Assignment, Binding, EvictionRequest, Revision, SchedulingRequest
 from fairlead.model.lifecycle import HOLDS_CAPACITY
 from fairlead.model.resources import NOTHING, Resources
 
@@ -23,6 +24,7 @@ REQUESTER: Final = "defragmenter"
 HOUR_MS: Final = 3_600_000
 DEADLINE_MS: Final = 120_000  # of a request, from when it was asked for
 LATE_MS: Final = 1_500  # between a look and the commit of what follows from it
+BACK_MS: Final = 10_000  # from when the next life of a slot that was moved is queued
 WAITS: Final = ("WaitingForCapacity", "NoMatchingCapacity")
 COSTS: Final = {"critical": 8, "standard": 4, "batch": 2, "best-effort": 1}
 DEAREST: Final = 8
@@ -52,6 +54,8 @@ class RoomChecker:
         self._plans: dict[datetime | None, _Plan] = {}  # by the deadline that all requests of one have
         self._asked: list[tuple[int, Slot]] = []  # within the hour
         self._moved_ms: dict[tuple[str, str], int] = {}  # workload's uid and slot -> when a move was asked for that was granted
+        self._leaves: dict[Slot, tuple[str, int]] = {}  # let go for room -> the node, and the epoch of the life that ends there
+        self._left: dict[Slot, tuple[str, int]] = {}  # queued since -> the node, and until when it is not to be there again
         self._fresh: list[_Plan] = []  # of this batch
         self._changed_ms = 0
 
@@ -76,9 +80,22 @@ class RoomChecker:
             self._ended(slot, new)
         elif not ours and old is not None and old.spec.requester == REQUESTER:
             self._closed(slot)  # somebody else asks now, or nobody
+            self._leaves.pop(slot, None)
 
-    def bound(self, slot: Slot, new: Binding) -> None:
+    def queued(self, slot: Slot, new: SchedulingRequest, now_ms: int) -> None:
+        """It waits for a place. Who was moved, and why, is known by what ended the life before."""
+        self._left.pop(slot, None)
+        node, epoch = self._leaves.pop(slot, ("", 0))
+        if node and new.spec.epoch == epoch + 1:
+            self._left[slot] = (node, now_ms + BACK_MS)
+
+    def bound(self, slot: Slot, new: Binding, now_ms: int) -> None:
         """It has a place again."""
+        node, until_ms = self._left.pop(slot, ("", 0))
+        if node and not new.spec.claimed:
+            self._checked["B4/back"] += 1
+            if new.spec.node == node and now_ms < until_ms:
+                self._found("B4", f"{'/'.join(slot)}: it was moved off {node} to make room, and is there again")
         for plan in self._plans.values():
             if slot in plan.open and plan.open[slot] != new.metadata.uid:
                 del plan.open[slot]
@@ -135,6 +152,9 @@ class RoomChecker:
             self._closed(slot)  # it was refused, or given up: it stays
         elif new.spec.deadline_time is not None:
             self._moved_ms[new.spec.slot.uid, slot[1]] = round(new.spec.deadline_time.timestamp() * 1000) - DEADLINE_MS
+            bound: Binding | None = self._objects["bindings"].get(slot)
+            if bound is not None and bound.spec.token.epoch == new.spec.epoch:
+                self._leaves[slot] = (bound.spec.node, new.spec.epoch)
 
     def _closed(self, slot: Slot) -> None:
         for plan in self._plans.values():

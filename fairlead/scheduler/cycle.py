@@ -24,6 +24,7 @@ from fairlead.model.resources import NOTHING, DeviceHold
 from fairlead.ports import Random
 from fairlead.scheduler.large_first import large_first
 from fairlead.scheduler.lineup import Found, Lineup
+from fairlead.scheduler.moved import best_but, row_left
 from fairlead.scheduler.policies import Policies
 from fairlead.scheduler.preempting import Preempting
 from fairlead.scheduler.ranking import Ranking
@@ -178,14 +179,18 @@ class Cycle:
                 placed = self._place(item, shape, grant)
             if isinstance(placed, Failure):
                 run.failures.append(placed)
-                blocked = placed
+                blocked = None if item.request.spec.left_node else placed
             else:
                 run.placements.append(placed)
 
     def _place(self, item: Item, shape: Shape, grant: Grant) -> Placement | Failure:
-        row = self._choose(shape)
+        left = row_left(item, self._snapshot)
+        row = self._choose(shape, left)
         if row >= 0:
             return self._assume(item, shape, grant, row)
+        if left >= 0:
+            detail = f"it was moved off {self._snapshot.names[left]} to make room there, and no other node holds it now"
+            return Failure(item, "WaitingForCapacity", detail, {"capacity": 1, **shape.ruled_out()}, shape)
         proposed = self._post_filter(item, shape) if shape.policy.extensions.post_filters else None
         if isinstance(proposed, Failure):
             return proposed
@@ -197,7 +202,7 @@ class Cycle:
     def _place_rare(self, run: Run, item: Item, grant: Grant) -> Placement | Failure | None:
         """From the lineup; None where it declines, or knows no place and so should not have the last word."""
         shape = run.shape
-        found = self._lineup.best(shape)
+        found = self._lineup.best(shape) if not item.request.spec.left_node else None
         if found is None or not found.best:
             return None
         run.found = found
@@ -229,17 +234,18 @@ class Cycle:
                 return False
         return True
 
-    def _choose(self, shape: Shape) -> int:
+    def _choose(self, shape: Shape, but: int) -> int:
         ranking, snapshot = shape.ranking, self._snapshot
         oldest = snapshot.now_ms - shape.need.max_age_ms
         observed = snapshot.fleet.cells["observed_ms"]
         for _ in range(_STALE_TRIES):
-            row = self._probe(ranking, shape.rules.probe_size) if shape.rules.strategy == "probe" else ranking.best()
+            probes = but < 0 and shape.rules.strategy == "probe"
+            row = self._probe(ranking, shape.rules.probe_size) if probes else best_but(ranking, but)
             if row < 0 or observed[row] >= oldest:
                 return row
             ranking.fix(row)
         ranking.refresh()
-        return ranking.best()
+        return best_but(ranking, but)
 
     def _probe(self, ranking: Ranking, size: int) -> int:
         """The best of a few nodes drawn at random; of all of them where none of the few will do."""

@@ -17,6 +17,7 @@ from fairlead.model.kinds.work import SchedulingRequest
 from fairlead.model.lifecycle import SlotState
 from fairlead.ports import Random
 from fairlead.scheduler.gangs import Gang
+from fairlead.scheduler.moved import kept_off_until_ms
 from fairlead.scheduler.order import Hold, Tenant
 from fairlead.scheduler.partition import HeadStart
 from fairlead.scheduler.places import Places
@@ -191,7 +192,8 @@ class Queue(Places):
             self._stand(tenant, stalled=True)
             self._stalled[tenant.name] = now_ms + self._limits.stall_ms
         self._say(tenant, unit, reason, detail, now_ms)
-        self._wait(unit, WAITING, now_ms + self._backoff_ms(unit.attempts))
+        again_ms = now_ms + self._backoff_ms(unit.attempts)
+        self._wait(unit, WAITING, min(again_ms, kept_off_until_ms(item, now_ms) or again_ms))
         topics = topics_of(reason, tuple(gates))
         if topics:
             self._wakeups.add(unit, topics, item.request.spec.ask)

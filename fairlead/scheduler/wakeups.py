@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from fairlead.model.kinds.intent import AffinityRule
 from fairlead.model.kinds.work import Ask
+from fairlead.scheduler.moved import has_left
 from fairlead.scheduler.units import WAITING, Amounts, LazyHeap, Unit
 
 
@@ -166,8 +167,8 @@ class Wakeups:
     def woken_by(self, change: Change, limit: int) -> list[Unit]:
         """The units to make ready. They stay registered until they are: the caller gives each a new `stay`."""
         match change:
-            case NodeFreed(free=free):
-                return self._fitting(self._buckets_within(free), free, limit)
+            case NodeFreed(node=node, free=free):
+                return self._fitting(self._buckets_within(free), free, limit, node)
             case NodeOpened(free=free):
                 nodes = self._lists.get((NODES,))
                 return self._fitting([*self._buckets_within(free), *([nodes] if nodes is not None else ())], free, limit)
@@ -203,8 +204,9 @@ class Wakeups:
         heaps = [found for key in keys if (found := self._lists.get(key))]
         return self._fitting(heaps, None, limit)
 
-    def _fitting(self, heaps: list[LazyHeap], free: Mapping[str, int] | None, limit: int) -> list[Unit]:
-        """The most urgent first, as long as they fit what is left. None: nothing limits them but their number."""
+    def _fitting(self, heaps: list[LazyHeap], free: Mapping[str, int] | None, limit: int, node: str = "") -> list[Unit]:
+        """The most urgent first, as long as they fit what is left. None: nothing limits them but their number. Who was moved off
+        the node to make room takes nothing of it from those it was made for."""
         left = None if free is None else dict(free)
         heads: list[tuple[Waiting, int]] = []
         for number, waiting in enumerate(heaps):
@@ -225,7 +227,7 @@ class Wakeups:
             elif left is None or _fits(unit.least, left):
                 out.append(unit)
                 seen.add(unit.stay)
-                if left is not None and _use_up(unit.least, left):
+                if left is not None and not has_left(unit, node) and _use_up(unit.least, left):
                     break
             else:
                 misfits.append((waiting, entry))

@@ -34,6 +34,7 @@ ACTED: Final = {
     "B3/back": "a canary was taken back because its time was over",
     "B4": "a slot was asked to move for room",
     "B4/room": "a plan was made when nothing else had changed, and its sums were asked",
+    "B4/back": "a slot that was moved for room had a place again, and where was asked",
 }
 ACTED_FLOOR: Final = 20  # a few a seed of the profiles that are directed at them, and some forty of those in so many
 
@@ -131,7 +132,7 @@ ELSEWHERE: Final = {
 ACTS_IN: Final[dict[str, tuple[str, ...]]] = {
     "canary": ("B3/tried", "B3/back"),
     "elastic": ("B1/up", "B1/down", "B2/up", "B2/down"),
-    "fragmented": ("B4", "B4/room"),
+    "fragmented": ("B4", "B4/room", "B4/back"),
 }
 
 # What a profile is directed at: a campaign of it alone that has not met these shows nothing of them.

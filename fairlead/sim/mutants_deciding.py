@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from fairlead.authority.judge import policies as judged
-from fairlead.controllers import autoscaler, defragmenter, node_pool, policy
+from fairlead.controllers import autoscaler, defragmenter, node_pool, policy, repair
 from fairlead.controllers import policies as looked_up
 from fairlead.controllers.contract import Result
 from fairlead.controllers.defragmenter import DefragmenterController
@@ -106,6 +106,11 @@ def _moves_into_the_queue() -> list[Swap]:
     return [(defragmenting, "_fit_elsewhere", lambda room, rooms, leaving: True)]
 
 
+def _moves_and_back() -> list[Swap]:
+    """The request of a slot that was moved says nothing of the node it left."""
+    return [(repair, "_kept_off", lambda cache, request, now_ms: request)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "scales-whatever-comes": Mutant("what was ordered comes before more is", "elastic", ("B1",), _adds_whatever_comes, 4.0),
     "scales-beyond": Mutant("replicas stay within their bounds", "elastic", ("B1",), _beyond_bounds, 4.0),
@@ -114,7 +119,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "canary-for-all": Mutant("a canary decides for those it is tried on", "canary", ("S6",), _canary_for_all),
     "canary-cut-short": Mutant("a canary has its time", "canary", ("B3",), _canary_cut_short),
     "rollback-restarts": Mutant("a rollback moves nothing", "canary", ("B3",), _rollback_restarts),
-    "moves-again": Mutant("who was moved stays for an hour", "fragmented", ("B4",), _moves_again, 6.0),
+    "moves-again": Mutant("who was moved stays for an hour", "fragmented", ("B4",), _moves_again, 6.0, within=10),
+    "moves-and-back": Mutant("who was moved keeps off the node it left", "fragmented", ("B4",), _moves_and_back, 6.0, within=10),
     "moves-at-once": Mutant("one plan at a time", "fragmented", ("B4",), _moves_at_once, 6.0),
     "moves-into-queue": Mutant("who moves has another place", "fragmented", ("B4",), _moves_into_the_queue, 6.0, within=10),
 }

@@ -74,6 +74,7 @@ class FakeAgent:
         self.stopped = False
         self.starts: list[tuple[str, int]] = []  # (slot, generation) in the order they were started
         self.holds_stops = False  # processes that do not end when asked
+        self.slow: set[str] = set()  # slots whose processes do not
 
     async def run(self) -> None:
         plane = self._rig.plane
@@ -106,7 +107,7 @@ class FakeAgent:
                 return [report(_S.SUCCEEDED, exit_code=0)]
             case _S.SERVING if hot.generation in self.short_lived:
                 return [report(_S.FAILED, exit_code=1)]
-            case _S.DRAINING if not self.holds_stops:
+            case _S.DRAINING if not self.holds_stops and name not in self.slow:
                 return [report(_S.RELEASED)]
             case _:
                 return []

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.controllers.contract import Result, View
-from fairlead.controllers.defragmenter import LOOK_MS, SETTLE_MS, DefragmenterController
+from fairlead.controllers.defragmenter import LOOK_AGAIN_MS, LOOK_MS, SETTLE_MS, DefragmenterController
 from fairlead.controllers.garbage import EVICTION_KEPT_MS, GarbageController
 from fairlead.decide.defragmenting import DEADLINE_MS, HOUR_MS, REQUESTER
 from fairlead.decide.slots import instant
 from fairlead.model import codec
-from fairlead.model.commands import Delete
+from fairlead.model.commands import Delete, Put
 from fairlead.model.hot import hot_from
 from fairlead.model.kinds.capacity import Node, NodePool, NodePoolSpec, NodeSpec, NodeStatus, Reservation, ReservationSpec
 from fairlead.model.kinds.intent import JobRule, Placement
@@ -113,7 +113,7 @@ def test_it_does_nothing_unless_the_policy_in_force_says_so() -> None:
 def test_a_slot_is_asked_to_leave_for_one_that_waits_with_a_deadline_and_about_this_life_only() -> None:
     region = Region()
     result = region.look()
-    assert result.wake_ms == NOW + LOOK_MS
+    assert result.wake_ms == NOW + LOOK_AGAIN_MS
     (body,) = result.bodies
     request: EvictionRequest = body.object  # type: ignore[union-attr]
     assert request.spec.requester == REQUESTER
@@ -207,6 +207,61 @@ def test_no_other_plan_is_made_before_what_moves_has_left_and_has_a_place() -> N
     region.view.cache.apply(Row("schedulingrequests", T, "api-0", 999, None, None))
     region.slot(0, "a", epoch=8)
     assert len(region.asked()) == 1
+
+
+def filed(region: Region, *conditions: Condition) -> None:
+    """What it asks for is in the plane, and is not done."""
+    for body in region.look().bodies:
+        assert isinstance(body, Put)
+        asked: EvictionRequest = body.object
+        status = EvictionRequestStatus(observed_generation=1, conditions=conditions)
+        region.put("evictionrequests", replace(asked, metadata=replace(asked.metadata, generation=1), status=status))
+
+
+def taken_back(region: Region) -> list[str]:
+    result = region.look(NOW + 1000)
+    assert all(isinstance(body, Delete) and body.expected_revision for body in result.bodies)
+    assert result.wake_ms is not None
+    return [body.name for body in result.bodies if isinstance(body, Delete)]
+
+
+def test_a_move_that_a_budget_holds_up_is_looked_at_every_second_and_stands_while_nothing_changes() -> None:
+    region = Region()
+    filed(region, Condition("Approved", "False", 1, instant(NOW), "TooFewServe"))
+    assert region.look(NOW + 1000) == Result((), NOW + 1000 + LOOK_AGAIN_MS)
+
+
+def test_a_move_that_is_held_up_is_taken_back_when_there_is_no_place_for_it_or_no_room_made_any_more() -> None:
+    full = Region()
+    filed(full)
+    full.slot(5, "b")
+    assert taken_back(full) == ["api-0"], "something was bound where it was to go"
+    closed = Region()
+    filed(closed)
+    closed.node("b", 3000, unschedulable=True)
+    assert taken_back(closed) == ["api-0"]
+    taken = Region()
+    filed(taken)
+    taken.slot(5, "a")
+    assert taken_back(taken) == ["api-0"], "something was bound where room was to be made"
+    placed = Region()
+    filed(placed)
+    placed.view.cache.apply(Row("schedulingrequests", T, "big-0", 999, None, None))
+    assert taken_back(placed) == ["api-0"], "nothing waits any more"
+
+
+def test_a_move_that_is_approved_goes_on_and_one_that_was_taken_back_may_be_asked_again() -> None:
+    region = Region()
+    filed(region, Condition("Approved", "True", 1, instant(NOW), "WithinBudget"))
+    region.slot(5, "b")
+    assert region.look(NOW + 1000) == Result((), NOW + 1000 + LOOK_MS)
+    again = Region()
+    filed(again)
+    again.slot(5, "b")
+    assert taken_back(again) == ["api-0"]
+    again.view.cache.apply(Row("evictionrequests", T, "api-0", 999, None, None))
+    again.view.cache.apply(Row("bindings", T, "api-5", 999, None, None))
+    assert again.asked(NOW + LOOK_MS) == ["api-0"], "it has not moved"
 
 
 def test_its_requests_are_kept_for_the_hour_and_others_a_minute() -> None:

@@ -16,6 +16,7 @@ from fairlead.controllers.cache import Cache
 from fairlead.controllers.contract import View
 from fairlead.controllers.mirror import MirrorDown
 from fairlead.controllers.repair import RepairController
+from fairlead.decide.defragmenting import LEFT_MS
 from fairlead.decide.slots import instant
 from fairlead.model import codec
 from fairlead.model.commands import Move, Put
@@ -33,6 +34,8 @@ from fairlead.model.kinds.work import (
     Endpoint,
     Endpoints,
     EndpointsSpec,
+    EvictionRequest,
+    EvictionRequestSpec,
     EvictionRequestStatus,
     Revision,
     RevisionSpec,
@@ -151,6 +154,33 @@ def test_the_next_life_begins_at_once_after_a_loss_and_after_a_pause_when_it_fai
     assert done(order(), failed, REVISION) == []
     assert done(order(), failed, REVISION, now_ms=NOW + 1) == ["queue 3"]
     assert RepairController("r").reconcile(("t", "api"), picture(order(), failed, REVISION), NOW).wake_ms == NOW + 1
+
+
+@pytest.mark.parametrize(
+    ("requester", "reason", "epoch", "left"),
+    [
+        ("defragmenter", "Evicted", 2, "n"),
+        ("defragmenter", "", 2, "n"),  # approved; its process was gone before the request was done
+        ("defragmenter", "Evicted", 1, ""),  # a life before this one
+        ("defragmenter", "GaveUp", 2, ""),
+        ("rollout", "Evicted", 2, ""),
+    ],
+)
+def test_the_request_of_a_slot_that_was_moved_for_room_names_the_node_it_left(
+    requester: str, reason: str, epoch: int, left: str
+) -> None:
+    ref = SlotRef(workload="api", uid="u", index=0)
+    done = Condition("Done" if reason else "Approved", "True", 1, instant(NOW), reason)
+    asked = EvictionRequest(
+        Metadata(name="api-0", namespace="t", generation=1),
+        EvictionRequestSpec(slot=ref, reason="x", requester=requester, epoch=epoch),
+        EvictionRequestStatus(observed_generation=1, conditions=(done,)),
+    )
+    view = picture(order(), bound(_S.RELEASED, _S.DRAINING), REVISION, ("evictionrequests", asked))
+    (body,) = RepairController("r").reconcile(("t", "api"), view, NOW).bodies
+    assert isinstance(body, Put)
+    assert body.object.spec.left_node == left
+    assert body.object.spec.left_until_time == (instant(NOW + LEFT_MS) if left else None)
 
 
 def pauses(*lives: tuple[str, Binding]) -> list[int]:

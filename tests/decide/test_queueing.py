@@ -115,6 +115,15 @@ def test_a_waiting_slot_takes_a_newer_generation_in_place_and_goes_back_by_being
     assert bodies(assignment(1), {0: Slot(0, _S.PENDING, 3, 1, attempt=0)}, {0: 2}) == [Delete("SchedulingRequest", "t", "api-0")]
 
 
+def test_a_waiting_slot_that_was_moved_for_room_still_says_where_it_was_when_its_request_is_written_anew() -> None:
+    asked = request_for(assignment(1), revision(1), 0, 2)
+    until = datetime(2026, 1, 1, tzinfo=UTC)
+    asked = replace(asked, spec=replace(asked.spec, left_node="n1", left_until_time=until))
+    (put,) = bodies(assignment(1), {0: Slot(0, _S.PENDING, 1, 2, attempt=0, request=asked)}, {0: 2})
+    assert isinstance(put, Put)
+    assert (put.object.spec.generation, put.object.spec.left_node, put.object.spec.left_until_time) == (2, "n1", until)
+
+
 def test_running_slots_are_never_touched_here() -> None:
     running = {
         i: Slot(i, state, 1, 1) for i, state in enumerate((_S.BOUND, _S.SERVING, _S.DRAINING, _S.UNKNOWN, _S.FAILED, _S.RESERVED))

@@ -342,6 +342,22 @@ def test_one_plan_at_a_time_until_what_moves_has_a_place_and_nobody_twice_in_an_
     assert "B4" not in again(1, (moved(0)[0], refused)), "it stays"
 
 
+def test_who_was_moved_is_not_back_on_the_node_it_left_within_ten_seconds() -> None:
+    def back(node: str, at_s: float, *, done: Effect | None = None, epoch: int = 2, **more: Any) -> Forged:
+        forged = pieces().entry(DISRUPTION, WROTE, asked(0, "defragmenter", 10, 1), at_s=10)
+        for effect in (done or moved(0, 10), gone(binding(0)), request(0, epoch=epoch)):
+            forged.entry(PEOPLE, WROTE, effect, at_s=20)
+        return forged.entry(PEOPLE, WROTE, binding(0, node, 200, uid="next", **more), at_s=at_s)
+
+    assert "B4" in back("n1", 29).found
+    assert back("n1", 29).checker.checked["B4/back"] == 1
+    assert "B4" not in back("n2", 21).found
+    assert "B4" not in back("n1", 31).found, "nothing else had room"
+    assert "B4" not in back("n1", 21, epoch=3).found, "a later life"
+    assert "B4" not in back("n1", 21, claimed="standing-b-0").found, "room that its budget holds"
+    assert "B4" not in back("n1", 21, done=asked(0, "rollout-controller", 10)).found, "somebody else asked it to leave"
+
+
 def test_a_plan_has_as_many_moves_and_an_hour_as_many_as_the_policy_says() -> None:
     def plan(*indices: int, **rules: Any) -> list[str]:
         forged = pieces(**rules)

@@ -161,6 +161,8 @@ class SchedulingRequestSpec(Record, frozen=True):
     suspend: bool = False  # kept in the queue, tried by nobody
     min_serving: int = 0  # its workload's disruption budget in this region
     standing: bool = False  # holds room for the budget it names instead of running anything
+    left_node: str = ""  # that it was moved off to make room there: another one is proposed until the time below
+    left_until_time: datetime | None = None
 
 
 class SchedulingRequestStatus(Record, frozen=True):
