@@ -102,12 +102,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "after a time that nobody has measured no lease is believed in", "stopped", ("S5", "S6"), _believes_on, 3.0, within=8
     ),
     "restored-incarnation": Mutant(
-        "a restore begins a new incarnation",
-        "backups",
-        ("S12",),
-        _restores_into_the_same_incarnation,
-        4.0,
-        within=12,
+        "a restore begins a new incarnation", "backups", ("S5", "S12"), _restores_into_the_same_incarnation, 3.0, within=12
     ),
     "store-forgotten": Mutant(
         "a server misses what its store lost while it was down", "relapses", ("S5",), _remembers_nothing, 2.0, within=12
